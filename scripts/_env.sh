@@ -1,0 +1,35 @@
+# Sourced by the other scripts: `use_venv EXTRAS` makes or reuses .venv with .[EXTRAS] installed.
+# A stamp of what setup.cfg asks for avoids installing again.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+find_python() {
+  local name
+  for name in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+    if [ -n "$name" ] && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$name"
+      return
+    fi
+  done
+  echo "Python 3.11 or later is needed, on the PATH or named by PYTHON=..." >&2
+  return 1
+}
+
+use_venv() {
+  local extras=$1 python stamp have
+  if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c '' 2>/dev/null; then
+    python=$(find_python) || exit 1
+    echo "making .venv with $python" >&2
+    "$python" -m venv --clear .venv || exit 1
+  fi
+  stamp="$(cat setup.cfg pyproject.toml | cksum) $PWD"
+  have=$(cat .venv/zbroker-stamp 2>/dev/null || true)
+  # more extras than asked for are as good: scripts/test leaves all of them behind
+  if [ "$have" != "$stamp $extras" ] && [ "$have" != "$stamp $ALL_EXTRAS" ]; then
+    echo "installing .[$extras] into .venv" >&2
+    .venv/bin/python -m pip install --quiet --editable ".[$extras]" >&2 || exit 1
+    echo "$stamp $extras" > .venv/zbroker-stamp
+  fi
+}
+
+ALL_EXTRAS=spark,demo,test,dev

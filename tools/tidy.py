@@ -1,0 +1,218 @@
+"""The rules of the house that no other tool knows; run by scripts/check and tests/test_tidy.py.
+
+- every Python file begins with a docstring that says what it is for
+- files that decide or describe are pure: they import nothing that moves bytes or tells the time
+- imports run downward, and rooms never import each other: they send messages
+- a file has at most 400 lines, a function at most 60
+- nothing is left over: no marks of unfinished work, no breakpoints, no `print` outside the programs
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+FILE_LINES_MAX: Final = 400
+FUNCTION_LINES_MAX: Final = 60
+ROOTS: Final = ("zbroker", "pyspark_zbroker", "tests", "tools", "perf")
+PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
+
+#: By name, wherever they stand in the package, and by path.
+PURE_NAMES: Final = frozenset({"core.py", "format.py", "messages.py", "internal.py", "codec.py"})
+PURE_PATHS: Final = frozenset(
+    {
+        "zbroker/endpoints.py",
+        "zbroker/errors.py",
+        "zbroker/ids.py",
+        "zbroker/journal/sessions.py",
+        "zbroker/limits.py",
+    }
+)
+IMPURE: Final = frozenset(
+    {"asyncio", "lmdb", "logging", "os", "random", "secrets", "select", "signal", "socket"}
+    | {"subprocess", "tempfile", "threading", "time", "zmq"}
+)
+
+LEFT_OVER: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+
+_LEAVES: Final = (
+    "zbroker.clock",
+    "zbroker.endpoints",
+    "zbroker.errors",
+    "zbroker.ids",
+    "zbroker.limits",
+    "zbroker.paths",
+    "zbroker.__version__",
+    "zbroker",
+)
+_LOG: Final = ("zbroker.journal.format", "zbroker.journal.reader")
+_ROOM: Final = (
+    *_LEAVES,
+    "zbroker.config",
+    "zbroker.journal.format",
+    "zbroker.process",
+    "zbroker.sockets",
+    "zbroker.wire",
+)
+_START: Final = ("zbroker.supervisor.child",)
+
+#: What a module may import of ours besides its own package; the longest name that fits counts.
+LAYERS: Final[dict[str, tuple[str, ...]]] = {
+    # leaves
+    "zbroker": ("*",),
+    "zbroker.errors": (),
+    "zbroker.limits": (),
+    "zbroker.paths": (),
+    "zbroker.clock": ("zbroker.errors",),
+    "zbroker.endpoints": ("zbroker.errors",),
+    "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
+    # what all rooms stand on
+    "zbroker.wire": _LEAVES,
+    "zbroker.config": _LEAVES,
+    "zbroker.logs": ("zbroker.config",),
+    "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
+    "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
+    # the log as files, for whoever reads it
+    "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
+    "zbroker.journal.disk": _LEAVES,
+    "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
+    "zbroker.journal.reader": (
+        *_LEAVES,
+        "zbroker.journal.disk",
+        "zbroker.journal.format",
+        "zbroker.journal.segments",
+        "zbroker.wire",
+    ),
+    "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
+    # rooms
+    "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
+    "zbroker.ingest": _ROOM,
+    "zbroker.delivery": (*_ROOM, *_LOG),
+    "zbroker.admin": _ROOM,
+    "zbroker.supervisor": (*_ROOM, "zbroker.logs"),
+    "zbroker.journal.__main__": _START,
+    "zbroker.ingest.__main__": _START,
+    "zbroker.delivery.__main__": _START,
+    "zbroker.admin.__main__": _START,
+    "zbroker.supervisor.__main__": ("zbroker.cli.start",),
+    # those who use a broker
+    "zbroker.client": (*_LEAVES, *_LOG, "zbroker.sockets", "zbroker.wire"),
+    "zbroker.local": (
+        *_LEAVES,
+        "zbroker.cli.target",
+        "zbroker.config",
+        "zbroker.supervisor.directory",
+    ),
+    "zbroker.spark": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.wire"),
+    "zbroker.demo": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.local", "zbroker.spark"),
+    "zbroker.cli": ("*",),
+    "pyspark_zbroker": ("zbroker.spark",),
+}
+
+
+def check(root: Path) -> list[str]:
+    """Every complaint about the Python files below `root`, as `path:line: what`."""
+    complaints = []
+    for folder in ROOTS:
+        for path in sorted((root / folder).rglob("*.py")):
+            where = path.relative_to(root).as_posix()
+            text = path.read_text(encoding="utf-8")
+            complaints += [f"{where}:{line}: {what}" for line, what in judge(where, text)]
+    return complaints
+
+
+def judge(where: str, text: str) -> Iterator[tuple[int, str]]:
+    """Line and complaint, for the file with this path and text."""
+    tree = ast.parse(text)
+    if text and not ast.get_docstring(tree):
+        yield 1, "has no docstring that says what it is for"
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield lines, f"has {lines} lines, at most {FILE_LINES_MAX}: it does too much"
+    yield from _long_functions(tree)
+    yield from _left_over(where, text, tree)
+    if where.startswith(("zbroker/", "pyspark_zbroker/")):
+        yield from _impure_imports(where, tree)
+        yield from _upward_imports(where, tree)
+
+
+def _long_functions(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                what = f"`{node.name}` has {lines} lines, at most {FUNCTION_LINES_MAX}"
+                yield node.lineno, what
+
+
+def _left_over(where: str, text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := LEFT_OVER.search(line):
+            yield number, f"{found[0]} is left over"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        if node.func.id == "breakpoint":
+            yield node.lineno, "a breakpoint is left over"
+        elif node.func.id == "print" and not where.startswith(PRINTING):
+            yield node.lineno, "only the programs print"
+
+
+def _impure_imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    if where.rpartition("/")[2] not in PURE_NAMES and where not in PURE_PATHS:
+        return
+    for line, name in imported(tree):
+        if name.partition(".")[0] in IMPURE:
+            yield line, f"is pure but imports {name}"
+
+
+def _upward_imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    module = where.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    layer = next((name for name in _upwards(module) if name in LAYERS), "")
+    if layer in ("", "zbroker") and module != "zbroker":
+        yield 1, f"{module} stands in no layer of tools/tidy.py"
+        return
+    # a module with a line of its own in the table may import no more of its package than that says
+    own = () if layer == module and module.count(".") > 1 else (layer,)
+    allowed = (*LAYERS[layer], *own)
+    for line, name in imported(tree):
+        if name.partition(".")[0] in ("zbroker", "pyspark_zbroker") and not _fits(name, allowed):
+            yield line, f"{module} may not import {name}: imports run downward"
+
+
+def _upwards(module: str) -> Iterator[str]:
+    """`a.b.c`, `a.b`, `a`."""
+    while module:
+        yield module
+        module = module.rpartition(".")[0]
+
+
+def _fits(name: str, allowed: tuple[str, ...]) -> bool:
+    if "*" in allowed or name in allowed:
+        return True
+    return any(prefix in allowed for prefix in _upwards(name) if prefix != "zbroker")
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported, anywhere in the file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def main() -> int:
+    """Prints every complaint; exit 1 if there is one."""
+    complaints = check(Path(__file__).resolve().parent.parent)
+    for complaint in complaints:
+        print(complaint)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
