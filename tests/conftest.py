@@ -1,0 +1,72 @@
+"""Options, and the rule that a test may be skipped for one of four reasons only.
+
+`--long` runs the tests marked `long` too. With ZB_CI=1 a test marked `spark` may not be skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+ALLOWED_SKIPS: Final = ("needs root", "needs package", "other system", "long")
+
+_bad_skips: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests marked `long` too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="long: run by scripts/test-all"))
+
+
+def skip_reason(longrepr: object) -> str:
+    """The reason of a skip, of a test or of a whole file."""
+    text = str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+def is_allowed(reason: str, *, spark_in_ci: bool) -> bool:
+    """True if a test may be skipped for `reason`."""
+    return reason.startswith(ALLOWED_SKIPS) and not (
+        spark_in_ci and reason.startswith("needs package")
+    )
+
+
+def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = skip_reason(report.longrepr)
+    keywords = getattr(report, "keywords", {})
+    spark = "spark" in keywords or "tests/spark/" in report.nodeid
+    if not is_allowed(reason, spark_in_ci=spark and os.environ.get("ZB_CI") == "1"):
+        _bad_skips.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _judge(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _judge(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    empty = pytest.ExitCode.NO_TESTS_COLLECTED
+    if _bad_skips and session.exitstatus in (pytest.ExitCode.OK, empty):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _bad_skips:
+        terminalreporter.section("skips without an allowed reason", red=True)
+        terminalreporter.line(f"allowed reasons begin with: {', '.join(ALLOWED_SKIPS)}")
+        for line in _bad_skips:
+            terminalreporter.line(line)

@@ -1,0 +1,102 @@
+"""What names things: publisher ids, bookmarks, vectors, and which names are allowed.
+
+A bookmark `"<publisher id>|<sequence>|"` names one message, the same on every instance; `"0"` is
+EPOCH and `"0|1|"` is NOW (seed 004). A vector `"<instance hex>.<generation>.<position>"`, entries
+joined by commas, is a resume point: everything up to and including these origin positions was seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final, NamedTuple
+
+from zbroker.errors import ClientError
+from zbroker.limits import NAME_MAX_BYTES, TOPIC_MAX_BYTES, U63_MAX
+
+EPOCH: Final = "0"
+NOW: Final = "0|1|"
+
+_BOOKMARK: Final = re.compile(r"(\d{1,20})\|(\d{1,19})\|")
+_VECTOR_ENTRY: Final = re.compile(r"([0-9a-f]{16})\.(\d{1,10})\.(\d{1,19})")
+
+
+class Bookmark(NamedTuple):
+    """One message: who published it and which of theirs it was."""
+
+    publisher: int
+    sequence: int
+
+
+class Origin(NamedTuple):
+    """Where a message was first accepted."""
+
+    instance: int
+    generation: int
+
+
+def publisher_id(name: str) -> int:
+    """The u64 that stands for a client name: the first 8 bytes of BLAKE2b, little-endian."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=64).digest()[:8], "little")
+
+
+def format_bookmark(publisher: int, sequence: int) -> str:
+    """The text of a bookmark."""
+    return f"{publisher}|{sequence}|"
+
+
+def parse_bookmark(text: str) -> Bookmark:
+    """Raises: ClientError bad_bookmark."""
+    match = _BOOKMARK.fullmatch(text)
+    if match is None or int(match[1]) >= 1 << 64 or int(match[2]) > U63_MAX:
+        raise ClientError("bad_bookmark", f"{text!r} is not of the form '<publisher>|<sequence>|'")
+    return Bookmark(int(match[1]), int(match[2]))
+
+
+def is_vector(text: str) -> bool:
+    """True if every entry of `text` has the form of a vector's."""
+    return all(_VECTOR_ENTRY.fullmatch(entry) for entry in text.split(","))
+
+
+def format_vector(vector: dict[Origin, int]) -> str:
+    """The text of a vector; entries are sorted, so equal vectors have equal texts."""
+    return ",".join(f"{o.instance:016x}.{o.generation}.{p}" for o, p in sorted(vector.items()))
+
+
+def parse_vector(text: str) -> dict[Origin, int]:
+    """Raises: ClientError bad_bookmark."""
+    vector: dict[Origin, int] = {}
+    for entry in text.split(","):
+        match = _VECTOR_ENTRY.fullmatch(entry)
+        if match is None:
+            raise ClientError(
+                "bad_bookmark", f"{entry!r} is not of the form '<instance>.<generation>.<position>'"
+            )
+        vector[Origin(int(match[1], 16), int(match[2]))] = int(match[3])
+    return vector
+
+
+def check_topic(topic: str) -> None:
+    """Raises: ClientError bad_topic, unless 1 to 255 bytes of printable UTF-8."""
+    if (
+        not topic
+        or not topic.isprintable()
+        or len(topic.encode("utf-8", "surrogatepass")) > TOPIC_MAX_BYTES
+    ):
+        raise ClientError(
+            "bad_topic", f"{topic[:64]!r} is not 1 to {TOPIC_MAX_BYTES} bytes of printable UTF-8"
+        )
+
+
+def check_client_name(name: str) -> None:
+    """Raises: ClientError bad_field or reserved_name."""
+    if (
+        not name
+        or not name.isprintable()
+        or len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
+    ):
+        raise ClientError(
+            "bad_field", f"`client` must be 1 to {NAME_MAX_BYTES} bytes of printable UTF-8"
+        )
+    if name.startswith("$"):
+        raise ClientError("reserved_name", f"{name!r} begins with '$'")

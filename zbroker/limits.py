@@ -1,0 +1,43 @@
+"""Every limit, with its unit and its reason. Those marked [config] are defaults of `[limits]`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+U63_MAX: Final = (
+    1 << 63
+) - 1  # sequences and positions fit a signed 64-bit column (Spark's bigint)
+
+TOPIC_MAX_BYTES: Final = 255
+NAME_MAX_BYTES: Final = 255
+HEADER_MAX_BYTES: Final = 64 * KIB  # a wire header; its cost is paid once per batch
+FRAMES_MAX: Final = 4  # a command has a header and at most one body; more is somebody's mistake
+MESSAGE_MAX_BYTES: Final = 16 * MIB  # [config] one message must fit a batch on every path
+BATCH_MAX_BYTES: Final = 1 * MIB  # [config] a packed body, unless it is a single larger message
+BATCH_COUNT_MAX: Final = 65_535  # columns index messages with u16
+BATCH_TOPICS_MAX: Final = 65_535
+FRAME_SLACK_BYTES: Final = 64 * KIB  # MAXMSGSIZE = message limit + this (array and bin headers)
+ZSTD_RATIO_REASON: Final = "a compressed body announces its size before anything is allocated"
+
+WINDOW_BYTES: Final = 32 * MIB  # [config] unacknowledged per publisher
+CREDIT_MAX_BYTES: Final = 64 * MIB  # per connection of a subscriber
+CREDIT_DEFAULT_BYTES: Final = 8 * MIB
+SUBSCRIPTIONS_MAX: Final = 1_000  # per connection
+CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
+TOPICS_MAX: Final = 100_000  # [config]
+
+GROUP_MAX_BYTES: Final = 4 * MIB  # one write and one sync; bounds the time of both
+GROUP_BUFFERS_MAX: Final = 1_000  # pwritev takes at most 1,024 (IOV_MAX)
+JOURNAL_CREDIT_BYTES: Final = 64 * MIB  # unreceipted appends of one requester
+
+SEGMENT_MIN_BYTES: Final = 1 * MIB
+SEGMENT_FIRST_BYTES: Final = 16 * MIB  # so that the first start need not zero-fill 256 MiB
+SEGMENT_BYTES: Final = 256 * MIB  # [config]
+
+BEAT_MS: Final = 500  # rooms tell the supervisor that they live
+HEARTBEAT_MS: Final = 30_000  # to clients that asked for no interval
+INGEST_TURN_MAX: Final = 256  # messages of one turn of ingest: latency of the first one

@@ -1,0 +1,65 @@
+"""Where an instance keeps what: one data directory, and a short one for its ipc sockets.
+
+    <data>/instance.json     the instance id, made once
+    <data>/lock              flock of the supervisor
+    <data>/journal/          segments, acked-through note, flock of the journal process
+    <data>/index/            LMDB: may be deleted at any time
+    <data>/run/              instance.json of the running instance, token key, log
+
+ipc paths longer than 107 bytes do not bind, so sockets stand in the system's directory for
+temporary files, in a 0700 directory named by user and instance id.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+IPC_MAX_BYTES: Final = 100  # of the 107 that the system allows
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The places of one instance."""
+
+    data: Path
+    journal: Path
+    instance: int
+
+    @property
+    def identity(self) -> Path:
+        return self.data / "instance.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.data / "lock"
+
+    @property
+    def index(self) -> Path:
+        return self.data / "index"
+
+    @property
+    def run(self) -> Path:
+        return self.data / "run"
+
+    @property
+    def running(self) -> Path:
+        """What a running instance says of itself: url, endpoints, pid."""
+        return self.run / "instance.json"
+
+    @property
+    def token_key(self) -> Path:
+        return self.run / "token.key"
+
+    @property
+    def sockets(self) -> Path:
+        name = f"zbroker-{os.getuid()}-{self.instance:016x}"
+        place = Path(tempfile.gettempdir()) / name
+        return place if len(os.fsencode(place)) < IPC_MAX_BYTES - 20 else Path("/tmp") / name
+
+    def ipc(self, name: str) -> str:
+        """The endpoint of one internal socket: journal, marks or supervisor."""
+        return f"ipc://{self.sockets / name}"

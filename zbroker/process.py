@@ -1,0 +1,122 @@
+"""What every room's process shares: settings, paths, a context, the link to the supervisor.
+
+A room beats every BEAT_MS with its state and statistics; the supervisor answers with Stop when it
+is time. When the supervisor dies the kernel ends the room (PDEATHSIG), so no room outlives it.
+
+    starting --ready()--> ready --Stop or SIGTERM--> stopping --> exit 0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import secrets
+import signal
+import sys
+from contextlib import suppress
+from typing import Final
+
+import setproctitle
+import zmq
+
+from zbroker import sockets
+from zbroker.clock import Clock, SystemClock
+from zbroker.config import Config
+from zbroker.limits import BEAT_MS
+from zbroker.paths import Paths
+from zbroker.wire import codec
+from zbroker.wire.internal import Beat, Stop
+
+EX_OK: Final = 0
+EX_CONFIG: Final = 78  # sysexits: a wrong config is not retried
+EX_STORAGE: Final = 74  # sysexits: I/O error; recovery decides at the next start
+_PR_SET_PDEATHSIG: Final = 1
+
+Stats = dict[str, int | float | str]
+
+
+class Process:
+    """One room's process as its loop sees it.
+
+    `listen` is the public endpoint to bind, with a concrete port after the first start.
+    """
+
+    def __init__(
+        self, room: str, config: Config, paths: Paths, listen: str = "", clock: Clock | None = None
+    ) -> None:
+        self.room = room
+        self.config = config
+        self.paths = paths
+        self.listen = listen
+        self.clock: Clock = clock or SystemClock()
+        self.incarnation = secrets.randbits(62) + 1
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.log = logging.getLogger(room)
+        self.stats: Stats = {}
+        self.endpoint = ""
+        self.stopping = False
+        self._state = "starting"
+        self._progress = ""
+        self._next_beat_ms = 0
+        self.link = sockets.dealer(self.context, paths.ipc("supervisor"))
+
+    def ready(self, endpoint: str = "") -> None:
+        """Announces that this room serves (at `endpoint`, if clients connect to it)."""
+        self._state, self.endpoint, self._next_beat_ms = "ready", endpoint, 0
+        self.turn()
+
+    def progress(self, text: str) -> None:
+        """Tells the supervisor that starting goes on; its deadline counts from here."""
+        self._progress, self._next_beat_ms = text, 0
+        self.turn()
+
+    def turn(self) -> None:
+        """Beats if it is time, and reads what the supervisor says."""
+        now_ms = self.clock.mono_ms()
+        if now_ms >= self._next_beat_ms:
+            self._next_beat_ms = now_ms + BEAT_MS
+            beat = Beat(
+                self.room,
+                os.getpid(),
+                self.incarnation,
+                self._state,
+                self._progress,
+                self.endpoint,
+                self.stats,
+            )
+            with suppress(zmq.Again):  # the supervisor is busy or gone; the next beat says the same
+                self.link.send(codec.encode(beat), zmq.NOBLOCK)
+        while (frames := sockets.receive(self.link)) is not None:
+            if isinstance(codec.FROM_SUPERVISOR.decode(frames[0].buffer), Stop):
+                self.stop()
+
+    def stop(self) -> None:
+        """Asks the loop to finish what was accepted and return."""
+        self.stopping, self._state = True, "stopping"
+
+    def wait_ms(self) -> int:
+        """How long a loop may sleep before the next beat is due."""
+        return max(0, min(BEAT_MS, self._next_beat_ms - self.clock.mono_ms()))
+
+    def close(self) -> None:
+        """Sends a last beat and closes every socket of this process."""
+        self._next_beat_ms = 0
+        self.turn()
+        self.context.destroy(linger=sockets.LINGER_MS)
+
+
+def become_room(room: str, parent: int, log_level: str = "INFO") -> None:
+    """Sets up a child of the supervisor: name, signals, end with its parent, logging to stderr."""
+    setproctitle.setproctitle(f"zbroker {room}")
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(EX_OK)  # the parent died before the kernel knew what to do then
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal sends it to all; the supervisor decides
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level,
+        format=f"%(asctime)s %(levelname).1s {room}: %(message)s",
+    )

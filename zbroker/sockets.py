@@ -1,0 +1,146 @@
+"""ZeroMQ sockets with our settings, and the fast way to read and write commands on them.
+
+No limit of ours relies on a high-water mark (a ROUTER drops silently at it): sends never block, and
+ROUTER_MANDATORY makes a gone peer an error. Sources: docs/reference/wire.md, "Flow".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import zmq
+
+from zbroker.limits import FRAMES_MAX
+
+LINGER_MS: Final = 500
+HEARTBEAT_IVL_MS: Final = 2_000
+HEARTBEAT_TIMEOUT_MS: Final = 6_000
+HANDSHAKE_IVL_MS: Final = 5_000
+RECONNECT_IPC_MS: Final = 5
+
+Frames = list[zmq.Frame]
+
+
+def _common(socket: zmq.Socket[bytes], sndhwm: int, rcvhwm: int) -> None:
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, sndhwm)
+    socket.setsockopt(zmq.RCVHWM, rcvhwm)
+
+
+def public_router(
+    context: zmq.Context[zmq.Socket[bytes]], max_frame_bytes: int, sndhwm: int
+) -> zmq.Socket[bytes]:
+    """A tcp ROUTER for clients, not bound yet. A frame over the limit closes its connection."""
+    socket = context.socket(zmq.ROUTER)
+    _common(socket, sndhwm, 1_000)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_IVL_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_IVL_MS)
+    socket.setsockopt(zmq.BACKLOG, 1_024)
+    return socket
+
+
+def inner_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """An ipc ROUTER between our processes; credit bounds what is queued."""
+    socket = context.socket(zmq.ROUTER)
+    _common(socket, 0, 0)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    return socket
+
+
+def dealer(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, max_frame_bytes: int = -1
+) -> zmq.Socket[bytes]:
+    """A connected DEALER: to a door of the broker (tcp), or between our processes (ipc)."""
+    socket = context.socket(zmq.DEALER)
+    _common(socket, 0, 0)
+    if endpoint.startswith("ipc:"):
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_IPC_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
+    else:
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_IVL_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.connect(endpoint)
+    return socket
+
+
+def marks_publisher(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """The journal's XPUB: answers each new subscriber at once with the newest marks."""
+    socket = context.socket(zmq.XPUB)
+    _common(socket, 1_000, 0)
+    socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+    return socket
+
+
+def marks_subscriber(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """A SUB that keeps only the newest marks frame."""
+    socket = context.socket(zmq.SUB)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.CONFLATE, 1)
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_IPC_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
+    socket.setsockopt(zmq.SUBSCRIBE, b"")
+    socket.connect(endpoint)
+    return socket
+
+
+def receive_from(
+    router: zmq.Socket[bytes], frames_max: int = FRAMES_MAX
+) -> tuple[bytes, Frames, bool] | None:
+    """One command from a ROUTER: who sent it, its frames, and whether there were too many.
+
+    Returns: None when nothing waits. Frames over `frames_max` (0: no limit, for our own processes)
+    are read and dropped, so that the next command begins where it should. `recv_multipart` costs three times as much.
+    """
+    try:
+        rid: bytes = router.recv(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
+    frames: Frames = []
+    over = False
+    more = True
+    while more:
+        frame: zmq.Frame = router.recv(copy=False)
+        more = frame.more
+        if not frames_max or len(frames) < frames_max:
+            frames.append(frame)
+        else:
+            over = True
+    return rid, frames, over
+
+
+def receive(dealer_socket: zmq.Socket[bytes]) -> Frames | None:
+    """All frames of one message from a DEALER, or None when nothing waits."""
+    try:
+        frame: zmq.Frame = dealer_socket.recv(zmq.NOBLOCK, copy=False)
+    except zmq.Again:
+        return None
+    frames = [frame]
+    while frame.more:
+        frame = dealer_socket.recv(copy=False)
+        frames.append(frame)
+    return frames
+
+
+def send_to(
+    router: zmq.Socket[bytes],
+    rid: bytes,
+    header: bytes,
+    body: bytes | memoryview | zmq.Frame | None = None,
+) -> bool:
+    """Sends one command to one peer of a ROUTER; False when it is gone or its queue is full."""
+    try:
+        router.send(rid, zmq.SNDMORE | zmq.NOBLOCK)
+    except (zmq.Again, zmq.ZMQError):
+        return False
+    if body is None:
+        router.send(header, zmq.NOBLOCK)
+    else:
+        router.send(header, zmq.SNDMORE | zmq.NOBLOCK)
+        router.send(body, zmq.NOBLOCK, copy=False)
+    return True

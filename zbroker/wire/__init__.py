@@ -1,0 +1,1 @@
+"""What may cross a socket: commands, answers, bodies and tokens. Pure: no socket is opened here."""

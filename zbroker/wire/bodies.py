@@ -1,0 +1,142 @@
+"""Packed bodies and their columns: one msgpack array of binaries, optionally compressed.
+
+Every size that a body announces (items, bytes when uncompressed) is compared with what is allowed
+before anything is allocated for it. One wrong count would shift positions and break every reader.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import zstandard
+
+from zbroker.errors import ClientError
+from zbroker.wire.messages import Columns
+
+CODEC_ZSTD: Final = "zstd"
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(list[bytes])
+_FIXARRAY, _ARRAY16, _ARRAY32 = 0x90, 0xDC, 0xDD
+
+Body = bytes | memoryview
+
+
+def pack(messages: Sequence[bytes]) -> bytes:
+    """The packed body of `messages`."""
+    return _ENCODER.encode(messages)
+
+
+def unpack(body: Body, codec: str | None, count: int, max_bytes: int) -> list[bytes]:
+    """The `count` messages of a packed body of at most `max_bytes`, compressed or not.
+
+    Raises: ClientError bad_frame or too_large.
+    """
+    plain = inflate(body, codec, max_bytes)
+    announced = _announced(plain)
+    if announced != count:
+        raise ClientError("bad_frame", f"the body holds {announced} messages, `count` says {count}")
+    try:
+        return _DECODER.decode(plain)
+    except (msgspec.DecodeError, MemoryError) as error:
+        raise ClientError("bad_frame", f"the body is not an array of binaries: {error}") from None
+
+
+def check_packed(body: Body, count: int, codec: str | None, max_bytes: int) -> None:
+    """Raises: ClientError bad_frame or too_large, unless `body` holds exactly `count` binaries."""
+    unpack(body, codec, count, max_bytes)
+
+
+def inflate(body: Body, codec: str | None, max_bytes: int) -> Body:
+    """`body` without its compression.
+
+    Raises: ClientError bad_frame or too_large.
+    """
+    if codec is None:
+        return _within(body, len(body), max_bytes)
+    if codec != CODEC_ZSTD:
+        raise ClientError(
+            "bad_field", f"codec {codec[:32]!r} is not spoken here; {CODEC_ZSTD!r} is"
+        )
+    try:
+        size = zstandard.frame_content_size(body)
+        if size < 0:
+            raise ClientError("bad_frame", "the compressed body does not announce its size")
+        _within(body, size, max_bytes)
+        return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise ClientError("bad_frame", f"the body is not one zstd frame: {error}") from None
+
+
+def _within(body: Body, size: int, max_bytes: int) -> Body:
+    if size > max_bytes:
+        raise ClientError("too_large", f"the body has {size} bytes, {max_bytes} are allowed")
+    return body
+
+
+def _announced(plain: Body) -> int:
+    """How many items the msgpack array at the start of `plain` says it has."""
+    first = plain[0] if len(plain) else 0
+    if first & 0xF0 == _FIXARRAY:
+        return first & 0x0F
+    if first == _ARRAY16:
+        return int.from_bytes(plain[1:3], "big")
+    if first == _ARRAY32:
+        return int.from_bytes(plain[1:5], "big")
+    raise ClientError("bad_frame", "the body is not a msgpack array")
+
+
+# -- columns ----------------------------------------------------------------------------------
+
+
+def indexes(data: bytes) -> array[int]:
+    """The index column: for each message of the body, which of the batch's topics it has."""
+    return _from_little("H", data)
+
+
+def times(data: bytes) -> array[int]:
+    """The time column: the log time of each message of the body, ns."""
+    return _from_little("q", data)
+
+
+def offsets(data: bytes) -> array[int]:
+    """The offset column: what to add to `seq` and `position` for each message of the body."""
+    return _from_little("I", data)
+
+
+def to_little(items: array[int]) -> bytes:
+    """The bytes of a column."""
+    if sys.byteorder == "big":
+        items = items[:]
+        items.byteswap()
+    return items.tobytes()
+
+
+def _from_little(typecode: str, data: bytes) -> array[int]:
+    items = array(typecode)
+    items.frombytes(data)
+    if sys.byteorder == "big":
+        items.byteswap()
+    return items
+
+
+def check_columns(columns: Columns, count: int, topics: int) -> None:
+    """Raises: ClientError bad_field, unless the columns fit `count` messages, `topics` topics."""
+    if columns.offset is not None:
+        raise ClientError("bad_field", "key `columns.offset` is for the broker's messages only")
+    if columns.time is not None and len(columns.time) != 8 * count:
+        raise ClientError("bad_field", f"key `columns.time` must have 8 bytes for each of {count}")
+    if columns.index is None:
+        if topics > 1:
+            raise ClientError("bad_field", "key `columns.index` is needed for several topics")
+        return
+    if len(columns.index) != 2 * count:
+        raise ClientError("bad_field", f"key `columns.index` must have 2 bytes for each of {count}")
+    if count and max(indexes(columns.index)) >= topics:
+        raise ClientError(
+            "bad_field", f"key `columns.index` names a topic behind the {topics} given"
+        )

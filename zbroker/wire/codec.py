@@ -1,0 +1,67 @@
+"""Frames to messages and back; what cannot be decoded becomes an error with a published code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from zbroker.errors import ClientError
+from zbroker.limits import HEADER_MAX_BYTES
+from zbroker.wire import internal, messages
+
+T = TypeVar("T")
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`")
+_MISSING: Final = re.compile(r"missing required field `(\w+)`")
+
+INGEST: Final = msgspec.msgpack.Decoder(messages.IngestCommand)
+DELIVERY: Final = msgspec.msgpack.Decoder(messages.DeliveryCommand)
+ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer)
+TO_JOURNAL: Final = msgspec.msgpack.Decoder(internal.ToJournal)
+FROM_JOURNAL: Final = msgspec.msgpack.Decoder(internal.FromJournal)
+MARKS: Final = msgspec.msgpack.Decoder(internal.Marks)
+TO_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.ToSupervisor)
+FROM_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.FromSupervisor)
+
+encode = _ENCODER.encode
+
+
+def decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes | memoryview) -> T:
+    """The command in a header frame.
+
+    Raises: ClientError too_large, bad_frame, bad_command or bad_field (its reason names the key).
+    """
+    if len(frame) > HEADER_MAX_BYTES:
+        raise ClientError(
+            "too_large", f"a header has at most {HEADER_MAX_BYTES} bytes, this one {len(frame)}"
+        )
+    try:
+        return decoder.decode(frame)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ClientError("bad_frame", f"the header is not msgpack: {error}") from None
+
+
+def _explain(text: str) -> ClientError:
+    missing, at = _MISSING.search(text), _AT.search(text)
+    if missing:
+        return ClientError("bad_field", f"key `{missing[1]}` is missing")
+    if at is None:
+        return ClientError("bad_frame", f"the header is not a msgpack map with string keys: {text}")
+    if at[1] == "cmd" and text.startswith("Invalid value"):
+        return ClientError("bad_command", text[: at.start()])
+    return ClientError("bad_field", f"key `{at[1]}`: {text[: at.start()]}")
+
+
+def cid_of(frame: bytes | memoryview) -> str | None:
+    """The `cid` of a header that could not be decoded as a command: its error carries it."""
+    try:
+        header: Any = msgspec.msgpack.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    cid = header.get("cid") if isinstance(header, dict) else None
+    return cid if isinstance(cid, str) and len(cid) <= 64 else None

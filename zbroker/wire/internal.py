@@ -1,0 +1,229 @@
+"""Messages between the broker's own processes, over ipc: the same kind of maps as outside.
+
+    requester (ingest, delivery)                    journal
+        Hello{incarnation, sessions}      ->
+                                          <-  Welcome{incarnation, credit, marks}
+        Open{name}                        ->                                      (ingest)
+                                          <-  Opened{session, seq, acked}
+        Append{ordinal, entries} + bodies ->                                      (ingest)
+                                          <-  Receipt{items, persisted}           after the sync
+        Locate{what}                      ->                                      (delivery)
+                                          <-  Located{position, serial, offset}
+    and to everybody, by XPUB: Marks, after each commit and on each beat.
+
+A changed incarnation on either side means: make a new socket, say Hello again, resend from the last
+receipt (ZeroMQ hands frames queued for a dead process to its successor).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from zbroker.wire.messages import Columns
+
+
+class Message(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+    """What one process of an instance may send to another."""
+
+
+class OpenSession(Struct, array_like=True, gc=False):
+    """A publisher session that ingest holds open across a restart of the journal."""
+
+    name: str
+    principal: str
+    session: int
+
+
+class Hello(Message, tag="hello"):
+    """requester -> journal, first on each new socket. Answered by Welcome."""
+
+    room: str
+    incarnation: int
+    sessions: list[OpenSession] = []
+
+
+class Welcome(Message, tag="welcome"):
+    """journal -> requester. `echo`: the requester's incarnation; `ended`: refused sessions."""
+
+    incarnation: int
+    echo: int
+    instance: int
+    generation: int
+    credit_bytes: int
+    durability: str
+    floor: int
+    written: int
+    persisted: int
+    ended: list[str] = []
+
+
+class Open(Message, tag="open"):
+    """ingest -> journal, behind everything forwarded for `name`. Answered by Opened."""
+
+    cid: int
+    incarnation: int
+    name: str
+    principal: str
+
+
+class Opened(Message, tag="opened"):
+    """journal -> ingest. With `code` the logon is refused for `reason`."""
+
+    cid: int
+    name: str
+    publisher: int = 0
+    session: int = 0
+    seq: int = 0
+    acked: int = 0
+    code: str = ""
+    reason: str = ""
+
+
+class Close(Message, tag="close"):
+    """ingest -> journal: the session is over; nothing is answered."""
+
+    incarnation: int
+    name: str
+    session: int
+
+
+class Entry(Struct, array_like=True, gc=False):
+    """One record batch to append; its body is the frame with the same index behind the header.
+
+    prev None: the client gives no `prev` (see docs/reference/wire.md). crc covers the body frame.
+    """
+
+    publisher: int
+    session: int
+    seq: int
+    count: int
+    prev: int | None
+    crc: int
+    codec: str | None
+    topics: list[str]
+    time_ns: int | None = None
+    columns: Columns | None = None
+
+
+class Append(Message, tag="append"):
+    """ingest -> journal. Entry i has ordinal `ordinal + i`; `confirmed`: receipts seen."""
+
+    incarnation: int
+    ordinal: int
+    confirmed: int
+    entries: list[Entry]
+
+
+class ReceiptItem(Struct, array_like=True, gc=False):
+    """What became of one entry: in the log up to `position`, or refused with `code`.
+
+    position: of its last message, 0 if refused. high: highest sequence of the publisher in the log.
+    duplicate: how many of its messages were in the log before.
+    """
+
+    ordinal: int
+    position: int
+    high: int
+    duplicate: int = 0
+    code: str = ""
+    reason: str = ""
+
+
+class Receipt(Message, tag="receipt"):
+    """journal -> requester, after the sync; repeats every item not confirmed yet."""
+
+    incarnation: int
+    persisted: int
+    items: list[ReceiptItem]
+
+
+class Confirm(Message, tag="confirm"):
+    """requester -> journal, on its beat: receipts seen up to `confirmed`. Not answered."""
+
+    incarnation: int
+    confirmed: int
+
+
+class Locate(Message, tag="locate"):
+    """delivery -> journal. Where is this point? `value` is one bookmark, time, vector, "0" or now.
+
+    end: the point is where a range ends, so a miss at the upper end is not an error.
+    """
+
+    cid: int
+    value: str
+    end: bool = False
+
+
+class Located(Message, tag="located"):
+    """journal -> delivery. The first position behind the point (at or after it, for a time).
+
+    serial, offset: a batch at or before it, to be verified by the reader; 0 when it is the tail.
+    floor, persisted: as the journal knows them now. time_ns: set when the point is a time that is
+    later than everything in the log.
+    """
+
+    cid: int
+    position: int = 0
+    serial: int = 0
+    offset: int = 0
+    floor: int = 0
+    persisted: int = 0
+    time_ns: int | None = None
+    code: str = ""
+    reason: str = ""
+
+
+class Marks(Message, tag="marks"):
+    """journal -> everybody, one frame. Each mark is a position below which something holds.
+
+    serial: the segment that has the write head. log_time_ns: newest log time given.
+    """
+
+    incarnation: int
+    instance: int
+    generation: int
+    floor: int
+    written: int
+    persisted: int
+    serial: int
+    log_time_ns: int
+
+
+# -- supervisor -------------------------------------------------------------------------------
+
+
+class Beat(Message, tag="beat"):
+    """room -> supervisor, every BEAT_MS. state: starting, ready or stopping; stats: for `status`."""
+
+    room: str
+    pid: int
+    incarnation: int
+    state: str
+    progress: str = ""
+    endpoint: str = ""
+    stats: dict[str, int | float | str] = {}
+
+
+class Stop(Message, tag="stop"):
+    """supervisor -> room: finish what was accepted, then exit 0."""
+
+
+class AskStatus(Message, tag="ask_status"):
+    """admin -> supervisor. Answered by Status."""
+
+    cid: int
+
+
+class Status(Message, tag="status"):
+    """supervisor -> admin: one Beat-like map per room, with restarts and uptime."""
+
+    cid: int
+    state: str
+    rooms: list[dict[str, int | float | str | dict[str, int | float | str]]]
+
+
+ToJournal = Hello | Open | Close | Append | Confirm | Locate
+FromJournal = Welcome | Opened | Receipt | Located
+ToSupervisor = Beat | AskStatus
+FromSupervisor = Stop | Status

@@ -1,0 +1,237 @@
+"""Commands and answers between clients and the broker's doors, protocol version 1.
+
+Each is a msgpack map with string keys whose `cmd` says which one it is; unknown keys are ignored.
+docs/reference/wire.md is the page for people who write clients. Direction and answer stand in each
+docstring; `->` is client to broker.
+
+Units: `*_bytes` bytes, `*_ns` nanoseconds since 1970 UTC, `*_s` seconds; positions and sequences
+are integers from 1 to 2**63 - 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from zbroker.limits import BATCH_COUNT_MAX, CREDIT_DEFAULT_BYTES, U63_MAX
+
+VERSION: Final = 1
+
+U32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
+U63 = Annotated[int, Meta(ge=0, le=U63_MAX)]
+Seq = Annotated[int, Meta(ge=1, le=U63_MAX)]
+Count = Annotated[int, Meta(ge=1, le=BATCH_COUNT_MAX)]
+Text = Annotated[str, Meta(max_length=1024)]
+Cid = Annotated[str, Meta(max_length=64)] | None
+
+
+class Command(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+    """What a client may send. `cid` comes back in the direct answer."""
+
+
+class Columns(Struct, omit_defaults=True, gc=False):
+    """Per message of a packed body, little-endian arrays of `count` items.
+
+    index: u16, into `topics`. time: i64 ns. offset (broker to subscriber only): u32, what to add to
+    `seq` and `position` when the body was re-packed and its messages are not consecutive.
+    """
+
+    index: bytes | None = None
+    time: bytes | None = None
+    offset: bytes | None = None
+
+
+# -- every door -------------------------------------------------------------------------------
+
+
+class Heartbeat(Command, tag="heartbeat"):
+    """Both directions. Not answered."""
+
+
+class Logoff(Command, tag="logoff"):
+    """-> Ends the session on this door. Answered `processed`."""
+
+    cid: Cid = None
+
+
+# -- ingest -----------------------------------------------------------------------------------
+
+
+class Logon(Command, tag="logon"):
+    """-> ingest. Opens a publisher session; answered `processed`, behind all it sent before."""
+
+    client: Text
+    instance: Text
+    cid: Cid = None
+    version: int = VERSION
+    heartbeat_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
+
+
+class Publish(Command, tag="publish"):
+    """-> ingest. With `count` the body is a msgpack array of that many binaries, else a payload.
+
+    Answered by errors, and by `persisted` acks if `ack` asks for them.
+    """
+
+    seq: Seq
+    topic: str | None = None
+    topics: list[str] | None = None
+    count: Count | None = None
+    prev: U63 | None = None
+    crc: U32 | None = None
+    codec: str | None = None
+    time_ns: int | None = None
+    columns: Columns | None = None
+    ack: list[str] | None = None
+    cid: Cid = None
+
+
+class Flush(Command, tag="flush"):
+    """-> ingest. Answered `persisted` with this `cid` once everything sent before it is."""
+
+    cid: Cid = None
+
+
+# -- delivery ---------------------------------------------------------------------------------
+
+
+class DoorLogon(Command, tag="logon"):
+    """-> delivery, with the token of ingest's answer. Answered `processed`."""
+
+    token: Annotated[str, Meta(max_length=2048)]
+    cid: Cid = None
+    heartbeat_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
+
+
+class Subscribe(Command, tag="subscribe"):
+    """-> delivery. Answered `processed` {position}, then msg, `completed`; an error ends the sid.
+
+    bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time or a vector.
+    until: where to end: a bookmark (inclusive), a time (exclusive), "now", or a vector (inclusive).
+    """
+
+    sid: Annotated[str, Meta(min_length=1, max_length=64)]
+    topic: Text
+    cid: Cid = None
+    regex: bool = False
+    bookmark: Annotated[str, Meta(max_length=32_768)] = "0|1|"
+    until: Annotated[str, Meta(max_length=32_768)] | None = None
+    credit: U63 = CREDIT_DEFAULT_BYTES
+    bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
+    filter: str | None = None
+    options: dict[str, Any] | None = None
+
+
+class Flow(Command, tag="flow"):
+    """-> delivery. Gives `bytes` more credit to a subscription. Not answered."""
+
+    sid: str
+    bytes: U63
+
+
+class Unsubscribe(Command, tag="unsubscribe"):
+    """-> delivery. Answered `processed`; nothing for this sid follows that answer."""
+
+    sid: str
+    cid: Cid = None
+
+
+class Ranges(Command, tag="ranges"):
+    """-> delivery. Answered by RangeList: the log between two points, split by bytes."""
+
+    cid: Cid = None
+    topic: Text | None = None
+    regex: bool = False
+    bookmark: Annotated[str, Meta(max_length=32_768)] = "0"
+    until: Annotated[str, Meta(max_length=32_768)] = "now"
+    parts: Annotated[int, Meta(ge=1, le=100_000)] = 1
+
+
+IngestCommand = Logon | Publish | Flush | Heartbeat | Logoff
+DeliveryCommand = DoorLogon | Subscribe | Flow | Unsubscribe | Ranges | Heartbeat | Logoff
+
+
+# -- answers ----------------------------------------------------------------------------------
+
+
+class Answer(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+    """What the broker may send."""
+
+
+class Ack(Answer, tag="ack"):
+    """type: processed (checked, registered), persisted (durable up to `seq`), completed."""
+
+    type: str
+    cid: Cid = None
+    # publishers
+    seq: int | None = None
+    durability: str | None = None
+    duplicate: int = 0
+    # subscriptions
+    sid: str | None = None
+    position: int | None = None
+    credit: int | None = None
+    bookmark: str | None = None
+    vector: str | None = None
+    # logon
+    acked: int | None = None
+    publisher: int | None = None
+    session: int | None = None
+    version: int | None = None
+    origin: tuple[int, int] | None = None
+    window_bytes: int | None = None
+    max_message_bytes: int | None = None
+    max_batch_bytes: int | None = None
+    heartbeat_s: float | None = None
+    endpoints: dict[str, str] | None = None
+    token: str | None = None
+
+
+class Error(Answer, tag="error"):
+    """A refusal. `seq`: of the refused publish; `high`: what the journal holds of the publisher."""
+
+    code: str
+    reason: str
+    hint: str = ""
+    cid: Cid = None
+    sid: str | None = None
+    seq: int | None = None
+    high: int | None = None
+
+
+class Msg(Answer, tag="msg"):
+    """broker -> subscriber, with a packed body: messages `skip` to `skip + take` of it count.
+
+    `seq` and `position` are those of the first one that counts. `origin` is left out when it is
+    this instance's own position line.
+    """
+
+    sid: str
+    publisher: int
+    seq: int
+    position: int
+    time_ns: int
+    count: int
+    topic: str | None = None
+    topics: list[str] | None = None
+    skip: int = 0
+    take: int | None = None
+    crc: int | None = None
+    codec: str | None = None
+    origin: tuple[int, int, int] | None = None
+    columns: Columns | None = None
+
+
+class RangeList(Answer, tag="ranges"):
+    """Half-open position ranges [from, to, bytes] that together cover what was asked for."""
+
+    generation: int
+    instance: int
+    floor: int
+    persisted: int
+    ranges: list[tuple[int, int, int]]
+    cid: Cid = None
+
+
+AnyAnswer = Ack | Error | Msg | RangeList | Heartbeat
