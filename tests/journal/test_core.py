@@ -1,0 +1,198 @@
+"""The journal's decisions without a disk: groups, receipts, marks, log time, incarnations."""
+
+from __future__ import annotations
+
+from array import array
+
+from zbroker.ids import publisher_id
+from zbroker.journal.core import Group, JournalCore, Send, Settings
+from zbroker.journal.format import KIND_PUBLISH, KIND_PUBLISHER, crc32c
+from zbroker.journal.sessions import Sessions
+from zbroker.wire import internal as m
+from zbroker.wire.messages import Columns
+
+MINE, THEIRS = 77, 55
+RID = b"\0ingest"
+BODY = b"\x91\xc4\x01a"
+
+
+def welcomed(publisher_time: bool = False) -> JournalCore:
+    core = JournalCore(Settings(9, MINE, publisher_time=publisher_time), Sessions(), 1, 1, 0)
+    [welcome] = core.receive(RID, m.Hello("ingest", THEIRS), [])
+    assert isinstance(welcome.message, m.Welcome)
+    assert welcome.message.echo == THEIRS
+    return core
+
+
+def step(core: JournalCore, wall_ns: int = 1_000) -> tuple[Group | None, list[Send]]:
+    """One group, written and synced."""
+    group = core.group(wall_ns)
+    if group is not None:
+        core.written_to(group.end_position)
+    sends = core.synced(core.written)
+    core.check()
+    return group, sends
+
+
+def opened(core: JournalCore, name: str = "p", wall_ns: int = 1_000) -> m.Opened:
+    core.receive(RID, m.Open(1, MINE, name, ""), [])
+    _, sends = step(core, wall_ns)
+    answers = [s.message for s in sends if isinstance(s.message, m.Opened)]
+    assert len(answers) == 1
+    return answers[0]
+
+
+def append(
+    core: JournalCore, ordinal: int, *entries: m.Entry, incarnation: int = MINE, confirmed: int = 0
+) -> None:
+    core.receive(
+        RID, m.Append(incarnation, ordinal, confirmed, list(entries)), [BODY] * len(entries)
+    )
+
+
+def entry(
+    session: int, seq: int, count: int = 1, prev: int | None = None, columns: Columns | None = None
+) -> m.Entry:
+    return m.Entry(
+        publisher_id("p"), session, seq, count, prev, crc32c(BODY), None, ["t"], None, columns
+    )
+
+
+def receipts(sends: list[Send]) -> list[m.ReceiptItem]:
+    return [item for s in sends if isinstance(s.message, m.Receipt) for item in s.message.items]
+
+
+def test_nothing_leaves_before_the_sync() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1))
+    group = core.group(1_000)
+    assert group is not None
+    core.written_to(group.end_position)
+    assert core.synced(core.persisted) == []
+    assert core.beat() == [core.marks()]
+    assert core.persisted == 1
+    assert receipts(core.synced(group.end_position)) == [m.ReceiptItem(1, 2, 1)]
+
+
+def test_the_publisher_record_stands_once_before_the_first_batch() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1), entry(session, 2))
+    group, _ = step(core)
+    append(core, 3, entry(session, 3))
+    after, _ = step(core)
+    assert group is not None
+    assert after is not None
+    assert [b.kind for b in group.batches] == [KIND_PUBLISHER, KIND_PUBLISH, KIND_PUBLISH]
+    assert [b.position for b in group.batches + after.batches] == [1, 2, 3, 4]
+
+
+def test_a_logon_is_answered_behind_what_was_forwarded_before_it() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1, 3))
+    answer = opened(core, wall_ns=5_000)
+    assert (answer.seq, answer.acked) == (3, 3)
+    assert answer.session > session
+
+
+def test_appends_for_another_incarnation_are_dropped() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1), incarnation=MINE + 1)
+    assert step(core) == (None, [])
+
+
+def test_only_the_newest_connection_of_a_room_is_listened_to() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1))
+    core.receive(b"\0other", m.Hello("ingest", THEIRS + 1, [m.OpenSession("p", "", session)]), [])
+    append(core, 2, entry(session, 2))
+    assert step(core)[0] is None, "what the old one had queued is sent again by the new one"
+
+
+def test_a_lost_receipt_is_repeated_on_the_beat_until_it_is_confirmed() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1))
+    append(core, 2, entry(session, 2))
+    step(core)
+    assert [item.ordinal for item in receipts(core.beat())] == [1, 2]
+    core.receive(RID, m.Confirm(MINE, 1), [])
+    assert [item.ordinal for item in receipts(core.beat())] == [2]
+    append(core, 3, entry(session, 3), confirmed=2)
+    assert [item.ordinal for item in receipts(step(core)[1])] == [3]
+
+
+def test_a_gap_is_refused_with_the_high_and_so_is_what_follows() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1, prev=0), entry(session, 3, prev=2), entry(session, 4, prev=3))
+    items = receipts(step(core)[1])
+    assert [(i.code, i.high) for i in items] == [("", 1), ("sequence_gap", 1), ("sequence_gap", 1)]
+
+
+def test_what_overlaps_is_cut_and_takes_no_position() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1, 3, prev=0))
+    append(core, 2, entry(session, 2, 5, prev=1))
+    group, sends = step(core)
+    assert group is not None
+    cut = group.batches[-1]
+    assert (cut.skip, cut.sequence, cut.position, cut.prev, cut.end_position) == (2, 4, 5, 3, 8)
+    assert receipts(sends)[-1] == m.ReceiptItem(2, 7, 6, 2)
+
+
+def test_log_time_never_goes_back() -> None:
+    core = welcomed()
+    session = opened(core).session
+    times = []
+    for ordinal, wall_ns in enumerate((5_000, 3_000, 6_000), 1):
+        append(core, ordinal, entry(session, ordinal))
+        group, _ = step(core, wall_ns)
+        assert group is not None
+        times.append(group.batches[-1].log_time)
+    assert times == [5_000, 5_000, 6_000]
+
+
+def test_publisher_time_is_made_monotonic_message_by_message() -> None:
+    core = welcomed(publisher_time=True)
+    session = opened(core).session
+    column = Columns(time=array("q", [5, 9, 7, 12]).tobytes())
+    append(core, 1, entry(session, 1, 4, columns=column))
+    group, _ = step(core, wall_ns=10**18)
+    assert group is not None
+    batch = group.batches[-1]
+    assert batch.columns is not None
+    assert batch.columns.time is not None
+    assert array("q", batch.columns.time).tolist() == [5, 9, 9, 12]
+    assert batch.log_time == group.log_time == 12
+
+
+def test_a_full_disk_refuses_and_holds_what_follows() -> None:
+    core = welcomed()
+    session = opened(core).session
+    core.accepting = False
+    append(core, 1, entry(session, 1))
+    assert [i.code for i in receipts(step(core)[1])] == ["disk_full"]
+    core.accepting = True
+    append(core, 2, entry(session, 2))
+    append(core, 3, entry(session, 1))
+    append(core, 4, entry(session, 2))
+    assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", "", ""]
+
+
+def test_a_group_is_bounded_and_the_rest_waits() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, *[entry(session, seq) for seq in range(1, 1_001)])
+    sizes = []
+    while core.backlog:
+        group, _ = step(core)
+        assert group is not None
+        sizes.append(len(group.batches))
+    assert max(sizes) <= 334
+    assert sum(sizes) == 1_001

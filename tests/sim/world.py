@@ -1,0 +1,496 @@
+"""Publishers, ingest and journal in one world: one seed, one clock, one network, one disk.
+
+The cores are the product's own; the nodes below do what the loops do. Faults: any process killed at
+any moment, power cuts, a nearly full disk, lost client connections. Afterwards the world heals and
+must converge; then the log is compared with what was promised.
+
+Planted bugs (`World(seed, bug=...)`) prove that the world can fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any
+
+import msgspec
+
+from tests.sim.disk import SimDisk
+from tests.sim.net import Listener, Net, Pipe, Scheduler
+from zbroker.client import core as c
+from zbroker.client import packing
+from zbroker.ids import publisher_id
+from zbroker.ingest.core import IngestCore, Item, Limits, Send, Token
+from zbroker.ingest.link import Forward, Link
+from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.fold import Fold
+from zbroker.journal.format import KIND_PUBLISH
+from zbroker.journal.reader import Gap, Log
+from zbroker.journal.recover import recover
+from zbroker.journal.sessions import Sessions
+from zbroker.journal.writer import Writer
+from zbroker.wire import codec
+from zbroker.wire import internal as i
+from zbroker.wire import messages as m
+
+INSTANCE = 9
+START_NS = 1_700_000_000_000_000_000
+TURN_MS = 2
+SEGMENT = 16_384
+HEAL_MS = 60_000
+INGEST, JOURNAL, MARKS = "tcp-ingest", "ipc-journal", "ipc-marks"
+
+
+class Violation(AssertionError):
+    """The world broke a promise."""
+
+
+@dataclass
+class App:
+    """One publishing application over all its lives: what it counted and what it was promised."""
+
+    name: str
+    sent: int = 0  # messages handed to the library; their payload is their number
+    acked: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)  # were in the store of a client that was killed
+
+
+class SimClock:
+    """Time as writer and recovery see it."""
+
+    def __init__(self, at: Scheduler) -> None:
+        self._at = at
+
+    def wall_ns(self) -> int:
+        return START_NS + self._at.now_ms * 1_000_000
+
+    def mono_ms(self) -> int:
+        return self._at.now_ms
+
+
+class JournalNode:
+    """The journal process: recovery, then turns of receive, group, write, sync, answer."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.alive = True
+        fold = Fold(world.disk)
+        recovered = recover(
+            world.disk, INSTANCE, on_batch=fold, clock=world.clock, segment_bytes=SEGMENT, salt=world.salt
+        )
+        sessions = fold.sessions if world.bug != "dedupe not rebuilt" else Sessions()
+        if world.bug == "no prev check":
+            sessions.judge = _judge_without_prev(sessions)  # type: ignore[method-assign]
+        self.writer = Writer(world.disk, recovered.tail, segment_bytes=SEGMENT, clock=world.clock, salt=world.salt)
+        settings = Settings(INSTANCE, next(world.incarnations), credit_bytes=400)
+        self.core = JournalCore(
+            settings, sessions, recovered.generation, recovered.next_position, recovered.last_log_time
+        )
+        self.listener = world.net.bind(JOURNAL, self._receive)
+        self.marks = world.net.bind(MARKS, lambda rid, frame: self._send(self.marks, rid, self.core.marks().message))
+        self._beat_ms = 0
+        self._turn()
+
+    def _receive(self, rid: bytes, frame: tuple[bytes, list[bytes]]) -> None:
+        message = codec.TO_JOURNAL.decode(frame[0])
+        if self.world.bug == "no hello" and not isinstance(message, i.Hello):
+            message = _as_if_welcomed(self, rid, message)
+        for send in self.core.receive(rid, message, list(frame[1])):
+            self._emit(send)
+
+    def _turn(self) -> None:
+        if not self.alive:
+            return
+        world = self.world
+        self.core.accepting = not world.disk_nearly_full
+        while self.core.backlog:
+            self._commit()
+        if world.at.now_ms >= self._beat_ms:
+            self._beat_ms = world.at.now_ms + 50
+            for send in self.core.beat():
+                self._emit(send)
+        self.core.check()
+        world.at.after(TURN_MS, self._turn)
+
+    def _commit(self) -> None:
+        core, world = self.core, self.world
+        group = core.group(world.clock.wall_ns())
+        early = world.bug == "ack before sync"
+        if group is not None:
+            self.writer.write(group.batches, group.log_time)
+            core.written_to(group.end_position)
+        if group is not None and not early:
+            self.writer.sync()
+        for send in core.synced(core.written):
+            self._emit(send)
+
+    def _emit(self, send: Any) -> None:
+        if send.rid is not None:
+            self._send(self.listener, send.rid, send.message)
+            return
+        for rid in list(self.marks.pipes):
+            self._send(self.marks, rid, send.message)
+
+    def _send(self, listener: Listener, rid: bytes, message: Any) -> None:
+        if self.world.rng.random() < self.world.receipt_loss and isinstance(message, i.Receipt):
+            return  # the design says that a receipt may be lost
+        self.world.net.answer(listener, rid, codec.encode(message))
+
+    def die(self) -> None:
+        self.alive = False
+        self.world.net.die(self.listener)
+        self.world.net.die(self.marks)
+
+
+class IngestNode:
+    """The ingest process."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.alive = True
+        limits = Limits(1 << 20, 1 << 20, 1 << 20, 100)
+        self.core = IngestCore(limits, next(world.incarnations))
+        if world.bug == "no hello":
+            self.core.link = _DeafLink(self.core.link._mine)
+        self.items: list[Item] = []
+        self.known: dict[str, int] = {}
+        self.journal: Pipe | None = None
+        self.marks = world.net.dealer(Pipe(MARKS, self._on_marks, on_connected=self._subscribe))
+        self.listener = world.net.bind(INGEST, self._receive)
+        self._turn()
+
+    def _subscribe(self) -> None:
+        self.world.net.send(self.marks, b"")
+
+    def _receive(self, rid: bytes, frame: tuple[bytes, bytes | None]) -> None:
+        self.items.append(Item(rid, codec.decode(codec.INGEST, frame[0]), frame[1]))
+
+    def _on_marks(self, frame: bytes) -> None:
+        self.perform(self.core.on_marks(codec.MARKS.decode(frame)))
+
+    def _on_journal(self, frame: bytes) -> None:
+        message = codec.FROM_JOURNAL.decode(frame)
+        if isinstance(message, i.Welcome):
+            self.perform(self.core.on_welcome(message))
+        elif isinstance(message, i.Opened):
+            self.perform(self.core.on_opened(message))
+        elif isinstance(message, i.Receipt):
+            self.perform(self.core.on_receipt(message))
+
+    def _turn(self) -> None:
+        if not self.alive:
+            return
+        now_ms = self.world.at.now_ms
+        items, self.items = self.items, []
+        self.perform(self.core.turn(items, now_ms))
+        self.perform(self.core.tick(now_ms))
+        self.core.check()
+        self.world.at.after(TURN_MS, self._turn)
+
+    def perform(self, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._answer(effect.rid, effect.message)
+            elif isinstance(effect, Token):
+                self._answer(effect.client.rid, effect.answer)
+            elif isinstance(effect, Forward):
+                self._forward(effect)
+            else:
+                self._reconnect()
+
+    def _forward(self, effect: Forward) -> None:
+        message = effect.message
+        if self.world.bug == "logon answered by ingest" and isinstance(message, i.Open):
+            high = max((cl.acked for cl in self.core.clients.by_name.values() if cl.name == message.name), default=0)
+            guess = i.Opened(message.cid, message.name, publisher_id(message.name), 1, high, high)
+            self.world.at.after(0, lambda: self.perform(self.core.on_opened(guess)))
+        assert self.journal is not None
+        self.world.net.send(self.journal, (codec.encode(message), [bytes(b) for b in effect.bodies]))
+
+    def _reconnect(self) -> None:
+        if self.journal is not None:
+            self.world.net.close(self.journal)
+        self.journal = self.world.net.dealer(Pipe(JOURNAL, self._on_journal))
+
+    def _answer(self, rid: bytes, message: Any) -> None:
+        if not self.world.net.answer(self.listener, rid, codec.encode(message)):
+            self.perform(self.core.gone(rid, self.world.at.now_ms))
+
+    def die(self) -> None:
+        self.alive = False
+        self.world.net.die(self.listener)
+        self.world.net.close(self.marks)
+        if self.journal is not None:
+            self.world.net.close(self.journal)
+
+
+class ClientNode:
+    """One life of a publishing application: the library's core and its socket."""
+
+    def __init__(self, world: World, app: App) -> None:
+        self.world = world
+        self.app = app
+        self.alive = True
+        self.ended: Exception | None = None
+        instance = f"{app.name}-{next(world.incarnations)}"
+        logon = m.Logon(app.name, instance, heartbeat_s=0.2)
+        self.core = c.Core(logon, world.clock.wall_ns(), world.rng.random)
+        self.numbers: dict[int, int] = {}  # sequence -> the application's number, until settled
+        self.pipe: Pipe | None = None
+        self._turn()
+
+    def publish(self, messages: int) -> None:
+        """The application hands `messages` to the library."""
+        topics = [f"t{self.world.rng.randrange(3)}" for _ in range(messages)]
+        items = [_Item(topic, b"%d" % (self.app.sent + n)) for n, topic in enumerate(topics)]
+        for run in packing.split(items):  # type: ignore[arg-type]
+            batch = packing.pack(run, 0)
+            self._perform(self.core.add(batch, self.world.at.now_ms))
+            for n in range(batch.count):
+                self.numbers[batch.first + n] = self.app.sent + n
+            self.app.sent += batch.count
+        self._learn()
+
+    def _turn(self) -> None:
+        if self.alive:
+            self._perform(self.core.tick(self.world.at.now_ms))
+            self._learn()
+            self.world.at.after(5, self._turn)
+
+    def _event(self, event: Any) -> None:
+        if self.alive:
+            self._perform(self.core.handle(event, self.world.at.now_ms))
+            self._learn()
+
+    def _perform(self, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, c.Connect):
+                if self.pipe is not None:
+                    self.world.net.close(self.pipe)
+                self.pipe = self.world.net.dealer(Pipe(
+                    INGEST, lambda frame: self._event(codec.ANSWERS.decode(frame)),
+                    lambda: self._event(c.Lost()), lambda: self._event(c.Connected()),
+                ))
+            elif isinstance(effect, c.Send):
+                assert self.pipe is not None
+                self.world.net.send(self.pipe, (codec.encode(effect.command), effect.body))
+            elif isinstance(effect, c.Refused):
+                self.app.refused |= {self.numbers.pop(s) for s in range(effect.first, effect.last + 1)}
+            elif isinstance(effect, c.Ended):
+                self.ended = effect.error
+
+    def _learn(self) -> None:
+        """What is below the settled mark and not refused was promised to be durable."""
+        for sequence in [s for s in self.numbers if s <= self.core.settled]:
+            self.app.acked.add(self.numbers.pop(sequence))
+
+    def die(self) -> None:
+        self.alive = False
+        self.app.lost |= set(self.numbers.values())
+        if self.pipe is not None:
+            self.world.net.close(self.pipe)
+
+
+@dataclass
+class _Item:
+    topic: str
+    data: bytes
+    time: int | None = None
+
+
+class World:
+    """One simulated history."""
+
+    def __init__(self, seed: int, bug: str = "", steps: int = 60) -> None:
+        self.seed = seed
+        self.bug = bug
+        self.steps = steps
+        self.rng = Random(seed)
+        self.at = Scheduler(self.rng)
+        self.clock = SimClock(self.at)
+        self.net = Net(self.at)
+        self.disk = SimDisk(self.rng)
+        self.salt = lambda: self.rng.getrandbits(64)
+        self.incarnations = count(1)
+        self.disk_nearly_full = False
+        self.receipt_loss = self.rng.choice([0.0, 0.0, 0.2])
+        self.apps = [App(f"p{n}") for n in range(self.rng.randint(1, 3))]
+        self.journal: JournalNode | None = JournalNode(self)
+        self.ingest: IngestNode | None = IngestNode(self)
+        self.clients = {app.name: ClientNode(self, app) for app in self.apps}
+        self.faults: list[str] = []
+
+    def run(self) -> None:
+        """Safety with faults, then liveness without, then the verdict."""
+        for _ in range(self.steps):
+            self._step()
+            self.at.run_until(self.at.now_ms + self.rng.choice([1, 5, 20, 60]))
+        self._heal()
+        self._verdict()
+
+    # -- faults -------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        roll = self.rng.random()
+        if roll < 0.70:
+            app = self.rng.choice(self.apps)
+            self.clients[app.name].publish(self.rng.choice([1, 1, 3, 10]))
+        elif roll < 0.78:
+            self._kill_journal(power_cut=self.rng.random() < 0.5)
+        elif roll < 0.84:
+            self._kill_ingest()
+        elif roll < 0.88:
+            self._restart_client(self.rng.choice(self.apps))
+        elif roll < 0.92:
+            self.disk_nearly_full = not self.disk_nearly_full
+        elif roll < 0.96:
+            self._cut_connection(self.rng.choice(self.apps))
+
+    def _kill_journal(self, power_cut: bool) -> None:
+        if self.journal is None:
+            return
+        self.faults.append("power cut" if power_cut else "journal killed")
+        self.journal.die()
+        self.journal = None
+        self.disk.power_cut() if power_cut else self.disk.process_crash()
+        if power_cut and self.ingest is not None:
+            self._kill_ingest()
+        self.at.after(self.rng.randint(0, 100), self._start_journal)
+
+    def _start_journal(self) -> None:
+        if self.journal is None:
+            self.journal = JournalNode(self)
+
+    def _kill_ingest(self) -> None:
+        if self.ingest is None:
+            return
+        self.faults.append("ingest killed")
+        self.ingest.die()
+        self.ingest = None
+        self.at.after(self.rng.randint(0, 100), self._start_ingest)
+
+    def _start_ingest(self) -> None:
+        if self.ingest is None:
+            self.ingest = IngestNode(self)
+
+    def _restart_client(self, app: App) -> None:
+        self.faults.append(f"{app.name} killed")
+        self.clients[app.name].die()
+        self.clients[app.name] = ClientNode(self, app)
+
+    def _cut_connection(self, app: App) -> None:
+        """TCP breaks: frames on their way vanish, the library is told by its socket monitor."""
+        pipe = self.clients[app.name].pipe
+        if pipe is None or pipe.listener is None:
+            return
+        self.faults.append(f"{app.name} cut")
+        pipe.listener.pipes.pop(pipe.rid, None)
+        pipe.listener = None
+        pipe.queue.clear()
+        self.at.after(self.rng.randint(0, 50), pipe.on_lost)
+        self.at.after(self.rng.randint(0, 50), lambda: self.net._connect(pipe))
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        self.disk_nearly_full = False
+        self.receipt_loss = 0.0
+        self._start_journal()
+        self._start_ingest()
+        for client in self.clients.values():
+            if client.ended is None:
+                client.publish(1)
+        end_ms = self.at.now_ms + HEAL_MS
+        while self.at.now_ms < end_ms and any(client.numbers for client in self.clients.values()):
+            self.at.run_until(self.at.now_ms + 500)
+
+    def _verdict(self) -> None:
+        for name, client in self.clients.items():
+            if client.ended is not None:
+                raise Violation(f"{name} ended: {client.ended}")
+            if client.numbers:
+                raise Violation(f"{name} waits for {len(client.numbers)} acks after healing")
+        found = self._log()
+        for app in self.apps:
+            self._compare(app, found.get(publisher_id(app.name), []))
+
+    def _log(self) -> dict[int, list[int]]:
+        """Per publisher, the numbers that the log holds, in log order; positions without gaps."""
+        assert self.journal is not None
+        log = Log(disk=self.disk)
+        cursor, limit = log.seek(1), self.journal.core.persisted
+        found: dict[int, list[int]] = {}
+        while cursor.position < limit:
+            batches, after = log.read(cursor, limit, 1 << 20)
+            if after == cursor:
+                raise Violation(f"nothing can be read at {cursor}, the log ends at {limit}")
+            cursor = after
+            for batch in batches:
+                if isinstance(batch, Gap):
+                    raise Violation(f"{batch} below persisted")
+                if batch.kind == KIND_PUBLISH:
+                    body = msgspec.msgpack.decode(bytes(batch.body))[batch.skip :]
+                    found.setdefault(batch.publisher, []).extend(int(data) for data in body)
+        return found
+
+    def _compare(self, app: App, numbers: list[int]) -> None:
+        if len(set(numbers)) != len(numbers):
+            raise Violation(f"{app.name}: stored twice: {[n for n in numbers if numbers.count(n) > 1][:5]}")
+        if numbers != sorted(numbers):
+            raise Violation(f"{app.name}: out of order")
+        missing = app.acked - set(numbers)
+        if missing:
+            raise Violation(f"{app.name}: acknowledged and lost: {sorted(missing)[:5]}")
+        unexplained = set(range(app.sent)) - set(numbers) - app.lost - app.refused
+        if unexplained:
+            raise Violation(f"{app.name}: neither stored nor given up: {sorted(unexplained)[:5]}")
+
+
+# -- planted bugs -----------------------------------------------------------------------------
+
+
+def _judge_without_prev(sessions: Sessions) -> Any:
+    judge = type(sessions).judge
+
+    def without(entry: i.Entry) -> Any:
+        if entry.prev is not None:
+            entry.prev = None
+        known = sessions.get(entry.publisher)
+        if known is not None:
+            known.held = 0
+        return judge(sessions, entry)
+
+    return without
+
+
+class _DeafLink(Link):
+    """Keeps its socket when the journal was restarted."""
+
+    def on_marks(self, incarnation: int) -> None:
+        if self.up:
+            self._journal = incarnation
+
+
+def _as_if_welcomed(node: JournalNode, rid: bytes, message: Any) -> Any:
+    """A journal that does not ask for a hello takes frames from whomever."""
+    core = node.core
+    if rid not in core._requesters:
+        core.receive(rid, i.Hello("ingest", 0, []), [])
+    if hasattr(message, "incarnation"):
+        message.incarnation = core.settings.incarnation
+    if isinstance(message, i.Append):
+        for entry in message.entries:
+            known = core.sessions.get(entry.publisher)
+            if known is None or known.session < entry.session:
+                core.sessions._publishers.setdefault(
+                    entry.publisher, known or _publisher(entry.publisher)
+                ).session = entry.session
+    return message
+
+
+def _publisher(wanted: int) -> Any:
+    from zbroker.journal.sessions import Publisher
+
+    return Publisher(wanted, f"?{wanted}")

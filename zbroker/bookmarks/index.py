@@ -1,0 +1,317 @@
+"""Where batches stand in the log, by position, bookmark and log time; for the journal process only.
+
+    add --> tail --take--> uncommitted --commit--> LMDB      every lookup sees all three
+
+Everything in it can be had again from the log, so nothing that is wrong with its files is raised:
+an index that cannot be used is set aside (`found` says why) and begins empty; while LMDB fails
+(`failed` says how) entries stay in memory and go with the next commit. When a lookup meets damage
+(`damaged`), lookups that need LMDB know nothing; opening the index anew sets it aside then.
+
+One entry per 64 KiB of log, and per publisher in it. A hint is never behind what is wanted, however
+the entries came about; how far it is before only costs reading, and so does None: read the log from
+its beginning. Callers verify the batch that they find.
+
+Threads: everything is called from one thread, but `commit` may run in another one meanwhile.
+
+A rebuild while the old index serves: fill a second Index in another directory, then swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from zbroker.bookmarks import files, keys
+from zbroker.bookmarks.keys import BLOCK_BYTES, EMPTY, Hint, Stamp
+from zbroker.bookmarks.stored import MAP_BYTES, Stored, StoredError
+from zbroker.bookmarks.tail import Line, Tail
+from zbroker.errors import Bug
+from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
+
+__all__ = ["Hint", "Index", "Pending", "Stamp"]
+
+Progress = Callable[[str], None]
+
+_LAST_TIME = keys.time_key((1 << 63) - 1)
+
+
+class Pending(NamedTuple):
+    """What one commit writes."""
+
+    tails: tuple[Tail, ...]
+    stamp: Stamp
+
+
+class Index:
+    """The bookmark index of one instance.
+
+    found: why an older index was set aside when this one was opened, or "".
+    failed: what went wrong last with LMDB, or ""; a commit that succeeds clears it.
+    damaged: LMDB holds wrong entries; lookups that need them answer None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        instance: int,
+        *,
+        progress: Progress = lambda _: None,
+        map_bytes: int = MAP_BYTES,
+    ) -> None:
+        self.found = ""
+        self.failed = ""
+        self.damaged = False
+        self._path = path
+        self._instance = instance
+        self._map_bytes = map_bytes
+        self._generation = 0
+        self._stored: Stored | None = None
+        self._clear()
+        self._open(progress)
+
+    def _clear(self) -> None:
+        self._tail = Tail()
+        self._uncommitted: tuple[Tail, ...] = ()
+        self._busy = False
+        self._end = 0  # positions below it were added
+        self._bytes = 0
+        self._time: int | None = None  # of the newest entry by time
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._serial = 0
+        self._block_end = 0
+        self._seen: set[int] = set()  # publishers that have an entry for this block
+
+    # -- opening and closing ------------------------------------------------------------------
+
+    def _open(self, progress: Progress) -> None:
+        why = files.reason_not_to_open(self._path, progress)
+        if not why:
+            try:
+                self._load()
+            except StoredError as error:
+                why = str(error)
+        if why:
+            self._begin_empty(why)
+
+    def _load(self) -> None:
+        self._stored = stored = Stored(self._path, self._instance, self._map_bytes)
+        self._generation, self._end = stored.stamp
+        newest = stored.newest(keys.TIME, _LAST_TIME)
+        self._time = keys.time_of(newest[0]) if newest else None
+
+    def _begin_empty(self, why: str) -> None:
+        """Sets the index aside; when not even that works, everything stays in memory."""
+        self._close_stored()
+        self._clear()
+        self.found, self.damaged = why, False
+        try:
+            files.set_aside(self._path)
+            self._load()
+        except (StoredError, OSError) as error:
+            self.failed = str(error)
+            self._close_stored()
+
+    def close(self) -> None:
+        """Closes the environment; what was not committed is to be added again next time."""
+        if self._busy:
+            raise Bug("an index is closed while a commit runs")
+        self._close_stored()
+        if not self.damaged:
+            files.note_closed(self._path)
+
+    def _close_stored(self) -> None:
+        if self._stored is not None:
+            self._stored.close()
+            self._stored = None
+
+    # -- adding -------------------------------------------------------------------------------
+
+    @property
+    def stamp(self) -> Stamp:
+        """Positions below its position are in LMDB, as of its generation; (0, 0) when empty."""
+        return self._stored.stamp if self._stored is not None else EMPTY
+
+    @property
+    def end(self) -> int:
+        """Positions below it were added; `add` steps over batches that begin below it."""
+        return self._end
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of log that were added since the last `take`."""
+        return self._bytes
+
+    def set_generation(self, generation: int) -> None:
+        """The journal's generation; the next commit or `forget_after` puts it into the stamp."""
+        self._generation = generation
+
+    def add(self, batch: Batch, serial: int) -> None:
+        """Takes note of a batch in segment `serial`; in the order of the log."""
+        position = batch.position
+        if position < self._end:
+            return
+        if batch.offset >= self._block_end or serial != self._serial:
+            self._add_block(batch, serial)
+        self._bytes += batch.header_length + batch.body_length
+        self._end = position + batch.count - batch.skip
+        if batch.kind == KIND_PUBLISH:
+            if batch.flags & FLAG_LATE:
+                self._add_late(batch, serial)
+            elif batch.publisher not in self._seen:
+                self._add_run(batch, serial)
+
+    def _add_block(self, batch: Batch, serial: int) -> None:
+        """A batch's log time is that of its last message: all before it are at most as late."""
+        self._serial = serial
+        self._block_end = batch.offset // BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES
+        self._seen.clear()
+        hint = Hint(serial, batch.offset, batch.position)
+        self._tail.positions.put(batch.position, hint)
+        if self._time is None or batch.log_time > self._time:
+            self._time = batch.log_time
+            self._tail.times.put(batch.log_time, hint)
+
+    def _add_run(self, batch: Batch, serial: int) -> None:
+        line = self._tail.runs.setdefault(batch.publisher, Line())
+        if line.last is not None and batch.sequence <= line.last:
+            self._add_late(batch, serial)  # late without its flag
+            return
+        self._seen.add(batch.publisher)
+        line.put(batch.sequence, Hint(serial, batch.offset, batch.position))
+
+    def _add_late(self, batch: Batch, serial: int) -> None:
+        """Sequences below ones that stand before it: those behind it keep the place they had."""
+        line = self._tail.runs.setdefault(batch.publisher, Line())
+        behind = batch.sequence + batch.taken
+        place = self.before_bookmark(batch.publisher, behind)
+        if place is not None:
+            line.put(behind, place)
+        line.put(batch.sequence, Hint(serial, batch.offset, batch.position))
+
+    # -- committing ---------------------------------------------------------------------------
+
+    def take(self) -> Pending:
+        """All that is not in LMDB, for one `commit`, which must end before the next take."""
+        if self._busy:
+            raise Bug("the index is taken from while a commit runs")
+        self._busy = True
+        self._uncommitted = (*self._uncommitted, self._tail)
+        self._tail = Tail()
+        self._bytes = 0
+        return Pending(self._uncommitted, Stamp(self._generation, self._end))
+
+    def commit(self, pending: Pending) -> None:
+        """One synced transaction; when it fails everything stays in memory for the next one."""
+        try:
+            if self._stored is None or self.damaged:
+                return  # `failed` says why
+            self._stored.write(pending.tails, pending.stamp)
+            self._uncommitted = ()  # not before: a lookup reads memory first, then LMDB
+            self.failed = ""
+            files.note_opened(self._path, 1)
+        except StoredError as error:
+            self.failed = str(error)
+        finally:
+            self._busy = False
+
+    def forget_after(self, position: int) -> None:
+        """Drops entries at or above `position`, which the journal gave up, and lowers the stamp.
+
+        If that fails the index begins empty, so look at `stamp` before adding.
+        """
+        if self._busy:
+            raise Bug("the index forgets while a commit runs")
+        for tail in (*self._uncommitted, self._tail):
+            tail.forget_after(position)
+        self._end = min(self._end, position)
+        self._begin_block()
+        try:
+            if self._stored is not None:
+                stamp = Stamp(self._generation, min(self.stamp.position, position))
+                self._stored.forget_after(position, stamp)
+            self._time = self._newest_time()
+        except StoredError as error:
+            self._begin_empty(str(error))
+
+    def _newest_time(self) -> int | None:
+        for tail in self._tails():
+            if tail.times.last is not None:
+                return tail.times.last
+        newest = self._stored.newest(keys.TIME, _LAST_TIME) if self._stored is not None else None
+        return keys.time_of(newest[0]) if newest else None
+
+    # -- looking up ---------------------------------------------------------------------------
+
+    def at_or_before(self, position: int) -> Hint | None:
+        """The newest indexed batch that begins at or below `position`."""
+        for tail in self._tails():
+            if (entry := tail.positions.at_or_before(position)) is not None:
+                return entry[1]
+        return self._looked_up(keys.POSITION, keys.position_key(position))
+
+    def before_bookmark(self, publisher: int, sequence: int) -> Hint | None:
+        """A batch at or before the one with this sequence.
+
+        None, unless `damaged`, says that the log has nothing of this publisher up to it.
+        """
+        best: tuple[int, Hint] | None = None
+        for tail in self._tails():
+            line = tail.runs.get(publisher)
+            entry = line.at_or_before(sequence) if line is not None else None
+            if entry is not None and (best is None or entry[0] > best[0]):
+                best = entry
+        try:
+            stored = self._newest(keys.run_prefix(publisher), keys.run_key(publisher, sequence))
+        except StoredError:
+            return None
+        if stored is not None and (best is None or keys.sequence_of(stored[0]) > best[0]):
+            return stored[1]
+        return best[1] if best is not None else None
+
+    def before_time(self, ns: int) -> Hint | None:
+        """The newest indexed batch that is earlier than `ns`, as is all before it.
+
+        Strictly earlier, so that a scan from there meets the first message of that time. The
+        first batch of the index when none is earlier.
+        """
+        tails = self._tails()  # before LMDB is read: a commit may end in between
+        for tail in tails:
+            if (entry := tail.times.at_or_before(ns - 1)) is not None:
+                return entry[1]
+        found = self._looked_up(keys.TIME, keys.time_key(ns - 1))
+        return (
+            found or self._looked_up(keys.POSITION, keys.POSITION, first=True) or self._first(tails)
+        )
+
+    def _first(self, tails: tuple[Tail, ...]) -> Hint | None:
+        if self.damaged:
+            return None
+        oldest_first = (tail.positions.first() for tail in reversed(tails))
+        return next((hint for hint in oldest_first if hint is not None), None)
+
+    def _tails(self) -> tuple[Tail, ...]:
+        """What is in memory, newest first."""
+        return (self._tail, *reversed(self._uncommitted))
+
+    def _looked_up(self, prefix: bytes, key: bytes, first: bool = False) -> Hint | None:
+        try:
+            entry = self._newest(prefix, key, first)
+        except StoredError:
+            return None
+        return entry[1] if entry is not None else None
+
+    def _newest(self, prefix: bytes, key: bytes, first: bool = False) -> tuple[bytes, Hint] | None:
+        """What LMDB says. Remembers damage: the files are not believed again."""
+        if self._stored is None:
+            return None
+        if self.damaged:
+            raise StoredError(self.failed)
+        try:
+            return self._stored.first(prefix) if first else self._stored.newest(prefix, key)
+        except StoredError as error:
+            self.failed, self.damaged = str(error), True
+            files.note_opened(self._path, files.CRASHES_MAX)
+            raise

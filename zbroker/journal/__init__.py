@@ -1,0 +1,1 @@
+"""The log: its bytes, its one writer, its recovery and its readers."""

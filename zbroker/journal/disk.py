@@ -1,0 +1,272 @@
+"""The disk as the journal sees it: one flat directory and a dozen operations with their failure rules.
+
+`Disk` is the seam where the simulator's disk takes the place of the real one; both pass the same
+contract tests. Every OSError becomes a StorageError: "disk_full" where space is missing,
+"file_missing" where the file is, else "disk_error". After a failed write or sync nobody tries again on that file: Linux marks pages whose
+write failed as clean, so a second sync would succeed without the data.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from zbroker.errors import StorageError
+from zbroker.limits import GROUP_BUFFERS_MAX
+
+DIRECT_ALIGN: Final = 4096  # O_DIRECT wants offset, size and memory aligned to the device's block
+OPEN_FILES_MAX: Final = 64  # of one Disk; a reader of a long log opens one segment after the other
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Disk(Protocol):
+    """One flat directory. Names are plain file names; offsets and sizes are bytes."""
+
+    def list(self) -> list[tuple[str, int]]:
+        """(name, size) of every file."""
+        ...
+
+    def create(self, name: str, size: int = 0) -> None:
+        """A new file of `size` zeros whose space is reserved. Raises StorageError if it exists."""
+        ...
+
+    def write(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        """All of `buffers` at `offset`, one behind the other; a short write is continued."""
+        ...
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """`size` bytes at `offset`, fewer only at the end of the file."""
+        ...
+
+    def read_direct(self, name: str, offset: int, size: int) -> bytes:
+        """Like `read`, but what the medium holds, past the page cache where that is possible."""
+        ...
+
+    def sync(self, name: str) -> None:
+        """What was written to the file survives a power cut from now on."""
+        ...
+
+    def sync_dir(self) -> None:
+        """Creations, renames and removals survive a power cut from now on."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a file another name. Raises StorageError if `new` exists."""
+        ...
+
+    def unlink(self, name: str) -> None:
+        """Removes a file."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Space that can still be written."""
+        ...
+
+    def lock(self) -> None:
+        """Makes this process the only writer. Raises StorageError second_writer."""
+        ...
+
+    def close(self) -> None:
+        """Closes all files and gives up the lock."""
+        ...
+
+
+class _File:
+    """An open file that closes itself with its last user, so that dropping it is safe in threads."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.fd = -1
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class RealDisk:
+    """A directory of the file system."""
+
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        self.directory = directory
+        self._flags = os.O_RDONLY if read_only else os.O_RDWR
+        self._files: dict[str, _File] = {}
+        self._lock: _File | None = None
+
+    def list(self) -> list[tuple[str, int]]:
+        try:
+            with os.scandir(self.directory) as entries:
+                return [(entry.name, entry.stat().st_size) for entry in entries if entry.is_file()]
+        except OSError as error:
+            raise self._failed("list", "", error) from None
+
+    def create(self, name: str, size: int = 0) -> None:
+        try:
+            file = _File(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            self._files[name] = file
+            if size:
+                os.posix_fallocate(file.fd, 0, size)
+        except OSError as error:
+            raise self._failed("create", name, error) from None
+
+    def write(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        try:
+            fd = self._file(name).fd
+            for start in range(0, len(buffers), GROUP_BUFFERS_MAX):
+                offset = self._write_all(fd, offset, buffers[start : start + GROUP_BUFFERS_MAX])
+        except OSError as error:
+            raise self._failed("write", name, error) from None
+
+    def _write_all(self, fd: int, offset: int, buffers: Sequence[Buffer]) -> int:
+        while True:
+            wanted = sum(map(len, buffers))
+            done = self._write_some(fd, offset, buffers)
+            offset += done
+            if done == wanted:
+                return offset
+            if not done:
+                raise OSError(errno.EIO, "the write made no progress")
+            buffers = _without(buffers, done)
+
+    def _write_some(self, fd: int, offset: int, buffers: Sequence[Buffer]) -> int:
+        return os.pwritev(fd, buffers, offset)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        try:
+            return os.pread(self._file(name).fd, size, offset)
+        except OSError as error:
+            raise self._failed("read", name, error) from None
+
+    def read_direct(self, name: str, offset: int, size: int) -> bytes:
+        try:
+            try:
+                return self._read_direct(name, offset, size)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            fd = self._file(name).fd  # this file system knows no O_DIRECT: drop the pages instead
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+            return os.pread(fd, size, offset)
+        except OSError as error:
+            raise self._failed("read_direct", name, error) from None
+
+    def _read_direct(self, name: str, offset: int, size: int) -> bytes:
+        start = offset // DIRECT_ALIGN * DIRECT_ALIGN
+        room = -(-(offset + size - start) // DIRECT_ALIGN) * DIRECT_ALIGN
+        file = _File(self.directory / name, os.O_RDONLY | os.O_DIRECT)
+        with mmap.mmap(-1, max(room, DIRECT_ALIGN)) as pages:  # anonymous memory is page-aligned
+            got = 0
+            while got < room and got % DIRECT_ALIGN == 0:
+                with memoryview(pages) as view, view[got:] as rest:
+                    done = os.preadv(file.fd, [rest], start + got)
+                if not done:
+                    break
+                got += done
+            return pages[offset - start : min(got, offset - start + size)]
+
+    def sync(self, name: str) -> None:
+        try:
+            os.fdatasync(self._file(name).fd)
+        except OSError as error:
+            raise self._failed("sync", name, error) from None
+
+    def sync_dir(self) -> None:
+        try:
+            directory = _File(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            os.fsync(directory.fd)
+        except OSError as error:
+            raise self._failed("sync_dir", "", error) from None
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            if (self.directory / new).exists():
+                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+            (self.directory / old).rename(self.directory / new)
+        except OSError as error:
+            raise self._failed("rename", new, error) from None
+        if file := self._files.pop(old, None):
+            self._files[new] = file
+
+    def unlink(self, name: str) -> None:
+        self._files.pop(name, None)
+        try:
+            (self.directory / name).unlink()
+        except OSError as error:
+            raise self._failed("unlink", name, error) from None
+
+    def free_bytes(self) -> int:
+        try:
+            state = os.statvfs(self.directory)
+        except OSError as error:
+            raise self._failed("free_bytes", "", error) from None
+        return state.f_bavail * state.f_frsize
+
+    def lock(self) -> None:
+        file = _File(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise second_writer(str(self.directory), _holder(os.fstat(file.fd).st_ino)) from None
+        self._lock = file
+
+    def close(self) -> None:
+        self._files.clear()
+        self._lock = None
+
+    def _file(self, name: str) -> _File:
+        file = self._files.get(name)
+        if file is None:
+            file = _File(self.directory / name, self._flags)
+            while len(self._files) >= OPEN_FILES_MAX:
+                self._files.pop(next(iter(self._files)), None)
+            self._files[name] = file
+        return file
+
+    def _failed(self, operation: str, name: str, error: OSError) -> StorageError:
+        return failed(operation, str(self.directory / name), error)
+
+
+def failed(operation: str, path: str, error: OSError) -> StorageError:
+    """What a failed operation is called; the simulator's disk says the same."""
+    if error.errno in _NO_SPACE:
+        return StorageError("disk_full", f"{operation} {path}: {error.strerror}")
+    if error.errno == errno.ENOENT:
+        return StorageError("file_missing", f"{operation} {path}: {error.strerror}")
+    hint = "nothing more is acknowledged; check the disk, then start again: recovery decides"
+    return StorageError("disk_error", f"{operation} {path}: {error.strerror}", hint)
+
+
+def second_writer(directory: str, pid: int | None) -> StorageError:
+    """The refusal of a second writer; `pid` is the first one's, if it is known."""
+    who = f"process {pid}" if pid else "another process"
+    return StorageError("second_writer", f"{directory} is written by {who}", "stop that one first")
+
+
+def _holder(inode: int) -> int | None:
+    """The process that holds a flock on `inode`, by the kernel's table of locks."""
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split()
+        if "->" not in words and words[1] == "FLOCK" and words[5].endswith(f":{inode}"):
+            return int(words[4])
+    return None
+
+
+def _without(buffers: Sequence[Buffer], done: int) -> list[Buffer]:
+    rest = list(buffers)
+    while rest and done >= len(rest[0]):
+        done -= len(rest.pop(0))
+    if done:
+        rest[0] = memoryview(rest[0])[done:]
+    return rest

@@ -1,0 +1,360 @@
+"""The bytes of the journal, format version 1. docs/reference/journal.md shows the same hex.
+
+A segment file, little-endian, everything 8-byte aligned:
+
+    0      segment header (96 bytes, the rest of its 4096 bytes is zero)
+    4096   the same header again
+    8192   append groups, each on a 512-byte boundary; between them and behind the last one, zeros
+
+    append group   64-byte header, then its record batches back to back
+    record batch   112-byte header, topic table, columns, zeros to 8; the body; zeros to 8
+
+A batch header carries a CRC seeded with the segment's salt and the batch's own file offset, so a
+valid one can be found anywhere and cannot be mistaken for a copy of another place or file. The body
+CRC covers the body as its packer sent it and travels with it to the subscriber.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from google_crc32c import extend as crc_extend
+from google_crc32c import value as crc32c
+
+from zbroker.wire.messages import Columns
+
+VERSION: Final = 1
+ALIGN: Final = 8
+GROUP_ALIGN: Final = 512  # a later write never changes a sector that holds acknowledged bytes
+HEADER_COPY_AT: Final = 4096
+DATA_AT: Final = 8192
+
+#: magic, version, length, instance, generation, -, serial, first position, last position and end
+#: offset of the previous segment, salt, created ns, size, -, crc
+SEGMENT: Final = struct.Struct("<8sIIQIIQQQQQqQII")
+SEGMENT_MAGIC: Final = b"zbrksegm"
+assert SEGMENT.size == 96, "docs/reference/journal.md says 96"
+
+#: magic, version, -, own offset, length, batches, first position, log time, synced_through,
+#: positions, previous group's crc, crc
+GROUP: Final = struct.Struct("<4sHHQIIQqQIII")
+GROUP_MAGIC: Final = b"zbGR"
+assert GROUP.size == 60, "docs/reference/journal.md says 60"
+GROUP_LENGTH: Final = 64
+
+#: magic, version, kind, header length, body length, flags, count, skip, topics, -, first position,
+#: publisher, session, first sequence, prev, log time, origin instance, origin position,
+#: origin generation, body crc, -, header crc
+BATCH: Final = struct.Struct("<4sHHIIIIIHHQQQQQqQQIIII")
+BATCH_MAGIC: Final = b"zbRB"
+assert BATCH.size == 112, "docs/reference/journal.md says 112"
+_BATCH_CRC_AT: Final = 108
+_U32: Final = struct.Struct("<I")
+_LENGTH: Final = struct.Struct("<H")
+_COLUMN: Final = struct.Struct("<HHI")
+
+KIND_PUBLISH: Final = 1
+KIND_PUBLISHER: Final = 2
+KIND_STATE: Final = 3
+KIND_POINT: Final = 4
+KIND_PURGE: Final = 5
+KIND_NOOP: Final = 6
+STEP_OVER: Final = 0x8000  # a reader that does not know this kind may step over it
+
+FLAG_ZSTD: Final = 1
+FLAG_LATE: Final = 2
+
+COLUMN_INDEX: Final = 1
+COLUMN_TIME: Final = 2
+_KNOWN_COLUMNS: Final = frozenset({COLUMN_INDEX, COLUMN_TIME})
+
+
+def pad(size: int, align: int = ALIGN) -> int:
+    """`size` rounded up to a multiple of `align`."""
+    return -(-size // align) * align
+
+
+class Stop(NamedTuple):
+    """Where parsing stopped and why; recovery decides what that means."""
+
+    offset: int
+    why: Literal["end", "short", "zero", "magic", "version", "length", "crc", "chain"]
+
+
+@dataclass(slots=True, frozen=True)
+class SegmentHeader:
+    """What stands twice at the start of a segment file."""
+
+    instance: int
+    generation: int
+    serial: int
+    first_position: int
+    previous_last_position: int  # 0 for the first segment
+    previous_end: int  # offset behind the previous segment's last group; 0 for the first segment
+    salt: int
+    created_ns: int
+    size: int
+
+    def encode(self) -> bytes:
+        """The bytes of one copy."""
+        head = SEGMENT.pack(
+            SEGMENT_MAGIC, VERSION, SEGMENT.size, self.instance, self.generation, 0, self.serial,
+            self.first_position, self.previous_last_position, self.previous_end, self.salt,
+            self.created_ns, self.size, 0, 0,
+        )[:-4]  # fmt: skip
+        return head + _U32.pack(crc32c(head))
+
+    @property
+    def seed(self) -> int:
+        """What the CRCs of this segment's group and batch headers start from."""
+        return crc32c(self.salt.to_bytes(8, "little"))
+
+
+def decode_segment_header(data: bytes) -> SegmentHeader | Stop:
+    """One copy of a segment header; `data` begins with it. A Stop tells why it is none."""
+    if len(data) < SEGMENT.size:
+        return Stop(0, "short")
+    (magic, version, length, instance, generation, _, serial, first, last, end, salt, created, size,
+     _, crc) = SEGMENT.unpack_from(data)  # fmt: skip
+    if magic != SEGMENT_MAGIC:
+        return Stop(0, "zero" if not any(data[: SEGMENT.size]) else "magic")
+    if version != VERSION:
+        return Stop(0, "version")
+    if length != SEGMENT.size or crc32c(bytes(data[: SEGMENT.size - 4])) != crc:
+        return Stop(0, "crc")
+    return SegmentHeader(instance, generation, serial, first, last, end, salt, created, size)
+
+
+@dataclass(slots=True)
+class Batch:
+    """A record batch: everything but where it stands. `body` is the packed body as it was sent.
+
+    count: messages in the body; skip: how many leading ones do not count. sequence, position: of
+    the first message that counts. Message i of the body has sequence `sequence + i - skip`.
+    columns: per message of the body; `extra` are columns of unknown tags, carried along.
+    """
+
+    kind: int
+    position: int
+    publisher: int
+    session: int
+    sequence: int
+    prev: int
+    count: int
+    log_time: int
+    topics: list[str]
+    body: bytes
+    body_crc: int
+    body_length: int
+    skip: int = 0
+    flags: int = 0
+    origin_instance: int = 0
+    origin_generation: int = 0
+    origin_position: int = 0
+    columns: Columns | None = None
+    extra: list[tuple[int, bytes]] = field(default_factory=list)
+    # where it was found; set by decode
+    offset: int = 0
+    header_length: int = 0
+
+    @property
+    def taken(self) -> int:
+        """Messages that count; each takes one position."""
+        return self.count - self.skip
+
+    @property
+    def end_position(self) -> int:
+        """The position behind its last message."""
+        return self.position + self.count - self.skip
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next batch or group stands in the file (before alignment to a group)."""
+        return self.offset + self.header_length + pad(self.body_length)
+
+
+def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
+    """Header, topic table and columns of `batch` standing at `offset`; the body follows it."""
+    parts = []
+    for topic in batch.topics:
+        name = topic.encode()
+        parts += (_LENGTH.pack(len(name)), name)
+    columns = batch.columns
+    if columns is not None or batch.extra:
+        if columns is not None and columns.index is not None:
+            parts += (_COLUMN.pack(COLUMN_INDEX, 0, len(columns.index)), columns.index)
+        if columns is not None and columns.time is not None:
+            parts += (_COLUMN.pack(COLUMN_TIME, 0, len(columns.time)), columns.time)
+        for tag, data in batch.extra:
+            parts += (_COLUMN.pack(tag, 0, len(data)), data)
+    tail = b"".join(parts)
+    length = pad(BATCH.size + len(tail))
+    tail += bytes(length - BATCH.size - len(tail))
+    head = BATCH.pack(
+        BATCH_MAGIC, VERSION, batch.kind, length, batch.body_length, batch.flags, batch.count,
+        batch.skip, len(batch.topics), 0, batch.position, batch.publisher, batch.session,
+        batch.sequence, batch.prev, batch.log_time, batch.origin_instance, batch.origin_position,
+        batch.origin_generation, batch.body_crc, 0, 0,
+    )[:_BATCH_CRC_AT]  # fmt: skip
+    crc = _header_crc(head + tail, offset, seed)
+    return head + _U32.pack(crc) + tail
+
+
+def _header_crc(data: bytes, offset: int, seed: int) -> int:
+    return int(crc_extend(crc_extend(seed, offset.to_bytes(8, "little")), data))
+
+
+def batch_crc(header: bytes) -> int:
+    """The CRC that stands in an encoded batch header; groups are chained over these."""
+    return int(_U32.unpack_from(header, _BATCH_CRC_AT)[0])
+
+
+def decode_batch_header(data: bytes | memoryview, at: int, offset: int, seed: int) -> Batch | Stop:
+    """The batch header at `data[at:]`, which stands at `offset` in its file. The body is not read.
+
+    Returns: Stop "short" if `data` ends before the header does; other Stops if there is no header.
+    """
+    if len(data) - at < BATCH.size:
+        return Stop(offset, "short")
+    (magic, version, kind, length, body_length, flags, count, skip, topics, _, position, publisher,
+     session, sequence, prev, log_time, origin_instance, origin_position, origin_generation,
+     body_crc, _, crc) = BATCH.unpack_from(data, at)  # fmt: skip
+    if magic != BATCH_MAGIC:
+        return Stop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
+    if version != VERSION:
+        return Stop(offset, "version")
+    if length < BATCH.size or length % ALIGN or skip >= max(count, 1):
+        return Stop(offset, "length")
+    if len(data) - at < length:
+        return Stop(offset, "short")
+    head = bytes(data[at : at + _BATCH_CRC_AT])
+    tail = bytes(data[at + BATCH.size : at + length])
+    if _header_crc(head + tail, offset, seed) != crc:
+        return Stop(offset, "crc")
+    names, columns, extra = _decode_tail(tail, topics)
+    return Batch(
+        kind, position, publisher, session, sequence, prev, count, log_time, names, b"", body_crc,
+        body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
+        extra, offset, length,
+    )  # fmt: skip
+
+
+def _decode_tail(
+    tail: bytes, topics: int
+) -> tuple[list[str], Columns | None, list[tuple[int, bytes]]]:
+    at, names = 0, []
+    for _ in range(topics):
+        (size,) = _LENGTH.unpack_from(tail, at)
+        names.append(tail[at + 2 : at + 2 + size].decode())
+        at += 2 + size
+    columns: dict[int, bytes] = {}
+    while len(tail) - at >= _COLUMN.size:
+        tag, _, size = _COLUMN.unpack_from(tail, at)
+        if tag == 0:
+            break
+        columns[tag] = tail[at + _COLUMN.size : at + _COLUMN.size + size]
+        at += _COLUMN.size + size
+    if not columns:
+        return names, None, []
+    extra = [(tag, data) for tag, data in columns.items() if tag not in _KNOWN_COLUMNS]
+    return names, Columns(columns.get(COLUMN_INDEX), columns.get(COLUMN_TIME)), extra
+
+
+@dataclass(slots=True, frozen=True)
+class GroupHeader:
+    """What one write and one sync make durable."""
+
+    offset: int
+    length: int  # header and batches, without the zeros up to the next group
+    batches: int
+    first_position: int
+    positions: int
+    log_time: int
+    synced_through: int  # positions below this were durable when the group was written
+    previous_crc: int  # 0 for the first group of a segment
+    crc: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next group of this segment stands."""
+        return pad(self.offset + self.length, GROUP_ALIGN)
+
+
+def encode_group_header(group: GroupHeader, batch_crcs: list[int], seed: int) -> tuple[bytes, int]:
+    """The 64 bytes of a group header and its CRC, which covers the CRCs of its batch headers."""
+    head = GROUP.pack(
+        GROUP_MAGIC, VERSION, 0, group.offset, group.length, group.batches, group.first_position,
+        group.log_time, group.synced_through, group.positions, group.previous_crc, 0,
+    )[:-4]  # fmt: skip
+    crc = _group_crc(head, batch_crcs, seed)
+    return head + _U32.pack(crc) + bytes(GROUP_LENGTH - GROUP.size), crc
+
+
+def _group_crc(head: bytes, batch_crcs: list[int], seed: int) -> int:
+    return int(crc_extend(crc_extend(seed, head), struct.pack(f"<{len(batch_crcs)}I", *batch_crcs)))
+
+
+def decode_group_header(data: bytes | memoryview, at: int, offset: int) -> GroupHeader | Stop:
+    """The group header at `data[at:]`; its CRC is not judged before its batches are known."""
+    if len(data) - at < GROUP_LENGTH:
+        return Stop(offset, "short")
+    (magic, version, _, own, length, batches, first, log_time, synced, positions, previous,
+     crc) = GROUP.unpack_from(data, at)  # fmt: skip
+    if magic != GROUP_MAGIC:
+        return Stop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
+    if version != VERSION:
+        return Stop(offset, "version")
+    if own != offset or length < GROUP_LENGTH or batches == 0:
+        return Stop(offset, "length")
+    return GroupHeader(own, length, batches, first, positions, log_time, synced, previous, crc)
+
+
+def check_group(
+    data: bytes | memoryview, at: int, group: GroupHeader, batch_crcs: list[int], seed: int
+) -> bool:
+    """True if the group header at `data[at:]` and these batch headers belong together."""
+    return _group_crc(bytes(data[at : at + GROUP.size - 4]), batch_crcs, seed) == group.crc
+
+
+#: magic, -, counter, instance, generation, -, position, serial, -, crc: the acked-through note
+NOTE: Final = struct.Struct("<4sIQQIIQQQII")
+NOTE_MAGIC: Final = b"zbAT"
+assert NOTE.size == 64, "docs/reference/journal.md says 64"
+NOTE_SLOTS: Final = (0, 512)
+
+
+class Note(NamedTuple):
+    """Acked-through note: positions below `position` were durable; two slots, written in turn."""
+
+    counter: int
+    instance: int
+    generation: int
+    position: int
+    serial: int
+
+
+def encode_note(note: Note) -> bytes:
+    """The 64 bytes of one slot."""
+    head = NOTE.pack(
+        NOTE_MAGIC, VERSION, note.counter, note.instance, note.generation, 0, note.position,
+        note.serial, 0, 0, 0,
+    )[:-4]  # fmt: skip
+    return head + _U32.pack(crc32c(head))
+
+
+def decode_note(data: bytes) -> Note | Stop:
+    """One slot of the acked-through note."""
+    if len(data) < NOTE.size:
+        return Stop(0, "short")
+    magic, version, counter, instance, generation, _, position, serial, _, _, crc = (
+        NOTE.unpack_from(data)
+    )
+    if magic != NOTE_MAGIC:
+        return Stop(0, "zero" if not any(data) else "magic")
+    if version != VERSION:
+        return Stop(0, "version")
+    if crc32c(bytes(data[: NOTE.size - 4])) != crc:
+        return Stop(0, "crc")
+    return Note(counter, instance, generation, position, serial)

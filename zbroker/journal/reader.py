@@ -1,0 +1,184 @@
+"""The readers' view of the log: whole batches by position, with every damaged range made explicit.
+
+For everybody who reads the log: rooms while it is written (they are told a `limit`; positions below
+it never change), tools and Spark from the directory alone. Nothing is kept from one call to the
+next, since bytes above the limit may change. Imports no lmdb and no zmq.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from zbroker.ids import Bookmark
+from zbroker.journal.disk import Disk, RealDisk
+from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch
+from zbroker.journal.reading import (
+    BLOCK_MAX_BYTES,
+    BLOCK_MIN_BYTES,
+    Block,
+    Cursor,
+    Files,
+    Gap,
+    Reading,
+    walk,
+)
+from zbroker.journal.segments import read_note
+from zbroker.limits import U63_MAX
+
+__all__ = ["Cursor", "Gap", "Log", "first_time", "last_time"]
+
+
+class Log:
+    """The segments of one directory. Not thread-safe: one per thread."""
+
+    def __init__(self, directory: Path | None = None, *, disk: Disk | None = None) -> None:
+        assert directory is not None or disk is not None, "a Log reads a directory or a Disk"
+        self._disk = disk or RealDisk(directory or Path(), read_only=True)
+        self._files = Files(self._disk)
+        self._block = BLOCK_MIN_BYTES
+
+    @property
+    def instance(self) -> int:
+        """Whose log this is; 0 if it is empty."""
+        return self._files.newest.instance if self._files.newest else 0
+
+    @property
+    def generation(self) -> int:
+        """Of the newest segment; 0 if there is none."""
+        return self._files.newest.generation if self._files.newest else 0
+
+    @property
+    def first_position(self) -> int:
+        """The floor: the oldest position still kept; 1 for an empty log."""
+        return self._files.first_position
+
+    def refresh(self) -> None:
+        """Looks for new and removed segments; only new ones are opened."""
+        self._files.refresh()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._disk.close()
+
+    def read(self, cursor: Cursor, limit: int, max_bytes: int) -> tuple[list[Batch | Gap], Cursor]:
+        """Whole, verified batches below position `limit`, about `max_bytes` of them, and the next cursor.
+
+        At least one batch or gap if there is any below `limit`; bodies are set.
+        """
+        reading = Reading(self._files, cursor, limit, bodies=True)
+        reading.block = self._block
+        reading.run(max_bytes)
+        self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)
+        return reading.out, Cursor(reading.serial, reading.offset, reading.position)
+
+    def headers(self, cursor: Cursor, limit: int) -> Iterator[tuple[Batch, Cursor] | Gap]:
+        """Batches below `limit` without their bodies, each with the cursor that points at it."""
+        for item, serial in walk(Reading(self._files, cursor, limit, bodies=False)):
+            if isinstance(item, Gap):
+                yield item
+            else:
+                yield item, Cursor(serial, item.offset, item.position)
+
+    def seek(self, position: int, serial: int = 0, offset: int = 0) -> Cursor:
+        """The batch that holds `position` (or the gap, or the end of the log if it is the next one).
+
+        `serial` and `offset` may name a batch at or before it, as an index does; a wrong hint
+        costs time only. `position` is not above what was announced as written.
+        """
+        before = self._hinted(position, serial, offset) or self._files.start(position)
+        reading = Reading(self._files, before, position, bodies=False)
+        for item, found in walk(reading):
+            if isinstance(item, Gap):
+                if item.end > position:
+                    return before
+            elif item.end_position > position:
+                return Cursor(found, item.offset, item.position)
+            else:
+                before = Cursor(found, item.end_offset, item.end_position)
+        return Cursor(reading.serial, reading.offset, reading.position)
+
+    def _hinted(self, position: int, serial: int, offset: int) -> Cursor | None:
+        segment = self._files.segment(serial) if serial else None
+        if segment is None or segment.header is None or offset < DATA_AT:
+            return None
+        if segment.end is not None and offset >= segment.end:
+            return None
+        batch = Block(self._files, segment).batch_at(offset)
+        if not isinstance(batch, Batch) or batch.position > position:
+            return None
+        return Cursor(serial, offset, batch.position)
+
+    def end(self) -> int:
+        """The position behind the last valid batch, for a log that nobody writes.
+
+        Below what the acked-through note proves damage is stepped over; above it, it is the end.
+        """
+        self.refresh()
+        if not self._files.starts:
+            return 1
+        first, _ = self._files.starts[-1]
+        note = read_note(self._disk)
+        proved = note.position if note and note.generation >= self.generation else first
+        cursor = self.seek(max(first, proved))
+        reading = Reading(self._files, cursor, U63_MAX, bodies=True, to_end=True)
+        reading.run(U63_MAX)
+        return reading.position
+
+    def locate_time(self, ns: int) -> int:
+        """The position of the first message with log time >= `ns`, else the end. Offline."""
+        limit = self.end()
+        newest_first = reversed(self._files.starts)
+        begun = (first for first, serial in newest_first if self._begins_before(first, serial, ns, limit))
+        cursor = self._files.start(next(begun, self.first_position))
+        for item in self.headers(cursor, limit):
+            if not isinstance(item, Gap) and last_time(item[0]) >= ns:
+                return _first_at(item[0], ns)
+        return limit
+
+    def _begins_before(self, first: int, serial: int, ns: int, limit: int) -> bool:
+        items = self.headers(Cursor(serial, DATA_AT, first), limit)
+        found = next((item for item in items if not isinstance(item, Gap)), None)
+        return found is not None and first_time(found[0]) < ns
+
+    def locate(self, bookmark: Bookmark) -> int | None:
+        """The position of this message, None if the log does not hold it. Offline; newest first."""
+        limit = self.end()
+        for first, serial in reversed(self._files.starts):
+            for item in self.headers(Cursor(serial, DATA_AT, first), limit):
+                if isinstance(item, Gap):
+                    continue
+                batch = item[0]
+                step = bookmark.sequence - batch.sequence
+                mine = batch.kind == KIND_PUBLISH and batch.publisher == bookmark.publisher
+                if mine and 0 <= step < batch.taken:
+                    return batch.position + step
+            limit = first
+        return None
+
+
+def first_time(batch: Batch) -> int:
+    """The log time of a batch's first message that counts."""
+    times = _times(batch)
+    return times[batch.skip] if times else batch.log_time
+
+
+def last_time(batch: Batch) -> int:
+    """The log time of a batch's last message."""
+    times = _times(batch)
+    return times[-1] if times else batch.log_time
+
+
+def _first_at(batch: Batch, ns: int) -> int:
+    """The position of the first message of `batch` with log time >= `ns`; its last one has."""
+    times = _times(batch)
+    if times is None:
+        return batch.position
+    index = next(i for i in range(batch.skip, batch.count) if times[i] >= ns)
+    return batch.position + index - batch.skip
+
+
+def _times(batch: Batch) -> array[int] | None:
+    columns = batch.columns
+    return array("q", columns.time) if columns is not None and columns.time else None

@@ -1,0 +1,358 @@
+"""What to believe of the files found at a start. docs/reference/journal.md, "Recovery", is the table.
+
+Evidence proves that positions were durable and may have been acknowledged: the acked-through note,
+`synced_through` of any valid group, the index's stamp. A bad place beyond all evidence is a torn
+tail: the segment is sealed before it and a new one opened. A bad place below is damage: exactly
+that range is a gap. A damaged end below the evidence stops the start, until a human accepts the
+loss; then the generation rises. Nothing is ever removed, cut short or overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple
+
+from zbroker.clock import Clock, SystemClock
+from zbroker.errors import StorageError
+from zbroker.journal.disk import Disk
+from zbroker.journal.format import DATA_AT, Batch, Note, SegmentHeader, Stop
+from zbroker.journal.reader import Cursor, Gap, Log, last_time
+from zbroker.journal.scan import Group, Scan, Stretch
+from zbroker.journal.segments import (
+    NOTE_FILE,
+    SPARE,
+    header_copies,
+    list_segments,
+    make_filled,
+    publish,
+    random_salt,
+    read_note,
+    segment_name,
+    write_note,
+)
+from zbroker.journal.writer import Tail
+from zbroker.limits import SEGMENT_BYTES, SEGMENT_FIRST_BYTES
+
+ACCEPT: Final = "`zbroker start --accept-tail-loss` goes on without them; a backup or a peer may have them"
+
+
+class Evidence(NamedTuple):
+    """Positions below `position` of this generation were durable. The index's stamp is one."""
+
+    generation: int
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """What recovery found: a code, what it means for the data, what comes next."""
+
+    code: str
+    means: str
+    next: str
+    first: int = 0  # positions [first, end) that cannot be served; 0, 0 if there are none
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The log after a start. Everything below `next_position` is durable."""
+
+    tail: Tail
+    generation: int
+    floor: int
+    next_position: int
+    last_log_time: int
+    findings: list[Finding]
+    lost: tuple[int, int] | None  # positions [first, end) given up with `accept_loss`
+
+
+@dataclass(slots=True)
+class _End:
+    """Where the log ends in the newest segment."""
+
+    offset: int
+    position: int
+    group_crc: int = 0
+    log_time: int = 0
+    seal: bool = False  # what follows is set aside, the log goes on in a new segment
+
+
+def recover(  # noqa: PLR0913 - each is one thing that a start knows
+    disk: Disk,
+    instance: int,
+    *,
+    evidence: tuple[int, int] = (0, 0),
+    accept_loss: bool = False,
+    on_batch: Callable[[Batch, int], None] | None = None,
+    progress: Callable[[str], None] | None = None,
+    clock: Clock | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
+    salt: Callable[[], int] = random_salt,
+) -> Recovered:
+    """Finds the end of the log, makes it durable, and shows every batch header to `on_batch`.
+
+    `evidence` is (generation, position) of the index's stamp. `on_batch` gets (batch, serial) in
+    log order, bodies unread.
+    Raises: StorageError foreign_instance, serial_gap, unknown_version, tail_damaged, disk_error.
+    """
+    files = _Files(disk, instance, min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock(), salt)
+    recovery = _Recovery(files, Evidence(*evidence), accept_loss, progress or (lambda _: None))
+    return recovery.run(on_batch or (lambda _batch, _serial: None))
+
+
+@dataclass(slots=True)
+class _Files:
+    """The directory and what new segments in it are made with."""
+
+    disk: Disk
+    instance: int
+    segment_bytes: int
+    clock: Clock
+    salt: Callable[[], int]
+    headers: dict[int, SegmentHeader | None] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Reads all segment headers. Raises: StorageError for what is not this log."""
+        self.sizes = dict(list_segments(self.disk))
+        self.headers = {serial: self._header(serial) for serial in self.sizes}
+        serials = list(self.sizes)
+        for last, serial in zip(serials, serials[1:], strict=False):
+            if serial != last + 1:
+                raise _refusal("serial_gap", f"{segment_name(last + 1)} is missing", "put it back")
+        known = [header for header in self.headers.values() if header]
+        for last_header, header in zip(known, known[1:], strict=False):
+            if _rank(header) < _rank(last_header):
+                reason = f"{segment_name(header.serial)} is older than the segment before it"
+                raise _refusal("serial_gap", reason, "put the right one back")
+
+    def _header(self, serial: int) -> SegmentHeader | None:
+        name, copies = segment_name(serial), header_copies(self.disk, serial)
+        good = [copy for copy in copies if isinstance(copy, SegmentHeader)]
+        if not good:
+            if all(isinstance(copy, Stop) and copy.why == "version" for copy in copies):
+                reason = f"{name} is of a format version that this release does not know"
+                raise _refusal("unknown_version", reason, "start the release that wrote it")
+            means = "both copies of its header are bad: nothing in it can be verified or served"
+            self.findings.append(Finding("journal.segment_unreadable", f"{name}: {means}", "repair it"))
+            return None
+        if good[0].instance != self.instance:
+            raise _foreign(name, good[0].instance, self.instance)
+        if good[0].serial != serial:
+            reason = f"{name} says that it is segment {good[0].serial}"
+            raise _refusal("serial_gap", reason, "put the right one back")
+        if len(good) == 1:
+            means = f"{name}: one copy of its header is bad; the other one is good, so nothing is lost"
+            self.findings.append(Finding("journal.header_copy_bad", means, "check the disk"))
+        return good[0]
+
+    def set_aside(self, serial: int) -> None:
+        """Gives an unreadable segment a name that is no segment's."""
+        taken = {name for name, _ in self.disk.list()}
+        names = (f"{segment_name(serial)}.damaged-{number}" for number in range(1, len(taken) + 2))
+        self.disk.rename(segment_name(serial), next(name for name in names if name not in taken))
+        self.disk.sync_dir()
+        del self.headers[serial], self.sizes[serial]
+
+    def open_segment(self, generation: int, serial: int, end: _End) -> SegmentHeader:
+        """A new segment that says where the one before it ends."""
+        header = SegmentHeader(
+            self.instance, generation, serial, end.position, end.position - 1, end.offset,
+            self.salt(), self.clock.wall_ns(), self.segment_bytes,
+        )  # fmt: skip
+        make_filled(self.disk, SPARE, header.size)
+        publish(self.disk, SPARE, header)
+        return header
+
+
+class _Recovery:
+    def __init__(
+        self, files: _Files, stamp: Evidence, accept_loss: bool, progress: Callable[[str], None]
+    ) -> None:
+        self._files = files
+        self._disk = files.disk
+        self._stamp = stamp
+        self._accept_loss = accept_loss
+        self._progress = progress
+        self._findings = files.findings
+        self._lost: tuple[int, int] | None = None
+
+    def run(self, on_batch: Callable[[Batch, int], None]) -> Recovered:
+        note = self._note()
+        self._files.look()
+        self._disk.sync_dir()  # a kill may have come between a rename and its sync
+        self._refuse_unreadable_newest()
+        header, end = self._newest(note)
+        counter = (note.counter if note else 0) + 1
+        self._write_note(Note(counter, header.instance, header.generation, end.position, header.serial))
+        log_time = max(end.log_time, self._walk(end.position, on_batch))
+        floor = Log(disk=self._disk).first_position
+        tail = Tail(header, end.offset, end.position, end.group_crc, counter)
+        return Recovered(
+            tail, header.generation, floor, end.position, log_time, self._findings, self._lost
+        )
+
+    def _note(self) -> Note | None:
+        note = read_note(self._disk)
+        if note is not None and note.instance != self._files.instance:
+            raise _foreign(NOTE_FILE, note.instance, self._files.instance)
+        return note
+
+    def _write_note(self, note: Note) -> None:
+        """This one is synced: the generation and the serial must not be forgotten."""
+        if all(name != NOTE_FILE for name, _ in self._disk.list()):
+            self._disk.create(NOTE_FILE)
+        write_note(self._disk, note)
+        self._disk.sync(NOTE_FILE)
+        self._disk.sync_dir()
+
+    def _refuse_unreadable_newest(self) -> None:
+        headers = self._files.headers
+        while headers and headers[serial := max(headers)] is None:
+            name = segment_name(serial)
+            self._tail_is_damaged(f"both copies of the header of {name}, the newest segment, are bad")
+            self._files.set_aside(serial)
+            self._lost = self._lost or (0, 0)
+
+    def _newest(self, note: Note | None) -> tuple[SegmentHeader, _End]:
+        """Finds the end; the open segment's header and the end in it, after sealing if need be."""
+        header = next(reversed(self._files.headers.values()), None)
+        proofs = [Evidence(note.generation, note.position)] if note else []
+        proofs.append(self._stamp)
+        generation = header.generation if header else 0
+        evidence = max((p.position for p in proofs if p.generation >= generation), default=0)
+        known = max(p.generation for p in proofs)
+        serial = header.serial if header else 0
+        newest = note.serial if note and note.generation >= generation else serial
+        missing = newest > serial or known > generation
+        if header is None:
+            end = _End(0, 1, seal=True)
+        else:
+            self._disk.sync(segment_name(serial))
+            end, evidence = self._judge(Scan(self._disk, header, self._files.sizes[serial]), evidence)
+        if end.position < evidence or missing or self._lost:
+            end = self._give_up(end, evidence, serial)
+            generation = max(known, generation)
+        if header is not None and not end.seal:
+            return header, end
+        if header is None:
+            end.position, end.offset, serial = max(evidence, 1), 0, newest
+        generation += 1 if self._lost or header is None else 0
+        header = self._files.open_segment(generation, serial + 1, end)
+        return header, _End(DATA_AT, end.position, 0, end.log_time)
+
+    def _give_up(self, end: _End, evidence: int, serial: int) -> _End:
+        lost = f"positions {end.position} to {evidence - 1} were acknowledged and cannot be read"
+        if end.position >= evidence:
+            lost = f"the segment after {segment_name(serial)} is missing" if serial else "no segment is left"
+        self._tail_is_damaged(lost)
+        first, last = end.position, max(end.position, evidence)
+        self._lost = (first, last)
+        self._findings.append(Finding("journal.tail_given_up", lost, "the generation rises", first, last))
+        end.seal = True
+        return end
+
+    def _tail_is_damaged(self, reason: str) -> None:
+        if not self._accept_loss:
+            raise _refusal("tail_damaged", reason, ACCEPT)
+
+    def _judge(self, scan: Scan, evidence: int) -> tuple[_End, int]:
+        """The end of the log in the open segment, and all the evidence."""
+        self._progress(f"verifying {segment_name(scan.header.serial)}")
+        end = _End(DATA_AT, scan.header.first_position)
+        items = scan.items()
+        for item in items:
+            if isinstance(item, Stretch) or item.bad:
+                evidence, rest = self._rest(evidence, item, items)
+                return self._judge_rest(scan, end, evidence, rest), evidence
+            evidence = max(evidence, item.header.synced_through)
+            _advance(end, item)
+        return end, evidence
+
+    def _rest(
+        self, evidence: int, item: Group | Stretch, items: Iterator[Group | Stretch]
+    ) -> tuple[int, list[Group | Stretch]]:
+        rest = list(chain([item], items))
+        proofs = [group.header.synced_through for group in rest if isinstance(group, Group)]
+        return max([evidence, *proofs]), rest
+
+    def _judge_rest(
+        self, scan: Scan, end: _End, evidence: int, rest: list[Group | Stretch]
+    ) -> _End:
+        """Goes on from the first thing that is no good group."""
+        for item in rest:
+            if isinstance(item, Group):
+                if item.bad and item.header.first_position >= evidence:
+                    return self._torn(scan, end)
+                self._condemn(item)
+                end.seal = end.seal or bool(item.bad)
+                _advance(end, item)
+                continue
+            if item.blank and item.end == scan.size and end.position >= evidence:
+                return end if scan.cache_is_blank(item.start) else self._torn(scan, end)
+            offset, position = scan.salvage(item, end.position, evidence)
+            end.seal = True
+            if position > end.position:
+                end.offset, end.position = offset, position
+            if position >= evidence:
+                return self._torn(scan, end)
+        return end
+
+    def _torn(self, scan: Scan, end: _End) -> _End:
+        name = segment_name(scan.header.serial)
+        means = f"{name} ends at offset {end.offset}, position {end.position}; nothing acknowledged stood behind"
+        self._findings.append(Finding("journal.torn_tail_cut", means, "a new segment was begun"))
+        end.seal = True
+        return end
+
+    def _condemn(self, group: Group) -> None:
+        for batch in group.bad:
+            means = f"the body of the batch at position {batch.position} is damaged and is not served"
+            finding = Finding(
+                "journal.damaged_batch", means, "replays report a gap", batch.position, batch.end_position
+            )
+            self._findings.append(finding)
+
+    def _walk(self, limit: int, on_batch: Callable[[Batch, int], None]) -> int:
+        """Shows every batch header to `on_batch`; the last log time."""
+        log = Log(disk=self._disk)
+        log_time, current, newest = 0, 0, max(self._files.sizes, default=1)
+        start = Cursor(min(self._files.sizes, default=1), DATA_AT, log.first_position)
+        for item in log.headers(start, limit):
+            if isinstance(item, Gap):
+                means = f"positions {item.first} to {item.end - 1} are damaged and are not served"
+                self._findings.append(
+                    Finding("journal.damaged_range", means, "replays report a gap", item.first, item.end)
+                )
+                continue
+            batch, cursor = item
+            if cursor.serial != current:
+                current = cursor.serial
+                self._progress(f"reading segment {current} of {newest}")
+            log_time = max(log_time, last_time(batch))
+            on_batch(batch, current)
+        return log_time
+
+
+def _advance(end: _End, group: Group) -> None:
+    header = group.header
+    end.offset, end.group_crc = header.offset + header.length, header.crc
+    end.position = header.first_position + header.positions
+    end.log_time = max(end.log_time, header.log_time)
+
+
+def _rank(header: SegmentHeader) -> tuple[int, int]:
+    return header.generation, header.first_position
+
+
+def _refusal(code: str, reason: str, hint: str) -> StorageError:
+    return StorageError(code, reason, hint)
+
+
+def _foreign(name: str, theirs: int, ours: int) -> StorageError:
+    reason = f"{name} belongs to instance {theirs:016x}, this is {ours:016x}"
+    return _refusal("foreign_instance", reason, "check the data directory in the config")

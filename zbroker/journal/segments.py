@@ -1,0 +1,151 @@
+"""Segment files as a whole: their names, their headers, how one comes to be; and the acked-through note.
+
+    0000000007.journal   a segment; the highest serial is the open one, the others are sealed
+    next.prepared        the next segment, being filled with zeros
+    next.allocated       the same in a hurry: space reserved, nothing filled
+    acked-through        two slots that say below which position everything was durable
+
+A segment's header is written and synced before the file gets its name, and the name is synced
+before the first group: a segment that can be seen is whole, and what lies under one of the `next`
+names was never announced, so a file of that name found at a start is thrown away.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from zbroker.errors import StorageError
+from zbroker.journal.disk import Disk
+from zbroker.journal.format import (
+    GROUP_ALIGN,
+    HEADER_COPY_AT,
+    NOTE,
+    NOTE_SLOTS,
+    SEGMENT,
+    Note,
+    SegmentHeader,
+    Stop,
+    decode_note,
+    decode_segment_header,
+    encode_note,
+)
+from zbroker.limits import KIB, MIB
+
+SPARE: Final = "next.prepared"
+PLAIN: Final = "next.allocated"
+NOTE_FILE: Final = "acked-through"
+NOTE_FILE_BYTES: Final = NOTE_SLOTS[-1] + GROUP_ALIGN
+FILL_BYTES: Final = 256 * KIB  # one step of filling; a helper thread's step stays short
+FILL_SYNC_BYTES: Final = 4 * MIB  # so that no single sync of the filling keeps the disk busy long
+ZEROS: Final = bytes(FILL_BYTES)
+
+_NAME: Final = re.compile(r"(\d{10})\.journal")
+
+
+def random_salt() -> int:
+    """What makes the CRCs of one segment different from those of every other."""
+    return secrets.randbits(64)
+
+
+def segment_name(serial: int) -> str:
+    """The file name of a segment."""
+    return f"{serial:010d}.journal"
+
+
+def list_segments(disk: Disk) -> list[tuple[int, int]]:
+    """(serial, size) of every segment file, oldest first."""
+    found = [(match[1], size) for name, size in disk.list() if (match := _NAME.fullmatch(name))]
+    return sorted((int(serial), size) for serial, size in found)
+
+
+def header_copies(disk: Disk, serial: int) -> list[SegmentHeader | Stop]:
+    """Both copies of a segment's header, as they are."""
+    name = segment_name(serial)
+    return [decode_segment_header(disk.read(name, at, SEGMENT.size)) for at in (0, HEADER_COPY_AT)]
+
+
+def read_header(disk: Disk, serial: int) -> SegmentHeader | Stop:
+    """A segment's header from whichever copy is intact; Stop "version" if both are of another one."""
+    first, second = header_copies(disk, serial)
+    if isinstance(first, SegmentHeader):
+        return first
+    if isinstance(second, SegmentHeader) or first.why == "version":
+        return second
+    return first
+
+
+def discard(disk: Disk, name: str) -> None:
+    """Removes a file that was never announced, if it is there."""
+    if any(name == found for found, _ in disk.list()):
+        disk.unlink(name)
+
+
+def fill_step(disk: Disk, name: str, filled: int, size: int) -> int:
+    """Writes the next zeros to a file that shall have `size` bytes; how many it has now.
+
+    All of it is synced when it is full.
+    """
+    step = min(FILL_BYTES, size - filled)
+    disk.write(name, filled, [ZEROS[:step]])
+    filled += step
+    if filled == size or filled % FILL_SYNC_BYTES == 0:
+        disk.sync(name)
+    return filled
+
+
+def make_filled(disk: Disk, name: str, size: int) -> None:
+    """A new file of `size` written zeros in place of any of that name."""
+    discard(disk, name)
+    disk.create(name)
+    filled = 0
+    while filled < size:
+        filled = fill_step(disk, name, filled, size)
+
+
+def publish(disk: Disk, spare: str, header: SegmentHeader) -> None:
+    """Makes the zeros in `spare` a segment: header, sync, name, sync of the directory."""
+    data = header.encode()
+    disk.write(spare, 0, [data])
+    disk.write(spare, HEADER_COPY_AT, [data])
+    disk.sync(spare)
+    disk.rename(spare, segment_name(header.serial))
+    disk.sync_dir()
+
+
+def read_around(read: Callable[[str, int, int], bytes], name: str, offset: int, size: int) -> bytes:
+    """What `read` gives; pieces that the disk cannot read are zeros, so that they fail their CRCs."""
+    try:
+        return read(name, offset, size)
+    except StorageError as error:
+        if error.code == "file_missing":
+            raise
+    parts: list[bytes] = []
+    at, end = offset, offset + size
+    while at < end:
+        step = min(HEADER_COPY_AT - at % HEADER_COPY_AT, end - at)
+        try:
+            part = read(name, at, step)
+        except StorageError:
+            part = bytes(step)
+        parts.append(part)
+        if len(part) < step:
+            break
+        at += step
+    return b"".join(parts)
+
+
+def read_note(disk: Disk) -> Note | None:
+    """The newest intact slot of the acked-through note."""
+    if all(name != NOTE_FILE for name, _ in disk.list()):
+        return None
+    slots = [decode_note(disk.read(NOTE_FILE, at, NOTE.size)) for at in NOTE_SLOTS]
+    notes = [slot for slot in slots if isinstance(slot, Note)]
+    return max(notes, key=lambda note: (note.generation, note.counter), default=None)
+
+
+def write_note(disk: Disk, note: Note) -> None:
+    """Writes one slot. It needs no sync: an old note is true as well, it only proves less."""
+    disk.write(NOTE_FILE, NOTE_SLOTS[note.counter % len(NOTE_SLOTS)], [encode_note(note)])

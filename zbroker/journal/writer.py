@@ -1,0 +1,244 @@
+"""The one writer of the log: encodes groups, syncs them, rolls over to the next segment.
+
+    write(batches) --> sync() --> what was written may be acknowledged
+
+`write` and `sync` are called one after the other, never at the same time; `sync` may run in a
+helper thread, and `prepare_step` may run in one beside both. After an error the writer refuses
+everything: what is on the disk is for recovery to decide. One error is harmless: "disk_full" when
+a new segment was to be made; nothing was written then and the same group may be tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from zbroker.clock import Clock, SystemClock
+from zbroker.errors import StorageError
+from zbroker.journal.disk import Buffer, Disk
+from zbroker.journal.format import (
+    DATA_AT,
+    GROUP_ALIGN,
+    GROUP_LENGTH,
+    Batch,
+    GroupHeader,
+    Note,
+    SegmentHeader,
+    batch_crc,
+    encode_batch_header,
+    encode_group_header,
+    pad,
+)
+from zbroker.journal.segments import (
+    PLAIN,
+    SPARE,
+    discard,
+    fill_step,
+    publish,
+    random_salt,
+    segment_name,
+    write_note,
+)
+from zbroker.limits import SEGMENT_BYTES
+
+_PADS: Final = tuple(bytes(size) for size in range(8))
+
+
+@dataclass(slots=True, frozen=True)
+class Tail:
+    """Where the log goes on: recovery's answer and the writer's start. All of it is durable."""
+
+    header: SegmentHeader  # of the open segment
+    end: int  # offset behind its last group; its next one stands at the next multiple of 512
+    position: int  # the next one to give
+    group_crc: int  # of its last group; 0 if it has none
+    note_counter: int  # of the newest acked-through note
+
+
+class Writer:
+    """Appends groups behind `tail`.
+
+    position: the next one; everything below is written. synced: everything below is durable.
+    unprepared: roll-overs to a segment that was not filled with zeros in time.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        tail: Tail,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        clock: Clock | None = None,
+        salt: Callable[[], int] = random_salt,
+    ) -> None:
+        self.position = self.synced = tail.position
+        self.unprepared = 0
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._clock = clock or SystemClock()
+        self._salt = salt
+        self._notes = tail.note_counter
+        self._failed = False
+        self._spare = _Spare(disk, segment_bytes)
+        self._open(tail.header, tail.end, tail.group_crc)
+
+    def _open(self, header: SegmentHeader, end: int, group_crc: int) -> None:
+        self._header = header
+        self._seed = header.seed
+        self._name = segment_name(header.serial)
+        self._end = end
+        self._group_crc = group_crc
+
+    @property
+    def serial(self) -> int:
+        """Of the open segment."""
+        return self._header.serial
+
+    @property
+    def generation(self) -> int:
+        """Of the open segment."""
+        return self._header.generation
+
+    @property
+    def end(self) -> int:
+        """Offset behind the open segment's last group."""
+        return self._end
+
+    def write(self, batches: list[Batch], log_time: int) -> None:
+        """One group of `batches`, whose positions follow on; sets their offset and header_length.
+
+        Raises: StorageError.
+        """
+        self._check()
+        assert batches[0].position == self.position, "positions have no gaps"
+        buffers, group, crc = self._encode(batches, log_time)
+        if group.offset + group.length > self._header.size:
+            self._roll_over(group.length)
+            buffers, group, crc = self._encode(batches, log_time)
+        self._failed = True  # until it worked
+        self._disk.write(self._name, group.offset, buffers)
+        self._failed = False
+        self._end = group.offset + group.length
+        self._group_crc = crc
+        self.position += group.positions
+
+    def sync(self) -> int:
+        """Makes everything written durable; the position below which that is so.
+
+        Raises: StorageError.
+        """
+        self._check()
+        target = self.position
+        self._failed = True
+        self._disk.sync(self._name)
+        self._notes += 1
+        header = self._header
+        write_note(self._disk, Note(self._notes, header.instance, header.generation, target, header.serial))
+        self.synced = target
+        self._failed = False
+        return target
+
+    def prepare_step(self) -> bool:
+        """Does one short step towards the next segment; True if there is more to do now.
+
+        Raises: StorageError (never "disk_full": the roll-over is the place to find that out).
+        """
+        if not self._spare.begun and self._end * 2 < self._header.size:
+            return False
+        return self._spare.step(self.serial)
+
+    def _check(self) -> None:
+        if self._failed:
+            raise StorageError("disk_error", "this journal failed before", "start again: recovery decides")
+
+    def _encode(self, batches: list[Batch], log_time: int) -> tuple[list[Buffer], GroupHeader, int]:
+        start = pad(self._end, GROUP_ALIGN)
+        offset, seed = start + GROUP_LENGTH, self._seed
+        crcs: list[int] = []
+        buffers: list[Buffer] = [b""]  # the group header's place
+        padding = b""
+        for batch in batches:
+            header = encode_batch_header(batch, offset, seed)
+            batch.offset, batch.header_length = offset, len(header)
+            crcs.append(batch_crc(header))
+            buffers += (padding + header, batch.body)
+            padding = _PADS[-batch.body_length % 8]
+            offset += len(header) + batch.body_length + len(padding)
+        first, last = batches[0], batches[-1]
+        group = GroupHeader(
+            start, offset - start, len(batches), first.position, last.end_position - first.position,
+            log_time, self.synced, self._group_crc,
+        )  # fmt: skip
+        buffers[0], crc = encode_group_header(group, crcs, seed)
+        return buffers, group, crc
+
+    def _roll_over(self, length: int) -> None:
+        """Opens the next segment, with room for a group of `length`."""
+        if self.synced < self.position:
+            self.sync()
+        header = self._next_header(max(self._segment_bytes, pad(DATA_AT + length, 4096)))
+        spare = SPARE
+        if not self._spare.ready or header.size > self._segment_bytes:
+            spare = PLAIN
+            self._allocate(header.size)
+        self._failed = True
+        publish(self._disk, spare, header)
+        self._failed = False
+        if spare == SPARE:
+            self._spare = _Spare(self._disk, self._segment_bytes)
+        else:
+            self.unprepared += 1
+        self._open(header, DATA_AT, 0)
+
+    def _next_header(self, size: int) -> SegmentHeader:
+        last = self._header
+        return SegmentHeader(
+            last.instance, last.generation, last.serial + 1, self.position, self.position - 1,
+            self._end, self._salt(), self._clock.wall_ns(), size,
+        )  # fmt: skip
+
+    def _allocate(self, size: int) -> None:
+        discard(self._disk, PLAIN)
+        try:
+            self._disk.create(PLAIN, size)
+        except StorageError:
+            discard(self._disk, PLAIN)  # what there is of it takes space that others need
+            raise
+
+
+class _Spare:
+    """The next segment while it is being filled with zeros.
+
+        waiting --step--> filling --step...--> ready        filling --disk full--> given up
+
+    Only `step` does I/O, and only before `ready`: so the writer may take the file without a lock.
+    """
+
+    def __init__(self, disk: Disk, size: int) -> None:
+        self._disk = disk
+        self._size = size
+        self._filled = 0
+        self.begun = False
+        self.ready = False
+        self._given_up = 0  # the serial during which there was no space
+
+    def step(self, serial: int) -> bool:
+        if self.ready or self._given_up == serial:
+            return False
+        try:
+            self._fill()
+        except StorageError as error:
+            if error.code != "disk_full":
+                raise
+            discard(self._disk, SPARE)
+            self.begun, self._filled, self._given_up = False, 0, serial
+        return self.begun and not self.ready
+
+    def _fill(self) -> None:
+        if not self.begun:
+            discard(self._disk, SPARE)  # of an earlier run: never announced, never trusted
+            self._disk.create(SPARE)
+            self.begun = True
+        self._filled = fill_step(self._disk, SPARE, self._filled, self._size)
+        self.ready = self._filled == self._size
