@@ -1,0 +1,319 @@
+"""ingest's decisions without a socket: logon, names, packing, refusals, merged acks."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import zstandard
+
+from zbroker.errors import ClientError
+from zbroker.ingest.core import PROBE_MS, Effect, IngestCore, Item, Limits, Send, Token
+from zbroker.ingest.link import Forward
+from zbroker.journal.format import crc32c
+from zbroker.wire import codec
+from zbroker.wire import internal as i
+from zbroker.wire import messages as m
+
+MINE, JOURNAL = 5, 11
+A, B = b"\0aaaa", b"\0bbbb"
+pack = msgspec.msgpack.encode
+
+
+class Bench:
+    """A core with a journal that answers what the test says."""
+
+    def __init__(
+        self, window_bytes: int = 10_000, publisher_time: bool = False, clients: int = 3
+    ) -> None:
+        self.core = IngestCore(Limits(1_000, 2_000, window_bytes, clients, publisher_time), MINE)
+        self.now_ms = 0
+        self.appended: list[tuple[int, i.Entry, bytes]] = []
+        self.core.tick(0)
+        self.core.on_welcome(i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
+
+    def turn(self, *items: Item) -> list[m.Answer | m.Heartbeat]:
+        return self.take(self.core.turn(list(items), self.now_ms))
+
+    def take(self, effects: list[Effect]) -> list[m.Answer | m.Heartbeat]:
+        """Remembers appends and opens sessions at once; returns what clients are told."""
+        told: list[m.Answer | m.Heartbeat] = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                told.append(effect.message)
+            elif isinstance(effect, Token):
+                told.append(effect.answer)
+            elif isinstance(effect, Forward) and isinstance(effect.message, i.Append):
+                for n, entry in enumerate(effect.message.entries):
+                    self.appended.append(
+                        (effect.message.ordinal + n, entry, bytes(effect.bodies[n]))
+                    )
+            elif isinstance(effect, Forward) and isinstance(effect.message, i.Open):
+                opened = i.Opened(
+                    effect.message.cid, effect.message.name, 42, 100 + effect.message.cid
+                )
+                told += self.take(self.core.on_opened(opened))
+        self.core.check()
+        return told
+
+    def settle(self, *items: i.ReceiptItem) -> list[m.Answer | m.Heartbeat]:
+        return self.take(self.core.on_receipt(i.Receipt(JOURNAL, 100, list(items))))
+
+    def logon(
+        self, rid: bytes = A, name: str = "p", instance: str = "x", **more: float
+    ) -> m.Answer | m.Heartbeat:
+        [answer] = self.turn(Item(rid, m.Logon(name, instance, "1", **more), None))
+        return answer
+
+
+def single(
+    seq: int, topic: str = "t", ack: bool = True, prev: int | None = None, rid: bytes = A
+) -> Item:
+    return Item(
+        rid, m.Publish(seq, topic, prev=prev, ack=["persisted"] if ack else None), b"data%d" % seq
+    )
+
+
+def packed(seq: int, *messages: bytes, rid: bytes = A, **more: object) -> Item:
+    body = pack(list(messages))
+    return Item(
+        rid,
+        m.Publish(seq, "t", count=len(messages), crc=crc32c(body), ack=["persisted"], **more),
+        body,
+    )  # type: ignore[arg-type]
+
+
+def error(answers: list[m.Answer | m.Heartbeat]) -> m.Error:
+    [answer] = answers
+    assert isinstance(answer, m.Error)
+    return answer
+
+
+def test_a_logon_tells_what_the_journal_holds() -> None:
+    answer = Bench().logon()
+    assert isinstance(answer, m.Ack)
+    assert (answer.type, answer.cid, answer.publisher, answer.origin) == (
+        "processed",
+        "1",
+        42,
+        (9, 1),
+    )
+
+
+def test_singles_of_a_turn_become_one_batch_whatever_their_topics() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(single(1, "a"), single(2, "b"), single(3, "a"))
+    [(_, entry, body)] = bench.appended
+    assert (entry.seq, entry.count, entry.topics, entry.prev) == (1, 3, ["a", "b"], None)
+    assert entry.columns is not None
+    assert entry.columns.index == b"\0\0\1\0\0\0"
+    assert msgspec.msgpack.decode(body) == [b"data1", b"data2", b"data3"]
+    assert entry.crc == crc32c(body)
+
+
+def test_a_jump_in_the_sequence_begins_a_new_batch() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(single(1), single(2), single(9))
+    assert [(e.seq, e.count) for _, e, _ in bench.appended] == [(1, 2), (9, 1)]
+
+
+def test_singles_with_prev_are_packed_as_long_as_they_chain() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(single(1, prev=0), single(2, prev=1), single(3, prev=1))
+    assert [(e.seq, e.count, e.prev) for _, e, _ in bench.appended] == [(1, 2, 0), (3, 1, 1)]
+
+
+def test_a_packed_body_goes_on_untouched_behind_the_singles_before_it() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(single(1), packed(2, b"x", b"y"), single(4))
+    assert [(e.seq, e.count) for _, e, _ in bench.appended] == [(1, 1), (2, 2), (4, 1)]
+    assert bench.appended[1][2] == pack([b"x", b"y"])
+
+
+def test_acks_are_merged_and_only_sent_to_who_asked() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.logon(B, "q")
+    bench.turn(packed(1, b"x"), packed(2, b"y"), single(1, rid=B, ack=False))
+    told = bench.settle(i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 6, 2, 1), i.ReceiptItem(3, 7, 1))
+    assert told == [m.Ack("persisted", seq=2, durability="disk", duplicate=1)]
+
+
+def test_a_refusal_breaks_the_run_of_acks_in_its_place() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(packed(1, b"x"), packed(5, b"y", prev=4, cid="r1"))
+    told = bench.settle(
+        i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 0, 1, 0, "sequence_gap", "because")
+    )
+    assert isinstance(told[0], m.Ack)
+    assert told[0].seq == 1
+    assert error(told[1:]) == m.Error("sequence_gap", "because", cid="r1", seq=5, high=1)
+
+
+def test_flush_is_answered_when_everything_before_it_is_persisted() -> None:
+    bench = Bench()
+    bench.logon()
+    assert bench.turn(single(1, ack=False), Item(A, m.Flush("f"), None)) == []
+    assert bench.settle(i.ReceiptItem(1, 5, 1)) == [
+        m.Ack("persisted", "f", seq=1, durability="disk")
+    ]
+    assert bench.turn(Item(A, m.Flush("g"), None)) == [
+        m.Ack("persisted", "g", seq=1, durability="disk")
+    ]
+
+
+BOMB = zstandard.ZstdCompressor().compress(bytes(1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("publish", "body", "code"),
+    [
+        (m.Publish(1, "t"), None, "bad_frame"),
+        (m.Publish(1), b"x", "bad_field"),
+        (m.Publish(1, "t", topics=["t"]), b"x", "bad_field"),
+        (m.Publish(1, ""), b"x", "bad_topic"),
+        (m.Publish(1, "a\nb"), b"x", "bad_topic"),
+        (m.Publish(1, "é" * 128), b"x", "bad_topic"),
+        (m.Publish(1, "t"), bytes(1_001), "too_large"),
+        (m.Publish(1, "t", count=3), pack([b"a"] * 2), "bad_frame"),
+        (m.Publish(1, "t", count=3), b"\xdd\xff\xff\xff\xff", "bad_frame"),
+        (m.Publish(1, "t", count=2), pack([b"a", "b"]), "bad_frame"),
+        (m.Publish(1, "t", count=2), pack([b"a", b"b"]) + b"x", "bad_frame"),
+        (m.Publish(1, "t", count=2), pack([b"a" * 1_500] * 2), "too_large"),
+        (m.Publish(1, "t", count=1, codec="zstd"), BOMB, "too_large"),
+        (m.Publish(1, "t", count=1, codec="lz4"), b"\x91\xc4\x01a", "bad_field"),
+        (m.Publish(1, "t", crc=1), b"x", "bad_frame"),
+        (
+            m.Publish(1, topics=["a"], count=1, columns=m.Columns(index=b"\1\0")),
+            b"\x91\xc4\x01a",
+            "bad_field",
+        ),
+        (m.Publish(1, topics=["a", "b"], count=1), b"\x91\xc4\x01a", "bad_field"),
+        (m.Publish(1, "t", time_ns=1), b"x", "bad_field"),
+    ],
+)
+def test_what_is_wrong_with_a_publish_has_a_code(
+    publish: m.Publish, body: bytes | None, code: str
+) -> None:
+    bench = Bench()
+    bench.logon()
+    answer = error(bench.turn(Item(A, publish, body)))
+    assert (answer.code, answer.seq) == (code, 1)
+    assert bench.appended == []
+    assert bench.core.errors[code] == 1
+
+
+def test_a_message_of_the_greatest_size_passes_packed_too() -> None:
+    bench = Bench()
+    bench.logon()
+    assert bench.turn(packed(1, bytes(1_000))) == []
+
+
+def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
+    bench = Bench(publisher_time=True)
+    bench.logon()
+    assert error(bench.turn(single(1))).code == "bad_field"
+    bench.turn(Item(A, m.Publish(1, "t", time_ns=7), b"x"))
+    [(_, entry, _)] = bench.appended
+    assert entry.columns is not None
+    assert entry.columns.time == (7).to_bytes(8, "little")
+
+
+def test_what_came_before_a_logon_is_refused() -> None:
+    bench = Bench()
+    assert error(bench.turn(single(1))).code == "not_logged_on"
+    assert error(bench.turn(Item(A, m.Heartbeat(), None))).code == "not_logged_on"
+
+
+def test_what_cannot_be_decoded_is_answered_with_its_cid() -> None:
+    bad = ClientError("bad_command", "no such command")
+    answer = error(Bench().turn(Item(A, bad, None, "7")))
+    assert (answer.code, answer.cid) == ("bad_command", "7")
+
+
+def test_a_full_window_refuses_and_holds_what_follows_without_prev() -> None:
+    bench = Bench(window_bytes=1_000)
+    bench.logon()
+    bench.turn(packed(1, bytes(900)))
+    big = Item(A, m.Publish(2, "t"), bytes(200))
+    small = Item(A, m.Publish(3, "t"), b"x")
+    assert [a.code for a in bench.turn(big, small) if isinstance(a, m.Error)] == ["window_full"] * 2
+    bench.settle(i.ReceiptItem(1, 5, 1))
+    assert error(bench.turn(small)).code == "window_full", "2 must come again first"
+    assert bench.turn(big, small) == []
+
+
+def test_a_name_in_use_is_refused_unless_its_holder_is_gone() -> None:
+    bench = Bench()
+    bench.logon(A)
+    assert bench.turn(Item(B, m.Logon("p", "y", "2"), None)) == [m.Heartbeat()], (
+        "the holder is probed"
+    )
+    bench.now_ms = PROBE_MS
+    assert error(bench.take(bench.core.tick(PROBE_MS))).code == "name_in_use"
+    bench.turn(Item(B, m.Logon("p", "y", "3"), None))
+    told = bench.take(bench.core.gone(A, bench.now_ms))
+    assert [a.cid for a in told if isinstance(a, m.Ack)] == ["3"]
+
+
+def test_the_same_instance_takes_its_name_over_and_the_old_session_is_told() -> None:
+    bench = Bench()
+    bench.logon(A)
+    told = bench.turn(Item(B, m.Logon("p", "x", "2"), None))
+    assert [type(a) for a in told] == [m.Error, m.Ack]
+    assert error(told[:1]).code == "session_ended"
+    assert error(bench.turn(single(1, rid=A))).code == "not_logged_on"
+    assert bench.turn(single(1, rid=B)) == []
+
+
+def test_a_silent_client_ends_after_two_intervals_only_if_it_asked_for_heartbeats() -> None:
+    bench = Bench()
+    bench.logon(A, heartbeat_s=1.0)
+    bench.logon(B, "q")
+    bench.now_ms = 2_001
+    bench.take(bench.core.tick(bench.now_ms))
+    assert list(bench.core.clients.by_rid) == [B]
+
+
+@pytest.mark.parametrize(
+    ("rid", "logon", "code"),
+    [
+        (b"chosen", m.Logon("p", "x"), "bad_field"),
+        (A, m.Logon("", "x"), "bad_field"),
+        (A, m.Logon("$p", "x"), "reserved_name"),
+        (A, m.Logon("p", "x", version=2), "bad_version"),
+    ],
+)
+def test_what_is_wrong_with_a_logon_has_a_code(rid: bytes, logon: m.Logon, code: str) -> None:
+    assert error(Bench().turn(Item(rid, logon, None))).code == code
+
+
+def test_more_clients_than_allowed_are_refused() -> None:
+    bench = Bench(clients=1)
+    bench.logon(A)
+    assert isinstance(bench.logon(B, "q"), m.Error)
+
+
+def test_after_a_restart_of_the_journal_sessions_that_it_refused_are_told() -> None:
+    bench = Bench()
+    bench.logon(A)
+    bench.turn(single(1))
+    bench.core.on_marks(i.Marks(12, 9, 1, 1, 1, 1, 1, 0))
+    effects = bench.core.tick(10)
+    hello = effects[1]
+    assert isinstance(hello, Forward)
+    assert isinstance(hello.message, i.Hello)
+    assert [s.name for s in hello.message.sessions] == ["p"]
+    told = bench.take(
+        bench.core.on_welcome(i.Welcome(12, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1, ["p"]))
+    )
+    assert error(told).code == "session_ended"
+
+
+def test_headers_over_the_limit_are_refused_unread() -> None:
+    with pytest.raises(ClientError, match="too_large"):
+        codec.decode(codec.INGEST, bytes(65_537))

@@ -1,0 +1,104 @@
+"""What a publish must be before it may reach the journal. Pure; every failure has a code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbroker.errors import ClientError
+from zbroker.ids import check_topic
+from zbroker.journal.format import crc32c
+from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
+from zbroker.wire.bodies import check_columns, check_packed
+from zbroker.wire.messages import Publish
+
+_KNOWN_TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over
+
+
+class PublishChecks:
+    """Checks publishes against the limits of one instance."""
+
+    def __init__(self, message_bytes: int, batch_bytes: int, publisher_time: bool) -> None:
+        self._message_bytes = message_bytes
+        self._batch_bytes = batch_bytes
+        self._publisher_time = publisher_time
+        self._good_topics: set[str] = set()
+
+    def check(self, publish: Publish, body: bytes) -> None:
+        """Raises: ClientError bad_field, bad_topic, bad_frame, too_large."""
+        if publish.columns is not None:
+            if publish.count is None:
+                raise ClientError("bad_field", "key `columns` goes with `count`")
+            check_columns(publish.columns, publish.count, len(publish.topics or [""]))
+        self._topics(publish)
+        self._times(publish)
+        if publish.codec not in (None, "zstd") or (publish.codec and publish.count is None):
+            raise ClientError(
+                "bad_field", "key `codec`: only 'zstd' is known, and only with `count`"
+            )
+        self._body(publish, body)
+        if publish.crc is not None and crc32c(body) != publish.crc:
+            raise ClientError("bad_frame", "the body does not have the CRC-32C that key `crc` says")
+        if publish.count is not None:
+            check_packed(
+                body, publish.count, publish.codec, max(self._batch_bytes, self._message_bytes)
+            )
+
+    @staticmethod
+    def crc(body: bytes) -> int:
+        """The CRC that the client left out; it stays with the body up to the subscriber."""
+        return int(crc32c(body))
+
+    def _body(self, publish: Publish, body: bytes) -> None:
+        limit = self._message_bytes
+        if publish.count is not None and publish.count > 1:
+            limit = self._batch_bytes
+        if len(body) > limit + (0 if publish.count is None else 8):
+            what = (
+                "a message" if publish.count in (None, 1) else "a packed body of several messages"
+            )
+            raise ClientError(
+                "too_large", f"{what} has at most {limit} bytes, this one {len(body)}"
+            )
+
+    def _topics(self, publish: Publish) -> None:
+        index = publish.columns.index if publish.columns is not None else None
+        if publish.topic is not None and publish.topics is None and index is None:
+            self._topic(publish.topic)
+            return
+        if (
+            publish.topic is not None
+            or not publish.topics
+            or index is None
+            or publish.count is None
+        ):
+            raise ClientError(
+                "bad_field", "give key `topic`, or `topics` with `count` and `columns.index`"
+            )
+        if len(publish.topics) > BATCH_TOPICS_MAX:
+            raise ClientError("bad_field", f"key `topics` has at most {BATCH_TOPICS_MAX} names")
+        for topic in publish.topics:
+            self._topic(topic)
+
+    def _topic(self, topic: str) -> None:
+        if topic in self._good_topics:
+            return
+        check_topic(topic)
+        if len(self._good_topics) >= _KNOWN_TOPICS_MAX:
+            self._good_topics.clear()
+        self._good_topics.add(topic)
+
+    def _times(self, publish: Publish) -> None:
+        column = publish.columns.time if publish.columns is not None else None
+        given = publish.time_ns is not None or column is not None
+        if given and not self._publisher_time:
+            raise ClientError(
+                "bad_field",
+                "a time was given, but this instance gives them (journal.time = 'append')",
+            )
+        if self._publisher_time and not given:
+            raise ClientError(
+                "bad_field",
+                "key `time_ns` or `columns.time` is missing (journal.time = 'publisher')",
+            )
+        if publish.time_ns is not None and abs(publish.time_ns) > U63_MAX:
+            raise ClientError("bad_field", "key `time_ns` must fit 64 bits")

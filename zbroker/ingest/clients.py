@@ -1,0 +1,95 @@
+"""What ingest knows of each connection, and who holds which name.
+
+    (unknown) --logon--> opening --Opened--> live --logoff, silence, replaced--> ended
+
+A name belongs to one connection. A new logon takes it over when it comes from the same client
+instance, or when the old connection is gone or silent for two heartbeats; else `name_in_use`
+(seed 002: two clients with one name are an error).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from zbroker.limits import HEARTBEAT_MS
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection that logged on, or is about to."""
+
+    rid: bytes
+    name: str
+    instance: str
+    cid: str | None
+    heartbeat_ms: int | None  # asked by the client; None: it is never ended for silence
+    seen_ms: int
+    state: Literal["opening", "live", "ended"] = "opening"
+    open_cid: int = 0
+    publisher: int = 0
+    session: int = 0
+    acked: int = 0  # highest sequence that is settled
+    window_used: int = 0  # bytes forwarded and not receipted
+    last_ordinal: int = 0  # of the newest batch forwarded
+    held: int = 0  # without `prev`: the temporarily refused sequence that must come again first
+    held_code: str = ""
+    beat_ms: int = 0  # when the next heartbeat to it is due
+    flushes: list[tuple[int, str | None]] = field(default_factory=list)  # (ordinal waited for, cid)
+
+    @property
+    def interval_ms(self) -> int:
+        """How often it gets a heartbeat."""
+        return self.heartbeat_ms or HEARTBEAT_MS
+
+    def silent(self, now_ms: int) -> bool:
+        """True after two silent intervals of a client that asked for heartbeats."""
+        return self.heartbeat_ms is not None and now_ms - self.seen_ms > 2 * self.heartbeat_ms
+
+
+class Clients:
+    """Connections by routing id and by name."""
+
+    def __init__(self) -> None:
+        self.by_rid: dict[bytes, Client] = {}
+        self.by_name: dict[str, Client] = {}
+        self.by_open: dict[int, Client] = {}
+        self._next_open = 1
+
+    def __len__(self) -> int:
+        return len(self.by_rid)
+
+    def holder(self, name: str, instance: str, now_ms: int) -> Client | None:
+        """The connection that keeps `name` from being taken over by `instance`."""
+        old = self.by_name.get(name)
+        if old is None or old.instance == instance or old.silent(now_ms):
+            return None
+        return old
+
+    def add(self, client: Client) -> Client | None:
+        """Enters a new connection under its name; returns the one it replaces."""
+        previous = self.by_rid.get(client.rid)
+        if previous is not None:
+            self.remove(previous)
+        replaced = self.by_name.get(client.name)
+        client.open_cid = self._next_open
+        self._next_open += 1
+        self.by_rid[client.rid] = self.by_name[client.name] = self.by_open[client.open_cid] = client
+        return replaced
+
+    def remove(self, client: Client) -> None:
+        """Forgets a connection."""
+        client.state = "ended"
+        if self.by_rid.get(client.rid) is client:
+            del self.by_rid[client.rid]
+        if self.by_name.get(client.name) is client:
+            del self.by_name[client.name]
+        self.by_open.pop(client.open_cid, None)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        for rid, client in self.by_rid.items():
+            assert client.rid == rid
+        for name, client in self.by_name.items():
+            assert client.name == name
+            assert self.by_rid.get(client.rid) is client

@@ -1,0 +1,435 @@
+"""ingest's decisions: who may publish what, how it is packed, and who is told what. No I/O.
+
+One turn takes everything that waited (`turn`), the other events are the journal's answers
+(`on_welcome`, `on_opened`, `on_receipt`, `on_marks`), gone peers (`gone`) and time (`tick`). All
+return effects in the order in which they must be performed.
+
+Failure of each step: what does not reach the journal is kept in the link and sent again; a refused
+batch is answered with its code and what follows it is refused too; a client that does not come back
+loses only its place, never what it was told is persisted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from zbroker.errors import TEMPORARY, ClientError
+from zbroker.ids import check_client_name
+from zbroker.ingest.checks import PublishChecks
+from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.link import Link, LinkEffect
+from zbroker.ingest.packing import Run
+from zbroker.limits import HEARTBEAT_MS
+from zbroker.wire import internal as i
+from zbroker.wire import messages as m
+
+PROBE_MS = 50  # how long an old connection that holds a name is given to prove that it is gone
+_RID_BYTES = (
+    5  # ids that ZeroMQ gives have 5 bytes and begin with 0; others were chosen by the peer
+)
+
+
+class Send(NamedTuple):
+    """Effect: one answer to one client. A newer ack may replace an older one that still waits."""
+
+    rid: bytes
+    message: m.Answer | m.Heartbeat
+
+
+class Token(NamedTuple):
+    """Effect: answer this logon; the loop adds endpoints and a token, which need a key."""
+
+    client: Client
+    answer: m.Ack
+
+
+Effect = Send | Token | LinkEffect
+
+
+class Item(NamedTuple):
+    """One command of a turn: decoded, or the error that decoding gave."""
+
+    rid: bytes
+    command: m.Command | ClientError
+    body: bytes | None
+    cid: str | None = None
+
+
+class Contested(NamedTuple):
+    """A logon that waits until the holder of its name is probed."""
+
+    rid: bytes
+    logon: m.Logon
+    holder: Client
+    until_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """What ingest tells and enforces; see `[limits]` of the settings."""
+
+    message_bytes: int
+    batch_bytes: int
+    window_bytes: int
+    clients: int
+    publisher_time: bool = False
+
+
+@dataclass(slots=True)
+class Pending:
+    """A forwarded batch: whose it is and what its publisher wants to hear."""
+
+    client: Client
+    seq: int
+    last: int
+    bytes: int
+    ask: bool
+    cid: str | None
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one turn collects."""
+
+    now_ms: int
+    effects: list[Effect] = field(default_factory=list)
+    runs: dict[bytes, Run] = field(default_factory=dict)
+
+
+class IngestCore:
+    """The front door's mind."""
+
+    def __init__(self, limits: Limits, incarnation: int) -> None:
+        self.limits = limits
+        self.link = Link(incarnation)
+        self.clients = Clients()
+        self.errors: Counter[str] = Counter()
+        self.messages = 0
+        self._checks = PublishChecks(
+            limits.message_bytes, limits.batch_bytes, limits.publisher_time
+        )
+        self._pending: dict[int, Pending] = {}
+        self._contested: list[Contested] = []
+
+    # -- clients' commands --------------------------------------------------------------------
+
+    def turn(self, items: list[Item], now_ms: int) -> list[Effect]:
+        """Handles what waited, in order, and forwards what it makes in one append."""
+        turn = Turn(now_ms)
+        for item in items:
+            self._command_or_refuse(turn, item)
+        for rid in list(turn.runs):
+            self._end_run(turn, rid)
+        return [*turn.effects, *self.link.flush()]
+
+    def _command_or_refuse(self, turn: Turn, item: Item) -> None:
+        try:
+            self._command(turn, item)
+        except ClientError as error:
+            self._refuse(turn, item, error)
+
+    def _command(self, turn: Turn, item: Item) -> None:
+        command = item.command
+        if isinstance(command, ClientError):
+            raise command
+        client = self.clients.by_rid.get(item.rid)
+        if client is not None:
+            client.seen_ms = turn.now_ms
+        if isinstance(command, m.Publish):
+            self._publish(turn, client, command, item.body)
+        elif isinstance(command, m.Logon):
+            self._logon(turn, item.rid, command)
+        elif client is None:
+            raise ClientError("not_logged_on", "this connection has no session here")
+        elif isinstance(command, m.Flush):
+            self._flush(turn, client, command)
+        elif isinstance(command, m.Logoff):
+            self._end_run(turn, client.rid)
+            turn.effects.append(Send(client.rid, m.Ack("processed", command.cid)))
+            self._end(turn, client)
+
+    def _refuse(self, turn: Turn, item: Item, error: ClientError) -> None:
+        self.errors[error.code] += 1
+        command = item.command
+        seq = command.seq if isinstance(command, m.Publish) else None
+        cid = item.cid if isinstance(command, ClientError) else getattr(command, "cid", None)
+        if item.rid in turn.runs:
+            self._end_run(turn, item.rid)
+        answer = m.Error(error.code, error.reason, error.hint, cid, seq=seq)
+        turn.effects.append(Send(item.rid, answer))
+
+    # -- publish ------------------------------------------------------------------------------
+
+    def _publish(
+        self, turn: Turn, client: Client | None, publish: m.Publish, body: bytes | None
+    ) -> None:
+        if client is None:
+            raise ClientError("not_logged_on", "this connection has no session here")
+        if client.state != "live":
+            raise ClientError("not_ready", "the logon of this connection is not answered yet")
+        if body is None:
+            raise ClientError("bad_frame", "a publish has a body frame behind its header")
+        self._checks.check(publish, body)
+        self._room_for(turn, client, publish, len(body))
+        self.messages += publish.count or 1
+        if publish.ack is not None and "processed" in publish.ack:
+            turn.effects.append(Send(client.rid, m.Ack("processed", publish.cid, seq=publish.seq)))
+        if publish.count is None:
+            self._single(turn, client, publish, body)
+        else:
+            self._packed(turn, client, publish, body)
+
+    def _room_for(self, turn: Turn, client: Client, publish: m.Publish, size: int) -> None:
+        """Temporary refusals; without `prev` they hold what follows (zbroker.journal.sessions)."""
+        if client.held and publish.prev is None and publish.seq > client.held:
+            raise ClientError(
+                client.held_code, f"sequence {client.held} was refused and must come again first"
+            )
+        run = turn.runs.get(client.rid)
+        used = client.window_used + (run.bytes if run is not None else 0)
+        code = ""
+        if used and used + size > self.limits.window_bytes:
+            code, reason = (
+                "window_full",
+                f"{used} bytes wait for their ack, at most {self.limits.window_bytes} may",
+            )
+        elif self.link.full and not self.link.up:
+            code, reason = "not_ready", "the journal is restarting"
+        if code:
+            if publish.prev is None:
+                client.held, client.held_code = publish.seq, code
+            raise ClientError(code, reason)
+        client.held = 0
+
+    def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
+        run = turn.runs.get(client.rid)
+        if run is not None and run.fits(publish, body, self.limits.batch_bytes):
+            run.add(publish, body)
+            return
+        if run is not None:
+            self._end_run(turn, client.rid)
+        turn.runs[client.rid] = Run(publish, body)
+
+    def _end_run(self, turn: Turn, rid: bytes) -> None:
+        run, client = turn.runs.pop(rid, None), self.clients.by_rid.get(rid)
+        if run is not None and client is not None and client.state == "live":
+            entry, body = run.entry(client.publisher, client.session)
+            self._forward(client, entry, body, run.ask, run.cid)
+
+    def _packed(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
+        self._end_run(turn, client.rid)
+        assert publish.count is not None
+        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        crc = publish.crc if publish.crc is not None else self._checks.crc(body)
+        entry = i.Entry(
+            client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
+            publish.codec, topics, publish.time_ns, publish.columns,
+        )  # fmt: skip
+        ask = publish.ack is not None and "persisted" in publish.ack
+        self._forward(client, entry, body, ask, publish.cid)
+
+    def _forward(
+        self, client: Client, entry: i.Entry, body: bytes, ask: bool, cid: str | None
+    ) -> None:
+        ordinal = self.link.append(entry, body)
+        client.window_used += len(body)
+        client.last_ordinal = ordinal
+        last = entry.seq + entry.count - 1
+        self._pending[ordinal] = Pending(client, entry.seq, last, len(body), ask, cid)
+
+    def _flush(self, turn: Turn, client: Client, flush: m.Flush) -> None:
+        self._end_run(turn, client.rid)
+        if client.last_ordinal in self._pending:
+            client.flushes.append((client.last_ordinal, flush.cid))
+        else:
+            turn.effects.append(Send(client.rid, self._persisted(client, flush.cid)))
+
+    # -- logon --------------------------------------------------------------------------------
+
+    def _logon(self, turn: Turn, rid: bytes, logon: m.Logon) -> None:
+        check_client_name(logon.client)
+        if len(rid) != _RID_BYTES or rid[0] != 0:
+            raise ClientError("bad_field", "leave the routing id of the socket to ZeroMQ")
+        if logon.version != m.VERSION:
+            raise ClientError(
+                "bad_version", f"version {logon.version} was asked, {m.VERSION} is spoken"
+            )
+        if len(self.clients) >= self.limits.clients and rid not in self.clients.by_rid:
+            raise ClientError("too_many", f"{len(self.clients)} clients are logged on already")
+        holder = self.clients.holder(logon.client, logon.instance, turn.now_ms)
+        if holder is not None and holder.rid != rid:
+            self._contested.append(Contested(rid, logon, holder, turn.now_ms + PROBE_MS))
+            turn.effects.append(
+                Send(holder.rid, m.Heartbeat())
+            )  # the loop says `gone` if it cannot be sent
+            return
+        self._admit(turn, rid, logon)
+
+    def _admit(self, turn: Turn, rid: bytes, logon: m.Logon) -> None:
+        for open_run in {rid, *(c.rid for c in self._named(logon.client))}:
+            self._end_run(turn, open_run)
+        beat_ms = int(logon.heartbeat_s * 1_000) if logon.heartbeat_s is not None else None
+        client = Client(rid, logon.client, logon.instance, logon.cid, beat_ms, turn.now_ms)
+        client.beat_ms = turn.now_ms + client.interval_ms
+        replaced = self.clients.add(client)
+        if replaced is not None and replaced.rid != rid:
+            self.clients.remove(replaced)
+            self.clients.by_name[client.name] = client
+            turn.effects.append(Send(replaced.rid, self._ended(replaced)))
+        turn.effects += self.link.open(client.open_cid, client.name, "")
+
+    def _named(self, name: str) -> list[Client]:
+        holder = self.clients.by_name.get(name)
+        return [holder] if holder is not None else []
+
+    def _ended(self, client: Client) -> m.Error:
+        return m.Error("session_ended", f"another logon as {client.name!r} took this session over")
+
+    def on_opened(self, opened: i.Opened) -> list[Effect]:
+        """The journal's answer to a logon goes on to the client."""
+        client = self.clients.by_open.get(opened.cid)
+        if not self.link.on_opened(opened) or client is None:
+            return []
+        welcome = self.link.welcome
+        if opened.code or welcome is None:
+            self.clients.remove(client)
+            self.errors[opened.code] += 1
+            return [Send(client.rid, m.Error(opened.code, opened.reason, cid=client.cid))]
+        client.state = "live"
+        client.publisher, client.session, client.acked = (
+            opened.publisher,
+            opened.session,
+            opened.acked,
+        )
+        limits = self.limits
+        answer = m.Ack(
+            "processed", client.cid, seq=opened.seq, acked=opened.acked, publisher=opened.publisher,
+            session=opened.session, version=m.VERSION, durability=welcome.durability,
+            origin=(welcome.instance, welcome.generation), window_bytes=limits.window_bytes,
+            max_message_bytes=limits.message_bytes, max_batch_bytes=limits.batch_bytes,
+            heartbeat_s=client.interval_ms / 1_000,
+        )  # fmt: skip
+        return [Token(client, answer)]
+
+    def _end(self, turn: Turn, client: Client) -> None:
+        self.clients.remove(client)
+        if client.session:
+            turn.effects += self.link.close(client.name, client.session)
+
+    # -- the journal's answers ----------------------------------------------------------------
+
+    def on_welcome(self, welcome: i.Welcome) -> list[Effect]:
+        """The link is up: what was outstanding goes out again; ended sessions are told."""
+        effects: list[Effect] = []
+        for name in welcome.ended:
+            client = self.clients.by_name.get(name)
+            if client is not None and client.state == "live":
+                self.clients.remove(client)
+                effects.append(Send(client.rid, self._ended(client)))
+        return [*effects, *self.link.on_welcome(welcome)]
+
+    def on_marks(self, marks: i.Marks) -> list[Effect]:
+        """Another incarnation in the marks means that the journal was restarted."""
+        self.link.on_marks(marks.incarnation)
+        return []
+
+    def on_receipt(self, receipt: i.Receipt) -> list[Effect]:
+        """Settles batches: one merged ack per client, refusals alone and in their place."""
+        effects: list[Effect] = []
+        told: dict[bytes, tuple[Client, int]] = {}  # whom to ack, and how many were duplicates
+        for out, item in self.link.on_receipt(receipt):
+            pending = self._pending.pop(out.ordinal)
+            client = pending.client
+            client.window_used -= pending.bytes
+            if item.code:
+                if client.rid in told:
+                    effects.append(
+                        Send(client.rid, self._persisted(client, None, told.pop(client.rid)[1]))
+                    )
+                effects.append(self._refused(pending, item))
+            else:
+                client.acked = max(client.acked, pending.last)
+                if pending.ask:
+                    told[client.rid] = (
+                        client,
+                        told.get(client.rid, (client, 0))[1] + item.duplicate,
+                    )
+            if client.flushes:
+                effects += self._flushed(client, out.ordinal)
+        effects += [
+            Send(rid, self._persisted(c, None, n))
+            for rid, (c, n) in told.items()
+            if c.state == "live"
+        ]
+        return effects
+
+    def _refused(self, pending: Pending, item: i.ReceiptItem) -> Send:
+        self.errors[item.code] += 1
+        client = pending.client
+        if item.code in TEMPORARY:
+            client.held_code = item.code  # the journal holds what follows
+        error = m.Error(item.code, item.reason, cid=pending.cid, seq=pending.seq, high=item.high)
+        return Send(client.rid, error)
+
+    def _flushed(self, client: Client, ordinal: int) -> list[Effect]:
+        done = [cid for wanted, cid in client.flushes if wanted <= ordinal]
+        client.flushes = [(wanted, cid) for wanted, cid in client.flushes if wanted > ordinal]
+        return [Send(client.rid, self._persisted(client, cid)) for cid in done]
+
+    def _persisted(self, client: Client, cid: str | None, duplicate: int = 0) -> m.Ack:
+        durability = self.link.welcome.durability if self.link.welcome is not None else None
+        return m.Ack("persisted", cid, seq=client.acked, durability=durability, duplicate=duplicate)
+
+    # -- time and gone peers ------------------------------------------------------------------
+
+    def gone(self, rid: bytes, now_ms: int) -> list[Effect]:
+        """A send to this peer failed: its connection is closed."""
+        turn = Turn(now_ms)
+        client = self.clients.by_rid.get(rid)
+        if client is not None:
+            self._end(turn, client)
+        self._settle_contested(turn)
+        return turn.effects
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Heartbeats, silent clients, contested names, and the link to the journal."""
+        turn = Turn(now_ms)
+        for client in list(self.clients.by_rid.values()):
+            if client.silent(now_ms):
+                self._end(turn, client)
+            elif now_ms >= client.beat_ms:
+                client.beat_ms = now_ms + client.interval_ms
+                turn.effects.append(Send(client.rid, m.Heartbeat()))
+        self._settle_contested(turn)
+        live = [c for c in self.clients.by_name.values() if c.state == "live"]
+        sessions = [i.OpenSession(c.name, "", c.session) for c in live] if not self.link.up else []
+        return [*turn.effects, *self.link.tick(now_ms, sessions)]
+
+    def next_wake_ms(self, now_ms: int) -> int:
+        """When `tick` has something to do at the latest."""
+        wakes = [c.until_ms for c in self._contested]
+        wakes.append(now_ms + (HEARTBEAT_MS if self.link.up else PROBE_MS))
+        return min(wakes)
+
+    def _settle_contested(self, turn: Turn) -> None:
+        waiting, self._contested = self._contested, []
+        for contested in waiting:
+            rid, logon = contested.rid, contested.logon
+            if self.clients.by_name.get(logon.client) is not contested.holder:
+                self._command_or_refuse(turn, Item(rid, logon, None, logon.cid))
+            elif turn.now_ms >= contested.until_ms:
+                self.errors["name_in_use"] += 1
+                reason = f"another connection publishes as {logon.client!r}"
+                turn.effects.append(Send(rid, m.Error("name_in_use", reason, cid=logon.cid)))
+            else:
+                self._contested.append(contested)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        self.link.check()
+        self.clients.check()
+        for client in self.clients.by_rid.values():
+            mine = sum(p.bytes for p in self._pending.values() if p.client is client)
+            assert client.window_used == mine

@@ -1,0 +1,287 @@
+"""The ingest process: the front door for publishers.
+
+Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
+          to the journal, acknowledges what is persisted.
+Sockets   ROUTER tcp for clients ([listen] ingest); DEALER ipc journal; SUB ipc marks.
+Owns      nothing on disk.
+Settings  [limits]; [ingest] spin_us; [listen] advertise.
+Exits     0 when told to stop.
+Weakness  one thread: about half a million single publishes per second is its limit on one core.
+
+It alone spins: for spin_us after the last event it looks again instead of sleeping, as long as few
+messages come per turn; waking a sleeping core costs more than all the rest of one publish.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+import msgspec
+import zmq
+
+from zbroker import sockets
+from zbroker.endpoints import told
+from zbroker.errors import ClientError
+from zbroker.ingest.core import Effect, IngestCore, Item, Limits, Send, Token
+from zbroker.ingest.link import Forward
+from zbroker.limits import FRAME_SLACK_BYTES, FRAMES_MAX, HEADER_MAX_BYTES, INGEST_TURN_MAX
+from zbroker.process import EX_OK, Process
+from zbroker.wire import codec, internal
+from zbroker.wire.messages import Ack, Logon
+from zbroker.wire.token import make as make_token
+
+SEND_HWM: Final = 1_000  # answers queued per client; beyond it only the newest ack is kept
+TOKEN_LIFE_S: Final = 24 * 3_600
+RETRY_MS: Final = 20  # how soon an answer that found a full queue is tried again
+SPIN_MEAN_MAX: Final = 4.0  # messages per turn (moving mean) up to which spinning pays
+STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
+CONFIRM_MS: Final = 500
+
+
+def run(process: Process) -> int:
+    """Serves publishers until told to stop."""
+    room = IngestRoom(process)
+    while not process.stopping or room.unsettled():
+        room.turn()
+    process.close()
+    return EX_OK
+
+
+class IngestRoom:
+    """Moves frames between clients, core and journal."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        config = process.config
+        limits = Limits(
+            config.limits.message_bytes, config.limits.batch_bytes, config.limits.window_bytes,
+            config.limits.clients, config.journal.time == "publisher",
+        )  # fmt: skip
+        self.core = IngestCore(limits, process.incarnation)
+        self._key = process.paths.token_key.read_bytes()
+        self._spin_s = config.ingest.spin_us / 1e6 if (os.cpu_count() or 1) > 1 else 0.0
+        self._mean = 0.0
+        self._full: dict[
+            bytes, dict[str, bytes]
+        ] = {}  # answers that found a full queue, newest of each kind
+        self._endpoints: tuple[int, dict[str, str]] = (0, {})
+        self._confirm_ms = 0
+        self._stop_ms: int | None = None
+        frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES
+        self._clients = sockets.public_router(process.context, frame_bytes, SEND_HWM)
+        self._clients.bind(process.listen)
+        self._marks = sockets.marks_subscriber(process.context, process.paths.ipc("marks"))
+        self._journal: zmq.Socket[bytes] | None = None
+        self._poller = zmq.Poller()
+        for socket in (self._clients, self._marks, process.link):
+            self._poller.register(socket, zmq.POLLIN)
+        self._endpoint = self._clients.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._ready = False
+        self._shut = False
+
+    # -- one turn -----------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Waits for something, then handles all that waits: receipts first, they free windows."""
+        self._gate()
+        events = dict(self._wait())
+        if self._marks in events:
+            self._read_marks()
+        if self._journal is not None and self._journal in events:
+            self._read_journal()
+        if self._clients in events:
+            self._read_clients()
+        self._tick()
+
+    def _gate(self) -> None:
+        """While the journal's credit is used up, clients wait in their own queues."""
+        link = self.core.link
+        shut = (link.up and link.full) or self._process.stopping
+        if shut != self._shut:
+            self._shut = shut
+            if shut:
+                self._poller.unregister(self._clients)
+            else:
+                self._poller.register(self._clients, zmq.POLLIN)
+
+    def _wait(self) -> list[tuple[object, int]]:
+        if self._spin_s and self._mean <= SPIN_MEAN_MAX:
+            until = time.monotonic() + self._spin_s
+            while time.monotonic() < until:
+                if events := self._poller.poll(0):
+                    return events
+                os.sched_yield()
+        now_ms = self._process.clock.mono_ms()
+        wait_ms = min(self._process.wait_ms(), self.core.next_wake_ms(now_ms) - now_ms)
+        return self._poller.poll(min(max(wait_ms, 0), RETRY_MS) if self._full else max(wait_ms, 0))
+
+    def _tick(self) -> None:
+        now_ms = self._process.clock.mono_ms()
+        self._perform(self.core.tick(now_ms))
+        if now_ms >= self._confirm_ms:
+            self._confirm_ms = now_ms + CONFIRM_MS
+            self._perform(self.core.link.confirm())
+            self._process.stats = self._stats()
+        self._retry()
+        self._process.turn()
+
+    def unsettled(self) -> bool:
+        """While stopping: True as long as accepted messages wait for receipts, within a limit."""
+        now_ms = self._process.clock.mono_ms()
+        if self._stop_ms is None:
+            self._stop_ms = now_ms + STOP_WAIT_MS
+        return self.core.link.bytes > 0 and now_ms < self._stop_ms
+
+    def _stats(self) -> dict[str, int | float | str]:
+        core = self.core
+        errors = {f"error_{code}": count for code, count in core.errors.items()}
+        return {
+            "clients": len(core.clients), "messages": core.messages, "errors": core.errors.total(),
+            "journal": "up" if core.link.up else "down", **errors,
+        }  # fmt: skip
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _read_clients(self) -> None:
+        items: list[Item] = []
+        clients = self._clients
+        while (
+            len(items) < INGEST_TURN_MAX and (received := sockets.receive_from(clients)) is not None
+        ):
+            items.append(_item(*received))
+        self._mean += 0.1 * (len(items) - self._mean)
+        if any(isinstance(item.command, Logon) for item in items):
+            self._read_endpoints()
+        self._perform(self.core.turn(items, self._process.clock.mono_ms()))
+
+    def _read_journal(self) -> None:
+        journal = self._journal
+        while journal is not None and (frames := sockets.receive(journal)) is not None:
+            message = codec.FROM_JOURNAL.decode(frames[0].buffer)
+            if isinstance(message, internal.Receipt):
+                self._perform(self.core.on_receipt(message))
+            elif isinstance(message, internal.Opened):
+                self._perform(self.core.on_opened(message))
+            elif isinstance(message, internal.Welcome):
+                self._perform(self.core.on_welcome(message))
+                self._announce()
+            journal = self._journal
+
+    def _read_marks(self) -> None:
+        frames = sockets.receive(self._marks)
+        if frames is not None:
+            self._perform(self.core.on_marks(codec.MARKS.decode(frames[0].buffer)))
+
+    def _announce(self) -> None:
+        if not self._ready:
+            self._ready = True
+            self._process.ready(self._endpoint)
+
+    def _read_endpoints(self) -> None:
+        """What the supervisor wrote of the other doors; read again only when it changed."""
+        path = self._process.paths.running
+        try:
+            stamp = path.stat().st_mtime_ns
+            if stamp != self._endpoints[0]:
+                self._endpoints = (
+                    stamp,
+                    msgspec.json.decode(path.read_bytes()).get("endpoints", {}),
+                )
+        except (OSError, msgspec.DecodeError):
+            self._process.log.warning(
+                "%s cannot be read: logons tell no other doors until it can", path
+            )
+
+    # -- performing ---------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._answer(effect.rid, effect.message)
+            elif isinstance(effect, Token):
+                self._answer(effect.client.rid, self._with_token(effect))
+            elif isinstance(effect, Forward):
+                self._forward(effect)
+            else:
+                self._reconnect()
+
+    def _answer(self, rid: bytes, message: msgspec.Struct) -> None:
+        header = codec.encode(message)
+        try:
+            self._clients.send(rid, zmq.SNDMORE | zmq.NOBLOCK)
+            self._clients.send(header, zmq.NOBLOCK)
+        except zmq.Again:
+            kind = (
+                "ack"
+                if isinstance(message, Ack) and message.cid is None
+                else type(message).__name__
+            )
+            self._full.setdefault(rid, {})[kind] = header
+        except zmq.ZMQError:
+            self._full.pop(rid, None)
+            self._perform(self.core.gone(rid, self._process.clock.mono_ms()))
+
+    def _retry(self) -> None:
+        """Answers that found a full queue: the newest ack and one error are all that is kept."""
+        for rid, kinds in list(self._full.items()):
+            for kind, header in list(kinds.items()):
+                try:
+                    self._clients.send(rid, zmq.SNDMORE | zmq.NOBLOCK)
+                    self._clients.send(header, zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                except zmq.ZMQError:
+                    kinds.clear()
+                    break
+                kinds.pop(kind)
+            if not kinds:
+                self._full.pop(rid, None)
+
+    def _with_token(self, effect: Token) -> Ack:
+        client, answer = effect.client, effect.answer
+        expires_s = self._process.clock.wall_ns() // 1_000_000_000 + TOKEN_LIFE_S
+        answer.token = make_token(
+            self._key, client.name, "", client.instance, client.session, expires_s
+        )
+        advertise = self._process.config.listen.advertise
+        answer.endpoints = {
+            door: told(bound, advertise)
+            for door, bound in self._endpoints[1].items()
+            if door != "ingest"
+        }
+        return answer
+
+    def _forward(self, effect: Forward) -> None:
+        journal = self._journal
+        assert journal is not None
+        bodies = effect.bodies
+        journal.send(codec.encode(effect.message), zmq.SNDMORE if bodies else 0)
+        for body in bodies[:-1]:
+            journal.send(body, zmq.SNDMORE, copy=False)
+        if bodies:
+            journal.send(bodies[-1], copy=False)
+
+    def _reconnect(self) -> None:
+        if self._journal is not None:
+            self._poller.unregister(self._journal)
+            self._journal.close(linger=0)
+        self._journal = sockets.dealer(self._process.context, self._process.paths.ipc("journal"))
+        self._poller.register(self._journal, zmq.POLLIN)
+
+
+def _item(rid: bytes, frames: sockets.Frames, over: bool) -> Item:
+    """One command as the core takes it; what cannot be decoded becomes its error."""
+    header = frames[0].buffer
+    try:
+        if over or len(frames) > 2:
+            raise ClientError(
+                "bad_frame",
+                f"a command has a header and at most one body, not over {FRAMES_MAX} frames",
+            )
+        command = codec.decode(codec.INGEST, header)
+    except ClientError as error:
+        cid = codec.cid_of(header) if len(header) <= HEADER_MAX_BYTES else None
+        return Item(rid, error, None, cid)
+    return Item(rid, command, frames[1].bytes if len(frames) > 1 else None)
