@@ -253,10 +253,7 @@ class Index:
         return self._looked_up(keys.POSITION, keys.position_key(position))
 
     def before_bookmark(self, publisher: int, sequence: int) -> Hint | None:
-        """A batch at or before the one with this sequence.
-
-        None, unless `damaged`, says that the log has nothing of this publisher up to it.
-        """
+        """A batch at or before the one with this sequence, if there is such a one."""
         best: tuple[int, Hint] | None = None
         for tail in self._tails():
             line = tail.runs.get(publisher)

@@ -86,7 +86,10 @@ class Stored:
 
     def newest(self, prefix: bytes, key: bytes) -> tuple[bytes, Hint] | None:
         """The entry with the highest key up to `key`, if it begins with `prefix`."""
-        return self._read(prefix, _seek_back, key)
+        entry = self._read(prefix, _seek_back, key)
+        if entry is not None and entry[0] > key:
+            raise StoredError("its entries are out of order")
+        return entry
 
     def first(self, prefix: bytes) -> tuple[bytes, Hint] | None:
         """The first entry that begins with `prefix`."""

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
+from google_crc32c import value as crc32c
 from msgspec import Struct, msgpack
 
 from zbroker.errors import Bug
-from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, KIND_PUBLISHER, Batch, crc32c
+from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, KIND_PUBLISHER, Batch
 from zbroker.journal.sessions import Sessions, Verdict
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, JOURNAL_CREDIT_BYTES
 from zbroker.wire import internal as m

@@ -1,9 +1,10 @@
-"""The disk as the journal sees it: one flat directory and a dozen operations with their failure rules.
+"""The disk as the journal sees it: one flat directory, and operations with their failure rules.
 
 `Disk` is the seam where the simulator's disk takes the place of the real one; both pass the same
 contract tests. Every OSError becomes a StorageError: "disk_full" where space is missing,
-"file_missing" where the file is, else "disk_error". After a failed write or sync nobody tries again on that file: Linux marks pages whose
-write failed as clean, so a second sync would succeed without the data.
+"file_missing" where the file is, else "disk_error". After a failed write or sync nobody tries again
+on that file: Linux marks pages whose write failed as clean, so a second sync would succeed without
+the data.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class Disk(Protocol):
         """(name, size) of every file."""
         ...
 
+    def exists(self, name: str) -> bool:
+        """True if there is a file of this name; cheap."""
+        ...
+
     def create(self, name: str, size: int = 0) -> None:
         """A new file of `size` zeros whose space is reserved. Raises StorageError if it exists."""
         ...
@@ -46,7 +51,10 @@ class Disk(Protocol):
         ...
 
     def read_direct(self, name: str, offset: int, size: int) -> bytes:
-        """Like `read`, but what the medium holds, past the page cache where that is possible."""
+        """Like `read`, but what the medium holds, and from now on `read` shows the same.
+
+        Past the page cache where the file system can do that; the cache drops its copy.
+        """
         ...
 
     def sync(self, name: str) -> None:
@@ -79,7 +87,7 @@ class Disk(Protocol):
 
 
 class _File:
-    """An open file that closes itself with its last user, so that dropping it is safe in threads."""
+    """An open file, closed with its last user: so dropping it is safe in threads."""
 
     __slots__ = ("fd",)
 
@@ -97,6 +105,7 @@ class RealDisk:
 
     def __init__(self, directory: Path, *, read_only: bool = False) -> None:
         self.directory = directory
+        self._prefix = f"{directory}/"
         self._flags = os.O_RDONLY if read_only else os.O_RDWR
         self._files: dict[str, _File] = {}
         self._lock: _File | None = None
@@ -107,6 +116,9 @@ class RealDisk:
                 return [(entry.name, entry.stat().st_size) for entry in entries if entry.is_file()]
         except OSError as error:
             raise self._failed("list", "", error) from None
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(f"{self._prefix}{name}")  # noqa: PTH110 - per read: a Path costs thrice
 
     def create(self, name: str, size: int = 0) -> None:
         try:
@@ -147,14 +159,14 @@ class RealDisk:
 
     def read_direct(self, name: str, offset: int, size: int) -> bytes:
         try:
+            fd = self._file(name).fd
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
             try:
                 return self._read_direct(name, offset, size)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-            fd = self._file(name).fd  # this file system knows no O_DIRECT: drop the pages instead
-            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
-            return os.pread(fd, size, offset)
+            return os.pread(fd, size, offset)  # this file system knows no O_DIRECT
         except OSError as error:
             raise self._failed("read_direct", name, error) from None
 
@@ -187,7 +199,7 @@ class RealDisk:
 
     def rename(self, old: str, new: str) -> None:
         try:
-            if (self.directory / new).exists():
+            if self.exists(new):
                 raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
             (self.directory / old).rename(self.directory / new)
         except OSError as error:

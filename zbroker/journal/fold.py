@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from google_crc32c import value as crc32c
 from msgspec import DecodeError, Struct, ValidationError, msgpack
 
 from zbroker.journal.disk import Disk
-from zbroker.journal.format import KIND_PUBLISHER, Batch, crc32c
+from zbroker.journal.format import KIND_PUBLISHER, Batch
 from zbroker.journal.segments import segment_name
 from zbroker.journal.sessions import Sessions
 

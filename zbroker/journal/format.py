@@ -109,7 +109,7 @@ class SegmentHeader:
     @property
     def seed(self) -> int:
         """What the CRCs of this segment's group and batch headers start from."""
-        return crc32c(self.salt.to_bytes(8, "little"))
+        return int(crc32c(self.salt.to_bytes(8, "little")))
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | Stop:
@@ -145,7 +145,7 @@ class Batch:
     count: int
     log_time: int
     topics: list[str]
-    body: bytes
+    body: bytes | memoryview
     body_crc: int
     body_length: int
     skip: int = 0
@@ -177,7 +177,7 @@ class Batch:
 
 def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
     """Header, topic table and columns of `batch` standing at `offset`; the body follows it."""
-    parts = []
+    parts: list[bytes] = []
     for topic in batch.topics:
         name = topic.encode()
         parts += (_LENGTH.pack(len(name)), name)

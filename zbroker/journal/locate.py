@@ -43,14 +43,14 @@ class Locator:
         self._sessions = sessions
 
     def locate(self, cid: int, value: str, now: Where) -> Located:
-        """The first position behind the point (for a time: at or after it) and a hint for readers."""
+        """The first position behind the point (at or after a time) and a hint for readers."""
         try:
             position, time_ns = self._position(value, now)
         except ClientError as error:
             return Located(
                 cid, floor=now.floor, persisted=now.persisted, code=error.code, reason=error.reason
             )
-        hint = self._index.at_or_before(position) if position < now.persisted else None
+        hint = self._index.at_or_before(position)
         serial, offset = (hint.serial, hint.offset) if hint is not None else (0, 0)
         return Located(cid, position, serial, offset, now.floor, now.persisted, time_ns)
 
@@ -90,9 +90,10 @@ class Locator:
             raise ClientError(
                 "bookmark_not_found", f"publisher {wanted.publisher} has nothing in this log"
             )
-        if wanted.sequence > known.high:
+        if wanted.sequence > known.acked:
             raise ClientError(
-                "bookmark_pending", f"the log holds publisher {wanted.publisher} up to {known.high}"
+                "bookmark_pending",
+                f"the log holds publisher {wanted.publisher} up to {known.acked}",
             )
         for batch in self._scan(
             self._index.before_bookmark(wanted.publisher, wanted.sequence), now
@@ -101,8 +102,8 @@ class Locator:
                 continue
             if batch.sequence <= wanted.sequence < batch.sequence + batch.taken:
                 return batch.position + wanted.sequence - batch.sequence + 1
-            if batch.sequence > wanted.sequence:
-                break
+            if batch.prev < wanted.sequence < batch.sequence:
+                break  # proved: it was never recorded here
         raise ClientError(
             "bookmark_not_found",
             f"the log does not hold sequence {wanted.sequence} of that publisher",

@@ -45,6 +45,7 @@ def run(process: Process) -> int:
     """Recovers the log, then serves until told to stop."""
     room = JournalRoom(process)
     try:
+        process.stats = room.stats()
         process.ready()
         while not process.stopping:
             room.turn()
@@ -229,13 +230,14 @@ class JournalRoom:
         indexed = self._indexing is None or self._indexing.done()
         if indexed and self._index.pending_bytes >= INDEX_COMMIT_BYTES:
             self._indexing = self._workers.submit(self._index.commit, self._index.take())
-        self._process.stats = self._stats()
+        self._process.stats = self.stats()
 
     def _fill(self) -> None:
         while not self._process.stopping and self._writer.prepare_step():
             time.sleep(FILL_PAUSE_S)
 
-    def _stats(self) -> dict[str, int | float | str]:
+    def stats(self) -> dict[str, int | float | str]:
+        """What `status` shows of the journal."""
         core = self.core
         segments = [size for name, size in self._disk.list() if name.endswith(".journal")]
         return {

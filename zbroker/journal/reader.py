@@ -63,7 +63,7 @@ class Log:
         self._disk.close()
 
     def read(self, cursor: Cursor, limit: int, max_bytes: int) -> tuple[list[Batch | Gap], Cursor]:
-        """Whole, verified batches below position `limit`, about `max_bytes` of them, and the next cursor.
+        """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
 
         At least one batch or gap if there is any below `limit`; bodies are set.
         """
@@ -82,7 +82,7 @@ class Log:
                 yield item, Cursor(serial, item.offset, item.position)
 
     def seek(self, position: int, serial: int = 0, offset: int = 0) -> Cursor:
-        """The batch that holds `position` (or the gap, or the end of the log if it is the next one).
+        """Where to read on from `position`: at the batch that holds it, else exactly there.
 
         `serial` and `offset` may name a batch at or before it, as an index does; a wrong hint
         costs time only. `position` is not above what was announced as written.
@@ -130,7 +130,9 @@ class Log:
         """The position of the first message with log time >= `ns`, else the end. Offline."""
         limit = self.end()
         newest_first = reversed(self._files.starts)
-        begun = (first for first, serial in newest_first if self._begins_before(first, serial, ns, limit))
+        begun = (
+            first for first, serial in newest_first if self._begins_before(first, serial, ns, limit)
+        )
         cursor = self._files.start(next(begun, self.first_position))
         for item in self.headers(cursor, limit):
             if not isinstance(item, Gap) and last_time(item[0]) >= ns:

@@ -105,10 +105,15 @@ class Files:
         return self.starts[0][0] if self.starts else 1
 
     def segment(self, serial: int) -> Segment | None:
-        """What is known of a segment; looks again if nothing is."""
-        if serial not in self._segments:
+        """What is known of a segment; looks again if nothing is, or if a newer one exists.
+
+        Without that a reader would run past the end at which a recovery sealed the segment.
+        """
+        segment = self._segments.get(serial)
+        if segment is None or (segment.last and self.disk.exists(segment_name(serial + 1))):
             self.refresh()
-        return self._segments.get(serial)
+            segment = self._segments.get(serial)
+        return segment
 
     def start(self, position: int) -> Cursor:
         """The start of the segment that holds `position`, or of the oldest one."""
@@ -172,15 +177,14 @@ class Block:
             size *= 4
         return batch
 
-    def next_batch(self, offset: int, position: int) -> Batch | Stop:
-        """The batch at `offset`, or else the first of the group behind it; of `position` or later."""
-        batch = self.batch_at(offset)
-        if isinstance(batch, Batch) and batch.position >= position:
-            return batch
-        batch = self.batch_at(pad(offset, GROUP_ALIGN) + GROUP_LENGTH)
-        if isinstance(batch, Batch) and batch.position < position:
-            return Stop(offset, "chain")
-        return batch
+    def next_batch(self, offset: int) -> Batch | Stop:
+        """The batch at `offset`, or else the first of the group behind it."""
+        at = offset - self.base
+        if self.data[at : at + len(BATCH_MAGIC)] == BATCH_MAGIC:  # else there is nothing to decode
+            batch = self.batch_at(offset)
+            if isinstance(batch, Batch):
+                return batch
+        return self.batch_at(pad(offset, GROUP_ALIGN) + GROUP_LENGTH)
 
 
 class Reading:
@@ -190,7 +194,9 @@ class Reading:
     collect nothing and stop at the first thing that is no good batch.
     """
 
-    def __init__(self, files: Files, cursor: Cursor, limit: int, *, bodies: bool, to_end: bool = False) -> None:
+    def __init__(
+        self, files: Files, cursor: Cursor, limit: int, *, bodies: bool, to_end: bool = False
+    ) -> None:
         self.serial, self.offset, self.position = cursor
         self.limit = limit
         self.out: list[Batch | Gap] = []
@@ -246,14 +252,9 @@ class Reading:
             if not 0 <= self.offset - block.base <= len(block.data) - _NEAR_END:
                 block.load(self.offset, self.block)
                 self.block = min(self.block * 4, self._block_max)
-            batch = block.next_batch(self.offset, self.position)
-            if not isinstance(batch, Batch):
+            batch = block.next_batch(self.offset)
+            if not isinstance(batch, Batch) or batch.position != self.position:
                 return False
-            if batch.position > self.position:
-                if self._to_end:
-                    return False
-                self._gap(min(batch.position, limit), "missing")
-                continue
             if not self._take(batch, block):
                 return False
         return True
@@ -289,8 +290,6 @@ class Reading:
 
     def _missing(self, segment: Segment) -> bool:
         """No batch stands at `offset`: there is a newer segment, or this is damage."""
-        if segment.last:
-            self._files.refresh()
         fresh = self._files.segment(self.serial)
         if fresh is None or fresh.end != segment.end:
             return True
@@ -316,10 +315,10 @@ class Reading:
             self.offset = segment.end
 
     def _search(self, segment: Segment) -> Batch | None:
-        """The next valid batch of this or a later position behind `offset`."""
+        """The next valid batch of this or a later position from `offset` on."""
         end = segment.size if segment.end is None else segment.end
         block, header = Block(self._files, segment), Block(self._files, segment)
-        offset = pad(self.offset + 1)
+        offset = pad(self.offset)
         while offset < end:
             block.load(offset, BLOCK_MAX_BYTES)
             at = block.data.find(BATCH_MAGIC)

@@ -1,4 +1,4 @@
-"""What to believe of the files found at a start. docs/reference/journal.md, "Recovery", is the table.
+"""What to believe of the files found at a start: the table in docs/reference/journal.md.
 
 Evidence proves that positions were durable and may have been acknowledged: the acked-through note,
 `synced_through` of any valid group, the index's stamp. A bad place beyond all evidence is a torn
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count, pairwise
 from typing import Final, NamedTuple
 
 from zbroker.clock import Clock, SystemClock
@@ -35,7 +35,9 @@ from zbroker.journal.segments import (
 from zbroker.journal.writer import Tail
 from zbroker.limits import SEGMENT_BYTES, SEGMENT_FIRST_BYTES
 
-ACCEPT: Final = "`zbroker start --accept-tail-loss` goes on without them; a backup or a peer may have them"
+ACCEPT: Final = (
+    "`zbroker start --accept-tail-loss` goes on without them; a backup or a peer may have them"
+)
 
 
 class Evidence(NamedTuple):
@@ -98,7 +100,9 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     log order, bodies unread.
     Raises: StorageError foreign_instance, serial_gap, unknown_version, tail_damaged, disk_error.
     """
-    files = _Files(disk, instance, min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock(), salt)
+    files = _Files(
+        disk, instance, min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock(), salt
+    )
     recovery = _Recovery(files, Evidence(*evidence), accept_loss, progress or (lambda _: None))
     return recovery.run(on_batch or (lambda _batch, _serial: None))
 
@@ -121,11 +125,11 @@ class _Files:
         self.sizes = dict(list_segments(self.disk))
         self.headers = {serial: self._header(serial) for serial in self.sizes}
         serials = list(self.sizes)
-        for last, serial in zip(serials, serials[1:], strict=False):
+        for last, serial in pairwise(serials):
             if serial != last + 1:
                 raise _refusal("serial_gap", f"{segment_name(last + 1)} is missing", "put it back")
         known = [header for header in self.headers.values() if header]
-        for last_header, header in zip(known, known[1:], strict=False):
+        for last_header, header in pairwise(known):
             if _rank(header) < _rank(last_header):
                 reason = f"{segment_name(header.serial)} is older than the segment before it"
                 raise _refusal("serial_gap", reason, "put the right one back")
@@ -138,7 +142,9 @@ class _Files:
                 reason = f"{name} is of a format version that this release does not know"
                 raise _refusal("unknown_version", reason, "start the release that wrote it")
             means = "both copies of its header are bad: nothing in it can be verified or served"
-            self.findings.append(Finding("journal.segment_unreadable", f"{name}: {means}", "repair it"))
+            self.findings.append(
+                Finding("journal.segment_unreadable", f"{name}: {means}", "repair it")
+            )
             return None
         if good[0].instance != self.instance:
             raise _foreign(name, good[0].instance, self.instance)
@@ -146,15 +152,18 @@ class _Files:
             reason = f"{name} says that it is segment {good[0].serial}"
             raise _refusal("serial_gap", reason, "put the right one back")
         if len(good) == 1:
-            means = f"{name}: one copy of its header is bad; the other one is good, so nothing is lost"
+            means = (
+                f"{name}: one copy of its header is bad; the other one is good, so nothing is lost"
+            )
             self.findings.append(Finding("journal.header_copy_bad", means, "check the disk"))
         return good[0]
 
     def set_aside(self, serial: int) -> None:
         """Gives an unreadable segment a name that is no segment's."""
-        taken = {name for name, _ in self.disk.list()}
-        names = (f"{segment_name(serial)}.damaged-{number}" for number in range(1, len(taken) + 2))
-        self.disk.rename(segment_name(serial), next(name for name in names if name not in taken))
+        names = (f"{segment_name(serial)}.damaged-{number}" for number in count(1))
+        self.disk.rename(
+            segment_name(serial), next(name for name in names if not self.disk.exists(name))
+        )
         self.disk.sync_dir()
         del self.headers[serial], self.sizes[serial]
 
@@ -188,7 +197,9 @@ class _Recovery:
         self._refuse_unreadable_newest()
         header, end = self._newest(note)
         counter = (note.counter if note else 0) + 1
-        self._write_note(Note(counter, header.instance, header.generation, end.position, header.serial))
+        self._write_note(
+            Note(counter, header.instance, header.generation, end.position, header.serial)
+        )
         log_time = max(end.log_time, self._walk(end.position, on_batch))
         floor = Log(disk=self._disk).first_position
         tail = Tail(header, end.offset, end.position, end.group_crc, counter)
@@ -204,7 +215,7 @@ class _Recovery:
 
     def _write_note(self, note: Note) -> None:
         """This one is synced: the generation and the serial must not be forgotten."""
-        if all(name != NOTE_FILE for name, _ in self._disk.list()):
+        if not self._disk.exists(NOTE_FILE):
             self._disk.create(NOTE_FILE)
         write_note(self._disk, note)
         self._disk.sync(NOTE_FILE)
@@ -214,7 +225,9 @@ class _Recovery:
         headers = self._files.headers
         while headers and headers[serial := max(headers)] is None:
             name = segment_name(serial)
-            self._tail_is_damaged(f"both copies of the header of {name}, the newest segment, are bad")
+            self._tail_is_damaged(
+                f"both copies of the header of {name}, the newest segment, are bad"
+            )
             self._files.set_aside(serial)
             self._lost = self._lost or (0, 0)
 
@@ -233,7 +246,9 @@ class _Recovery:
             end = _End(0, 1, seal=True)
         else:
             self._disk.sync(segment_name(serial))
-            end, evidence = self._judge(Scan(self._disk, header, self._files.sizes[serial]), evidence)
+            end, evidence = self._judge(
+                Scan(self._disk, header, self._files.sizes[serial]), evidence
+            )
         if end.position < evidence or missing or self._lost:
             end = self._give_up(end, evidence, serial)
             generation = max(known, generation)
@@ -248,11 +263,17 @@ class _Recovery:
     def _give_up(self, end: _End, evidence: int, serial: int) -> _End:
         lost = f"positions {end.position} to {evidence - 1} were acknowledged and cannot be read"
         if end.position >= evidence:
-            lost = f"the segment after {segment_name(serial)} is missing" if serial else "no segment is left"
+            lost = (
+                f"the segment after {segment_name(serial)} is missing"
+                if serial
+                else "no segment is left"
+            )
         self._tail_is_damaged(lost)
         first, last = end.position, max(end.position, evidence)
         self._lost = (first, last)
-        self._findings.append(Finding("journal.tail_given_up", lost, "the generation rises", first, last))
+        self._findings.append(
+            Finding("journal.tail_given_up", lost, "the generation rises", first, last)
+        )
         end.seal = True
         return end
 
@@ -304,16 +325,23 @@ class _Recovery:
 
     def _torn(self, scan: Scan, end: _End) -> _End:
         name = segment_name(scan.header.serial)
-        means = f"{name} ends at offset {end.offset}, position {end.position}; nothing acknowledged stood behind"
+        where = f"offset {end.offset}, position {end.position}"
+        means = f"{name} ends at {where}; nothing acknowledged stood behind"
         self._findings.append(Finding("journal.torn_tail_cut", means, "a new segment was begun"))
         end.seal = True
         return end
 
     def _condemn(self, group: Group) -> None:
         for batch in group.bad:
-            means = f"the body of the batch at position {batch.position} is damaged and is not served"
+            means = (
+                f"the body of the batch at position {batch.position} is damaged and is not served"
+            )
             finding = Finding(
-                "journal.damaged_batch", means, "replays report a gap", batch.position, batch.end_position
+                "journal.damaged_batch",
+                means,
+                "replays report a gap",
+                batch.position,
+                batch.end_position,
             )
             self._findings.append(finding)
 
@@ -326,7 +354,9 @@ class _Recovery:
             if isinstance(item, Gap):
                 means = f"positions {item.first} to {item.end - 1} are damaged and are not served"
                 self._findings.append(
-                    Finding("journal.damaged_range", means, "replays report a gap", item.first, item.end)
+                    Finding(
+                        "journal.damaged_range", means, "replays report a gap", item.first, item.end
+                    )
                 )
                 continue
             batch, cursor = item

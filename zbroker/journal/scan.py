@@ -84,7 +84,7 @@ class Scan:
             offset, crc = found, None
 
     def salvage(self, stretch: Stretch, position: int, below: int) -> tuple[int, int]:
-        """How far whole batches go on inside a bad stretch: (offset behind, position behind) the last.
+        """How far whole batches go on in a bad stretch: (offset, position) behind the last.
 
         Only those of positions from `position` up to `below`; batches between them may be missing.
         """
@@ -93,7 +93,11 @@ class Scan:
             if position >= below:
                 break
             batch = self._batch(place, stretch.end) if place >= end else None
-            if batch is not None and position <= batch.position < below and self._body_is_good(batch):
+            if (
+                batch is not None
+                and position <= batch.position < below
+                and self._body_is_good(batch)
+            ):
                 end, position = batch.end_offset, batch.end_position
         return end, position
 
@@ -131,7 +135,7 @@ class Scan:
         return group if whole and check_group(data, 0, header, crcs, self._seed) else None
 
     def _next_group(self, offset: int, position: int) -> int:
-        """Where the next valid group behind `offset` stands that may follow, else the file's end."""
+        """Where the next valid group that may follow stands, else the file's end."""
         for place in self._places(offset + GROUP_ALIGN, self.size, GROUP_MAGIC, GROUP_ALIGN):
             group = self._group(place)
             if group is not None and group.header.first_position >= position:
@@ -155,7 +159,9 @@ class Scan:
     def _batch(self, offset: int, end: int) -> Batch | None:
         size = 4 * KIB
         while True:
-            batch = decode_batch_header(self._get(offset, min(size, end - offset)), 0, offset, self._seed)
+            batch = decode_batch_header(
+                self._get(offset, min(size, end - offset)), 0, offset, self._seed
+            )
             if isinstance(batch, Batch):
                 return batch
             if batch.why != "short" or size >= end - offset:

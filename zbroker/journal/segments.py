@@ -1,4 +1,4 @@
-"""Segment files as a whole: their names, their headers, how one comes to be; and the acked-through note.
+"""Segment files: names, headers, how one comes to be; and the acked-through note.
 
     0000000007.journal   a segment; the highest serial is the open one, the others are sealed
     next.prepared        the next segment, being filled with zeros
@@ -68,7 +68,7 @@ def header_copies(disk: Disk, serial: int) -> list[SegmentHeader | Stop]:
 
 
 def read_header(disk: Disk, serial: int) -> SegmentHeader | Stop:
-    """A segment's header from whichever copy is intact; Stop "version" if both are of another one."""
+    """A segment's header from an intact copy; Stop "version" if both are of another one."""
     first, second = header_copies(disk, serial)
     if isinstance(first, SegmentHeader):
         return first
@@ -79,7 +79,7 @@ def read_header(disk: Disk, serial: int) -> SegmentHeader | Stop:
 
 def discard(disk: Disk, name: str) -> None:
     """Removes a file that was never announced, if it is there."""
-    if any(name == found for found, _ in disk.list()):
+    if disk.exists(name):
         disk.unlink(name)
 
 
@@ -116,7 +116,7 @@ def publish(disk: Disk, spare: str, header: SegmentHeader) -> None:
 
 
 def read_around(read: Callable[[str, int, int], bytes], name: str, offset: int, size: int) -> bytes:
-    """What `read` gives; pieces that the disk cannot read are zeros, so that they fail their CRCs."""
+    """What `read` gives; pieces that the disk cannot read are zeros, which fail their CRCs."""
     try:
         return read(name, offset, size)
     except StorageError as error:
@@ -139,7 +139,7 @@ def read_around(read: Callable[[str, int, int], bytes], name: str, offset: int, 
 
 def read_note(disk: Disk) -> Note | None:
     """The newest intact slot of the acked-through note."""
-    if all(name != NOTE_FILE for name, _ in disk.list()):
+    if not disk.exists(NOTE_FILE):
         return None
     slots = [decode_note(disk.read(NOTE_FILE, at, NOTE.size)) for at in NOTE_SLOTS]
     notes = [slot for slot in slots if isinstance(slot, Note)]

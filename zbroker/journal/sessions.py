@@ -30,7 +30,7 @@ class Recent(NamedTuple):
     """A batch that this process accepted lately."""
 
     first: int
-    count: int
+    messages: int
     crc: int
     last_position: int
 
@@ -183,7 +183,7 @@ class Sessions:
 def _duplicate(known: Publisher, entry: Entry) -> Verdict:
     """A duplicate inherits its original's position: it is acknowledged when the original may be."""
     for recent in known.recent:
-        if recent.first == entry.seq and recent.count == entry.count:
+        if recent.first == entry.seq and recent.messages == entry.count:
             return Verdict(
                 "duplicate", position=recent.last_position, conflict=recent.crc != entry.crc
             )

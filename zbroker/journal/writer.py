@@ -134,7 +134,9 @@ class Writer:
         self._disk.sync(self._name)
         self._notes += 1
         header = self._header
-        write_note(self._disk, Note(self._notes, header.instance, header.generation, target, header.serial))
+        write_note(
+            self._disk, Note(self._notes, header.instance, header.generation, target, header.serial)
+        )
         self.synced = target
         self._failed = False
         return target
@@ -150,7 +152,9 @@ class Writer:
 
     def _check(self) -> None:
         if self._failed:
-            raise StorageError("disk_error", "this journal failed before", "start again: recovery decides")
+            raise StorageError(
+                "disk_error", "this journal failed before", "start again: recovery decides"
+            )
 
     def _encode(self, batches: list[Batch], log_time: int) -> tuple[list[Buffer], GroupHeader, int]:
         start = pad(self._end, GROUP_ALIGN)

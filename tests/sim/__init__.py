@@ -1,0 +1,1 @@
+"""The simulator: disks, clocks and worlds that can fail."""

@@ -1,0 +1,69 @@
+"""Whatever crashes, wherever: nothing acknowledged is lost, changed or served twice.
+
+ZB_SEEDS says how many seeds (default 500); ZB_SEED=<n> replays one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tests.sim.journal_world import PLANTED, Violation, World
+from zbroker.errors import StorageError
+
+SEEDS = int(os.environ.get("ZB_SEEDS", "500"))
+ONLY = os.environ.get("ZB_SEED")
+PLANTED_SEEDS = 500
+
+#: Boundaries at which a process or the power was ended. The list may grow, never shrink.
+STEPS = (
+    "create:note", "create:spare", "read:note", "read:segment", "read_direct:segment",
+    "rename:spare", "sync:note", "sync:segment", "sync:spare", "sync_dir:directory",
+    "unlink:spare", "write:note", "write:segment", "write:spare",
+)  # fmt: skip
+BOUNDARIES = {f"{when}:{step}" for when in ("before", "after") for step in STEPS}
+CRASHED_MIN = 28
+
+
+def run(make: Callable[[int], World], seed: int) -> World:
+    """One history. A failure says how to see it again."""
+    world = make(seed)
+    try:
+        world.run()
+    except (Violation, StorageError) as error:
+        test = "tests/sim/test_crash_points.py -k nothing_acknowledged"
+        again = f"ZB_SEED={seed} python -m pytest {test}"
+        raise Violation(f"seed {seed}: {error}\nreplay: {again}") from error
+    return world
+
+
+def test_nothing_acknowledged_is_ever_lost() -> None:
+    seeds = [int(ONLY)] if ONLY else range(SEEDS)
+    crashed: set[str] = set()
+    for seed in seeds:
+        crashed |= run(World, seed).crashed_at
+    if len(seeds) >= PLANTED_SEEDS:
+        assert crashed >= BOUNDARIES, f"no crash at {sorted(BOUNDARIES - crashed)}"
+
+
+def test_the_list_of_boundaries_does_not_shrink() -> None:
+    assert len(BOUNDARIES) >= CRASHED_MIN
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    """Or else the simulation proves nothing."""
+    for seed in range(PLANTED_SEEDS):
+        try:
+            run(PLANTED[bug], seed)
+        except Violation:
+            return
+    pytest.fail(f"{bug!r} was not found within {PLANTED_SEEDS} seeds")
+
+
+def test_a_failure_names_its_seed_and_how_to_replay_it() -> None:
+    bug = PLANTED["ack before sync"]
+    with pytest.raises(Violation, match=r"seed \d+: [^\n]+\nreplay: ZB_SEED=\d+ python -m pytest"):
+        any(run(bug, seed) is None for seed in range(PLANTED_SEEDS))
