@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from google_crc32c import value as crc32c
+
 from zbroker.errors import ClientError
 from zbroker.ids import check_topic
-from zbroker.journal.format import crc32c
 from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
 from zbroker.wire.bodies import check_columns, check_packed
 from zbroker.wire.messages import Publish

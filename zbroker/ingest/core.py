@@ -15,37 +15,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zbroker.errors import TEMPORARY, ClientError
+from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
+from zbroker.ingest.acks import Acks, Ask, persisted
 from zbroker.ingest.checks import PublishChecks
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.link import Link, LinkEffect
+from zbroker.ingest.effects import Effect, Send, Token
+from zbroker.ingest.link import Link
 from zbroker.ingest.packing import Run
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
-PROBE_MS = 50  # how long an old connection that holds a name is given to prove that it is gone
+PROBE_MS = 25  # between heartbeats to an old connection that holds a wanted name
+PROBES = 8  # all of them could be sent: it lives, the name is in use
 _RID_BYTES = (
     5  # ids that ZeroMQ gives have 5 bytes and begin with 0; others were chosen by the peer
 )
-
-
-class Send(NamedTuple):
-    """Effect: one answer to one client. A newer ack may replace an older one that still waits."""
-
-    rid: bytes
-    message: m.Answer | m.Heartbeat
-
-
-class Token(NamedTuple):
-    """Effect: answer this logon; the loop adds endpoints and a token, which need a key."""
-
-    client: Client
-    answer: m.Ack
-
-
-Effect = Send | Token | LinkEffect
 
 
 class Item(NamedTuple):
@@ -58,12 +44,13 @@ class Item(NamedTuple):
 
 
 class Contested(NamedTuple):
-    """A logon that waits until the holder of its name is probed."""
+    """A logon that waits until the holder of its name is probed `left` times more."""
 
     rid: bytes
     logon: m.Logon
     holder: Client
-    until_ms: int
+    next_ms: int
+    left: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,18 +62,6 @@ class Limits:
     window_bytes: int
     clients: int
     publisher_time: bool = False
-
-
-@dataclass(slots=True)
-class Pending:
-    """A forwarded batch: whose it is and what its publisher wants to hear."""
-
-    client: Client
-    seq: int
-    last: int
-    bytes: int
-    ask: bool
-    cid: str | None
 
 
 @dataclass(slots=True)
@@ -110,7 +85,7 @@ class IngestCore:
         self._checks = PublishChecks(
             limits.message_bytes, limits.batch_bytes, limits.publisher_time
         )
-        self._pending: dict[int, Pending] = {}
+        self._acks = Acks()
         self._contested: list[Contested] = []
 
     # -- clients' commands --------------------------------------------------------------------
@@ -216,7 +191,7 @@ class IngestCore:
         run, client = turn.runs.pop(rid, None), self.clients.by_rid.get(rid)
         if run is not None and client is not None and client.state == "live":
             entry, body = run.entry(client.publisher, client.session)
-            self._forward(client, entry, body, run.ask, run.cid)
+            self._forward(client, entry, body, Ask(run.ask, run.cid))
 
     def _packed(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
         self._end_run(turn, client.rid)
@@ -228,23 +203,17 @@ class IngestCore:
             publish.codec, topics, publish.time_ns, publish.columns,
         )  # fmt: skip
         ask = publish.ack is not None and "persisted" in publish.ack
-        self._forward(client, entry, body, ask, publish.cid)
+        self._forward(client, entry, body, Ask(ask, publish.cid))
 
-    def _forward(
-        self, client: Client, entry: i.Entry, body: bytes, ask: bool, cid: str | None
-    ) -> None:
-        ordinal = self.link.append(entry, body)
-        client.window_used += len(body)
-        client.last_ordinal = ordinal
-        last = entry.seq + entry.count - 1
-        self._pending[ordinal] = Pending(client, entry.seq, last, len(body), ask, cid)
+    def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+        self._acks.forwarded(self.link.append(entry, body), client, entry, len(body), ask)
 
     def _flush(self, turn: Turn, client: Client, flush: m.Flush) -> None:
         self._end_run(turn, client.rid)
-        if client.last_ordinal in self._pending:
+        if self._acks.waits(client):
             client.flushes.append((client.last_ordinal, flush.cid))
         else:
-            turn.effects.append(Send(client.rid, self._persisted(client, flush.cid)))
+            turn.effects.append(Send(client.rid, persisted(client, self._durability, flush.cid)))
 
     # -- logon --------------------------------------------------------------------------------
 
@@ -260,12 +229,15 @@ class IngestCore:
             raise ClientError("too_many", f"{len(self.clients)} clients are logged on already")
         holder = self.clients.holder(logon.client, logon.instance, turn.now_ms)
         if holder is not None and holder.rid != rid:
-            self._contested.append(Contested(rid, logon, holder, turn.now_ms + PROBE_MS))
-            turn.effects.append(
-                Send(holder.rid, m.Heartbeat())
-            )  # the loop says `gone` if it cannot be sent
+            self._probe(turn, Contested(rid, logon, holder, turn.now_ms, PROBES))
             return
         self._admit(turn, rid, logon)
+
+    def _probe(self, turn: Turn, contested: Contested) -> None:
+        """A heartbeat to the holder: the loop says `gone` if it cannot be sent."""
+        next_ms, left = turn.now_ms + PROBE_MS, contested.left - 1
+        self._contested.append(contested._replace(next_ms=next_ms, left=left))
+        turn.effects.append(Send(contested.holder.rid, m.Heartbeat()))
 
     def _admit(self, turn: Turn, rid: bytes, logon: m.Logon) -> None:
         for open_run in {rid, *(c.rid for c in self._named(logon.client))}:
@@ -337,50 +309,15 @@ class IngestCore:
 
     def on_receipt(self, receipt: i.Receipt) -> list[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
-        effects: list[Effect] = []
-        told: dict[bytes, tuple[Client, int]] = {}  # whom to ack, and how many were duplicates
-        for out, item in self.link.on_receipt(receipt):
-            pending = self._pending.pop(out.ordinal)
-            client = pending.client
-            client.window_used -= pending.bytes
-            if item.code:
-                if client.rid in told:
-                    effects.append(
-                        Send(client.rid, self._persisted(client, None, told.pop(client.rid)[1]))
-                    )
-                effects.append(self._refused(pending, item))
-            else:
-                client.acked = max(client.acked, pending.last)
-                if pending.ask:
-                    told[client.rid] = (
-                        client,
-                        told.get(client.rid, (client, 0))[1] + item.duplicate,
-                    )
-            if client.flushes:
-                effects += self._flushed(client, out.ordinal)
-        effects += [
-            Send(rid, self._persisted(c, None, n))
-            for rid, (c, n) in told.items()
-            if c.state == "live"
-        ]
-        return effects
+        sends = self._acks.settle(self.link.on_receipt(receipt), self._durability)
+        for send in sends:
+            if isinstance(send.message, m.Error):
+                self.errors[send.message.code] += 1
+        return list(sends)
 
-    def _refused(self, pending: Pending, item: i.ReceiptItem) -> Send:
-        self.errors[item.code] += 1
-        client = pending.client
-        if item.code in TEMPORARY:
-            client.held_code = item.code  # the journal holds what follows
-        error = m.Error(item.code, item.reason, cid=pending.cid, seq=pending.seq, high=item.high)
-        return Send(client.rid, error)
-
-    def _flushed(self, client: Client, ordinal: int) -> list[Effect]:
-        done = [cid for wanted, cid in client.flushes if wanted <= ordinal]
-        client.flushes = [(wanted, cid) for wanted, cid in client.flushes if wanted > ordinal]
-        return [Send(client.rid, self._persisted(client, cid)) for cid in done]
-
-    def _persisted(self, client: Client, cid: str | None, duplicate: int = 0) -> m.Ack:
-        durability = self.link.welcome.durability if self.link.welcome is not None else None
-        return m.Ack("persisted", cid, seq=client.acked, durability=durability, duplicate=duplicate)
+    @property
+    def _durability(self) -> str | None:
+        return self.link.welcome.durability if self.link.welcome is not None else None
 
     # -- time and gone peers ------------------------------------------------------------------
 
@@ -409,7 +346,7 @@ class IngestCore:
 
     def next_wake_ms(self, now_ms: int) -> int:
         """When `tick` has something to do at the latest."""
-        wakes = [c.until_ms for c in self._contested]
+        wakes = [c.next_ms for c in self._contested]
         wakes.append(now_ms + (HEARTBEAT_MS if self.link.up else PROBE_MS))
         return min(wakes)
 
@@ -419,17 +356,17 @@ class IngestCore:
             rid, logon = contested.rid, contested.logon
             if self.clients.by_name.get(logon.client) is not contested.holder:
                 self._command_or_refuse(turn, Item(rid, logon, None, logon.cid))
-            elif turn.now_ms >= contested.until_ms:
+            elif turn.now_ms < contested.next_ms:
+                self._contested.append(contested)
+            elif contested.left:
+                self._probe(turn, contested)
+            else:
                 self.errors["name_in_use"] += 1
                 reason = f"another connection publishes as {logon.client!r}"
                 turn.effects.append(Send(rid, m.Error("name_in_use", reason, cid=logon.cid)))
-            else:
-                self._contested.append(contested)
 
     def check(self) -> None:
         """Asserts what is always true."""
         self.link.check()
         self.clients.check()
-        for client in self.clients.by_rid.values():
-            mine = sum(p.bytes for p in self._pending.values() if p.client is client)
-            assert client.window_used == mine
+        self._acks.check(self.clients.by_rid.values())

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -24,7 +25,8 @@ import zmq
 from zbroker import sockets
 from zbroker.endpoints import told
 from zbroker.errors import ClientError
-from zbroker.ingest.core import Effect, IngestCore, Item, Limits, Send, Token
+from zbroker.ingest.core import IngestCore, Item, Limits
+from zbroker.ingest.effects import Effect, Send, Token
 from zbroker.ingest.link import Forward
 from zbroker.limits import FRAME_SLACK_BYTES, FRAMES_MAX, HEADER_MAX_BYTES, INGEST_TURN_MAX
 from zbroker.process import EX_OK, Process
@@ -196,7 +198,7 @@ class IngestRoom:
 
     # -- performing ---------------------------------------------------------------------------
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
                 self._answer(effect.rid, effect.message)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from array import array
 
+from google_crc32c import value as crc32c
 from msgspec import msgpack
 
-from zbroker.journal.format import crc32c
 from zbroker.limits import BATCH_COUNT_MAX
 from zbroker.wire.internal import Entry
 from zbroker.wire.messages import Columns, Publish
