@@ -11,6 +11,7 @@ import logging.handlers
 import sys
 
 from zbroker.config import LogConfig
+from zbroker.errors import ConfigError
 
 
 class JsonLines(logging.Formatter):
@@ -29,10 +30,14 @@ class JsonLines(logging.Formatter):
 
 
 def configure(settings: LogConfig, room: str) -> None:
-    """Sends what this process logs where the settings say."""
+    """Sends what this process logs where the settings say. Raises: ConfigError."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if settings.file:
-        handler = logging.handlers.WatchedFileHandler(settings.file, encoding="utf-8")
+        try:
+            handler = logging.handlers.WatchedFileHandler(settings.file, encoding="utf-8")
+        except OSError as error:
+            reason = f"`log.file`: {settings.file}: {error.strerror}"
+            raise ConfigError("bad_config", reason, "name a file in a folder that exists") from None
     text = f"%(asctime)s %(levelname).1s {room}: %(message)s"
     handler.setFormatter(JsonLines() if settings.format == "json" else logging.Formatter(text))
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)

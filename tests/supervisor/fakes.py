@@ -1,0 +1,63 @@
+"""A room that does what a file `<data>/<room>.does` says; and a supervisor of four of them.
+
+python -m tests.supervisor.fakes DATA_DIR
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from zbroker import config
+from zbroker.errors import ConfigError, StorageError
+from zbroker.process import Process
+from zbroker.supervisor import loop
+
+
+def run(process: Process) -> int:
+    """The room."""
+    note = process.paths.data / f"{process.room}.does"
+    does = note.read_text() if note.exists() else ""
+    if does == "wrong config":
+        raise ConfigError("bad_config", "on purpose")
+    if does == "bad storage":
+        raise StorageError("io", "on purpose")
+    if does == "accept":
+        (process.paths.data / "accepted").write_text(str(process.config.journal.accept_tail_loss))
+    process.stats = {"listens": process.listen, "mallopt": _malloc()}
+    process.ready(process.listen)
+    if does == "ignores stop":
+        signal.pause()
+    while not process.stopping:
+        process.link.poll(process.wait_ms())
+        process.turn()
+    return 0
+
+
+def _malloc() -> str:
+    import os
+
+    return os.environ.get("MALLOC_TOP_PAD_", "")
+
+
+def main() -> int:
+    """The supervisor."""
+    rooms = (
+        loop.RoomPlan("journal", "tests.supervisor.fakes"),
+        loop.RoomPlan("ingest", "tests.supervisor.fakes", ("journal",)),
+        loop.RoomPlan("delivery", "tests.supervisor.fakes", ("journal",)),
+        loop.RoomPlan("admin", "zbroker.admin.loop"),
+    )
+    overrides: dict[str, str | int | bool] = {
+        "instance.data_dir": sys.argv[1],
+        "listen.ingest": "tcp://127.0.0.1:0",
+        "listen.delivery": "tcp://127.0.0.1:0",
+        "listen.admin": "http://127.0.0.1:0",
+    }
+    settings = config.load(None, overrides).accepting_tail_loss()
+    return loop.run(settings, lambda url: sys.stdout.write(f"ready {url}\n"), rooms)
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.exit(main())

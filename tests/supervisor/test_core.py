@@ -1,0 +1,422 @@
+"""zbroker/supervisor/core.py: what is decided when rooms start, fail, fall silent and stop."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from zbroker.errors import Bug
+from zbroker.supervisor import core as c
+
+
+class World:
+    """A supervisor, and processes that exist only as numbers."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.core = c.SupervisorCore(
+            [
+                c.Room("journal"),
+                c.Room("ingest", ("journal",), "tcp://127.0.0.1:0"),
+                c.Room("delivery", ("journal",), "tcp://127.0.0.1:0"),
+                c.Room("admin", (), "http://127.0.0.1:0"),
+            ]
+        )
+        self.pid = 100
+        self.pids: dict[str, int] = {}
+        self.seen: list[c.Effect] = []
+
+    def tick(self, later_ms: int = 0) -> list[c.Effect]:
+        self.now_ms += later_ms
+        effects = self.core.tick(self.now_ms)
+        self.core.check()
+        self.seen += effects
+        return effects
+
+    def fork(self, effects: list[c.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, c.Start):
+                self.pid += 1
+                self.pids[effect.room] = self.pid
+                self.core.handle(c.Started(effect.room, self.pid), self.now_ms)
+        self.core.check()
+
+    def beat(self, room: str, state: str = "ready", endpoint: str = "", pid: int = 0) -> None:
+        beat = c.Heard(room, pid or self.pids[room], state, "", endpoint, {})
+        self.core.handle(beat, self.now_ms)
+        self.core.check()
+
+    def exit(self, room: str, status: int = 0) -> None:
+        self.core.handle(c.Exited(room, self.pids.pop(room), status), self.now_ms)
+        self.core.check()
+
+    def start_all(self) -> None:
+        self.fork(self.tick())
+        self.beat("journal")
+        self.beat("admin", endpoint="http://127.0.0.1:9105")
+        self.fork(self.tick())
+        self.beat("ingest", endpoint="tcp://127.0.0.1:9101")
+        self.beat("delivery", endpoint="tcp://127.0.0.1:9102")
+        self.tick()
+
+    def stop(self) -> None:
+        self.core.handle(c.StopAsked(), self.now_ms)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def running() -> World:
+    world = World()
+    world.start_all()
+    world.seen.clear()
+    return world
+
+
+def started(effects: list[c.Effect]) -> list[str]:
+    return [effect.room for effect in effects if isinstance(effect, c.Start)]
+
+
+def killed(effects: list[c.Effect]) -> list[str]:
+    return [effect.room for effect in effects if isinstance(effect, c.Kill)]
+
+
+def asked(effects: list[c.Effect]) -> list[str]:
+    return [effect.room for effect in effects if isinstance(effect, c.AskStop)]
+
+
+def halts(effects: list[c.Effect]) -> list[int]:
+    return [effect.status for effect in effects if isinstance(effect, c.Halt)]
+
+
+# -- starting
+
+
+def test_a_room_starts_when_what_it_needs_is_ready(world: World) -> None:
+    first = world.tick()
+    assert started(first) == ["journal", "admin"]
+    world.fork(first)
+    world.beat("journal", "starting")
+    assert started(world.tick()) == []
+    world.beat("journal", "ready")
+    assert started(world.tick()) == ["ingest", "delivery"]
+
+
+def test_a_room_is_asked_for_once(world: World) -> None:
+    world.tick()
+    assert world.tick() == []
+
+
+def test_ready_is_announced_once(world: World) -> None:
+    world.start_all()
+    world.beat("journal")
+    world.tick()
+    ready = [effect for effect in world.seen if isinstance(effect, c.Announce) and effect.ready]
+    assert len(ready) == 1
+    assert ready[0].endpoints == {
+        "admin": "http://127.0.0.1:9105",
+        "delivery": "tcp://127.0.0.1:9102",
+        "ingest": "tcp://127.0.0.1:9101",
+    }
+
+
+def test_an_endpoint_is_announced_before_all_are_ready(world: World) -> None:
+    world.fork(world.tick())
+    world.beat("admin", endpoint="http://127.0.0.1:7")
+    assert c.Announce({"admin": "http://127.0.0.1:7"}, False) in world.tick()
+
+
+def test_a_silent_start_has_a_minute_from_its_last_progress(world: World) -> None:
+    world.fork(world.tick())
+    world.beat("admin")
+    for _ in range(3):
+        world.now_ms += 50_000
+        world.beat("journal", "starting")
+        world.beat("admin")
+        assert killed(world.tick()) == []
+    world.now_ms += c.START_SILENT_MAX_MS
+    world.beat("admin")
+    assert killed(world.tick()) == ["journal"]
+
+
+def test_a_room_that_cannot_be_forked_is_tried_again(world: World) -> None:
+    world.tick()
+    world.core.handle(c.Exited("journal", 0, c.EX_BUG), world.now_ms)
+    assert started(world.tick(c.BACKOFF_MIN_MS)) == ["journal"]
+
+
+def test_the_instance_is_starting_until_all_are_ready(world: World) -> None:
+    world.fork(world.tick())
+    assert world.core.state() == "starting"
+    world.start_all()
+    assert world.core.state() == "ready"
+
+
+# -- failing
+
+
+def test_a_room_that_ended_starts_again_after_its_back_off(running: World) -> None:
+    running.exit("ingest", -9)
+    assert started(running.tick(c.BACKOFF_MIN_MS - 1)) == []
+    assert started(running.tick(1)) == ["ingest"]
+
+
+def test_a_room_that_ended_unasked_with_zero_starts_again(running: World) -> None:
+    running.exit("ingest", 0)
+    assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest"]
+
+
+def test_a_room_starts_again_on_the_port_it_had(running: World) -> None:
+    running.exit("ingest", 1)
+    (start,) = [e for e in running.tick(c.BACKOFF_MIN_MS) if isinstance(e, c.Start)]
+    assert start.listen == "tcp://127.0.0.1:9101"
+
+
+def test_a_loss_may_be_accepted_at_the_first_start_only(running: World) -> None:
+    running.exit("journal", 1)
+    (start,) = [e for e in running.tick(c.BACKOFF_MIN_MS) if isinstance(e, c.Start)]
+    assert not start.first
+
+
+def test_the_back_off_doubles_up_to_its_limit(running: World) -> None:
+    waits = []
+    for _ in range(8):
+        running.exit("ingest", 1)
+        waits.append(running.core.rooms["ingest"].start_at_ms - running.now_ms)
+        running.fork(running.tick(c.BACKOFF_MAX_MS))
+        for room in ("journal", "delivery", "admin"):
+            running.beat(room)
+    assert waits == [100, 200, 400, 800, 1600, 3200, 5000, 5000]
+
+
+def test_health_resets_the_back_off(running: World) -> None:
+    room = running.core.rooms["ingest"]
+    running.exit("ingest", 1)
+    running.fork(running.tick(c.BACKOFF_MIN_MS))
+    running.beat("ingest")
+    running.now_ms += c.HEALTHY_MS
+    running.exit("ingest", 1)
+    assert room.start_at_ms - running.now_ms == c.BACKOFF_MIN_MS
+
+
+def test_a_replacement_waits_until_the_old_process_is_reaped(running: World) -> None:
+    assert "ingest" in killed(running.tick(c.SILENT_MAX_MS))
+    assert started(running.tick(60_000)) == []
+    running.exit("ingest", -9)
+    assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest"]
+
+
+def test_the_doors_start_again_while_the_journal_is_down(running: World) -> None:
+    running.exit("journal", -9)
+    running.exit("ingest", -9)
+    assert started(running.tick(c.BACKOFF_MIN_MS)) == ["journal", "ingest"]
+
+
+def test_an_instance_with_a_room_down_is_degraded(running: World) -> None:
+    running.exit("delivery", -9)
+    assert running.core.state() == "degraded"
+
+
+def test_a_wrong_config_halts_everything_with_its_status(running: World) -> None:
+    running.exit("ingest", c.EX_CONFIG)
+    assert asked(running.tick()) == ["delivery", "admin"]
+    for room in ("delivery", "admin"):
+        running.exit(room)
+    assert asked(running.tick()) == ["journal"]
+    running.exit("journal")
+    assert halts(running.tick()) == [c.EX_CONFIG]
+
+
+def test_storage_that_cannot_be_used_halts_the_first_start(world: World) -> None:
+    world.fork(world.tick())
+    world.exit("journal", c.EX_STORAGE)
+    world.tick()
+    world.exit("admin")
+    assert halts(world.tick()) == [c.EX_STORAGE]
+
+
+def test_storage_that_fails_later_is_tried_again(running: World) -> None:
+    running.exit("journal", c.EX_STORAGE)
+    assert started(running.tick(c.BACKOFF_MIN_MS)) == ["journal"]
+
+
+# -- silence
+
+
+def test_a_silent_child_is_killed_once_per_silence(running: World) -> None:
+    running.now_ms += c.SILENT_MAX_MS - 1
+    for room in ("journal", "delivery", "admin"):
+        running.beat(room)
+    assert killed(running.tick()) == []
+    assert killed(running.tick(1)) == ["ingest"]
+    assert killed(running.tick(1)) == []
+
+
+def test_a_child_that_speaks_again_may_be_killed_again(running: World) -> None:
+    running.tick(c.SILENT_MAX_MS)
+    running.beat("ingest")
+    assert "ingest" in killed(running.tick(c.SILENT_MAX_MS))
+
+
+def test_a_beat_of_a_gone_process_is_not_heard(running: World) -> None:
+    old = running.pids["ingest"]
+    running.exit("ingest", -9)
+    running.fork(running.tick(c.BACKOFF_MIN_MS))
+    running.beat("ingest", "ready", "tcp://127.0.0.1:1", old)
+    room = running.core.rooms["ingest"]
+    assert (room.state, room.endpoint) == ("starting", "tcp://127.0.0.1:9101")
+
+
+def test_a_beat_of_a_stranger_is_not_heard(running: World) -> None:
+    before = running.core.status(running.now_ms)
+    running.beat("queues", pid=77)
+    assert running.core.status(running.now_ms) == before
+
+
+# -- stopping
+
+
+def test_the_doors_stop_before_the_journal(running: World) -> None:
+    running.stop()
+    assert asked(running.tick()) == ["ingest", "delivery", "admin"]
+    running.exit("admin")
+    running.exit("ingest")
+    assert asked(running.tick()) == []
+    running.exit("delivery")
+    assert asked(running.tick()) == ["journal"]
+    running.exit("journal")
+    assert halts(running.tick()) == [0]
+
+
+def test_a_room_that_does_not_stop_is_killed_once(running: World) -> None:
+    running.stop()
+    running.tick()
+    running.now_ms += c.STOP_MAX_MS
+    running.beat("ingest", "stopping")
+    assert "ingest" in killed(running.tick())
+    running.beat("ingest", "stopping")
+    assert killed(running.tick(1)) == []
+
+
+def test_nothing_starts_again_while_stopping(running: World) -> None:
+    running.exit("ingest", -9)
+    running.stop()
+    assert started(running.tick(c.BACKOFF_MAX_MS)) == []
+
+
+def test_a_room_that_is_being_forked_is_stopped_when_it_is_there(world: World) -> None:
+    effects = world.tick()
+    world.stop()
+    assert asked(world.tick()) == []
+    world.fork(effects)
+    assert asked(world.tick()) == ["journal", "admin"]
+
+
+def test_an_instance_that_stops_says_so(running: World) -> None:
+    running.stop()
+    assert running.core.state() == "stopping"
+
+
+# -- waking and telling
+
+
+def test_it_wakes_for_the_first_deadline(running: World) -> None:
+    assert running.core.next_wake_ms() == running.now_ms + c.SILENT_MAX_MS
+    running.exit("ingest", 1)
+    assert running.core.next_wake_ms() == running.now_ms + c.BACKOFF_MIN_MS
+
+
+def test_it_sleeps_while_it_waits_for_the_zygote(world: World) -> None:
+    world.tick()
+    assert world.core.next_wake_ms() is None
+
+
+def test_status_tells_of_every_room(running: World) -> None:
+    running.now_ms += 3_000
+    running.exit("ingest", 1)
+    rows = {row["room"]: row for row in running.core.status(running.now_ms)}
+    assert list(rows) == ["journal", "ingest", "delivery", "admin"]
+    assert (rows["ingest"]["state"], rows["ingest"]["restarts"]) == ("down", 1)
+    assert rows["journal"]["uptime_s"] == 3
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        c.Room("journal", state="ready"),
+        c.Room("journal", pid=3),
+        c.Room("journal", state="starting", pid=3, launched=True),
+        c.Room("journal", needs=("nobody",)),
+    ],
+)
+def test_check_finds_a_state_that_cannot_be(room: c.Room) -> None:
+    with pytest.raises(Bug):
+        c.SupervisorCore([room]).check()
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Whatever happens, in whatever order: one process per room, and it always comes to an end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.asked_for: list[c.Effect] = []
+        self.halted = False
+
+    @rule(later_ms=st.sampled_from([0, 1, 100, 5_000, 10_000, 60_000]))
+    def tick(self, later_ms: int) -> None:
+        if self.halted:
+            return
+        for effect in self.world.tick(later_ms):
+            if isinstance(effect, c.Start):
+                assert effect.room not in self.world.pids
+                assert not self.world.core.stopping
+                self.asked_for.append(effect)
+            elif isinstance(effect, c.AskStop | c.Kill):
+                assert self.world.pids[effect.room] == effect.pid
+            elif isinstance(effect, c.Halt):
+                assert not self.world.pids
+                self.halted = True
+
+    @rule()
+    def fork(self) -> None:
+        self.world.fork(self.asked_for)
+        self.asked_for = []
+
+    @precondition(lambda self: self.world.pids)
+    @rule(data=st.data(), state=st.sampled_from(["starting", "ready", "stopping"]))
+    def beat(self, data: st.DataObject, state: str) -> None:
+        room = data.draw(st.sampled_from(sorted(self.world.pids)))
+        self.world.beat(room, state, f"tcp://127.0.0.1:{len(room)}")
+
+    @precondition(lambda self: self.world.pids)
+    @rule(data=st.data(), status=st.sampled_from([0, 1, -9, -15, 70, 74, 78]))
+    def exit(self, data: st.DataObject, status: int) -> None:
+        self.world.exit(data.draw(st.sampled_from(sorted(self.world.pids))), status)
+
+    @rule()
+    def stop(self) -> None:
+        self.world.stop()
+
+    @invariant()
+    def holds(self) -> None:
+        self.world.core.check()
+
+    def teardown(self) -> None:
+        self.world.stop()
+        self.fork()
+        for _ in range(10):
+            self.tick(0)
+            for room in list(self.world.pids):
+                if self.world.core.rooms[room].state == "stopping":
+                    self.world.exit(room)
+        assert self.halted
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -1,0 +1,118 @@
+"""zbroker/supervisor/directory.py: the data directory, its lock, identity and keys."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zbroker import config
+from zbroker.config import Config
+from zbroker.errors import ConfigError, StorageError, ZBrokerError
+from zbroker.supervisor import directory
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Config]:
+    settings = config.load(None, {"instance.data_dir": str(tmp_path / "data")})
+    yield settings
+    with contextlib.suppress(StorageError):
+        if instance := directory.read_identity(tmp_path / "data"):
+            sockets = settings.paths(instance).sockets
+            if sockets.is_symlink():
+                sockets.unlink()
+            directory.clean(settings.paths(instance))
+
+
+@pytest.fixture
+def locked(settings: Config) -> Iterator[Config]:
+    descriptor = directory.lock(settings.paths(0).data)
+    yield settings
+    os.close(descriptor)
+
+
+def test_a_second_lock_says_pid_and_path(locked: Config) -> None:
+    data = locked.paths(0).data
+    with pytest.raises(
+        ZBrokerError, match=f"{data} is used by the instance with pid {os.getpid()}"
+    ):
+        directory.lock(data)
+
+
+def test_rooms_by_hand_do_not_run_beside_a_supervisor(locked: Config) -> None:
+    with pytest.raises(ZBrokerError, match="already_running"):
+        directory.lock(locked.paths(0).data, shared=True)
+
+
+def test_rooms_by_hand_run_side_by_side(settings: Config) -> None:
+    data = settings.paths(0).data
+    for descriptor in [directory.lock(data, shared=True), directory.lock(data, shared=True)]:
+        os.close(descriptor)
+
+
+def test_a_place_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        directory.lock(tmp_path / "file" / "data")
+
+
+def test_an_identity_is_made_once(locked: Config) -> None:
+    first = directory.prepare(locked)
+    second = directory.prepare(locked)
+    assert first.instance == second.instance == directory.read_identity(first.data) != 0
+
+
+def test_a_damaged_identity_is_never_replaced(locked: Config) -> None:
+    identity = locked.paths(0).identity
+    identity.write_text('{"instance": "not hex"}')
+    with pytest.raises(StorageError, match="is damaged"):
+        directory.prepare(locked)
+    assert identity.read_text() == '{"instance": "not hex"}'
+
+
+def test_the_token_key_is_kept(locked: Config) -> None:
+    paths = directory.prepare(locked)
+    key = paths.token_key.read_bytes()
+    directory.prepare(locked)
+    assert paths.token_key.read_bytes() == key
+    assert len(key) == directory.TOKEN_KEY_BYTES
+
+
+def test_only_the_owner_may_enter_or_read(locked: Config) -> None:
+    paths = directory.prepare(locked)
+    for place in (paths.data, paths.run, paths.journal, paths.sockets):
+        assert place.stat().st_mode & 0o777 == 0o700
+    for file in (paths.token_key, paths.identity, paths.lock):
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_sockets_never_stand_where_others_may_enter(locked: Config) -> None:
+    sockets = directory.prepare(locked).sockets
+    sockets.chmod(0o755)
+    with pytest.raises(StorageError, match="only this user may enter"):
+        directory.prepare(locked)
+
+
+def test_sockets_never_stand_behind_a_link(locked: Config, tmp_path: Path) -> None:
+    sockets = directory.prepare(locked).sockets
+    sockets.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    sockets.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="only this user may enter"):
+        directory.prepare(locked)
+
+
+def test_cleaning_leaves_nothing_of_a_running_instance(locked: Config) -> None:
+    paths = directory.prepare(locked)
+    directory.write_running(paths, {"url": "tcp://127.0.0.1:1"})
+    directory.clean(paths)
+    assert not paths.running.exists()
+    assert not paths.sockets.exists()
+    assert paths.identity.exists()
+
+
+def test_an_unused_place_has_no_identity(tmp_path: Path) -> None:
+    assert directory.read_identity(tmp_path) is None

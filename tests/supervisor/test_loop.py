@@ -1,0 +1,276 @@
+"""zbroker/supervisor/loop.py and zygote.py, with real processes of rooms that do little."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from zbroker.paths import Paths
+from zbroker.supervisor import directory
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parent.parent.parent
+BOUND_S = 20.0
+
+
+def wait_for(claim: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + BOUND_S
+    while time.monotonic() < deadline:
+        if found := claim():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {BOUND_S} s: {what}")
+
+
+class Instance:
+    """A supervisor of fakes as a process of ours."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.data.mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.supervisor.fakes", str(data)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def ready(self) -> str:
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], BOUND_S)[0], "not ready in time"
+        return self.process.stdout.readline().decode()
+
+    def running(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.data / "run" / "instance.json").read_text())
+        return found
+
+    def status(self) -> dict[str, Any]:
+        url = self.running()["endpoints"]["admin"] + "/status"
+        with urllib.request.urlopen(url, timeout=BOUND_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def pids(self) -> dict[str, int]:
+        return {row["room"]: row["pid"] for row in self.status()["processes"]}
+
+    def family(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and log, once it has ended by itself."""
+        _, log = self.process.communicate(timeout=BOUND_S)
+        return self.process.returncode, log.decode()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=BOUND_S)
+        if instance := directory.read_identity(self.data):
+            sockets = Paths(self.data, self.data, instance).sockets
+            shutil.rmtree(sockets, ignore_errors=True)  # a killed supervisor leaves them
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    place = tmp_path / "data"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def instance(data: Path) -> Iterator[Instance]:
+    instance = Instance(data)
+    yield instance
+    instance.close()
+
+
+def all_gone(family: list[psutil.Process]) -> bool:
+    """True once none of them runs; a zombie waits only for whoever adopted it."""
+
+    def has_ended(process: psutil.Process) -> bool:
+        try:
+            return bool(process.status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
+
+    return bool(wait_for(lambda: all(map(has_ended, family)), "all processes have ended"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_everything_cleanly(instance: Instance, number: int) -> None:
+    assert instance.ready() == f"ready {instance.running()['url']}\n"
+    family = instance.family()
+    assert len(family) == 5
+    instance.process.send_signal(number)
+    status, log = instance.end()
+    assert status == 0, log
+    assert all_gone(family)
+    assert not (instance.data / "run" / "instance.json").exists()
+
+
+def test_status_tells_of_every_process(instance: Instance) -> None:
+    instance.ready()
+    found = instance.status()
+    assert found["state"] == "ready"
+    rooms = {row["room"]: row["state"] for row in found["processes"]}
+    assert rooms == dict.fromkeys(["supervisor", "journal", "ingest", "delivery", "admin"], "ready")
+    assert instance.pids()["supervisor"] == instance.process.pid
+
+
+def test_rooms_run_with_the_malloc_settings(instance: Instance) -> None:
+    instance.ready()
+    wait_for(lambda: instance.status()["journal"].get("mallopt") == "16777216", "the setting")
+
+
+def test_nothing_outlives_a_killed_supervisor(instance: Instance) -> None:
+    instance.ready()
+    family = instance.family()
+    instance.process.kill()
+    assert all_gone(family)
+
+
+def test_the_next_start_goes_on_after_a_kill(instance: Instance, data: Path) -> None:
+    instance.ready()
+    known = instance.running()["instance"]
+    instance.process.kill()
+    instance.process.wait(BOUND_S)
+    second = Instance(data)
+    try:
+        assert second.ready()
+        assert second.running()["instance"] == known
+    finally:
+        second.close()
+
+
+def test_a_dead_zygote_ends_everything_loudly(instance: Instance) -> None:
+    instance.ready()
+    family = instance.family()
+    (zygote,) = psutil.Process(instance.process.pid).children()
+    zygote.kill()
+    status, log = instance.end()
+    assert status == 70
+    assert "the zygote died" in log
+    assert all_gone(family)
+
+
+def test_a_killed_room_comes_back_on_its_port(instance: Instance) -> None:
+    instance.ready()
+    before = instance.pids()
+    os.kill(before["ingest"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        rows = {row["room"]: row for row in instance.status()["processes"]}
+        return bool(rows["ingest"]["restarts"] == 1 and rows["ingest"]["state"] == "ready")
+
+    wait_for(is_back, "ingest is back")
+    after = instance.pids()
+    assert after.pop("ingest") != before.pop("ingest")
+    assert after == before
+    url = instance.running()["url"]
+    wait_for(lambda: instance.status()["ingest"]["listens"] == url, "its port is kept")
+
+
+@pytest.mark.parametrize(
+    ("room", "does", "status"),
+    [
+        ("ingest", "wrong config", 78),
+        ("journal", "wrong config", 78),
+        ("journal", "bad storage", 74),
+    ],
+)
+def test_what_cannot_be_helped_ends_the_start(
+    data: Path, room: str, does: str, status: int
+) -> None:
+    (data / f"{room}.does").write_text(does)
+    instance = Instance(data)
+    try:
+        found, log = instance.end()
+        assert found == status
+        assert "on purpose" in log
+    finally:
+        instance.close()
+
+
+def test_a_room_that_ignores_its_stop_is_killed(data: Path) -> None:
+    (data / "journal.does").write_text("ignores stop")
+    instance = Instance(data)
+    try:
+        instance.ready()
+        family = instance.family()
+        instance.process.terminate()
+        status, log = instance.end()
+        assert status == 0
+        assert "journal ended with signal 9 while stopping" in log
+        assert all_gone(family)
+    finally:
+        instance.close()
+
+
+def test_a_loss_is_accepted_at_the_first_start_only(data: Path) -> None:
+    (data / "journal.does").write_text("accept")
+    instance = Instance(data)
+    accepted = data / "accepted"
+    try:
+        instance.ready()
+        assert accepted.read_text() == "True"
+        os.kill(instance.pids()["journal"], signal.SIGKILL)
+        wait_for(lambda: accepted.read_text() == "False", "the journal is back")
+    finally:
+        instance.close()
+
+
+def test_a_stranger_on_the_supervisors_socket_is_ignored(instance: Instance) -> None:
+    import tempfile
+
+    import zmq
+
+    instance.ready()
+    name = f"zbroker-{os.getuid()}-{instance.running()['instance']}"
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        dealer = context.socket(zmq.DEALER)
+        dealer.connect(f"ipc://{tempfile.gettempdir()}/{name}/supervisor")
+        dealer.send(b"\xff\xff")
+        assert instance.status()["state"] == "ready"
+    finally:
+        context.destroy(linger=100)
+
+
+# -- the admin's door
+
+
+def _refused(instance: Instance, path: str, **headers: str) -> tuple[int, str]:
+    url = instance.running()["endpoints"]["admin"] + path
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=BOUND_S)
+    with caught.value as error:
+        return error.code, json.load(error)["code"]
+
+
+def test_the_admin_answers_only_what_it_has_to_loopback_names(instance: Instance) -> None:
+    instance.ready()
+    assert _refused(instance, "/nothing") == (404, "not_found")
+    assert _refused(instance, "/status", Host="evil.example") == (403, "forbidden")
+
+
+def test_a_silent_peer_does_not_keep_the_admin_from_answering(instance: Instance) -> None:
+    instance.ready()
+    host, port = instance.running()["endpoints"]["admin"].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), BOUND_S):
+        assert instance.status()["state"] == "ready"

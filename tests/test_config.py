@@ -1,0 +1,140 @@
+"""zbroker/config.py: what a file may say, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zbroker import config
+from zbroker.config import Config
+from zbroker.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "conf" / "zbroker.example.toml"
+
+
+def wrong(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "z.toml")
+    return caught.value
+
+
+def test_the_example_is_what_the_settings_say() -> None:
+    assert EXAMPLE.read_text() == config.example(), "run: zbroker config example > conf/..."
+
+
+def test_the_example_loads_to_the_defaults() -> None:
+    assert config.load(EXAMPLE) == Config()
+
+
+def test_no_file_means_the_defaults() -> None:
+    assert config.load() == Config()
+
+
+def test_settings_survive_the_way_to_another_process() -> None:
+    settings = config.parse("[journal]\nsegment_size = '8MiB'", "z.toml").accepting_tail_loss()
+    assert Config.from_json(settings.to_json()) == settings
+
+
+def test_toml_of_settings_loads_to_the_same_settings() -> None:
+    name = 'caf\u00e9 "\\ \U0001f600'
+    settings = config.parse("", "-", {"instance.name": name, "listen.ingest": "tcp://127.0.0.1:0"})
+    assert config.parse(config.to_toml(settings), "z.toml") == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1MiB", 1 << 20), ("2 GiB", 2 << 30), ("1048576", 1 << 20), ("64KiB", 1 << 16), ("3B", 3)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert config.parse_size(text) == size
+
+
+@given(st.integers(0, 1 << 50))
+def test_a_formatted_size_reads_back(size: int) -> None:
+    assert config.parse_size(config.format_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1MB", "-1", "1.5GiB", "1 M", "\u0663MiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        config.parse_size(text)
+
+
+def test_a_size_may_be_a_number() -> None:
+    assert config.parse("[journal]\nsegment_size = 2097152", "z").journal.segment_size == 2 << 20
+
+
+def test_overrides_win_over_the_file() -> None:
+    text = "[instance]\nname = 'a'\ngroup = 'g'"
+    settings = config.parse(text, "z.toml", {"instance.name": "b"})
+    assert (settings.instance.name, settings.instance.group) == ("b", "g")
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "part"),
+    [
+        ("\n[journal]\nsegmentsize = 1", "z.toml:3: ", "did you mean `segment_size`?"),
+        ("[jornal]\nsegment_size = 1", "z.toml:1: ", "did you mean `journal`?"),
+        ("[journal]\nqqq = 1", "z.toml:2: ", "there are: directory"),
+        ("journal = 3", "z.toml:1: ", "write [journal] above its keys"),
+        ("journal = 3\n[listen]\n", "z.toml:1: ", "is a table"),
+        ("[journal]\nsegment_size = '3 MB'", "z.toml:2: ", "is not a size"),
+        ("[journal]\nsegment_size = '1KiB'", "z.toml:2: ", ">= 1048576"),
+        ("[delivery]\n# why\nworkers = '1'", "z.toml:3: ", "Expected `int`, got `str`"),
+        ("[delivery]\nworkers = 2", "z.toml:2: ", "only 1 for now"),
+        ("journal.time = 'never'", "z.toml:1: ", "Invalid enum value 'never'"),
+        ("listen = {ingest = 'nowhere'}", "z.toml:1: ", "write tcp://127.0.0.1:PORT"),
+        ("[listen]\ningest = 'tcp://127.0.0.1:70000'", "z.toml:2: ", "not an address"),
+        ("[listen]\nadmin = 'tcp://127.0.0.1:9105'", "z.toml:2: ", "write http://"),
+        ("[listen]\nadmin = 'http://0.0.0.0:9105'", "z.toml:2: ", "is not loopback"),
+        ("[limits]\nwindow_bytes = '64KiB'", "z.toml:2: ", "holds at least one batch"),
+        ("[journal]\n\nsegment_size = ", "z.toml:3: ", "must be TOML"),
+        ("[journal]\naccept_tail_loss = true", "z.toml:2: ", "unknown key"),
+    ],
+)
+def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:
+    error = wrong(text + "\n")
+    assert error.reason.startswith(where)
+    assert part in str(error)
+
+
+def test_an_error_in_an_override_blames_the_command_line() -> None:
+    with pytest.raises(ConfigError, match=r"the command line: `instance\.name`"):
+        config.load(None, {"instance.name": ""})
+
+
+@pytest.mark.parametrize("door", ["ingest", "delivery"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.1", "broker.example", "[::]"])
+def test_other_hosts_are_let_in_only_when_allowed(door: str, host: str) -> None:
+    text = f"[listen]\n{door} = 'tcp://{host}:9101'\n"
+    assert "allow_unauthenticated = true" in wrong(text).hint
+    allowed = config.parse(text + "[security]\nallow_unauthenticated = true", "z.toml")
+    assert getattr(allowed.listen, door) == f"tcp://{host}:9101"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
+def test_loopback_needs_no_permission(host: str) -> None:
+    assert config.parse(f"[listen]\ningest = 'tcp://{host}:1'", "z.toml")
+
+
+def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        config.load(tmp_path / "none.toml")
+
+
+def test_a_file_of_bytes_is_a_config_error(tmp_path: Path) -> None:
+    path = tmp_path / "z.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        config.load(path)
+
+
+def test_the_journal_stands_in_the_data_directory_unless_told() -> None:
+    settings = config.parse("[instance]\ndata_dir = '/d'", "z.toml")
+    assert settings.paths(1).journal == Path("/d/journal")
+    elsewhere = config.parse("[journal]\ndirectory = '/fast'", "z.toml")
+    assert elsewhere.paths(1).journal == Path("/fast")

@@ -1,0 +1,74 @@
+"""zbroker/local.py: a broker of one's own, gone when its block ends."""
+
+from __future__ import annotations
+
+import urllib.error
+from pathlib import Path
+
+import psutil
+import pytest
+
+import zbroker
+from zbroker import LocalBroker
+from zbroker.errors import ZBrokerError
+
+pytestmark = pytest.mark.process
+
+
+def test_it_serves_until_its_block_ends() -> None:
+    with zbroker.LocalBroker() as broker:
+        pids, data = broker.pids, broker.data_dir
+        assert set(pids) == {"supervisor", "journal", "ingest", "delivery", "admin"}
+        assert broker.url.startswith("tcp://127.0.0.1:")
+        assert broker.status()["state"] == "ready"
+    assert not any(map(psutil.pid_exists, pids.values()))
+    assert not data.exists()
+
+
+def test_it_stops_when_the_users_block_raises() -> None:
+    pids: dict[str, int] = {}
+
+    def use() -> None:
+        with LocalBroker() as broker:
+            pids.update(broker.pids)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        use()
+    assert pids
+    assert not any(map(psutil.pid_exists, pids.values()))
+
+
+def test_a_given_data_directory_stays(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker:
+        known = broker.status()["instance"]
+    with LocalBroker(tmp_path / "data") as broker:
+        assert broker.status()["instance"] == known
+    assert (tmp_path / "data" / "instance.json").exists()
+
+
+def test_closing_twice_is_fine() -> None:
+    broker = LocalBroker()
+    broker.close()
+    broker.close()
+    with pytest.raises((OSError, ZBrokerError, urllib.error.URLError)):
+        broker.status()
+
+
+def test_settings_go_over_the_defaults() -> None:
+    with LocalBroker(settings={"instance": {"name": "mine"}}) as broker:
+        assert broker.status()["name"] == "mine"
+
+
+def test_a_start_that_fails_shows_the_log() -> None:
+    with pytest.raises(ZBrokerError, match=r"unknown key `journal\.colour`") as caught:
+        LocalBroker(settings={"journal": {"colour": "red"}})
+    assert caught.value.code == "not_started"
+
+
+def test_a_start_that_takes_too_long_leaves_nothing(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    with pytest.raises(ZBrokerError, match="not ready after 0 s"):
+        LocalBroker(tmp_path, timeout=0)
+    after = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert after <= before

@@ -1,0 +1,1 @@
+"""The admin: what an instance says of itself, over HTTP on loopback."""

@@ -1,0 +1,171 @@
+"""A broker for tests, notebooks and demos: real processes, real durability, nothing to set up.
+
+    with zbroker.LocalBroker() as broker:
+        broker.url, broker.data_dir, broker.pids
+
+It runs `zbroker start` on free ports, with small segments, in a temporary directory that is removed
+at the end unless `data_dir` is given. However the block ends, the processes are gone behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from zbroker.cli.target import get
+from zbroker.errors import ZBrokerError
+from zbroker.paths import Paths
+from zbroker.spawn import command
+from zbroker.supervisor import directory
+
+SEGMENT_SIZE: Final = "8MiB"  # so that roll-over happens in small runs too
+START_S: Final = 20.0
+STOP_S: Final = 40.0  # every room may take its ten seconds, in two steps, before it is killed
+LOG_TAIL_LINES: Final = 20
+
+Settings = Mapping[str, Mapping[str, str | int | bool]]
+
+
+class LocalBroker:
+    """A running instance of one's own; closed by `close()` or at the end of a `with` block."""
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        settings: Settings | None = None,
+        arguments: tuple[str, ...] = (),
+        timeout: float = START_S,
+    ) -> None:
+        """Starts it, and returns when it serves.
+
+        settings: tables of the config over the defaults, {"journal": {"time": "publisher"}}.
+        arguments: more options of `zbroker start`.
+        Raises: ZBrokerError not_started, with the end of the log.
+        """
+        self._own = Path(tempfile.mkdtemp(prefix="zbroker-local-"))
+        self.data_dir = Path(data_dir) if data_dir is not None else self._own / "data"
+        self._log = self._own / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = self._spawn(settings or {}, arguments)
+            self.url = self._wait_ready(self._process, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _spawn(self, settings: Settings, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        config = self._own / "zbroker.toml"
+        config.write_text(_toml(settings, self.data_dir))
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                command("zbroker.cli.main", "start", "-c", str(config), *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the user's program, which closes this one
+            )
+
+    def _wait_ready(self, process: subprocess.Popen[bytes], timeout: float) -> str:
+        assert process.stdout is not None
+        deadline = time.monotonic() + timeout
+        line = b""
+        while not line.endswith(b"\n"):
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([process.stdout], [], [], left)[0]:
+                raise self._not_started(f"not ready after {timeout:g} s")
+            piece = process.stdout.read1(4096)  # type: ignore[attr-defined]
+            if not piece:
+                raise self._not_started(f"exit code {process.wait(STOP_S)}")
+            line += piece
+        return line.decode().split()[1]
+
+    def _not_started(self, why: str) -> ZBrokerError:
+        reason = f"the broker did not start: {why}\n{self.log_tail()}"
+        return ZBrokerError("not_started", reason, "the lines above are the end of its log")
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines that its processes logged."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+
+    def status(self) -> dict[str, Any]:
+        """What `zbroker-admin status --json` prints."""
+        running = json.loads(self._running().read_text())
+        return get(running["endpoints"]["admin"], "/status")
+
+    def _running(self) -> Path:
+        return self.data_dir / "run" / "instance.json"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process of each room, and of the supervisor."""
+        return {process["room"]: process["pid"] for process in self.status()["processes"]}
+
+    def close(self) -> None:
+        """Stops it, if it runs; removes what is temporary."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._stop(process)
+        if self._own.exists():
+            self._remove_sockets()
+            shutil.rmtree(self._own, ignore_errors=True)  # what is left is in a temporary place
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()  # its rooms end with it
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def _remove_sockets(self) -> None:
+        """Those of an instance that was killed; one that stopped has removed them."""
+        try:
+            instance = directory.read_identity(self.data_dir)
+        except ZBrokerError:
+            return  # damaged on purpose by whoever uses this; a leftover socket harms nobody
+        if instance is not None:
+            paths = Paths(self.data_dir, self.data_dir / "journal", instance)
+            shutil.rmtree(paths.sockets, ignore_errors=True)
+
+    def __enter__(self) -> LocalBroker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _toml(settings: Settings, data_dir: Path) -> str:
+    """A config with free ports and small segments, and with `settings` over them."""
+    tables: dict[str, dict[str, str | int | bool]] = {
+        "instance": {"name": "local", "data_dir": str(data_dir.absolute())},
+        "listen": {
+            "ingest": "tcp://127.0.0.1:0",
+            "delivery": "tcp://127.0.0.1:0",
+            "admin": "http://127.0.0.1:0",
+        },
+        "journal": {"segment_size": SEGMENT_SIZE},
+    }
+    for table, keys in settings.items():
+        tables.setdefault(table, {}).update(keys)
+    lines = []
+    for table, keys in tables.items():
+        lines.append(f"[{table}]")
+        # JSON's strings, numbers and booleans are TOML's
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"

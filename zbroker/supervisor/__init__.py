@@ -1,0 +1,1 @@
+"""The supervisor: starts, watches and restarts the rooms of one instance."""

@@ -1,0 +1,95 @@
+"""One room's process, from its first line to its exit code.
+
+Exit codes: 0 asked to stop; 78 its config is wrong; 74 its storage failed; 70 a bug.
+A room can be run by hand: `python -m zbroker.journal --data-dir DIR [-c FILE]`, one terminal each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import os
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import zmq
+
+from zbroker import config as settings
+from zbroker import logs
+from zbroker.config import Config
+from zbroker.errors import ConfigError, StorageError, ZBrokerError
+from zbroker.paths import Paths
+from zbroker.process import Process, become_room
+from zbroker.supervisor import directory
+from zbroker.supervisor.core import EX_BUG, EX_CONFIG, EX_STORAGE
+
+_EX_ERROR: Final = 1
+_CANNOT_LISTEN: Final = frozenset({errno.ENODEV, errno.EADDRNOTAVAIL, errno.EACCES})
+
+
+class Room(Protocol):
+    """What a module needs to be a room."""
+
+    def run(self, process: Process) -> int:
+        """Serves until `process.stopping`; returns the exit code."""
+        ...
+
+
+def run(room: str, module: str, config: Config, paths: Paths, listen: str) -> int:
+    """Runs `module`'s `run` as `room`; every exception becomes a log line and an exit code."""
+    logs.configure(config.log, room)
+    log = logging.getLogger(room)
+    process: Process | None = None
+    try:
+        loop: Room = import_module(module)
+        process = Process(room, _for_this_machine(config), paths, listen)
+        signal.signal(signal.SIGTERM, lambda *_: process.stop())
+        return loop.run(process)
+    except ConfigError as error:
+        log.error("%s; the instance stops, change the config", error)
+        return EX_CONFIG
+    except StorageError as error:
+        log.error("%s; nothing more is acknowledged, the next start recovers", error)
+        return EX_STORAGE
+    except zmq.ZMQError as error:
+        if error.errno not in _CANNOT_LISTEN:
+            log.exception("a bug; this process ends and is started again, clients send again")
+            return EX_BUG
+        log.error("cannot listen on %s: %s; the instance stops, change `listen`", listen, error)
+        return EX_CONFIG
+    except Exception:
+        log.exception("a bug; this process ends and is started again, clients send again")
+        return EX_BUG
+    finally:
+        if process is not None and not process.context.closed:
+            process.close()
+
+
+def _for_this_machine(config: Config) -> Config:
+    """Spinning on the only core would keep the one who is waited for from running."""
+    if len(os.sched_getaffinity(0)) > 1:
+        return config
+    return msgspec.structs.replace(config, ingest=settings.IngestConfig(spin_us=0))
+
+
+def main(room: str) -> None:
+    """`python -m zbroker.<room>`: one room by hand, on a data directory without a supervisor."""
+    parser = argparse.ArgumentParser(prog=f"python -m zbroker.{room}")
+    parser.add_argument("-c", "--config", type=Path, help="the config file")
+    parser.add_argument("--data-dir", help="instead of instance.data_dir")
+    options = parser.parse_args()
+    overrides = {"instance.data_dir": options.data_dir} if options.data_dir else {}
+    try:
+        config = settings.load(options.config, overrides)
+        directory.lock(config.paths(0).data, shared=True)
+        paths = directory.prepare(config)
+    except ZBrokerError as error:
+        parser.exit(EX_CONFIG if isinstance(error, ConfigError) else _EX_ERROR, f"{error}\n")
+    become_room(room, os.getppid())
+    listen = getattr(config.listen, room, "")
+    sys.exit(run(room, f"zbroker.{room}.loop", config, paths, listen))

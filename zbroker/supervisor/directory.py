@@ -1,0 +1,126 @@
+"""The data directory of an instance: made, locked, and given its identity and keys.
+
+lock            flock; its holder's pid stands in it
+instance.json   {"instance": "<16 hex digits>"}, made once, durable before anything uses it
+run/            0700: token.key (32 bytes, 0600), instance.json of the running instance
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+from zbroker.config import Config
+from zbroker.errors import ConfigError, StorageError, ZBrokerError
+from zbroker.paths import Paths
+
+TOKEN_KEY_BYTES: Final = 32
+
+
+def lock(data: Path, *, shared: bool = False) -> int:
+    """Makes and locks the data directory; the lock lasts as long as the returned descriptor.
+
+    shared: for rooms that are started by hand, side by side but not beside a supervisor.
+    Raises: ZBrokerError already_running (with pid and path), ConfigError.
+    """
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        reason = f"the data directory {data} cannot be used: {error.strerror}"
+        raise ConfigError("bad_config", reason, "see instance.data_dir and --data-dir") from None
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        reason = f"{data} is used by the instance with pid {pid}"
+        hint = f"stop it (kill {pid}), or use another --data-dir"
+        raise ZBrokerError("already_running", reason, hint) from None
+    if not shared:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def prepare(config: Config) -> Paths:
+    """The paths of the instance in a locked data directory, with all that rooms expect there.
+
+    Raises: StorageError.
+    """
+    try:
+        paths = config.paths(_identity(config.paths(0).identity))
+        paths.run.mkdir(mode=0o700, exist_ok=True)
+        paths.journal.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_sockets(paths.sockets)
+        if not paths.token_key.exists():
+            write_durably(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
+    except OSError as error:
+        raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
+    return paths
+
+
+def read_identity(data: Path) -> int | None:
+    """The id of the instance in `data`, or None when there is none yet. Raises: StorageError."""
+    path = data / "instance.json"
+    try:
+        return int(json.loads(path.read_text())["instance"], 16)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        hint = "restore the file; the id also stands in the header of every segment"
+        raise StorageError("damaged", f"{path} is damaged", hint) from None
+
+
+def _identity(path: Path) -> int:
+    known = read_identity(path.parent)
+    if known is not None:
+        return known
+    instance = secrets.randbits(63) | 1
+    write_durably(path, json.dumps({"instance": f"{instance:016x}"}).encode() + b"\n")
+    return instance
+
+
+def _make_sockets(place: Path) -> None:
+    """A 0700 directory of our own, in a place where others may have put one before."""
+    place.mkdir(mode=0o700, exist_ok=True)
+    found = place.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not ours or found.st_mode & 0o077:
+        reason = f"{place} is not a directory that only this user may enter"
+        raise StorageError("sockets", reason, "remove it, or set TMPDIR")
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """The whole file or none of it, also after a power cut; only this user may read it."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.touch(0o600)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_running(paths: Paths, running: dict[str, Any]) -> None:
+    """What the running instance says of itself; readers see the old text or the new one."""
+    temporary = paths.running.with_name("instance.json.new")
+    temporary.write_text(json.dumps(running, indent=1) + "\n")
+    temporary.replace(paths.running)
+
+
+def clean(paths: Paths) -> None:
+    """Removes what only a running instance has."""
+    paths.running.unlink(missing_ok=True)
+    shutil.rmtree(paths.sockets, ignore_errors=True)  # a leftover socket harms nobody

@@ -1,0 +1,290 @@
+"""The supervisor's process: `zbroker start`.
+
+For: starting the rooms in order, watching their beats, restarting them, stopping them.
+Sockets: ipc ROUTER "supervisor" (beats of the rooms, status for admin).
+Files: lock, instance.json, run/ of the data directory; the directory of the ipc sockets.
+Settings: instance, listen, log; it hands all of them to the rooms.
+Exit codes: 0 stopped by SIGTERM, SIGINT or SIGHUP; 1 the data directory is in use; 70 the zygote
+died; 74 the storage cannot be used; 78 the config is wrong.
+Known weakness: when it is killed, every room is killed with it, by the kernel, within milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import setproctitle
+import zmq
+
+import zbroker
+from zbroker import endpoints, logs, sockets
+from zbroker.clock import Clock, SystemClock
+from zbroker.config import Config
+from zbroker.errors import ClientError
+from zbroker.paths import Paths
+from zbroker.supervisor import core as c
+from zbroker.supervisor import directory, zygote
+from zbroker.supervisor.ports import Ports
+from zbroker.wire import codec
+from zbroker.wire import internal as m
+
+BURST_MAX: Final = 256  # beats of one turn
+WAIT_MAX_MS: Final = 1_000
+ZYGOTE_END_S: Final = 2.0
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class RoomPlan(NamedTuple):
+    """A room of the instance: its module, and the rooms that must have been ready before."""
+
+    name: str
+    module: str
+    needs: tuple[str, ...] = ()
+
+
+#: admin needs nobody, so that `status` can tell how far a long recovery is
+ROOMS: Final = (
+    RoomPlan("journal", "zbroker.journal.loop"),
+    RoomPlan("ingest", "zbroker.ingest.loop", ("journal",)),
+    RoomPlan("delivery", "zbroker.delivery.loop", ("journal",)),
+    RoomPlan("admin", "zbroker.admin.loop"),
+)
+
+
+def run(config: Config, announce: Callable[[str], None], plan: tuple[RoomPlan, ...] = ROOMS) -> int:
+    """Runs an instance until it is told to stop; calls `announce` with its URL when it serves.
+
+    Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
+    """
+    began_ms = SystemClock().mono_ms()
+    logs.configure(config.log, "supervisor")
+    setproctitle.setproctitle("zbroker supervisor")
+    lock = directory.lock(config.paths(0).data)
+    process, link = zygote.spawn({room.name: room.module for room in plan})
+    paths: Paths | None = None
+    try:
+        paths = directory.prepare(config)
+        supervisor = Supervisor(config, paths, link, plan)
+        try:
+            return supervisor.run(announce, began_ms)
+        finally:
+            supervisor.close()
+    finally:
+        link.close()
+        _end(process)
+        if paths is not None:
+            directory.clean(paths)
+        os.close(lock)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Waits until the zygote, and with it every room, is gone."""
+    try:
+        process.wait(ZYGOTE_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + ZYGOTE_END_S
+    with contextlib.suppress(ChildProcessError):  # none left: what is waited for
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.005)
+
+
+class Supervisor:
+    """Moves bytes and signals between the core and the world."""
+
+    def __init__(
+        self, config: Config, paths: Paths, link: socket.socket, plan: tuple[RoomPlan, ...]
+    ) -> None:
+        self._config, self._paths, self._link = config, paths, link
+        self._clock: Clock = SystemClock()
+        self._log = logging.getLogger("supervisor")
+        self._ports = Ports()
+        self._core = c.SupervisorCore(
+            [c.Room(room.name, room.needs, self._listen(room.name)) for room in plan]
+        )
+        self._rids: dict[int, bytes] = {}  # by pid
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._started_ms = self._clock.mono_ms()
+        # orphans of a dead zygote become ours, so that their end can be waited for
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._watch_signals()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._router = sockets.inner_router(self._context)
+        self._router.bind(paths.ipc("supervisor"))
+        self._poller = zmq.Poller()
+        for readable in (self._router, link, self._woken):
+            self._poller.register(readable, zmq.POLLIN)
+        link.setblocking(False)
+        self._send(zygote.Setup(_without_launch(config), paths.instance))
+
+    def _listen(self, room: str) -> str:
+        """Where clients will find this room, "" for one without clients."""
+        endpoint: str = getattr(self._config.listen, room, "")
+        return self._ports.hold(f"listen.{room}", endpoint) if endpoint else ""
+
+    def _watch_signals(self) -> None:
+        self._signals: list[int] = []
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda caught, _: self._signals.append(caught))
+
+    def run(self, announce: Callable[[str], None], began_ms: int) -> int:
+        """Turns until everything has ended; returns the exit code."""
+        self._announce, self._began_ms = announce, began_ms
+        while True:
+            now_ms = self._clock.mono_ms()
+            for effect in self._core.tick(now_ms):
+                if isinstance(effect, c.Halt):
+                    return effect.status
+                self._perform(effect)
+            wake_ms = self._core.next_wake_ms()
+            wait_ms = WAIT_MAX_MS if wake_ms is None else max(0, min(WAIT_MAX_MS, wake_ms - now_ms))
+            self._poller.poll(wait_ms)
+            if not self._receive():
+                self._log.critical("the zygote died, and every room with it; start again")
+                return c.EX_BUG
+
+    # -- events
+
+    def _receive(self) -> bool:
+        """Hands everything that happened to the core; False when the zygote is gone."""
+        now_ms = self._clock.mono_ms()
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+        while self._signals:
+            number = self._signals.pop()
+            self._log.info("%s: stopping", signal.Signals(number).name)
+            self._core.handle(c.StopAsked(), now_ms)
+        alive = self._receive_zygote(now_ms)
+        for _ in range(BURST_MAX):
+            message = sockets.receive_from(self._router)
+            if message is None:
+                break
+            self._receive_room(message[0], message[1][0], now_ms)
+        return alive
+
+    def _receive_zygote(self, now_ms: int) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            while data := self._link.recv(zygote.MESSAGE_MAX_BYTES):
+                message = zygote.FROM_ZYGOTE.decode(data)
+                if isinstance(message, zygote.Forked):
+                    self._core.handle(c.Started(message.room, message.pid), now_ms)
+                else:
+                    self._rids.pop(message.pid, None)
+                    event = c.Exited(message.room, message.pid, message.status)
+                    self._core.handle(event, now_ms)
+            return False
+        return True
+
+    def _receive_room(self, rid: bytes, frame: zmq.Frame, now_ms: int) -> None:
+        try:
+            message = codec.decode(codec.TO_SUPERVISOR, frame.buffer)
+        except ClientError as error:
+            self._log.error("a frame that no room of ours sends: %s; ignored", error)
+            return
+        if isinstance(message, m.AskStatus):
+            sockets.send_to(self._router, rid, codec.encode(self._status(message.cid, now_ms)))
+            return
+        self._rids[message.pid] = rid
+        beat = c.Heard(
+            message.room,
+            message.pid,
+            message.state,
+            message.progress,
+            message.endpoint,
+            message.stats,
+        )
+        self._core.handle(beat, now_ms)
+
+    def _status(self, cid: int, now_ms: int) -> m.Status:
+        own: c.RoomStatus = {
+            "room": "supervisor",
+            "pid": os.getpid(),
+            "state": self._core.state(),
+            "restarts": 0,
+            "uptime_s": (now_ms - self._started_ms) // 1000,
+            "progress": "",
+            "endpoint": "",
+            "stats": {},
+        }
+        return m.Status(cid, self._core.state(), [own, *self._core.status(now_ms)])
+
+    # -- effects
+
+    def _perform(self, effect: c.Effect) -> None:
+        if isinstance(effect, c.Start):
+            accept = self._config.journal.accept_tail_loss and effect.first
+            self._send(zygote.Launch(effect.room, effect.listen, accept))
+        elif isinstance(effect, c.AskStop):
+            self._ask_stop(effect.pid)
+        elif isinstance(effect, c.Kill):
+            self._send(zygote.Signal(effect.pid, signal.SIGKILL))
+        elif isinstance(effect, c.Announce):
+            self._tell_endpoints(effect.endpoints, effect.ready)
+        elif isinstance(effect, c.Note):
+            self._log.log(logging.getLevelNamesMapping()[effect.level.upper()], effect.text)
+
+    def _ask_stop(self, pid: int) -> None:
+        """By message, which wakes its loop; by signal, when it has not said anything yet."""
+        rid = self._rids.get(pid)
+        if rid is None or not sockets.send_to(self._router, rid, codec.encode(m.Stop())):
+            self._send(zygote.Signal(pid, signal.SIGTERM))
+
+    def _tell_endpoints(self, bound: dict[str, str], is_ready: bool) -> None:
+        running = self._running(bound)
+        directory.write_running(self._paths, running)
+        if is_ready:
+            took_ms = self._clock.mono_ms() - self._began_ms
+            self._log.info("ready in %d ms: %s", took_ms, running["url"])
+            self._announce(running["url"])
+
+    def _running(self, bound: dict[str, str]) -> dict[str, Any]:
+        advertise = self._config.listen.advertise
+        told = {room: endpoints.told(at, advertise) for room, at in bound.items()}
+        if "admin" in bound:
+            told["admin"] = bound["admin"]  # loopback: an advertised host would not reach it
+        ingest = told.get("ingest", "")
+        return {
+            "instance": f"{self._paths.instance:016x}",
+            "name": self._config.instance.name,
+            "group": self._config.instance.group,
+            "version": zbroker.__version__,
+            "pid": os.getpid(),
+            "url": endpoints.reached_from(ingest, "127.0.0.1") if ingest else "",
+            "endpoints": told,
+            "started": self._started,
+        }
+
+    def _send(self, message: zygote.Setup | zygote.Launch | zygote.Signal) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._link.send(msgspec.json.encode(message))  # a dead zygote shows as end of file
+
+    def close(self) -> None:
+        """Closes every socket."""
+        signal.set_wakeup_fd(-1)
+        self._context.destroy(linger=0)
+        self._woken.close()
+        self._waker.close()
+        self._ports.close()
+
+
+def _without_launch(config: Config) -> Config:
+    """The settings that every start of a room gets; a Launch carries what is for the first only."""
+    journal = msgspec.structs.replace(config.journal, accept_tail_loss=False)
+    return msgspec.structs.replace(config, journal=journal)

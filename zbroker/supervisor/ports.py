@@ -1,0 +1,55 @@
+"""The public ports of an instance, held while it runs, so that a restarted room finds its own.
+
+A held port is bound and not listened on. The room binds and listens beside it (both set
+SO_REUSEADDR); nobody else gets the port while the room is down, and the system does not give it to
+an outgoing connection (a client that tries again and again would in the end connect to itself).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from typing import Final
+
+from zbroker import endpoints
+from zbroker.errors import ConfigError
+
+_ANY: Final = {"*": "0.0.0.0"}
+_TAKEN: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
+
+
+class Ports:
+    """Holds ports until closed."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def hold(self, key: str, endpoint: str) -> str:
+        """`endpoint` with a concrete port, which is held; `key` is its setting.
+
+        An interface's name is left to the room, which can resolve it.
+        Raises: ConfigError: another program listens there, or this address is not of this host.
+        """
+        at = endpoints.split(endpoint)
+        family = socket.AF_INET6 if at.host.startswith("[") else socket.AF_INET
+        holder = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind((_ANY.get(at.host, at.host.strip("[]")), at.port))
+        except OSError as error:
+            holder.close()
+            if error.errno not in _TAKEN:
+                return endpoint
+            reason = f"`{key}`: cannot listen on {endpoint}: {error.strerror}"
+            hint = "stop what uses it, or choose another port; 0 picks a free one"
+            raise ConfigError("bad_config", reason, hint) from None
+        self._held.append(holder)
+        return str(at._replace(port=holder.getsockname()[1]))
+
+    def close(self) -> None:
+        """Gives them back."""
+        for holder in self._held:
+            with contextlib.suppress(OSError):  # nothing is lost: the process ends
+                holder.close()
+        self._held.clear()
