@@ -1,0 +1,301 @@
+"""A broker small enough to be told what to do: two ROUTERs in a thread, and a log in a list."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+import google_crc32c
+import msgspec
+import zmq
+
+from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector, publisher_id
+from zbroker.wire import bodies, codec
+from zbroker.wire import messages as m
+
+HERE = Origin(0xAB, 1)
+WAIT_S = 10.0
+
+
+def wait_until(done, timeout=WAIT_S):
+    """Polls for what another thread or process does; fails loudly."""
+    end = time.monotonic() + timeout
+    while not done():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.002)
+
+
+class FakeBroker:
+    """Position i + 1 of the log is `log[i]`: (publisher, sequence, topic, data, time).
+
+    hold: keep acks back. deaf: answer nothing. refusals: codes for the next publishes.
+    """
+
+    def __init__(self):
+        self.log = []
+        self.high = {}
+        self.hold = self.deaf = False
+        self.logon_code = ""
+        self.refusals = deque()
+        self.token = "t1"
+        self.logons = []
+        self.subscribes = []
+        self.flows = []
+        self.logoffs = 0
+        self.window_bytes = 1 << 20
+        self.max_message_bytes = 1 << 20
+        self.batch_messages = 100
+        self.corrupt = False
+        self._todo = deque()
+        self._context = zmq.Context()
+        self._sockets = {}
+        self._endpoints = {"ingest": "tcp://127.0.0.1:*", "delivery": "tcp://127.0.0.1:*"}
+        self._stop = False
+        self._bind()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self):
+        return self._endpoints["ingest"]
+
+    def do(self, job):
+        """Runs `job` in the broker's thread and waits for it."""
+        done = threading.Event()
+        self._todo.append((job, done))
+        assert done.wait(WAIT_S)
+
+    def stop(self):
+        """Closes the doors; the log is kept."""
+        self.do(self._unbind)
+
+    def start(self):
+        """Opens the doors again, on the same ports, knowing nobody."""
+        self.do(self._bind)
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def forget(self):
+        """Keeps the connections and forgets who they are."""
+        self.do(self._forget)
+
+    def release(self):
+        """Sends the acks that were held back."""
+        self.hold = False
+        self.do(self._ack_all)
+
+    def append(self, topic, data, publisher="other"):
+        """Something that somebody else published."""
+        pid = publisher_id(publisher)
+        self.do(lambda: self._append(pid, topic, data))
+
+    def close(self):
+        self._stop = True
+        self._thread.join(WAIT_S)
+        self._context.destroy(linger=0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    # -- in its thread ------------------------------------------------------------------------
+
+    def _bind(self):
+        self._forget()
+        for door, endpoint in self._endpoints.items():
+            socket = self._context.socket(zmq.ROUTER)
+            socket.setsockopt(zmq.LINGER, 0)
+            end = time.monotonic() + WAIT_S
+            while True:
+                try:
+                    socket.bind(endpoint)
+                    break
+                except zmq.ZMQError:  # the old socket's port is freed a moment later
+                    assert time.monotonic() < end
+                    time.sleep(0.01)
+            self._endpoints[door] = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            self._sockets[door] = socket
+
+    def _unbind(self):
+        for socket in self._sockets.values():
+            socket.close(0)
+        self._sockets = {}
+
+    def _forget(self):
+        self._names = {}
+        self._tokens = set()
+        self._subscriptions = {}
+
+    def _run(self):
+        while not self._stop:
+            poller = zmq.Poller()
+            for socket in self._sockets.values():
+                poller.register(socket, zmq.POLLIN)
+            if self._sockets:
+                poller.poll(2)
+            else:
+                time.sleep(0.002)
+            while self._todo:
+                job, done = self._todo.popleft()
+                job()
+                done.set()
+            for door, handle in (("ingest", self._ingest), ("delivery", self._delivery)):
+                socket = self._sockets.get(door)
+                while socket is not None and socket.poll(0):
+                    rid, *frames = socket.recv_multipart()
+                    if not self.deaf:
+                        handle(rid, frames)
+            self._feed()
+        self._unbind()
+
+    def _answer(self, door, rid, answer, body=None):
+        frames = [rid, codec.encode(answer)]
+        self._sockets[door].send_multipart(frames if body is None else [*frames, body])
+
+    def _ingest(self, rid, frames):
+        command = codec.decode(codec.INGEST, frames[0])
+        cid = getattr(command, "cid", None)
+        seq = getattr(command, "seq", None)
+        if isinstance(command, m.Logon):
+            self.logons.append(command)
+            if self.logon_code:
+                self._answer("ingest", rid, m.Error(self.logon_code, "because", cid=cid))
+            else:
+                self._names[rid] = command.client
+                self._answer("ingest", rid, self._logged_on(command))
+        elif rid not in self._names:
+            self._answer("ingest", rid, m.Error("not_logged_on", "who are you", cid=cid, seq=seq))
+        elif isinstance(command, m.Publish):
+            self._publish(rid, command, frames[1])
+        elif isinstance(command, m.Logoff):
+            self.logoffs += 1
+            del self._names[rid]
+
+    def _logged_on(self, command):
+        pid = publisher_id(command.client)
+        high = self.high.get(pid, 0)
+        return m.Ack(
+            "processed", command.cid, seq=high, acked=high, publisher=pid, session=len(self.logons),
+            origin=tuple(HERE), window_bytes=self.window_bytes, token=self.token,
+            max_message_bytes=self.max_message_bytes, max_batch_bytes=1 << 20,
+            endpoints={"delivery": self._endpoints["delivery"].replace("127.0.0.1", "*")},
+        )  # fmt: skip
+
+    def _publish(self, rid, command, body):
+        pid = publisher_id(self._names[rid])
+        high = self.high.get(pid, 0)
+        assert google_crc32c.value(body) == command.crc
+        code = self.refusals.popleft() if self.refusals else ""
+        if command.prev > high:
+            code = "sequence_gap"
+        if code:
+            error = m.Error(code, "because", cid=command.cid, seq=command.seq, high=high)
+            self._answer("ingest", rid, error)
+            return
+        columns = command.columns or m.Columns()
+        times = bodies.times(columns.time) if columns.time else [None] * command.count
+        index = bodies.indexes(columns.index) if columns.index else [0] * command.count
+        topics = command.topics or [command.topic]
+        data = msgspec.msgpack.decode(body, type=list[bytes])
+        for i, item in enumerate(data):
+            if command.seq + i > high:
+                self.log.append((pid, command.seq + i, topics[index[i]], item, times[i]))
+        self.high[pid] = max(high, command.seq + command.count - 1)
+        if not self.hold:
+            self._answer("ingest", rid, m.Ack("persisted", seq=self.high[pid]))
+
+    def _ack_all(self):
+        for rid, name in self._names.items():
+            high = self.high.get(publisher_id(name), 0)
+            self._answer("ingest", rid, m.Ack("persisted", seq=high))
+
+    def _append(self, pid, topic, data):
+        self.high[pid] = self.high.get(pid, 0) + 1
+        self.log.append((pid, self.high[pid], topic, data, None))
+
+    def _delivery(self, rid, frames):
+        command = codec.decode(codec.DELIVERY, frames[0])
+        cid = getattr(command, "cid", None)
+        if isinstance(command, m.DoorLogon):
+            if command.token != self.token:
+                self._answer("delivery", rid, m.Error("auth_failed", "old token", cid=cid))
+                return
+            self._tokens.add(rid)
+            self._answer("delivery", rid, m.Ack("processed", cid, origin=tuple(HERE)))
+        elif rid not in self._tokens:
+            self._answer("delivery", rid, m.Error("not_logged_on", "who are you", cid=cid))
+        elif isinstance(command, m.Subscribe):
+            self._subscribe(rid, command)
+        elif isinstance(command, m.Ranges):
+            end = len(self.log) + 1
+            ranges = [(1, end, 10)] if end > 1 else []
+            self._answer("delivery", rid, m.RangeList(1, HERE.instance, 1, end, ranges, cid))
+        elif isinstance(command, m.Flow):
+            self.flows.append(command.bytes)
+        elif isinstance(command, m.Logoff):
+            self._subscriptions.pop(rid, None)
+
+    def _subscribe(self, rid, command):
+        self.subscribes.append(command)
+        if command.topic == "forbidden":
+            error = m.Error("bookmark_not_found", "no such", cid=command.cid, sid=command.sid)
+            self._answer("delivery", rid, error)
+            return
+        start = {"0": 1, NOW: len(self.log) + 1}.get(command.bookmark)
+        if start is None:
+            start = self._position(command.bookmark) + 1
+        until = self._position(command.until) if command.until else None
+        target = len(self.log) if until is None else until
+        self._subscriptions[rid] = [command, start, until, target]
+        ack = m.Ack(
+            "processed", command.cid, sid=command.sid, position=start, credit=command.credit
+        )
+        self._answer("delivery", rid, ack)
+
+    def _position(self, text):
+        if is_vector(text):
+            return parse_vector(text)[HERE]
+        publisher, sequence, _ = text.split("|")
+        found = [row[:2] for row in self.log].index((int(publisher), int(sequence)))
+        return found + 1
+
+    def _feed(self):
+        for rid, state in list(self._subscriptions.items()):
+            command, position, until, target = state
+            end = len(self.log) if until is None else until
+            while position <= end:
+                position = self._send_batch(rid, command, position, end)
+            state[1] = position
+            if target is not None and position > target:
+                vector = format_vector({HERE: position - 1})
+                self._answer("delivery", rid, m.Ack("completed", sid=command.sid, vector=vector))
+                state[3] = None
+                if until is not None:
+                    del self._subscriptions[rid]
+
+    def _send_batch(self, rid, command, position, end):
+        """One batch of consecutive messages of one publisher; gives the next position."""
+        pid, seq = self.log[position - 1][:2]
+        rows = []
+        for row in self.log[position - 1 : min(end, position - 1 + self.batch_messages)]:
+            if row[:2] != (pid, seq + len(rows)):
+                break
+            rows.append(row)
+        wanted = [i for i, row in enumerate(rows) if row[2] == command.topic]
+        if wanted:
+            body = msgspec.msgpack.encode([rows[i][3] for i in wanted])
+            columns = None
+            if len(wanted) < len(rows):
+                raw = b"".join((i - wanted[0]).to_bytes(4, "little") for i in wanted)
+                columns = m.Columns(offset=raw)
+            header = m.Msg(
+                command.sid, pid, seq + wanted[0], position + wanted[0], 10**9, len(wanted),
+                topic=command.topic, crc=google_crc32c.value(body), columns=columns,
+            )  # fmt: skip
+            self._answer("delivery", rid, header, b"?" + body if self.corrupt else body)
+        return position + len(rows)

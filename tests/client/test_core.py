@@ -1,0 +1,408 @@
+"""The publishing link's core, step by step. The histories nobody thought of: test_histories.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from zbroker.client import core as c
+from zbroker.client.core import Core, State
+from zbroker.client.effects import Connect, Connected, Ended, LoggedOn, Lost, Refused, Send
+from zbroker.client.packing import Batch
+from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
+
+START = 1_000
+
+
+def make(heartbeat_s=None):
+    return Core(Logon("me", "i", heartbeat_s=heartbeat_s), START, lambda: 1.0)
+
+
+def batch(count=1, size=10):
+    return Batch(count, b"x" * size, 7, "t", None, None)
+
+
+def logon_of(effects):
+    (send,) = effects
+    assert isinstance(send.command, Logon)
+    return send.command.cid
+
+
+def accept(core, cid, now, seq=0, acked=0, window=1_000):
+    return core.handle(
+        Ack("processed", cid, seq=seq, acked=acked, window_bytes=window, origin=(1, 1)), now
+    )
+
+
+def live(now=0, seq=0, acked=0, window=1_000, heartbeat_s=None):
+    core = make(heartbeat_s)
+    assert core.tick(now) == [Connect()]
+    cid = logon_of(core.handle(Connected(), now))
+    effects = accept(core, cid, now, seq, acked, window)
+    assert isinstance(effects[0], LoggedOn)
+    assert core.state is State.LIVE
+    return core
+
+
+def relogged(core, now, seq, acked=0):
+    """The link is lost and comes back; what is sent then."""
+    assert core.handle(Lost(), now) == [Connect()]
+    cid = logon_of(core.handle(Connected(), now))
+    return accept(core, cid, now, seq, acked)
+
+
+def sent(effects):
+    """(first sequence, prev, round) of each publish among `effects`."""
+    publishes = [e.command for e in effects if isinstance(e, Send)]
+    return [(p.seq, p.prev, int(p.cid)) for p in publishes if isinstance(p, Publish)]
+
+
+def refuse(code, seq, cid, high=None):
+    return Error(code, "why", seq=seq, cid=str(cid), high=high)
+
+
+def persisted(seq):
+    return Ack("persisted", seq=seq)
+
+
+# -- logon and numbering ----------------------------------------------------------------------
+
+
+def test_a_fresh_store_numbers_from_the_clock():
+    core = live(seq=5)
+    assert sent(core.add(batch(3), 0)) == [(START, 5, 1)]
+    assert sent(core.add(batch(), 0)) == [(START + 3, START + 2, 1)]
+
+
+def test_a_fresh_store_numbers_above_what_the_journal_holds():
+    core = live(seq=5_000, acked=5_000)
+    assert sent(core.add(batch(), 0)) == [(5_001, 5_000, 1)]
+
+
+def test_a_publish_says_all_that_the_broker_needs():
+    core = live()
+    (send,) = core.add(batch(), 0)
+    publish = send.command
+    assert (publish.count, publish.crc, publish.ack, publish.topic) == (1, 7, ["persisted"], "t")
+    assert send.body == b"x" * 10
+
+
+def test_nothing_is_sent_before_the_logon_is_answered():
+    core = make()
+    assert core.add(batch(), 0) == []
+    core.tick(0)
+    core.handle(Connected(), 0)
+    assert core.add(batch(), 0) == []
+
+
+def test_a_new_logon_discards_what_is_acked():
+    core = live()
+    core.add(batch(2), 0)
+    core.add(batch(2), 0)
+    assert sent(relogged(core, 5_000, seq=START + 3, acked=START + 1)) == [
+        (START + 2, START + 1, 2)
+    ]
+    assert core.settled == START + 1
+
+
+def test_the_first_batch_of_a_session_follows_what_the_journal_holds():
+    core = live()
+    core.add(batch(), 0)
+    core.add(batch(), 0)
+    core.handle(persisted(START), 0)
+    assert sent(relogged(core, 5_000, seq=START))[0] == (START + 1, START, 2)
+
+
+def test_a_name_that_was_used_elsewhere_meanwhile_is_numbered_on():
+    core = live()
+    core.add(batch(), 0)
+    core.handle(persisted(START), 0)
+    relogged(core, 5_000, seq=9_000, acked=9_000)
+    assert sent(core.add(batch(), 5_000)) == [(9_001, START, 2)]
+
+
+def test_a_name_that_was_used_elsewhere_with_messages_waiting_ends_the_client():
+    core = live()
+    core.add(batch(), 0)
+    (effect,) = relogged(core, 5_000, seq=9_000)
+    assert isinstance(effect, Ended)
+    assert effect.error.code == "session_ended"
+    assert "9000" in effect.error.reason
+
+
+def test_a_broker_that_lost_acknowledged_messages_is_a_loud_error():
+    core = live()
+    core.add(batch(), 0)
+    core.handle(persisted(START), 0)
+    (effect,) = relogged(core, 5_000, seq=START - 1)
+    assert effect.error.code == "store_ahead"
+    assert str(START) in effect.error.reason
+    assert str(START - 1) in effect.error.reason
+    assert core.state is State.ENDED
+
+
+def test_a_refused_logon_ends_the_client():
+    core = make()
+    core.tick(0)
+    cid = logon_of(core.handle(Connected(), 0))
+    (effect,) = core.handle(Error("name_in_use", "taken", cid=cid), 0)
+    assert effect.error.code == "name_in_use"
+
+
+def test_a_broker_that_is_not_ready_is_asked_again():
+    core = make()
+    core.tick(0)
+    cid = logon_of(core.handle(Connected(), 0))
+    assert core.handle(Error("not_ready", "starting", cid=cid), 0) == []
+    assert core.next_wake_ms() == 200
+    assert core.tick(200) == [Connect()]
+    assert core.refusal.code == "not_ready"
+
+
+def test_an_answer_to_an_older_logon_is_not_taken():
+    core = make()
+    core.tick(0)
+    old = logon_of(core.handle(Connected(), 0))
+    core.tick(c.ANSWER_MS)
+    core.tick(c.ANSWER_MS + 200)
+    core.handle(Connected(), 3_000)
+    assert accept(core, old, 3_000) == []
+    assert core.state is State.LOGON_SENT
+
+
+# -- connecting again -------------------------------------------------------------------------
+
+
+def test_a_link_that_was_good_is_connected_again_at_once():
+    core = live()
+    assert core.handle(Lost(), c.SETTLED_MS) == [Connect()]
+
+
+def test_a_link_that_keeps_failing_is_tried_more_and_more_rarely():
+    core = live()
+    now, delays = 0, []
+    core.handle(Lost(), now)
+    for _ in range(9):
+        delays.append(core.next_wake_ms() - now)
+        now = core.next_wake_ms()
+        assert core.tick(now) == [Connect()]
+        core.handle(Connected(), now)
+        now += c.ANSWER_MS
+        core.tick(now)
+    assert delays == [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 20_000, 20_000]
+
+
+def test_a_connection_that_does_not_come_about_is_begun_anew():
+    core = make()
+    core.tick(0)
+    assert core.tick(c.CONNECT_MS - 1) == []
+    assert core.tick(c.CONNECT_MS) == [Connect()]
+
+
+def test_a_connection_that_the_broker_does_not_know_logs_on_again_on_the_same_socket():
+    core = live()
+    core.add(batch(), 0)
+    cid = logon_of(core.handle(Error("not_logged_on", "who?"), 1))
+    assert sent(accept(core, cid, 2)) == [(START, 0, 2)]
+
+
+def test_a_replaced_session_does_not_come_back_by_itself():
+    core = live()
+    (effect,) = core.handle(Error("session_ended", "taken over"), 0)
+    assert effect.error.code == "session_ended"
+    assert core.handle(Lost(), 0) == []
+    assert core.next_wake_ms() is None
+
+
+def test_logging_on_again_for_a_token_sends_what_is_not_acked():
+    core = live()
+    core.add(batch(), 0)
+    cid = logon_of(core.log_on_again(5))
+    assert sent(accept(core, cid, 6, seq=START)) == [(START, 0, 2)]
+
+
+def test_logging_off_frees_the_name():
+    core = live()
+    assert core.log_off() == [Send(Logoff())]
+    assert make().log_off() == []
+
+
+# -- window and acks --------------------------------------------------------------------------
+
+
+def test_the_window_bounds_what_is_under_way():
+    core = live(window=25)
+    assert [len(sent(core.add(batch(), 0))) for _ in range(4)] == [1, 1, 0, 0]
+    assert not core.can_send
+    assert sent(core.handle(persisted(START), 0)) == [(START + 2, START + 1, 1)]
+    assert sent(core.handle(persisted(START + 2), 0)) == [(START + 3, START + 2, 1)]
+
+
+def test_a_batch_larger_than_the_window_goes_alone():
+    core = live(window=25)
+    assert len(sent(core.add(batch(size=100), 0))) == 1
+    assert sent(core.add(batch(), 0)) == []
+    assert len(sent(core.handle(persisted(START), 0))) == 1
+
+
+def test_an_ack_settles_everything_up_to_it():
+    core = live()
+    for _ in range(3):
+        core.add(batch(2), 0)
+    core.handle(persisted(START + 3), 0)
+    assert (core.settled, len(core.store)) == (START + 3, 1)
+
+
+def test_an_ack_into_the_middle_of_a_batch_keeps_it():
+    core = live()
+    core.add(batch(4), 0)
+    core.handle(persisted(START + 1), 0)
+    assert core.settled == START - 1
+
+
+# -- refusals ---------------------------------------------------------------------------------
+
+
+def three():
+    core = live()
+    for _ in range(3):
+        core.add(batch(), 0)
+    return core
+
+
+def test_a_gap_goes_back_to_what_the_journal_lacks():
+    core = three()
+    assert sent(core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0)) == [
+        (START + 1, START, 2),
+        (START + 2, START + 1, 2),
+    ]
+
+
+def test_one_refusal_starts_one_new_round():
+    core = three()
+    core.handle(refuse("sequence_gap", START + 1, 1, high=START), 0)
+    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0) == []
+
+
+def test_going_back_in_vain_waits_before_the_next_time():
+    core = three()
+    core.handle(refuse("sequence_gap", START + 1, 1, high=START), 0)
+    assert core.handle(refuse("sequence_gap", START + 1, 2, high=START), 0) == []
+    assert core.next_wake_ms() == 50
+    assert len(sent(core.tick(50))) == 2
+
+
+def test_a_gap_below_what_was_acked_is_a_loud_error():
+    core = three()
+    core.handle(persisted(START), 0)
+    (effect,) = core.handle(refuse("sequence_gap", START + 1, 1, high=START - 1), 0)
+    assert effect.error.code == "store_ahead"
+
+
+@pytest.mark.parametrize("code", ["disk_full", "not_ready", "window_full"])
+def test_after_a_temporary_refusal_the_same_sequence_comes_again(code):
+    core = three()
+    assert core.handle(refuse(code, START + 1, 1), 0) == []
+    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0) == []
+    assert core.add(batch(), 0) == []
+    assert sent(core.tick(50)) == [
+        (START + 1, START, 2),
+        (START + 2, START + 1, 2),
+        (START + 3, START + 2, 2),
+    ]
+
+
+def test_temporary_refusals_are_tried_more_rarely():
+    core = three()
+    now, delays = 0, []
+    for attempt in range(7):
+        core.handle(refuse("disk_full", START, attempt + 1), now)
+        delays.append(core.next_wake_ms() - now)
+        now += delays[-1]
+        core.tick(now)
+    assert delays == [50, 100, 200, 400, 800, 1_000, 1_000]
+
+
+def test_a_final_refusal_gives_up_that_batch_only():
+    core = three()
+    refused, *rest = core.handle(refuse("bad_topic", START + 1, 1), 0)
+    assert isinstance(refused, Refused)
+    assert (refused.first, refused.last, refused.error.code) == (START + 1, START + 1, "bad_topic")
+    assert sent(rest) == [(START + 2, START, 2)]
+
+
+def test_a_finally_refused_sequence_is_never_used_again():
+    core = live()
+    core.add(batch(), 0)
+    core.add(batch(), 0)
+    core.handle(refuse("too_large", START + 1, 1), 0)
+    assert sent(core.add(batch(), 0)) == [(START + 2, START, 2)]
+
+
+def test_a_refusal_of_what_went_before_is_heard_after_one_of_what_came_later():
+    core = three()
+    core.handle(refuse("bad_topic", START + 2, 1), 0)
+    assert core.handle(refuse("disk_full", START, 1), 0) == []
+    assert sent(core.tick(50)) == [(START, 0, 3), (START + 1, START, 3)]
+
+
+def test_a_refusal_without_a_sequence_starts_again_from_the_oldest():
+    core = three()
+    core.handle(Error("internal", "oops", cid="1"), 0)
+    assert [first for first, _, _ in sent(core.tick(50))] == [START, START + 1, START + 2]
+
+
+def test_a_refusal_of_what_is_not_kept_any_more_is_skipped():
+    core = three()
+    core.handle(persisted(START + 2), 0)
+    assert core.handle(refuse("bad_topic", START, 1), 0) == []
+
+
+def test_a_refusal_that_names_no_send_and_nothing_kept_is_skipped():
+    core = three()
+    core.handle(persisted(START), 0)
+    assert core.handle(Error("bad_topic", "why", seq=START), 0) == []
+
+
+def test_an_ack_is_heard_while_sending_waits():
+    core = three()
+    core.handle(refuse("disk_full", START, 1), 0)
+    core.handle(persisted(START + 1), 0)
+    assert sent(core.tick(50)) == [(START + 2, START + 1, 2)]
+
+
+def test_a_gap_when_nothing_is_left_to_send_changes_nothing():
+    core = three()
+    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START + 2), 0) == []
+    assert len(core.store) == 3
+
+
+# -- time -------------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_goes_out_while_something_is_unacknowledged():
+    core = live()
+    assert core.next_wake_ms() is None
+    core.add(batch(), 0)
+    assert core.tick(core.next_wake_ms()) == [Send(Heartbeat())]
+    core.handle(persisted(START), 1_500)
+    assert core.next_wake_ms() is None
+
+
+def test_an_idle_client_that_promised_heartbeats_sends_them_in_time():
+    core = live(heartbeat_s=4)
+    assert core.next_wake_ms() == 2_000
+    assert core.tick(2_000) == [Send(Heartbeat())]
+
+
+def test_a_silent_broker_that_promised_heartbeats_is_left():
+    core = live(heartbeat_s=1)
+    core.handle(Heartbeat(), 500)
+    assert core.tick(3_499) == [Send(Heartbeat())]
+    assert core.tick(3_500) == [Connect()]
+
+
+def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():
+    core = three()
+    assert sent(core.tick(c.PROBE_MS - 1)) == []
+    assert sent(core.tick(c.PROBE_MS)) == [(START + 2, START + 1, 1)]
+    assert sent(core.tick(c.PROBE_MS + 1)) == []

@@ -1,0 +1,96 @@
+"""Decoding batches into messages."""
+
+from __future__ import annotations
+
+from array import array
+from datetime import UTC, datetime
+
+import google_crc32c
+import msgspec
+import pytest
+import zstandard
+
+from zbroker.client.message import decode
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin
+from zbroker.wire.messages import Columns, Msg
+
+OWN = Origin(5, 1)
+DATA = [b"a", b"b", b"c", b"d"]
+BODY = msgspec.msgpack.encode(DATA)
+
+
+def msg(**fields):
+    given = {"sid": "s", "publisher": 9, "seq": 100, "position": 50, "time_ns": 10**9, "count": 4}
+    given |= {"topic": "t"} | fields
+    return Msg(**given)
+
+
+def seen(message, body=BODY):
+    return [(m.data, m.sequence, m.position) for m in decode(message, body, OWN, 1_000)]
+
+
+def test_messages_are_numbered_from_the_first():
+    assert seen(msg()) == [(b"a", 100, 50), (b"b", 101, 51), (b"c", 102, 52), (b"d", 103, 53)]
+
+
+def test_only_what_counts_is_seen():
+    assert seen(msg(skip=1, take=2)) == [(b"b", 100, 50), (b"c", 101, 51)]
+
+
+def test_skip_without_take_goes_to_the_end():
+    assert seen(msg(skip=3)) == [(b"d", 100, 50)]
+
+
+def test_a_packed_again_body_says_how_far_its_messages_are_apart():
+    offset = array("I", [0, 3, 4, 9]).tobytes()
+    assert [p for _, _, p in seen(msg(columns=Columns(offset=offset)))] == [50, 53, 54, 59]
+
+
+def test_a_message_knows_its_batch():
+    first = decode(msg(), BODY, OWN, 1_000)[0]
+    assert (first.topic, first.publisher, first.bookmark) == ("t", 9, "9|100|")
+    assert (first.time_ns, first.time) == (10**9, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    assert first.origin == OWN
+
+
+def test_columns_give_each_message_its_topic_and_time():
+    columns = Columns(
+        index=array("H", [1, 0, 1, 0]).tobytes(), time=array("q", [-1, 2, 3, 4]).tobytes()
+    )
+    batch = decode(msg(topic=None, topics=["x", "y"], columns=columns, skip=1), BODY, OWN, 1_000)
+    assert [(m.topic, m.time_ns) for m in batch] == [("x", 2), ("y", 3), ("x", 4)]
+
+
+def test_another_origin_brings_its_own_positions():
+    batch = decode(msg(origin=(7, 2, 800)), BODY, OWN, 1_000)
+    assert (batch[1].origin, batch[1].position) == (Origin(7, 2), 801)
+
+
+def test_a_compressed_body_is_read():
+    body = zstandard.ZstdCompressor().compress(BODY)
+    assert len(seen(msg(codec="zstd", crc=google_crc32c.value(body)), body)) == 4
+
+
+BOMB = zstandard.ZstdCompressor().compress(b"\0" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("message", "body", "code"),
+    [
+        (msg(crc=1), BODY, "bad_checksum"),
+        (msg(count=5), BODY, "bad_frame"),
+        (msg(), BODY[:-1], "bad_frame"),
+        (msg(), b"", "bad_frame"),
+        (msg(skip=4), BODY, "bad_frame"),
+        (msg(skip=2, take=3), BODY, "bad_frame"),
+        (msg(codec="zstd"), BOMB, "too_large"),
+        (msg(columns=Columns(time=b"1234567")), BODY, "bad_frame"),
+        (msg(columns=Columns(offset=b"12345678")), BODY, "bad_frame"),
+        (msg(topics=["x"], columns=Columns(index=b"\1\0" * 4)), BODY, "bad_frame"),
+    ],
+)
+def test_nothing_of_a_damaged_batch_is_used(message, body, code):
+    with pytest.raises(ZBrokerError) as raised:
+        decode(message, body, OWN, 1_000)
+    assert raised.value.code == code

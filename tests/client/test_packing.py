@@ -1,0 +1,91 @@
+"""Packing: what a batch says must be exactly what it holds."""
+
+from __future__ import annotations
+
+import google_crc32c
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zbroker.client import packing
+from zbroker.limits import HEADER_MAX_BYTES, KIB
+from zbroker.wire import bodies, codec
+from zbroker.wire.messages import Publish
+
+
+class Item(msgspec.Struct):
+    topic: str
+    data: bytes
+    time: int | None = None
+
+
+def topics_of(batch):
+    if batch.topic is not None:
+        return [batch.topic] * batch.count
+    return [batch.topics[i] for i in bodies.indexes(batch.columns.index)]
+
+
+def times_of(batch):
+    if batch.columns is None or batch.columns.time is None:
+        return [None] * batch.count
+    return list(bodies.times(batch.columns.time))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    items=st.lists(
+        st.builds(
+            Item,
+            topic=st.sampled_from(["a", "b", "c"]),
+            data=st.binary(max_size=40),
+            time=st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    limit=st.integers(1, 200),
+)
+def test_batches_hold_every_message_once_in_order(items, limit):
+    packed = [packing.pack(run) for run in packing.split(items, limit)]
+    out = []
+    for batch in packed:
+        data = bodies.unpack(batch.body, None, batch.count, 10_000)
+        out += list(zip(topics_of(batch), data, times_of(batch), strict=True))
+        assert batch.crc == google_crc32c.value(batch.body)
+        assert batch.count == 1 or len(batch.body) <= limit
+    assert out == [(item.topic, item.data, item.time) for item in items]
+
+
+def test_one_topic_needs_no_column():
+    batch = packing.pack([Item("a", b"1"), Item("a", b"2")])
+    assert (batch.topic, batch.topics, batch.columns) == ("a", None, None)
+
+
+def test_alternating_topics_share_one_batch():
+    items = [Item(f"t{i % 7}", b"x") for i in range(2_500)]
+    (run,) = packing.split(items)
+    batch = packing.pack(run)
+    assert batch.topics == [f"t{i}" for i in range(7)]
+    assert batch.columns.index[:4] == b"\0\0\1\0"
+
+
+def test_a_message_over_the_limit_stands_alone():
+    items = [Item("a", b"1"), Item("a", b"x" * 300 * KIB), Item("a", b"2")]
+    assert [len(run) for run in packing.split(items)] == [1, 1, 1]
+
+
+def test_a_header_with_the_longest_topics_fits():
+    items = [Item(f"{i:05d}" + "\N{SNOWMAN}" * 80, b"", 1) for i in range(2_500)]
+    runs = list(packing.split(items))
+    assert sum(map(len, runs)) == 2_500
+    for run in runs:
+        batch = packing.pack(run)
+        header = codec.encode(
+            Publish(1, topics=batch.topics, count=batch.count, columns=batch.columns)
+        )
+        assert len(header) < HEADER_MAX_BYTES
+
+
+def test_messages_without_a_time_get_none():
+    items = [Item("a", b"1", 5), Item("a", b"2"), Item("a", b"3", 7)]
+    assert [times_of(packing.pack(run)) for run in packing.split(items)] == [[5], [None], [7]]

@@ -1,0 +1,116 @@
+"""How to get from a client's session to the other doors of its broker."""
+
+from __future__ import annotations
+
+import time as clock
+from typing import Final
+
+import zmq
+
+from zbroker import endpoints
+from zbroker.client.effects import Lost
+from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
+from zbroker.client.loop import Publisher, Session
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin
+from zbroker.limits import MESSAGE_MAX_BYTES
+from zbroker.wire.messages import DoorLogon, Error, RangeList, Ranges
+
+TRIES: Final = 5
+PAUSE_S: Final = 0.2
+
+
+class Doors:
+    """The delivery door of the instance that a publisher is logged on to.
+
+    Sockets that application threads own live in the interpreter's shared context, which nobody has
+    to close; the I/O thread's context ends with it.
+    """
+
+    def __init__(self, url: str, publisher: Publisher) -> None:
+        self._host = endpoints.split(url).host
+        self._publisher = publisher
+        self.context: Context = zmq.Context.instance()
+
+    def session(self, than: int = 0) -> Session | None:
+        """A session newer than number `than`, or None while there is none yet.
+
+        Raises: ZBrokerError, what ended the client.
+        """
+        session = self._publisher.newer_session(than)
+        if session is None and self._publisher.track.error is not None:
+            raise self._publisher.track.error
+        return session
+
+    def endpoints(self) -> dict[str, str]:
+        """Where each door can be reached from here."""
+        session = self._publisher.session
+        told = (session.answer.endpoints or {}) if session is not None else {}
+        return {door: endpoints.reached_from(url, self._host) for door, url in told.items()}
+
+    def connect(self) -> Link:
+        """A link to the delivery door. Raises: ZBrokerError not_ready."""
+        endpoint = self.endpoints().get("delivery")
+        if endpoint is None:
+            raise ZBrokerError("not_ready", "the broker named no delivery door")
+        return Link(self.context, endpoint)
+
+    def body_max(self) -> int:
+        """The largest body that the broker may send."""
+        session = self._publisher.session
+        answer = session.answer if session is not None else None
+        sizes = (answer.max_message_bytes, answer.max_batch_bytes) if answer is not None else ()
+        return max([MESSAGE_MAX_BYTES, *(size for size in sizes if size is not None)]) + 64
+
+
+def origin_of(session: Session) -> Origin:
+    """The origin of positions that name none."""
+    return Origin(*session.answer.origin) if session.answer.origin is not None else Origin(0, 0)
+
+
+def ask_ranges(doors: Doors, command: Ranges, timeout: float) -> RangeList:
+    """Asks the delivery door once more for each lost connection or refused token.
+
+    Raises: ZBrokerError with the broker's code, or "timeout".
+    """
+    end = clock.monotonic() + timeout
+    newer_than = 0
+    for _ in range(TRIES):
+        session = _session(doors, newer_than, end)
+        answer = _ask(doors, session, command, end)
+        if isinstance(answer, RangeList):
+            return answer
+        if isinstance(answer, Error):
+            if answer.code == "auth_failed":
+                newer_than = session.number
+            elif answer.code != "not_ready":
+                raise ZBrokerError(answer.code, answer.reason, answer.hint)
+        clock.sleep(min(PAUSE_S, max(0.0, end - clock.monotonic())))
+    raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
+
+
+def _session(doors: Doors, newer_than: int, end: float) -> Session:
+    while (session := doors.session(newer_than)) is None:
+        if clock.monotonic() >= end:
+            raise ZBrokerError("timeout", "the broker gave no new session")
+        clock.sleep(0.01)
+    return session
+
+
+def _ask(doors: Doors, session: Session, command: Ranges, end: float) -> RangeList | Error | None:
+    """The answer, or None if the connection was lost or the time is over."""
+    link = doors.connect()
+    try:
+        link.send(DoorLogon(session.answer.token or "", cid="logon"))
+        command.cid = "ranges"
+        link.send(command)
+        while (left := end - clock.monotonic()) > 0:
+            link.wait(int(left * 1_000) + 1)
+            while (received := link.receive()) is not None:
+                if isinstance(received[0], RangeList | Error):
+                    return received[0]
+            if any(isinstance(event, Lost) for event in link.events()):
+                return None
+        return None
+    finally:
+        link.close(CLOSE_LINGER_MS)

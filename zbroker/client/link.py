@@ -1,0 +1,90 @@
+"""One connection to a door of the broker: a DEALER, and a monitor that tells when it is lost.
+
+ZeroMQ reconnects silently, and a broker that was restarted does not know the connection any more.
+Without the monitor a publisher that only waits for acks would wait for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from zbroker import sockets
+from zbroker.client.effects import Connected, Lost
+from zbroker.errors import ClientError
+from zbroker.limits import CREDIT_MAX_BYTES
+from zbroker.wire import codec
+from zbroker.wire.messages import AnyAnswer, Command
+
+EVENTS: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+CLOSE_LINGER_MS: Final = 200  # for a logoff or unsubscribe that was just sent
+RECONNECT_IVL_MS: Final = 50
+RECONNECT_MAX_MS: Final = 1_000
+
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
+
+
+class Link:
+    """A socket to `endpoint`, being connected in the background."""
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self.socket: Socket = context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, 0),
+            (zmq.RECONNECT_IVL, RECONNECT_IVL_MS),
+            (zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS),
+            (zmq.HEARTBEAT_IVL, sockets.HEARTBEAT_IVL_MS),
+            (zmq.HEARTBEAT_TIMEOUT, sockets.HEARTBEAT_TIMEOUT_MS),
+            (zmq.HANDSHAKE_IVL, sockets.HANDSHAKE_IVL_MS),
+            (zmq.MAXMSGSIZE, CREDIT_MAX_BYTES),
+        ):
+            self.socket.setsockopt(option, value)
+        self._poller: zmq.Poller | None = None
+        self.monitor: Socket = self.socket.get_monitor_socket(EVENTS)
+        self.socket.connect(endpoint)
+
+    def send(self, command: Command, body: bytes | None = None) -> None:
+        """Queues one command; never blocks: the window and credit are what bounds the queue."""
+        header = codec.encode(command)
+        if body is None:
+            self.socket.send(header, zmq.NOBLOCK)
+        else:
+            self.socket.send(header, zmq.NOBLOCK | zmq.SNDMORE)
+            self.socket.send(body, zmq.NOBLOCK, copy=False)
+
+    def receive(self) -> tuple[AnyAnswer, bytes] | None:
+        """The next answer, with its body if it has one. What is unknown here is skipped."""
+        while (frames := sockets.receive(self.socket)) is not None:
+            try:
+                answer = codec.decode(codec.ANSWERS, frames[0].buffer)
+            except ClientError:
+                continue  # a newer broker may say more than this library understands
+            return answer, frames[1].bytes if len(frames) > 1 else b""
+        return None
+
+    def events(self) -> list[Connected | Lost]:
+        """What became of the connection since the last call."""
+        events: list[Connected | Lost] = []
+        while self.monitor.poll(0):
+            event = recv_monitor_message(self.monitor)["event"]
+            events.append(Connected() if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Lost())
+        return events
+
+    def wait(self, timeout_ms: int) -> None:
+        """Sleeps until there is an answer or an event, at most `timeout_ms`."""
+        if self._poller is None:
+            self._poller = zmq.Poller()
+            self._poller.register(self.socket, zmq.POLLIN)
+            self._poller.register(self.monitor, zmq.POLLIN)
+        self._poller.poll(timeout_ms)
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Closes both sockets."""
+        self.socket.disable_monitor()
+        self.monitor.close(0)
+        self.socket.close(linger_ms)

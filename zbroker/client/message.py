@@ -1,0 +1,166 @@
+"""Messages as a subscriber gets them: light objects that point into their batch.
+
+A batch is decoded once, in C; a Message holds its payload and its index and works the rest out
+when it is asked for. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import count, repeat
+from typing import Final
+
+import google_crc32c
+from msgspec import Struct
+
+from zbroker.clock import to_datetime
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin, format_bookmark
+from zbroker.wire import bodies as packed
+from zbroker.wire.messages import Columns, Msg
+
+_NO_COLUMNS: Final = Columns()
+
+
+class Head(Struct, gc=False):
+    """What the messages of one batch have in common, and their columns."""
+
+    publisher: int
+    sequence: int  # of the message with index `first`
+    position: int  # likewise
+    first: int
+    origin: Origin
+    time_ns: int
+    topic: str | None
+    topics: Sequence[str]
+    index: Sequence[int] | None
+    times: Sequence[int] | None
+    offsets: Sequence[int] | None
+
+    def offset(self, i: int) -> int:
+        """How far message `i` of the body is from the first one that counts."""
+        return i - self.first if self.offsets is None else self.offsets[i]
+
+
+class Message(Struct, gc=False, eq=False, frozen=True):
+    """One message: `data`, and by property topic, sequence, position, time, publisher, bookmark."""
+
+    _head: Head
+    data: bytes
+    _i: int
+
+    @property
+    def topic(self) -> str:
+        head = self._head
+        if head.index is not None:
+            return head.topics[head.index[self._i]]
+        return head.topic or ""
+
+    @property
+    def publisher(self) -> int:
+        """The publisher's id: what `zbroker.ids.publisher_id` makes of its name."""
+        return self._head.publisher
+
+    @property
+    def sequence(self) -> int:
+        """Its number in its publisher's line."""
+        return self._head.sequence + self._head.offset(self._i)
+
+    @property
+    def position(self) -> int:
+        """Where it stands in the log of its origin."""
+        return self._head.position + self._head.offset(self._i)
+
+    @property
+    def origin(self) -> Origin:
+        """The instance and generation that accepted it first, whose positions these are."""
+        return self._head.origin
+
+    @property
+    def bookmark(self) -> str:
+        """Names this message on every instance; a subscription can start behind it."""
+        return format_bookmark(self._head.publisher, self.sequence)
+
+    @property
+    def time_ns(self) -> int:
+        """Its log time in nanoseconds since 1970 UTC."""
+        head = self._head
+        return head.time_ns if head.times is None else head.times[self._i]
+
+    @property
+    def time(self) -> datetime:
+        """Its log time, aware, to the microsecond."""
+        return to_datetime(self.time_ns)
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {self.bookmark!r}, {self.data[:64]!r})"
+
+
+def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
+    """The messages of a batch that count. `own` is the origin of what names none.
+
+    Raises: ZBrokerError bad_checksum, bad_frame or too_large; nothing of such a batch is used.
+    """
+    if msg.crc is not None and google_crc32c.value(body) != msg.crc:
+        raise ZBrokerError(
+            "bad_checksum",
+            f"the batch at position {msg.position} was changed on its way",
+            "subscribe again",
+        )
+    bodies = packed.unpack(body, msg.codec, msg.count, body_max)
+    first, last = msg.skip, len(bodies) if msg.take is None else msg.skip + msg.take
+    if not first < last <= len(bodies):
+        raise _bad(msg, f"messages {first} to {last} of {len(bodies)} should count")
+    head = _head(msg, own)
+    if last - first < len(bodies):
+        bodies = bodies[first:last]
+    return list(map(Message, repeat(head), bodies, count(first)))
+
+
+def _head(msg: Msg, own: Origin) -> Head:
+    columns = msg.columns or _NO_COLUMNS
+    origin, position = own, msg.position
+    if msg.origin is not None:
+        origin, position = Origin(msg.origin[0], msg.origin[1]), msg.origin[2]
+    return Head(
+        publisher=msg.publisher,
+        sequence=msg.seq,
+        position=position,
+        first=msg.skip,
+        origin=origin,
+        time_ns=msg.time_ns,
+        topic=msg.topic or (msg.topics[0] if msg.topics else None),
+        topics=msg.topics or (),
+        index=_index(msg, columns.index),
+        times=_column(msg, packed.times, columns.time),
+        offsets=_column(msg, packed.offsets, columns.offset),
+    )
+
+
+def _column(
+    msg: Msg, read: Callable[[bytes], Sequence[int]], raw: bytes | None
+) -> Sequence[int] | None:
+    """A column: one integer per message of the body."""
+    if raw is None:
+        return None
+    try:
+        column = read(raw)
+    except ValueError:  # not a whole number of integers
+        column = ()
+    if len(column) != msg.count:
+        raise _bad(msg, f"a column has {len(raw)} bytes for {msg.count} messages")
+    return column
+
+
+def _index(msg: Msg, raw: bytes | None) -> Sequence[int] | None:
+    index = _column(msg, packed.indexes, raw)
+    if index is not None and max(index) >= len(msg.topics or ()):
+        raise _bad(msg, "a message has a topic that is not in the table")
+    return index
+
+
+def _bad(msg: Msg, why: str) -> ZBrokerError:
+    return ZBrokerError(
+        "bad_frame", f"the batch at position {msg.position}: {why}", "report it: the broker sent it"
+    )

@@ -1,0 +1,160 @@
+"""Receipts, and the one object that tells them how far the broker has got.
+
+A receipt is what the application queued, so it costs nothing more per message: the I/O thread
+writes its sequence into it and keeps one mark for all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from zbroker.errors import ZBrokerError
+from zbroker.ids import format_bookmark
+
+NUMBER_TIMEOUT_S: Final = 10.0  # the I/O thread numbers what is queued at once when asked
+
+
+class Track:
+    """What the I/O thread says of one publisher's messages, and the waiting for it.
+
+    The I/O thread alone writes the marks, then calls `changed`; that takes the lock only when
+    somebody waits. A waiter counts itself before it looks, so no change is missed.
+    """
+
+    def __init__(self, publisher: int) -> None:
+        self.publisher = publisher
+        self.settled = 0  # everything up to it is durable or finally refused
+        self.error: ZBrokerError | None = None  # nothing more will be settled
+        self.ask_numbers: Callable[[], None] = _nothing
+        self.last_refusal: Callable[[], str] = str
+        self._refused_from: list[int] = []
+        self._refused: list[tuple[int, ZBrokerError]] = []  # (last, error), beside _refused_from
+        self._condition = threading.Condition()
+        self._waiting = 0
+
+    def refuse(self, first: int, last: int, error: ZBrokerError) -> None:
+        """Notes that `first` to `last` were given up; runs with one code are kept as one."""
+        if (
+            self._refused
+            and self._refused[-1][0] == first - 1
+            and self._refused[-1][1].code == error.code
+        ):
+            self._refused[-1] = (last, self._refused[-1][1])
+            return
+        at = bisect_right(self._refused_from, first)
+        self._refused.insert(at, (last, error))
+        self._refused_from.insert(at, first)
+
+    def refusal(self, sequence: int) -> ZBrokerError | None:
+        """Why that message was given up, if it was."""
+        at = bisect_right(self._refused_from, sequence) - 1
+        return self._refused[at][1] if at >= 0 and sequence <= self._refused[at][0] else None
+
+    def refusal_after(self, sequence: int) -> ZBrokerError | None:
+        """The first refusal of messages above `sequence`."""
+        at = bisect_right(self._refused_from, sequence)
+        return self._refused[at][1] if at < len(self._refused) else None
+
+    def changed(self) -> None:
+        """Wakes who waits."""
+        if self._waiting:
+            with self._condition:
+                self._condition.notify_all()
+
+    def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Sleeps until `done()`; False when that took longer than `timeout` seconds."""
+        if done():
+            return True
+        end = None if timeout is None else clock.monotonic() + timeout
+        with self._condition:
+            self._waiting += 1
+            try:
+                while not done():
+                    left = None if end is None else end - clock.monotonic()
+                    if left is not None and left <= 0:
+                        return False
+                    self._condition.wait(left)
+            finally:
+                self._waiting -= 1
+        return True
+
+    def wait_settled(self, sequence: int, timeout: float | None) -> None:
+        """Raises: ZBrokerError timeout, or what ended the client."""
+        if not self.wait(lambda: self.settled >= sequence or self.error is not None, timeout):
+            raise self.timed_out(timeout)
+        if self.settled < sequence and self.error is not None:
+            raise self.error
+
+    def timed_out(self, timeout: float | None) -> ZBrokerError:
+        """The error for who waited `timeout` seconds in vain, with what the broker said last."""
+        said = self.last_refusal()
+        return ZBrokerError(
+            "timeout",
+            f"not persisted after {timeout} s" + (f"; the broker said {said}" if said else ""),
+            "it stays in the publish store and is sent until the broker has it",
+        )
+
+
+class Receipt(Struct, gc=False, eq=False):
+    """One published message on its way. `data` is given up once the message is packed."""
+
+    _track: Track
+    topic: str
+    data: bytes
+    time: int | None = None
+    _sequence: int = 0
+
+    @property
+    def sequence(self) -> int:
+        """The message's number in its publisher's line."""
+        if not self._sequence:
+            self._track.ask_numbers()
+            self._track.wait(
+                lambda: self._sequence > 0 or self._track.error is not None, NUMBER_TIMEOUT_S
+            )
+            if not self._sequence:
+                raise self._track.error or ZBrokerError("timeout", "the message has no number yet")
+        return self._sequence
+
+    @property
+    def bookmark(self) -> str:
+        """What names this message in the log."""
+        return format_bookmark(self._track.publisher, self.sequence)
+
+    @property
+    def persisted(self) -> bool:
+        """True once the broker has it as durable as it was asked to."""
+        sequence, track = self._sequence, self._track
+        return 0 < sequence <= track.settled and track.refusal(sequence) is None
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Its bookmark, once persisted.
+
+        Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
+        took longer than `timeout` seconds, or what ended the client.
+        """
+        track = self._track
+        if not track.wait(
+            lambda: 0 < self._sequence <= track.settled or track.error is not None, timeout
+        ):
+            raise track.timed_out(timeout)
+        error = track.refusal(self._sequence) if self._sequence else None
+        if error is None and not 0 < self._sequence <= track.settled:
+            error = track.error
+        if error is not None:
+            raise error
+        return self.bookmark
+
+    def __repr__(self) -> str:
+        state = "persisted" if self.persisted else "pending"
+        return f"Receipt({self.topic!r}, sequence={self._sequence or None}, {state})"
+
+
+def _nothing() -> None:
+    """Until there is an I/O thread to ask."""
