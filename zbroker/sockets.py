@@ -95,7 +95,8 @@ def receive_from(
     """One command from a ROUTER: who sent it, its frames, and whether there were too many.
 
     Returns: None when nothing waits. Frames over `frames_max` (0: no limit, for our own processes)
-    are read and dropped, so that the next command begins where it should. `recv_multipart` costs three times as much.
+    are read and dropped, so that the next command begins where it should. (`recv_multipart` costs
+    three times as much.)
     """
     try:
         rid: bytes = router.recv(zmq.NOBLOCK)

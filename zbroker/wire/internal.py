@@ -194,7 +194,7 @@ class Marks(Message, tag="marks"):
 
 
 class Beat(Message, tag="beat"):
-    """room -> supervisor, every BEAT_MS. state: starting, ready or stopping; stats: for `status`."""
+    """room -> supervisor, every BEAT_MS. state: starting, ready, stopping; stats: for `status`."""
 
     room: str
     pid: int

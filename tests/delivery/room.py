@@ -1,0 +1,185 @@
+"""A real delivery room in a thread: real log, real sockets, and a stand-in for the journal process.
+
+The stand-in writes with the broker's own writer and answers Hello and Locate like the journal.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import zmq
+from google_crc32c import value as crc32c
+
+from zbroker import sockets
+from zbroker.config import Config
+from zbroker.delivery.loop import DeliveryRoom
+from zbroker.ids import EPOCH, is_vector, parse_vector
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.recover import recover
+from zbroker.journal.writer import Writer
+from zbroker.paths import Paths
+from zbroker.process import Process
+from zbroker.wire import bodies, codec, token
+from zbroker.wire import messages as m
+from zbroker.wire.internal import Hello, Locate, Located, Marks, Welcome
+
+INSTANCE = 0xD
+KEY = b"k" * 32
+DEADLINE_S = 20.0
+
+
+class Journal:
+    """Writes the log; `serve` answers what the room asks, as long as the test calls it."""
+
+    def __init__(self, paths: Paths, context: zmq.Context[Any], incarnation: int = 1) -> None:
+        self.incarnation = incarnation
+        self.disk = RealDisk(paths.journal)
+        self.disk.lock()
+        self.writer = self._recovered()
+        self.sequence = self.writer.position - 1
+        self.router = sockets.inner_router(context)
+        self.router.bind(paths.ipc("journal"))
+        self.xpub = sockets.marks_publisher(context)
+        self.xpub.bind(paths.ipc("marks"))
+
+    def _recovered(self) -> Writer:
+        found = recover(self.disk, INSTANCE, on_batch=lambda *_: None, segment_bytes=1 << 20)
+        return Writer(self.disk, found.tail, segment_bytes=1 << 20)
+
+    def write(self, topic: str, data: list[bytes]) -> None:
+        """One durable batch."""
+        body = bodies.pack(data)
+        first = self.sequence + 1
+        self.sequence += len(data)
+        batch = Batch(
+            KIND_PUBLISH, self.writer.position, 5, 1, first, first - 1, len(data), first, [topic],
+            body, crc32c(body), len(body),
+        )  # fmt: skip
+        self.writer.write([batch], first)
+        self.writer.sync()
+
+    def say_marks(self) -> None:
+        end = self.writer.synced
+        marks = Marks(self.incarnation, INSTANCE, 1, 1, end, end, self.writer.serial, 0)
+        self.xpub.send(codec.encode(marks))
+
+    def serve(self) -> None:
+        """Answers what waits."""
+        while self.xpub.poll(0):
+            self.xpub.recv()
+            self.say_marks()
+        while (found := sockets.receive_from(self.router)) is not None:
+            rid, frames, _ = found
+            message = codec.decode(codec.TO_JOURNAL, frames[0].buffer)
+            sockets.send_to(self.router, rid, codec.encode(self.answer(message)))
+
+    def answer(self, message: Hello | Locate) -> Welcome | Located:
+        end = self.writer.synced
+        if isinstance(message, Hello):
+            return Welcome(
+                self.incarnation, message.incarnation, INSTANCE, 1, 0, "disk", 1, end, end
+            )
+        position = end
+        if message.value == EPOCH:
+            position = 1
+        elif is_vector(message.value):
+            position = next(iter(parse_vector(message.value).values())) + 1
+        return Located(message.cid, position, floor=1, persisted=end)
+
+    def close(self) -> None:
+        self.router.close(linger=0)
+        self.xpub.close(linger=0)
+        self.disk.close()
+
+
+class Room:
+    """The room in its thread, its journal, and clients."""
+
+    def __init__(self, directory: Path) -> None:
+        self.paths = Paths(directory, directory / "journal", INSTANCE)
+        for place in (self.paths.journal, self.paths.run, self.paths.sockets):
+            place.mkdir(parents=True, exist_ok=True)
+        self.paths.token_key.write_bytes(KEY)
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.journal = Journal(self.paths, self.context)
+        self.clients: list[Client] = []
+        self.process = Process("delivery", Config(), self.paths, "tcp://127.0.0.1:0")
+        self.room = DeliveryRoom(self.process)
+        self.process.ready(self.room.endpoint)
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self.process.stopping:
+                self.room.turn()
+        except BaseException as error:  # the test shall see it
+            self.failure = error
+
+    def restart_journal(self) -> None:
+        self.journal.close()
+        self.journal = Journal(self.paths, self.context, self.journal.incarnation + 1)
+
+    def client(self) -> Client:
+        client = Client(self)
+        self.clients.append(client)
+        return client
+
+    def close(self) -> None:
+        self.process.stop()
+        self.thread.join(DEADLINE_S)
+        self.process.close()
+        for client in self.clients:
+            client.socket.close(linger=0)
+        self.journal.close()
+        self.context.destroy(linger=0)
+        if self.failure is not None:
+            raise self.failure
+
+
+class Client:
+    """A DEALER as a hand-written client has it."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.socket = sockets.dealer(room.context, room.room.endpoint)
+        self.data: list[bytes] = []
+        self.vectors: list[str] = []
+
+    def send(self, command: m.Command) -> None:
+        self.socket.send(codec.encode(command))
+
+    def logon(self) -> None:
+        expires_s = time.time_ns() // 10**9 + 60
+        self.send(m.DoorLogon(token.make(KEY, "ann", "ann", "i", 1, expires_s), "logon"))
+        assert self.until(m.Ack).type == "processed"
+
+    def until(self, kind: type, **fields: Any) -> Any:
+        """The next answer of `kind` with these fields; messages on the way are kept in `data`."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            self.room.journal.serve()
+            if not self.socket.poll(5):
+                continue
+            frames = sockets.receive(self.socket)
+            assert frames is not None
+            answer = codec.decode(codec.ANSWERS, frames[0].buffer)
+            if isinstance(answer, m.Msg):
+                data = bodies.unpack(frames[1].buffer, answer.codec, answer.count, 1 << 30)
+                last = answer.count if answer.take is None else answer.skip + answer.take
+                self.data += data[answer.skip : last]
+            same = all(getattr(answer, key, None) == value for key, value in fields.items())
+            if isinstance(answer, kind) and same:
+                return answer
+        raise TimeoutError(f"no {kind.__name__} with {fields}; room: {self.room.failure!r}")
+
+    def collect(self, count: int) -> list[bytes]:
+        """Waits until there are `count` messages in all."""
+        while len(self.data) < count:
+            self.until(m.Msg)
+        return self.data

@@ -1,0 +1,689 @@
+"""The delivery core: commands and their answers, without a socket, a log or a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
+from zbroker.delivery.asking import PATIENCE_MS
+from zbroker.delivery.core import PLANS_MAX, TICK_MS, Core, Settings
+from zbroker.delivery.subscription import BLOCK_MAX_BYTES
+from zbroker.ids import format_vector
+from zbroker.limits import (
+    CREDIT_MAX_BYTES,
+    HEADER_MAX_BYTES,
+    HEARTBEAT_MS,
+    MIB,
+    SUBSCRIPTIONS_MAX,
+)
+from zbroker.wire import codec, token
+from zbroker.wire import messages as m
+
+# -- logon ------------------------------------------------------------------------------------
+
+
+def test_a_logon_with_a_token_is_answered_processed():
+    world = ready()
+    ack = world.last()
+    assert (ack.type, ack.cid, ack.version, ack.origin) == ("processed", "1", 1, tuple(HERE))
+    assert ack.heartbeat_s == HEARTBEAT_MS / 1000
+
+
+def test_a_routing_id_that_the_client_chose_is_refused():
+    for rid in (b"ann", b"\1ann1", b"\0ann12"):
+        world = ready(logon=False)
+        world.logon(rid)
+        assert world.last().code == "auth_failed"
+        assert not world.core.connections
+
+
+def test_a_token_of_another_key_is_refused():
+    world = ready(logon=False)
+    world.send(m.DoorLogon(token.make(b"x" * 32, "ann", "ann", "i", 1, int(NOW_S) + 60), "9"))
+    assert (world.last().code, world.last().cid) == ("auth_failed", "9")
+
+
+def test_an_expired_token_is_refused():
+    world = ready(logon=False)
+    world.send(m.DoorLogon(token.make(KEY, "ann", "ann", "i", 1, int(NOW_S)), "9"))
+    assert world.last().code == "auth_failed"
+
+
+def test_more_clients_than_the_limit_are_refused():
+    world = World(clients_max=1)
+    world.logon(ANN)
+    world.logon(BOB)
+    assert world.last().code == "too_many"
+    world.logon(ANN)  # the same one again is no second client
+    assert world.last().type == "processed"
+
+
+def test_a_second_logon_ends_the_subscriptions_of_the_first():
+    world = ready()
+    world.subscribe()
+    world.logon()
+    world.subscribe()
+    assert world.errors() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        m.Subscribe("s", "t"),
+        m.Flow("s", 1),
+        m.Unsubscribe("s"),
+        m.Ranges(),
+        m.Heartbeat(),
+        m.Logoff(),
+    ],
+)
+def test_a_command_without_a_logon_is_answered_not_logged_on(command):
+    world = ready(logon=False)
+    world.send(command)
+    assert world.errors() == ["not_logged_on"]
+
+
+def test_after_logoff_a_connection_is_not_logged_on():
+    world = ready()
+    world.subscribe()
+    world.send(m.Logoff("bye"))
+    assert (world.last().type, world.last().cid) == ("processed", "bye")
+    world.send(m.Heartbeat())
+    assert world.errors() == ["not_logged_on"]
+
+
+# -- frames that are no commands ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([b""], "bad_frame"),
+        ([b"\xc1"], "bad_frame"),
+        ([b"\x90"], "bad_frame"),
+        ([b"\xff" * 100], "bad_frame"),
+        ([codec.encode({"cmd": "nonsense", "cid": "7"})], "bad_command"),
+        ([codec.encode({"cmd": "publish", "cid": "7", "seq": 1})], "bad_command"),
+        ([codec.encode({"cmd": "subscribe", "cid": "7", "sid": "s"})], "bad_field"),
+        ([codec.encode({"cmd": "subscribe", "cid": "7", "sid": 1, "topic": "t"})], "bad_field"),
+        ([codec.encode({"cmd": "flow", "cid": "7", "sid": "s", "bytes": -1})], "bad_field"),
+        ([codec.encode(m.Heartbeat()), b"body"], "bad_frame"),
+        ([b"\x81\xa3cmd" + b"x" * HEADER_MAX_BYTES], "too_large"),
+    ],
+)
+def test_bad_frames_are_answered_and_counted(frames, code):
+    world = ready()
+    world.frames(frames)
+    assert world.errors() == [code]
+    assert world.core.counts.errors == 1
+    if frames[0][:1] in (b"\x83", b"\x84") and code != "bad_frame":
+        assert world.last().cid == "7"
+
+
+def test_too_many_frames_are_a_bad_frame():
+    world = ready()
+    world.frames([codec.encode(m.Heartbeat())] * 4, over=True)
+    assert world.errors() == ["bad_frame"]
+
+
+def test_no_frame_at_all_is_a_bad_frame():
+    world = ready()
+    world.frames([])
+    assert world.errors() == ["bad_frame"]
+
+
+# -- subscribe ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"topic": ""}, "bad_topic"),
+        ({"topic": "a\nb"}, "bad_topic"),
+        ({"topic": "a(", "regex": True}, "bad_filter"),
+        ({"filter": "/a = 1"}, "bad_filter"),
+        ({"options": {"rate": 5}}, "bad_field"),
+        ({"options": {"codecs": "zstd"}}, "bad_field"),
+        ({"bookmark": "nonsense"}, "bad_bookmark"),
+        ({"bookmark": ""}, "bad_bookmark"),
+        ({"bookmark": "now"}, "bad_bookmark"),
+        ({"bookmark": "20209999T000000"}, "bad_bookmark"),
+        ({"bookmark": "1|1|,20200101T000000"}, "bad_bookmark"),
+        ({"bookmark": ",".join(["1|1|"] * 1001)}, "too_many"),
+        ({"until": "1|1|,1|2|"}, "bad_bookmark"),
+        ({"until": ""}, "bad_bookmark"),
+        ({"bookmark": "5|5|"}, "bookmark_not_found"),
+        ({"bookmark": "1|99|"}, "bookmark_pending"),
+        ({"bookmark": "1|99|", "bookmark_not_found": "epoch"}, "bookmark_pending"),
+        ({"until": "5|5|"}, "bookmark_not_found"),
+        ({"bookmark": "00000000000000aa.1.1"}, "bookmark_not_found"),
+        ({"bookmark": format_vector({HERE._replace(generation=0): 1})}, "bookmark_not_found"),
+    ],
+)
+def test_a_subscribe_that_cannot_be_served_is_refused(more, code):
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.subscribe(**{"topic": "t", **more})
+    answer = world.last()
+    assert (answer.code, answer.cid, answer.sid) == (code, "c-s", "s")
+    assert not world.acks("processed")
+    world.subscribe()  # the sid is free again
+    assert len(world.got()) == 1
+
+
+def test_a_sid_in_use_is_refused_without_naming_it():
+    world = ready()
+    world.subscribe()
+    world.subscribe()
+    assert (world.last().code, world.last().sid, world.last().cid) == ("sid_in_use", None, "c-s")
+    world.publish("t")
+    world.persist()
+    assert len(world.got()) == 1
+
+
+def test_too_many_subscriptions_are_refused():
+    world = ready()
+    for number in range(SUBSCRIPTIONS_MAX + 1):
+        world.subscribe(sid=str(number))
+    assert world.errors() == ["too_many"]
+
+
+def test_an_expired_bookmark_is_an_error_that_names_the_oldest():
+    world = ready()
+    for _ in range(3):
+        world.publish("t")
+    world.floor = 3
+    world.persist()
+    for bookmark in ("1|1|", "1|1|,1|3|"):
+        world.subscribe(bookmark=bookmark, bookmark_not_found="epoch")
+        assert world.last().code == "bookmark_expired"
+        assert format_vector({HERE: 2}) in world.last().reason
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("epoch", 2), ("now", 0)])
+def test_a_bookmark_that_is_not_found_starts_where_the_client_chose(choice, expected):
+    world = ready()
+    world.publish("t", "t")
+    world.persist()
+    world.subscribe(bookmark="77|1|", bookmark_not_found=choice)
+    assert len(world.got()) == expected
+    world.publish("t")
+    world.persist()
+    assert len(world.got()) == expected + 1
+
+
+def test_subscribing_is_answered_with_position_before_any_message():
+    world = ready()
+    world.publish("t", "t", "t")
+    world.persist()
+    world.subscribe(bookmark="1|1|", credit=1000)
+    ack = world.acks("processed")[0]
+    assert (ack.cid, ack.sid, ack.position, ack.credit) == ("c-s", "s", 2, 1000)
+    assert world.got() == world.wanted(first=2)
+
+
+def test_a_list_of_bookmarks_starts_behind_the_oldest_that_is_found():
+    world = ready()
+    world.publish("t", "t", "t")
+    world.publish("t", publisher=2)
+    world.persist()
+    world.subscribe(bookmark="2|1|,1|2|,9|9|")
+    assert world.acks("processed")[0].position == 3
+
+
+def test_a_subscription_to_now_is_completed_at_once():
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.subscribe(bookmark="0|1|")
+    assert [ack.vector for ack in world.acks("completed")] == [format_vector({HERE: 1})]
+    assert world.got() == []
+
+
+def test_completed_comes_when_the_cursor_passes_what_was_persisted_at_subscribe_time():
+    world = ready()
+    world.publish("t", "t")
+    world.publish("other")
+    world.persist()
+    world.subscribe(credit=0)
+    world.publish("t")
+    world.persist()
+    assert not world.acks("completed")
+    world.send(m.Flow("s", 1000))
+    completed = world.acks("completed")
+    assert [ack.sid for ack in completed] == ["s"]
+    assert world.got() == world.wanted()
+
+
+def test_a_time_later_than_the_log_waits_for_the_first_message_at_or_after_it():
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.subscribe(bookmark="19700101T000003")
+    world.publish("t")  # second 2
+    world.persist()
+    assert world.got() == []
+    world.publish("t")  # second 3
+    world.publish("t")
+    world.persist()
+    assert world.got() == world.wanted(first=3)
+
+
+# -- until --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("until", "last"),
+    [("1|4|", 5), ("19700101T000003", 5), ("now", 8), (format_vector({HERE: 3}), 4), ("1|5|", 6)],
+)
+def test_a_range_ends_where_it_was_asked_to(until, last):
+    world = ready()
+    world.publish("t", "t")
+    world.publish("t", "t")
+    world.publish("t", "t", "t")
+    world.persist()
+    world.subscribe(until=until)
+    world.publish("t")
+    world.persist()
+    assert world.got() == world.wanted(last=last)
+    done = world.acks("completed")
+    assert [ack.vector for ack in done] == [format_vector({HERE: last - 1})]
+    assert done[0].bookmark == f"1|{last - 1}|"
+    world.send(m.Flow("s", 10))
+    assert world.errors() == [], "credit for a range that just ended is no mistake"
+
+
+def test_a_range_whose_end_is_a_time_to_come_ends_at_the_first_message_of_that_time():
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.subscribe(until="19700101T000005")
+    assert not world.acks("completed")
+    world.publish("t", "t", "t", "t", times=[2, 3, 5_000_000_000, 6_000_000_000])
+    world.persist()
+    assert world.got() == world.wanted(last=4)
+    assert len(world.acks("completed")) == 1
+
+
+def test_an_empty_range_is_completed_at_once():
+    world = ready()
+    world.publish("t", "t", "t")
+    world.persist()
+    world.subscribe(bookmark="1|3|", until="1|1|")
+    assert [answer.type for _, answer in world.answers[-2:]] == ["processed", "completed"]
+    assert world.got() == []
+
+
+# -- unsubscribe, credit --------------------------------------------------------------------------
+
+
+def test_nothing_follows_the_answer_to_unsubscribe():
+    world = ready()
+    world.subscribe()
+    world.send(m.Unsubscribe("s", "u"))
+    assert (world.last().type, world.last().cid, world.last().sid) == ("processed", "u", "s")
+    world.publish("t")
+    world.persist()
+    assert world.got() == []
+
+
+@pytest.mark.parametrize("command", [m.Unsubscribe("x"), m.Flow("x", 5)])
+def test_a_sid_that_never_was_is_unknown(command):
+    world = ready()
+    world.send(command)
+    assert world.errors() == ["unknown_sid"]
+
+
+def test_credit_is_cut_to_what_a_connection_may_have():
+    world = ready()
+    world.subscribe(sid="a", credit=CREDIT_MAX_BYTES * 5)
+    world.subscribe(sid="b", credit=CREDIT_MAX_BYTES)
+    first, second = world.acks("processed")
+    assert first.credit == CREDIT_MAX_BYTES
+    assert second.credit is not None
+    assert 0 < second.credit < CREDIT_MAX_BYTES, "a little, so that it cannot stall"
+    world.send(m.Flow("a", CREDIT_MAX_BYTES))
+    a = world.core.connections[ANN].subscriptions["a"]
+    assert a.credit == CREDIT_MAX_BYTES
+
+
+def test_a_cursor_that_stopped_within_a_block_goes_on_there():
+    world = ready()
+    for _ in range(50):
+        world.publish("t", "t")
+    world.persist()
+    world.subscribe(credit=60)
+    for _ in range(100):
+        world.send(m.Flow("s", 30))
+    assert world.got() == world.wanted()
+
+
+# -- peers and time -----------------------------------------------------------------------------
+
+
+def test_a_peer_that_is_gone_is_forgotten_with_its_subscriptions():
+    world = ready()
+    world.logon(BOB)
+    world.subscribe()
+    world.subscribe(rid=BOB)
+    world.unreachable.add(ANN)
+    world.publish("t")
+    world.persist()
+    assert list(world.core.connections) == [BOB]
+    assert world.got(rid=BOB) == world.wanted()
+
+
+def test_heartbeats_are_sent_at_the_interval_that_was_asked_for():
+    world = ready(logon=False)
+    world.logon(ANN, heartbeat_s=1)
+    world.logon(BOB)
+    world.pass_time(1_000)
+    beats = [rid for rid, answer in world.answers if isinstance(answer, m.Heartbeat)]
+    assert beats == [ANN]
+    world.pass_time(HEARTBEAT_MS)
+    assert BOB in [rid for rid, answer in world.answers if isinstance(answer, m.Heartbeat)]
+
+
+def test_two_missed_heartbeats_end_a_logon():
+    world = ready(logon=False)
+    world.logon(ANN, heartbeat_s=1)
+    world.subscribe()
+    world.pass_time(1_900)
+    world.send(m.Heartbeat())
+    world.pass_time(1_900)
+    assert ANN in world.core.connections
+    world.pass_time(200 + TICK_MS)
+    assert ANN not in world.core.connections
+    assert world.errors() == ["not_logged_on"]
+
+
+def test_a_client_that_asked_for_no_heartbeat_is_never_ended_for_silence():
+    world = ready()
+    for _ in range(10):
+        world.pass_time(HEARTBEAT_MS * 10)
+    assert ANN in world.core.connections
+
+
+def test_a_peer_that_is_gone_is_noticed_by_its_heartbeat():
+    world = ready()
+    world.unreachable.add(ANN)
+    world.pass_time(HEARTBEAT_MS)
+    assert not world.core.connections
+
+
+def test_the_core_sleeps_when_nobody_is_connected():
+    assert Core(Settings(KEY, 1)).next_wake_ms() is None
+
+
+# -- the journal --------------------------------------------------------------------------------
+
+
+def test_a_subscribe_before_the_journal_is_there_waits_for_it():
+    world = World()
+    world.logon()
+    world.subscribe()
+    assert world.errors() == []
+    world.publish("t")
+    world.persisted = world.next_position
+    world.welcome()
+    world.pump()
+    assert world.got() == world.wanted()
+
+
+def test_a_journal_that_does_not_answer_is_not_ready():
+    world = ready()
+    world.up = False
+    world.subscribe()
+    world.send(m.Ranges("r"))
+    world.pass_time(PATIENCE_MS - 1)
+    assert world.errors() == []
+    world.pass_time(250)
+    assert world.errors() == ["not_ready", "not_ready"]
+    world.up = True
+    world.subscribe()
+    assert world.last().type == "completed"
+
+
+def test_a_journal_that_died_is_asked_again():
+    world = ready()
+    world.up = False
+    world.subscribe(bookmark="0|1|")
+    world.up, world.incarnation = True, 8
+    world.say_marks()
+    assert not world.acks("processed"), "marks alone do not mean that it listens"
+    world.welcome()
+    assert len(world.acks("processed")) == 1
+
+
+def test_an_answer_for_a_subscription_that_is_gone_is_dropped():
+    world = ready()
+    world.up = False
+    world.subscribe()
+    world.send(m.Unsubscribe("s", "u"))
+    world.up, world.incarnation = True, 8
+    world.welcome()
+    assert not world.acks("processed")[1:]
+
+
+def test_a_cursor_behind_the_new_end_of_the_log_goes_back_to_it():
+    world = ready()
+    for _ in range(3):
+        world.publish("t")
+    world.persist()
+    world.subscribe()
+    del world.log[1:], world.published[1:]
+    world.next_position, world.sequences, world.incarnation = 2, {1: 1}, 8
+    world.persist()
+    assert [note.name for note in world.notes] == ["delivery.rewound"]
+    world.publish("t")
+    world.persist()
+    assert [seen.position for seen in world.got()] == [1, 2, 3, 2]
+
+
+def test_a_restart_of_the_journal_repeats_nothing():
+    world = ready()
+    world.subscribe()
+    for incarnation in (7, 8, 9):
+        world.incarnation = incarnation
+        world.publish("t", "x", "t")
+        world.persist()
+        world.welcome()
+    assert world.got() == world.wanted()
+    assert world.notes == []
+
+
+def test_marks_never_go_back_within_an_incarnation():
+    world = ready()
+    world.subscribe()
+    world.publish("t")
+    world.persist()
+    world.persisted = 1
+    world.say_marks()
+    world.pump()
+    assert len(world.got()) == 1
+
+
+def test_what_is_not_durable_is_not_sent():
+    world = ready()
+    world.subscribe()
+    world.publish("t")
+    world.persist()
+    world.publish("t")
+    world.say_marks()
+    world.pump()
+    assert len(world.got()) == 1
+
+
+# -- damage -------------------------------------------------------------------------------------
+
+
+def test_a_damaged_range_is_reported_with_where_to_go_on():
+    world = ready()
+    world.publish("t")
+    world.damage(5)
+    world.publish("t")
+    world.persist()
+    world.subscribe()
+    error = world.last()
+    assert (error.code, error.sid) == ("gap", "s")
+    assert "2 to 6" in error.reason
+    behind = format_vector({HERE: 6})
+    assert behind in error.hint
+    assert [note.name for note in world.notes] == ["delivery.gap"]
+    world.subscribe(bookmark=behind)
+    assert [seen.position for seen in world.got()] == [1, 7]
+
+
+def test_a_range_that_ends_before_the_damage_is_served():
+    world = ready()
+    world.publish("t")
+    world.damage(5)
+    world.persist()
+    world.subscribe(until="1|1|")
+    assert world.errors() == []
+    assert len(world.acks("completed")) == 1
+
+
+def test_positions_that_the_log_leaves_out_are_a_gap():
+    world = ready()
+    world.publish("t")
+    world.next_position = 9
+    world.publish("t")
+    world.persist()
+    world.subscribe()
+    assert world.errors() == ["gap"]
+    assert "2 to 8" in world.last().reason
+
+
+def test_a_failed_read_ends_one_subscription_only():
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.subscribe(sid="a", credit=0)
+    world.subscribe(sid="b", credit=0)
+    world.core.turn([], 0, 0)
+    for sid in ("a", "b"):
+        one = world.core.connections[ANN].subscriptions[sid]
+        one.credit = 1000
+        world.core.cursors.wake(one)
+    read = world.core.next_read()
+    assert read is not None
+    world.perform(world.core.read_failed(read, "EIO"))
+    world.pump()
+    assert world.errors() == ["internal"]
+    assert (len(world.got("a")), len(world.got("b"))) == (0, 1)
+
+
+def test_an_empty_read_waits_for_the_next_marks():
+    world = ready()
+    world.publish("t")
+    world.subscribe()
+    world.persisted += 1
+    hidden, world.log = world.log, []
+    world.say_marks()
+    world.pump()
+    assert not world.core.busy
+    world.log = hidden
+    world.say_marks()
+    world.pump()
+    assert len(world.got()) == 1
+
+
+# -- ranges -------------------------------------------------------------------------------------
+
+
+def test_ranges_are_planned_between_two_points():
+    world = ready()
+    world.publish("t", "t", "t")
+    world.persist()
+    world.send(m.Ranges("r", bookmark="1|1|", parts=4))
+    [plan] = world.plans
+    assert (plan.start.position, plan.end, plan.parts) == (2, 4, 4)
+    world.perform(world.core.planned(plan, [(2, 4, 99)]))
+    answer = world.last()
+    assert (answer.cid, answer.ranges, answer.instance) == ("r", [(2, 4, 99)], HERE.instance)
+    assert (answer.floor, answer.persisted, answer.generation) == (1, 4, HERE.generation)
+
+
+def test_ranges_of_points_that_are_not_there_are_refused():
+    world = ready()
+    world.send(m.Ranges("r", bookmark="4|4|"))
+    world.send(m.Ranges("r", bookmark="x"))
+    world.send(m.Ranges("r", topic="a(", regex=True))
+    assert world.errors() == ["bookmark_not_found", "bad_bookmark", "bad_filter"]
+
+
+def test_a_plan_that_failed_is_answered():
+    world = ready()
+    world.send(m.Ranges("r"))
+    world.perform(world.core.plan_failed(world.plans[0], "EIO"))
+    assert (world.last().code, world.last().cid) == ("internal", "r")
+    assert "EIO" not in world.last().reason
+
+
+def test_too_many_plans_at_a_time_are_refused():
+    world = ready()
+    for _ in range(PLANS_MAX + 1):
+        world.send(m.Ranges("r"))
+    assert world.errors() == ["too_many"]
+
+
+def test_a_plan_whose_client_is_gone_is_dropped():
+    world = ready()
+    world.send(m.Ranges("r"))
+    world.core.gone(ANN)
+    assert world.core.planned(world.plans[0], []) == []
+    assert world.core.plan_failed(world.plans[0], "") == []
+
+
+# -- fairness -----------------------------------------------------------------------------------
+
+
+def test_a_live_subscription_waits_for_at_most_one_block_of_the_replays():
+    world = ready()
+    for _ in range(100):
+        world.publish("t", size=50_000)
+    world.persist()
+    world.logon(BOB)
+    world.subscribe(bookmark="0|1|", sid="live", rid=BOB)
+    world.asleep = True
+    for sid in "abc":
+        world.subscribe(sid=sid)
+    world.publish("t")
+    world.persisted = world.next_position
+    world.say_marks()
+    world.pump(2)
+    assert world.got("live", BOB) == world.wanted(first=101)
+
+
+def test_replays_take_turns():
+    world = ready()
+    for _ in range(200):
+        world.publish("t", size=50_000)
+    world.persist()
+    world.asleep = True
+    for sid in "ab":
+        world.subscribe(sid=sid, credit=10 * MIB)
+    world.pump()
+    keys = [read.key for read in world.reads]
+    assert keys[::2] == keys[:1] * len(keys[::2])
+    assert max(read.max_bytes for read in world.reads) == BLOCK_MAX_BYTES
+    assert world.got("a") == world.got("b") == world.wanted()
+
+
+def test_live_subscriptions_do_not_keep_a_replay_waiting():
+    world = ready()
+    for _ in range(40):
+        world.publish("t", size=50_000)
+    world.persist()
+    world.subscribe(bookmark="0|1|", sid="live", credit=10 * MIB)
+    world.asleep = True
+    world.subscribe(sid="replay", credit=10 * MIB)
+    for _ in range(40):
+        world.publish("t", size=50_000)
+    world.persisted = world.next_position
+    world.say_marks()
+    world.pump(4)
+    assert world.got("live")
+    assert world.got("replay")

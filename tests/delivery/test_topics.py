@@ -1,0 +1,34 @@
+"""Which topics are wanted (zbroker/delivery/topics.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from zbroker.delivery import topics
+from zbroker.errors import ClientError
+
+
+def test_a_topic_matches_itself_only():
+    wants = topics.matcher("orders.*", regex=False)
+    assert wants("orders.*")
+    assert not wants("orders.x")
+
+
+def test_a_pattern_matches_whole_names():
+    wants = topics.matcher("orders|trades", regex=True)
+    assert [wants(name) for name in ("orders", "trades", "orders2", "xorders")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", ["a(", "*", r"(a)\1", "a{5000}", "(?=a)"])
+def test_a_pattern_that_cannot_be_used_is_refused(pattern):
+    with pytest.raises(ClientError, match="bad_filter"):
+        topics.matcher(pattern, regex=True)
+
+
+def test_a_pattern_forgets_rather_than_grow_without_bound():
+    wants = topics.Pattern("t[0-9]*")
+    for number in range(topics.CACHED_TOPICS_MAX + 5):
+        assert wants(f"t{number}")
+    assert len(wants._known) == 5

@@ -1,0 +1,304 @@
+"""A delivery core with a log in memory, a journal that answers at once, and clients that decode.
+
+Clients expand what they get by the rules of the wire protocol alone, so that a test compares what
+a subscriber sees with what was published.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, NamedTuple
+
+from google_crc32c import value as crc32c
+
+from zbroker.clock import is_time, parse_time
+from zbroker.delivery.blocks import Block
+from zbroker.delivery.commands import Received
+from zbroker.delivery.core import Core, Settings
+from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
+from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
+from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
+from zbroker.journal.reader import Cursor, Gap
+from zbroker.wire import bodies, codec, token
+from zbroker.wire import messages as m
+from zbroker.wire.internal import Locate, Located, Marks, Welcome
+
+KEY = b"k" * 32
+INSTANCE, GENERATION = 0xABC, 1
+HERE = Origin(INSTANCE, GENERATION)
+ANN = b"\0ann1"
+BOB = b"\0bob1"
+STEP_NS = 1_000_000_000
+NOW_S = 1_000.0
+
+
+class Seen(NamedTuple):
+    """One message as a subscriber sees it."""
+
+    publisher: int
+    seq: int
+    position: int
+    topic: str
+    time_ns: int
+    data: bytes
+
+
+class World:
+    """Everything around one core."""
+
+    def __init__(self, clients_max: int = 100) -> None:
+        self.core = Core(Settings(KEY, clients_max))
+        self.log: list[Batch | Gap] = []
+        self.next_position = 1
+        self.floor = 1
+        self.persisted = 1
+        self.time_ns = 0
+        self.incarnation = 7
+        self.now_ms = 0
+        self.up = True
+        self.asleep = False  # the core is not asked for reads until `pump` is called by the test
+        self.published: list[Seen] = []
+        self.answers: list[tuple[bytes, Any]] = []
+        self.seen: dict[tuple[bytes, str], list[Seen]] = {}
+        self.batches: list[tuple[bytes, str, int]] = []  # rid, sid, body bytes
+        self.notes: list[Note] = []
+        self.reads: list[Read] = []
+        self.plans: list[Plan] = []
+        self.unreachable: set[bytes] = set()
+        self.sequences: dict[int, int] = {}
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        *topics: str,
+        publisher: int = 1,
+        size: int = 10,
+        zstd: bool = False,
+        skip: int = 0,
+        times: list[int] | None = None,
+    ) -> Batch:
+        """One batch with a message per topic given; the first `skip` of them do not count."""
+        names = sorted(set(topics))
+        count, first = len(topics), self.sequences.get(publisher, 0) + 1
+        self.sequences[publisher] = first + count - skip - 1
+        self.time_ns += STEP_NS
+        data = [b"%d/%d" % (publisher, first + i - skip) for i in range(count)]
+        data = [one.ljust(size, b".") for one in data]
+        body = plain = bodies.pack(data)
+        if zstd:
+            import zstandard
+
+            body = zstandard.compress(plain)
+        columns = m.Columns() if len(names) > 1 or times else None
+        if columns and len(names) > 1:
+            columns.index = array("H", [names.index(topic) for topic in topics]).tobytes()
+        if columns and times:
+            columns.time = array("q", times).tobytes()
+            self.time_ns = times[-1]
+        batch = Batch(
+            KIND_PUBLISH, self.next_position, publisher, 1, first, first - 1, count, self.time_ns,
+            names, body, crc32c(body), len(body), skip, int(zstd), columns=columns,
+            offset=len(self.log), header_length=112,
+        )  # fmt: skip
+        self.log.append(batch)
+        for i in range(skip, count):
+            at = times[i] if times else self.time_ns
+            position = self.next_position + i - skip
+            seen = Seen(publisher, first + i - skip, position, topics[i], at, data[i])
+            self.published.append(seen)
+        self.next_position = batch.end_position
+        return batch
+
+    def control(self) -> None:
+        """One record that subscribers do not see."""
+        batch = Batch(
+            KIND_NOOP, self.next_position, 0, 0, 0, 0, 1, self.time_ns, [], b"", 0, 0,
+            offset=len(self.log),
+        )  # fmt: skip
+        self.log.append(batch)
+        self.next_position += 1
+
+    def damage(self, count: int) -> None:
+        """Positions that cannot be read."""
+        self.log.append(Gap(self.next_position, self.next_position + count, "damaged"))
+        self.next_position += count
+
+    def persist(self) -> None:
+        """Makes everything durable, says so, and lets the core read."""
+        self.persisted = self.next_position
+        self.say_marks()
+        self.pump()
+
+    def say_marks(self) -> None:
+        self.perform(self.core.marks(Marks(
+            self.incarnation, INSTANCE, GENERATION, self.floor, self.persisted, self.persisted, 1,
+            self.time_ns,
+        )))  # fmt: skip
+
+    def welcome(self) -> None:
+        self.perform(self.core.welcomed(Welcome(
+            self.incarnation, 1, INSTANCE, GENERATION, 0, "disk", self.floor, self.persisted,
+            self.persisted,
+        )))  # fmt: skip
+
+    def read(self, read: Read) -> Block:
+        self.reads.append(read)
+        at = read.cursor.offset
+        if read.seek:
+            ends = [item.end if isinstance(item, Gap) else item.end_position for item in self.log]
+            at = next((i for i, end in enumerate(ends) if end > read.cursor.position), len(ends))
+        items, size, end = [], 0, at
+        while end < len(self.log) and size < read.max_bytes:
+            item = self.log[end]
+            if _first(item) >= read.limit:
+                break
+            items.append(item)
+            size += getattr(item, "body_length", 0) + 112
+            end += 1
+        return Block(self._cursor(at), items, self._cursor(end), size)
+
+    def _cursor(self, at: int) -> Cursor:
+        return Cursor(1, at, _first(self.log[at]) if at < len(self.log) else self.next_position)
+
+    # -- the journal --------------------------------------------------------------------------
+
+    def locate(self, locate: Locate) -> Located:
+        located = Located(locate.cid, floor=self.floor, persisted=self.persisted)
+        value = locate.value
+        if value == EPOCH:
+            located.position = self.floor
+        elif value == NOW:
+            located.position = self.persisted
+        elif is_time(value):
+            self._locate_time(located, parse_time(value))
+        elif is_vector(value):
+            located.position = parse_vector(value).get(HERE, 0) + 1
+            if located.position > self.persisted:
+                located.code = "bookmark_pending"
+        else:
+            self._locate_bookmark(located, *parse_bookmark(value))
+        if not located.code and located.position < self.floor:
+            located.code, located.reason = "bookmark_expired", "too old"
+        return located
+
+    def _locate_time(self, located: Located, time_ns: int) -> None:
+        durable = [seen for seen in self.published if seen.position < self.persisted]
+        found = [seen.position for seen in durable if seen.time_ns >= time_ns]
+        located.position = found[0] if found else self.persisted
+        located.time_ns = None if found else time_ns
+
+    def _locate_bookmark(self, located: Located, publisher: int, sequence: int) -> None:
+        for seen in self.published:
+            if (seen.publisher, seen.seq) == (publisher, sequence):
+                located.position = seen.position + 1
+        if not located.position:
+            known = self.sequences.get(publisher, 0)
+            late = known and sequence > known
+            located.code = "bookmark_pending" if late else "bookmark_not_found"
+
+    # -- clients ------------------------------------------------------------------------------
+
+    def logon(self, rid: bytes = ANN, heartbeat_s: float | None = None) -> None:
+        text = token.make(KEY, "ann", "ann", "i", 1, int(NOW_S) + 60)
+        self.send(m.DoorLogon(text, "1", heartbeat_s), rid)
+
+    def send(self, command: m.Command, rid: bytes = ANN) -> None:
+        self.frames([codec.encode(command)], rid)
+
+    def frames(self, frames: list[bytes], rid: bytes = ANN, *, over: bool = False) -> None:
+        self.perform(self.core.turn([Received(rid, frames, over)], self.now_ms, NOW_S))
+        if not self.asleep:
+            self.pump()
+
+    def subscribe(self, topic: str = "t", sid: str = "s", rid: bytes = ANN, **more: Any) -> None:
+        more.setdefault("bookmark", EPOCH)
+        self.send(m.Subscribe(sid, topic, f"c-{sid}", **more), rid)
+
+    def pump(self, turns: int = 10_000) -> None:
+        """Lets the core read until it has nothing to do."""
+        for _ in range(turns):
+            read = self.core.next_read()
+            if read is None:
+                break
+            self.perform(self.core.blocks(read, self.read(read)))
+        self.core.check()
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        self.perform(self.core.tick(self.now_ms))
+        self.pump()
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._deliver(effect)
+            elif isinstance(effect, Ask):
+                if self.up:
+                    self.perform(self.core.located(self.locate(effect.locate)))
+            elif isinstance(effect, Plan):
+                self.plans.append(effect)
+            else:
+                self.notes.append(effect)
+
+    def _deliver(self, send: Send) -> None:
+        if send.rid in self.unreachable:
+            self.perform(self.core.gone(send.rid))
+            return
+        answer = codec.decode(codec.ANSWERS, send.header)
+        if isinstance(answer, m.Msg):
+            assert send.body is not None
+            self.batches.append((send.rid, answer.sid, len(send.body)))
+            self.seen.setdefault((send.rid, answer.sid), []).extend(expand(answer, send.body))
+        else:
+            self.answers.append((send.rid, answer))
+
+    def last(self) -> Any:
+        return self.answers[-1][1]
+
+    def errors(self) -> list[str]:
+        return [answer.code for _, answer in self.answers if isinstance(answer, m.Error)]
+
+    def acks(self, kind: str) -> list[m.Ack]:
+        found = [answer for _, answer in self.answers if isinstance(answer, m.Ack)]
+        return [ack for ack in found if ack.type == kind and ack.sid is not None]
+
+    def got(self, sid: str = "s", rid: bytes = ANN) -> list[Seen]:
+        return self.seen.get((rid, sid), [])
+
+    def wanted(self, topic: str = "t", first: int = 1, last: int | None = None) -> list[Seen]:
+        """What was published on `topic` at positions `first` to `last` (exclusive)."""
+        end = self.persisted if last is None else last
+        return [one for one in self.published if one.topic == topic and first <= one.position < end]
+
+
+def ready(*, logon: bool = True) -> World:
+    """A world whose core knows the journal, with one client logged on."""
+    world = World()
+    world.welcome()
+    if logon:
+        world.logon()
+    return world
+
+
+def expand(msg: m.Msg, body: bytes) -> list[Seen]:
+    """The messages of one msg command, by docs/reference/wire.md."""
+    assert msg.crc == crc32c(body)
+    data = bodies.unpack(body, msg.codec, msg.count, 1 << 30)
+    columns = msg.columns or m.Columns()
+    last = msg.count if msg.take is None else msg.skip + msg.take
+    seen = []
+    for i in range(msg.skip, last):
+        ahead = bodies.offsets(columns.offset)[i] if columns.offset else i - msg.skip
+        topic = msg.topic or msg.topics[bodies.indexes(columns.index)[i]]  # type: ignore[index]
+        time_ns = bodies.times(columns.time)[i] if columns.time else msg.time_ns
+        if i == msg.skip:
+            assert time_ns == msg.time_ns
+        seen.append(
+            Seen(msg.publisher, msg.seq + ahead, msg.position + ahead, topic, time_ns, data[i])
+        )
+    return seen
+
+
+def _first(item: Batch | Gap) -> int:
+    return item.first if isinstance(item, Gap) else item.position

@@ -1,0 +1,74 @@
+"""What the delivery core wants done, as values; loop.py does it in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from zbroker.delivery.points import Point
+from zbroker.journal.reader import Cursor
+from zbroker.wire.internal import Locate
+
+
+class Send(Struct, gc=False):
+    """One message to one connection. If its peer is gone, tell the core."""
+
+    rid: bytes
+    header: bytes
+    body: bytes | None = None
+
+
+class Ask(NamedTuple):
+    """Send this to the journal."""
+
+    locate: Locate
+
+
+class Plan(NamedTuple):
+    """Split the log between two points by bytes; a long log takes several turns.
+
+    Done with `Core.planned`.
+    """
+
+    rid: bytes
+    cid: str | None
+    start: Point
+    end: int
+    parts: int
+
+
+class Note(NamedTuple):
+    """A line for the log: what happened, what it means for the data, what comes next."""
+
+    name: str
+    text: str
+
+
+class Read(NamedTuple):
+    """Read whole batches from `cursor` on, below `limit`, for subscription `key`.
+
+    seek: `cursor` is a hint; its position is what is wanted. live: it has caught up.
+    Done with `Core.blocks` or `Core.read_failed`.
+    """
+
+    key: int
+    cursor: Cursor
+    seek: bool
+    limit: int
+    max_bytes: int
+    live: bool = False
+
+
+Effect = Send | Ask | Plan | Note
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done, since the start."""
+
+    messages_out: int = 0
+    bytes_out: int = 0
+    errors: int = 0
+    rewound: int = 0

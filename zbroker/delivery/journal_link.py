@@ -1,0 +1,100 @@
+"""delivery's sockets to the journal: marks as they are published, and look-ups.
+
+    down --Welcome--> up --marks of another incarnation--> down (new sockets, Hello, all again)
+
+A socket to a journal that died is thrown away: ZeroMQ would hand what is queued in it to the
+journal's successor. So is the marks socket, in which marks of the dead one may still wait.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import zmq
+
+from zbroker import sockets
+from zbroker.paths import Paths
+from zbroker.wire import codec
+from zbroker.wire.internal import Hello, Locate, Located, Marks, Welcome
+
+WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
+
+Events = dict[object, int]  # what a poller found: sockets that can be read
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class JournalLink:
+    """Both sockets, registered in the loop's poller."""
+
+    def __init__(
+        self, context: Context, paths: Paths, incarnation: int, poller: zmq.Poller
+    ) -> None:
+        self._context = context
+        self._paths = paths
+        self._mine = incarnation
+        self._poller = poller
+        self._welcomed_by = 0
+        self._hello_ms = 0
+        self._marks = self._open_marks()
+        self._dealer = self._open_dealer()
+
+    def _open_marks(self) -> zmq.Socket[bytes]:
+        socket = sockets.marks_subscriber(self._context, self._paths.ipc("marks"))
+        self._poller.register(socket, zmq.POLLIN)
+        return socket
+
+    def _open_dealer(self) -> zmq.Socket[bytes]:
+        socket = sockets.dealer(self._context, self._paths.ipc("journal"))
+        self._poller.register(socket, zmq.POLLIN)
+        socket.send(codec.encode(Hello("delivery", self._mine)), zmq.NOBLOCK)
+        return socket
+
+    def _shut(self, socket: zmq.Socket[bytes]) -> None:
+        self._poller.unregister(socket)
+        socket.close(linger=0)
+
+    def tick(self, now_ms: int) -> None:
+        """Says Hello on a new socket when no journal has answered for a while."""
+        if self._hello_ms == 0:
+            self._hello_ms = now_ms
+        if self._welcomed_by == 0 and now_ms - self._hello_ms >= WELCOME_WAIT_MS:
+            self._again(now_ms)
+
+    def _again(self, now_ms: int) -> None:
+        self._welcomed_by, self._hello_ms = 0, now_ms
+        self._shut(self._dealer)
+        self._dealer = self._open_dealer()
+
+    def marks(self, events: Events, now_ms: int) -> Marks | None:
+        """The newest marks, if new ones came. Those of another journal lead to a new Hello."""
+        frames = sockets.receive(self._marks) if self._marks in events else None
+        if frames is None:
+            return None
+        marks = codec.MARKS.decode(frames[0].buffer)
+        if self._welcomed_by not in (0, marks.incarnation):
+            self._again(now_ms)
+        return marks
+
+    def answers(self, events: Events) -> list[Welcome | Located]:
+        """What the journal answered."""
+        found: list[Welcome | Located] = []
+        if self._dealer not in events:
+            return found
+        while (frames := sockets.receive(self._dealer)) is not None:
+            message = codec.FROM_JOURNAL.decode(frames[0].buffer)
+            if isinstance(message, Welcome) and message.echo == self._mine:
+                self._welcome(message)
+                found.append(message)
+            elif isinstance(message, Located):
+                found.append(message)
+        return found
+
+    def _welcome(self, welcome: Welcome) -> None:
+        if welcome.incarnation != self._welcomed_by:
+            self._shut(self._marks)
+            self._marks = self._open_marks()
+        self._welcomed_by = welcome.incarnation
+
+    def ask(self, locate: Locate) -> None:
+        """Sends one look-up; it is asked again if the journal dies before it answers."""
+        self._dealer.send(codec.encode(locate), zmq.NOBLOCK)

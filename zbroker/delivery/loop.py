@@ -1,0 +1,223 @@
+"""The delivery process: bookmark and live subscriptions.
+
+Purpose   replays the log to subscribers and follows its end, tells where points are, splits the log
+          into ranges for Spark. Nothing is sent that is not durable.
+Sockets   ROUTER tcp for clients ([listen] delivery); SUB ipc marks; DEALER ipc journal.
+Owns      nothing on disk; reads <data>/journal.
+Settings  [listen] delivery; [limits] clients.
+Exits     0 when told to stop.
+Weakness  one thread: a slow disk delays all subscribers. What was sent to a client that gives
+          credit without reading is kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import Final
+
+import zmq
+
+from zbroker import sockets
+from zbroker.delivery import ranges
+from zbroker.delivery.commands import Received
+from zbroker.delivery.core import Core, Settings
+from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
+from zbroker.delivery.journal_link import Events, JournalLink
+from zbroker.delivery.reading import Reading
+from zbroker.errors import StorageError
+from zbroker.journal.reader import Log
+from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
+from zbroker.process import EX_OK, Process
+from zbroker.wire.internal import Welcome
+
+BURST_MAX: Final = 256  # commands of one turn
+READS_MAX: Final = 64  # blocks of one turn; bounds how long commands and marks wait
+PLAN_SLICE_MS: Final = 3  # how long a turn works on ranges
+
+_send: Final = zmq.backend.Socket.send  # half the cost of pyzmq's wrapper, at small messages
+_MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)  # `|` of two enum members costs more than the send
+_LAST: Final = int(zmq.NOBLOCK)
+_COPY_MAX_BYTES: Final = 16_384  # below it copying a body is cheaper than sharing it
+
+
+def run(process: Process) -> int:
+    """Serves subscribers until told to stop."""
+    room = DeliveryRoom(process)
+    process.ready(room.endpoint)
+    while not process.stopping:
+        room.turn()
+    return EX_OK
+
+
+class DeliveryRoom:
+    """Moves frames between clients, core, journal and log."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        settings = Settings(process.paths.token_key.read_bytes(), process.config.limits.clients)
+        self.core = Core(settings)
+        self._router = sockets.public_router(
+            process.context, HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0
+        )
+        self._router.bind(process.listen)
+        self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._poller = zmq.Poller()
+        self._poller.register(self._router, zmq.POLLIN)
+        self._poller.register(process.link, zmq.POLLIN)
+        self._journal = JournalLink(
+            process.context, process.paths, process.incarnation, self._poller
+        )
+        self._reading: Reading | None = None
+        self._incarnation = 0
+        self._plans: deque[tuple[Plan, Generator[None, None, ranges.Ranges]]] = deque()
+        self._stats_ms = 0
+
+    def turn(self) -> None:
+        """Waits for something, then handles what came and sends what is due."""
+        events = dict(self._poller.poll(self._wait_ms()))
+        now_ms = self._process.clock.mono_ms()
+        self._read_journal(events, now_ms)
+        if self._router in events:
+            commands = self._commands()
+            now_s = self._process.clock.wall_ns() / 1e9
+            self._perform(self.core.turn(commands, now_ms, now_s))
+        self._read_log()
+        self._plan(now_ms)
+        self._perform(self.core.tick(now_ms))
+        if now_ms >= self._stats_ms:
+            self._stats_ms = now_ms + BEAT_MS
+            self._process.stats = self._stats()
+        self._process.turn()
+
+    def _wait_ms(self) -> int:
+        if self.core.busy or self._plans:
+            return 0
+        wake_ms = self.core.next_wake_ms()
+        wait_ms = self._process.wait_ms()
+        if wake_ms is None:
+            return wait_ms
+        return max(0, min(wait_ms, wake_ms - self._process.clock.mono_ms()))
+
+    # -- receiving ----------------------------------------------------------------------------
+
+    def _read_journal(self, events: Events, now_ms: int) -> None:
+        self._journal.tick(now_ms)
+        marks = self._journal.marks(events, now_ms)
+        if marks is not None:
+            self._met(marks.incarnation)
+            self._perform(self.core.marks(marks))
+        for answer in self._journal.answers(events):
+            if isinstance(answer, Welcome):
+                self._met(answer.incarnation)
+                self._perform(self.core.welcomed(answer))
+            else:
+                self._perform(self.core.located(answer))
+
+    def _met(self, incarnation: int) -> None:
+        """A new journal may have set bytes aside: what was read is forgotten."""
+        if incarnation == self._incarnation:
+            return
+        self._incarnation = incarnation
+        if self._reading is not None:
+            self._reading.reset()
+        self._plans = deque((plan, self._begin(plan)) for plan, _ in self._plans)
+
+    def _commands(self) -> list[Received]:
+        commands: list[Received] = []
+        while len(commands) < BURST_MAX:
+            found = sockets.receive_from(self._router)
+            if found is None:
+                break
+            rid, frames, over = found
+            commands.append(Received(rid, [frame.buffer for frame in frames], over))
+        return commands
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        gone: set[bytes] = set()
+        for effect in effects:
+            if type(effect) is Send:
+                if effect.rid not in gone and not self._send(effect):
+                    gone.add(effect.rid)
+            elif isinstance(effect, Ask):
+                self._journal.ask(effect.locate)
+            elif isinstance(effect, Plan):
+                self._plans.append((effect, self._begin(effect)))
+            elif isinstance(effect, Note):
+                self._process.log.warning("%s: %s", effect.name, effect.text)
+        for rid in gone:
+            self.core.gone(rid)
+
+    def _send(self, effect: Send) -> bool:
+        """False when the peer is gone."""
+        router, body = self._router, effect.body
+        try:
+            _send(router, effect.rid, _MORE)
+            if body is None:
+                _send(router, effect.header, _LAST)
+            else:
+                _send(router, effect.header, _MORE)
+                if len(body) < _COPY_MAX_BYTES:
+                    _send(router, body, _LAST)
+                else:
+                    _send(router, body, _LAST, copy=False)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            return False
+        return True
+
+    # -- reading the log ----------------------------------------------------------------------
+
+    def _read_log(self) -> None:
+        for _ in range(READS_MAX):
+            read = self.core.next_read()
+            if read is None:
+                return
+            self._perform(self._read(read))
+
+    def _read(self, read: Read) -> list[Effect]:
+        try:
+            if self._reading is None:
+                self._reading = Reading(self._process.paths.journal)
+            block = self._reading.read(read)
+        except StorageError as error:
+            return self.core.read_failed(read, str(error))
+        return self.core.blocks(read, block)
+
+    def _begin(self, plan: Plan) -> Generator[None, None, ranges.Ranges]:
+        """A plan has a Log of its own: it stops in the middle, while other reads go on."""
+        log = Log(self._process.paths.journal)
+        try:
+            return (yield from ranges.plan(log, plan.start, plan.end, plan.parts))
+        finally:
+            log.close()
+
+    def _plan(self, now_ms: int) -> None:
+        """Works on the oldest plan for a slice of time."""
+        clock = self._process.clock
+        while self._plans and clock.mono_ms() - now_ms <= PLAN_SLICE_MS:
+            plan, steps = self._plans[0]
+            try:
+                next(steps)
+            except StopIteration as done:
+                self._plans.popleft()
+                self._perform(self.core.planned(plan, done.value))
+            except StorageError as error:
+                self._plans.popleft()
+                self._perform(self.core.plan_failed(plan, str(error)))
+
+    def _stats(self) -> dict[str, int | float | str]:
+        counts, reading = self.core.counts, self._reading
+        return {
+            "clients": len(self.core.connections),
+            "subscriptions": sum(len(one.subscriptions) for one in self.core.connections.values()),
+            "messages_out": counts.messages_out,
+            "bytes_out": counts.bytes_out,
+            "errors": counts.errors,
+            "rewound": counts.rewound,
+            "read_cache_hits": reading.hits if reading else 0,
+            "read_cache_misses": reading.misses if reading else 0,
+        }

@@ -1,0 +1,76 @@
+"""Reads the log for subscriptions: what several of them want is read, checked and decoded once.
+
+Blocks are kept by where they start, up to READ_CACHE_BYTES, the least recently used goes first.
+Subscriptions that have caught up have a Log of their own, because a Log learns how much to read at
+a time: little at the end of the log, much in a replay.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+from zbroker.delivery.blocks import Block
+from zbroker.delivery.effects import Read
+from zbroker.journal.format import Batch
+from zbroker.journal.reader import Cursor, Log
+from zbroker.limits import MIB
+
+READ_CACHE_BYTES: Final = 16 * MIB
+_ITEM_BYTES: Final = 1_000  # of Python objects for one batch, roughly
+
+
+class Reading:
+    """The logs of one process and the blocks read lately."""
+
+    def __init__(self, directory: Path) -> None:
+        self._logs = (Log(directory), Log(directory))
+        self._blocks: OrderedDict[Cursor, Block] = OrderedDict()
+        self._bytes = 0
+        self._newest = Cursor(0, 0, 0)  # a batch that stands near the end
+        self.hits = 0
+        self.misses = 0
+
+    def reset(self) -> None:
+        """Forgets everything: the journal was started anew and may have set bytes aside."""
+        self._blocks.clear()
+        self._bytes, self._newest = 0, Cursor(0, 0, 0)
+        for log in self._logs:
+            log.refresh()
+
+    def read(self, read: Read) -> Block:
+        """What stands at a cursor, mostly without reading it again. Raises: StorageError."""
+        cursor = self._seek(read) if read.seek else read.cursor
+        block = self._blocks.get(cursor)
+        if block is not None:
+            self._blocks.move_to_end(cursor)
+            self.hits += 1
+            return block
+        self.misses += 1
+        items, behind = self._logs[read.live].read(cursor, read.limit, read.max_bytes)
+        batches = (item for item in items if isinstance(item, Batch))
+        size = sum(batch.header_length + batch.body_length for batch in batches)
+        block = Block(cursor, items, behind, size)
+        if items:
+            self._keep(block)
+        return block
+
+    def _seek(self, read: Read) -> Cursor:
+        serial, offset, position = read.cursor
+        if serial == 0 and 0 < self._newest.position <= position:
+            serial, offset, _ = self._newest
+        return self._logs[read.live].seek(position, serial, offset)
+
+    def _keep(self, block: Block) -> None:
+        self._blocks[block.start] = block
+        self._bytes += _weight(block)
+        while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
+            self._bytes -= _weight(self._blocks.popitem(last=False)[1])
+        first = block.items[0]
+        if isinstance(first, Batch) and first.position > self._newest.position:
+            self._newest = Cursor(block.start.serial, first.offset, first.position)
+
+
+def _weight(block: Block) -> int:
+    return block.size + _ITEM_BYTES * len(block.items)

@@ -1,0 +1,58 @@
+"""Which topics a subscription wants: one exact name, or an RE2 pattern that matches whole names.
+
+RE2 runs in time linear in the topic, and its memory is bounded; `re` has neither bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import re2
+
+from zbroker.errors import ClientError
+from zbroker.ids import check_topic
+from zbroker.limits import MIB
+
+PATTERN_MEMORY_BYTES: Final = 4 * MIB  # a compiled pattern with its automata
+CACHED_TOPICS_MAX: Final = 10_000  # answers kept for one pattern
+
+Matcher = Callable[[str], bool]
+
+
+def matcher(topic: str, *, regex: bool) -> Matcher:
+    """What decides whether a topic is wanted.
+
+    Raises: ClientError bad_topic, or bad_filter for a pattern that RE2 does not take.
+    """
+    if regex:
+        return Pattern(topic)
+    check_topic(topic)
+    return topic.__eq__
+
+
+class Pattern:
+    """A compiled pattern that remembers its answers."""
+
+    def __init__(self, pattern: str) -> None:
+        options = re2.Options()
+        options.max_mem = PATTERN_MEMORY_BYTES
+        options.log_errors = False
+        try:
+            self._fullmatch = re2.compile(pattern, options).fullmatch
+        except re2.error as error:
+            raise ClientError("bad_filter", f"the pattern cannot be used: {_text(error)}") from None
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, topic: str) -> bool:
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= CACHED_TOPICS_MAX:
+                self._known.clear()
+            known = self._known[topic] = self._fullmatch(topic) is not None
+        return known
+
+
+def _text(error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
