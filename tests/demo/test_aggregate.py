@@ -1,0 +1,27 @@
+"""Claims about counting per carrier."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs package pyspark", exc_type=ImportError)
+
+from zbroker.demo import aggregate
+from zbroker.demo.check import Tally
+
+BODIES = [
+    b'{"carrier":"UA","arr_delay":11}',
+    b'{"carrier":"UA","arr_delay":null}',
+    b'{"carrier":"AA","arr_delay":-3}',
+]
+
+
+def test_a_missing_delay_is_counted_but_not_summed() -> None:
+    assert aggregate.tally_of(BODIES) == {"UA": Tally(2, 11), "AA": Tally(1, -3)}
+
+
+def test_tallies_of_partitions_add_up() -> None:
+    param = aggregate.TallyParam()
+    total = param.addInPlace(param.zero({}), aggregate.tally_of(BODIES))
+    total = param.addInPlace(total, {"UA": Tally(1, 1), "DL": Tally(5, 0)})
+    assert total == {"UA": Tally(3, 12), "AA": Tally(1, -3), "DL": Tally(5, 0)}

