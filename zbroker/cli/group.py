@@ -1,0 +1,75 @@
+"""What both programs are made of: commands imported when used, errors as one line, exit codes.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 not found; 74 the storage, 78 the config: see `zbroker start`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+import zbroker
+from zbroker.errors import ConfigError, StorageError, ZBrokerError
+
+EX_ERROR: Final = 1
+EX_NOT_FOUND: Final = 3
+EX_STORAGE: Final = 74
+EX_CONFIG: Final = 78
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stand in a table {name: "module:attribute"}."""
+
+    def __init__(self, *args: Any, table: dict[str, str], **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **kwargs)
+        self.table = table
+        self.params.append(version_option())
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        if not any(parameter.name == "version" for parameter in command.params):
+            command.params.append(version_option())
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Runs the command; an error of ours is one line on stderr, never a traceback."""
+        try:
+            return super().invoke(ctx)
+        except ZBrokerError as error:
+            click.echo(f"{ctx.info_name}: {error}", err=True)
+            ctx.exit(exit_code(error))
+
+
+def exit_code(error: ZBrokerError) -> int:
+    """What a program says to its caller about `error`."""
+    if isinstance(error, ConfigError):
+        return EX_CONFIG
+    if isinstance(error, StorageError):
+        return EX_STORAGE
+    return EX_NOT_FOUND if error.code == "not_found" else EX_ERROR
+
+
+def version_option() -> click.Option:
+    """`--version`, which every command has."""
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show the version and exit.",
+    )
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"zbroker {zbroker.__version__}")
+        ctx.exit()

@@ -1,0 +1,40 @@
+"""`zbroker start`: run an instance in the foreground.
+
+Prints one line `ready <url>` on stdout once clients can be served; logs go where `[log]` says.
+SIGTERM and SIGINT stop it cleanly, exit 0. Exit 78: the config is wrong; 74: the storage cannot be
+used; 1: another instance runs on the data directory.
+
+    zbroker start --data-dir /var/lib/zbroker
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zbroker import config as settings
+
+
+@click.command()
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="The config file.")
+@click.option("--data-dir", help="Where everything is kept; instead of instance.data_dir.")
+@click.option("--name", help="The instance's name; instead of instance.name.")
+@click.option(
+    "--accept-tail-loss",
+    is_flag=True,
+    help="Give up acknowledged messages at the end of a damaged log; says which, asks no more.",
+)
+def start(
+    path: Path | None, data_dir: str | None, name: str | None, accept_tail_loss: bool
+) -> None:
+    """Run an instance in the foreground."""
+    wanted = {"instance.data_dir": data_dir, "instance.name": name}
+    overrides = {key: value for key, value in wanted.items() if value is not None}
+    config = settings.load(path, overrides)
+    if accept_tail_loss:
+        config = config.accepting_tail_loss()
+    from zbroker.supervisor import loop  # the imports of a whole broker: not for --help
+
+    status = loop.run(config, lambda url: click.echo(f"ready {url}"))
+    click.get_current_context().exit(status)
