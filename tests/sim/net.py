@@ -1,9 +1,9 @@
 """Connections as ZeroMQ really behaves, in virtual time.
 
 A frame stands in the sender's queue, then in the receiver's. When a process dies, what stands in
-its inbound queues vanishes and nobody is told; what stands in a DEALER's queue goes to whoever binds
-the address next, so a restarted ROUTER gets the rest of a stream whose beginning its predecessor
-took. A frame that was on its way when its receiver died may go either way.
+its inbound queues vanishes and nobody is told; what stands in a DEALER's queue goes to whoever
+binds the address next, so a restarted ROUTER gets the rest of a stream whose beginning its
+predecessor took. A frame that was on its way when its receiver died may go either way.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class Net:
         for pipe in listener.pipes.values():
             if not pipe.closed:
                 pipe.listener, pipe.rid = None, b""
-                self._at.after(self._delay(), lambda pipe=pipe: None if pipe.closed else pipe.on_lost())
+                self._at.after(
+                    self._delay(), lambda pipe=pipe: None if pipe.closed else pipe.on_lost()
+                )
         listener.pipes.clear()
 
     def _connect(self, pipe: Pipe) -> None:

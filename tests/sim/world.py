@@ -16,12 +16,14 @@ from typing import Any
 
 import msgspec
 
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.net import Listener, Net, Pipe, Scheduler
 from zbroker.client import core as c
+from zbroker.client import effects as ef
 from zbroker.client import packing
 from zbroker.ids import publisher_id
-from zbroker.ingest.core import IngestCore, Item, Limits, Send, Token
+from zbroker.ingest.core import IngestCore, Item, Limits
+from zbroker.ingest.effects import Send, Token
 from zbroker.ingest.link import Forward, Link
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
@@ -78,20 +80,33 @@ class JournalNode:
         self.alive = True
         fold = Fold(world.disk)
         recovered = recover(
-            world.disk, INSTANCE, on_batch=fold, clock=world.clock, segment_bytes=SEGMENT, salt=world.salt
+            world.disk,
+            INSTANCE,
+            on_batch=fold,
+            clock=world.clock,
+            segment_bytes=SEGMENT,
+            salt=world.salt,
         )
         sessions = fold.sessions if world.bug != "dedupe not rebuilt" else Sessions()
         if world.bug == "no prev check":
             sessions.judge = _judge_without_prev(sessions)  # type: ignore[method-assign]
-        self.writer = Writer(world.disk, recovered.tail, segment_bytes=SEGMENT, clock=world.clock, salt=world.salt)
+        self.writer = Writer(
+            world.disk, recovered.tail, segment_bytes=SEGMENT, clock=world.clock, salt=world.salt
+        )
         settings = Settings(INSTANCE, next(world.incarnations), credit_bytes=400)
         self.core = JournalCore(
-            settings, sessions, recovered.generation, recovered.next_position, recovered.last_log_time
+            settings,
+            sessions,
+            recovered.generation,
+            recovered.next_position,
+            recovered.last_log_time,
         )
         self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = world.net.bind(MARKS, lambda rid, frame: self._send(self.marks, rid, self.core.marks().message))
+        self.marks = world.net.bind(
+            MARKS, lambda rid, frame: self._send(self.marks, rid, self.core.marks().message)
+        )
         self._beat_ms = 0
-        self._turn()
+        world.at.after(0, self._turn)
 
     def _receive(self, rid: bytes, frame: tuple[bytes, list[bytes]]) -> None:
         message = codec.TO_JOURNAL.decode(frame[0])
@@ -101,12 +116,19 @@ class JournalNode:
             self._emit(send)
 
     def _turn(self) -> None:
-        if not self.alive:
-            return
+        try:
+            if self.alive:
+                self._one_turn()
+        except SimCrash:
+            self.world.crashed(self)
+
+    def _one_turn(self) -> None:
         world = self.world
         self.core.accepting = not world.disk_nearly_full
         while self.core.backlog:
             self._commit()
+        if world.rng.random() < 0.3:
+            self.writer.prepare_step()
         if world.at.now_ms >= self._beat_ms:
             self._beat_ms = world.at.now_ms + 50
             for send in self.core.beat():
@@ -124,7 +146,10 @@ class JournalNode:
         if group is not None and not early:
             self.writer.sync()
         for send in core.synced(core.written):
+            name = type(send.message).__name__.lower()
+            world.boundary(f"before:send:{name}")
             self._emit(send)
+            world.boundary(f"after:send:{name}")
 
     def _emit(self, send: Any) -> None:
         if send.rid is not None:
@@ -203,11 +228,16 @@ class IngestNode:
     def _forward(self, effect: Forward) -> None:
         message = effect.message
         if self.world.bug == "logon answered by ingest" and isinstance(message, i.Open):
-            high = max((cl.acked for cl in self.core.clients.by_name.values() if cl.name == message.name), default=0)
+            high = max(
+                (cl.acked for cl in self.core.clients.by_name.values() if cl.name == message.name),
+                default=0,
+            )
             guess = i.Opened(message.cid, message.name, publisher_id(message.name), 1, high, high)
             self.world.at.after(0, lambda: self.perform(self.core.on_opened(guess)))
         assert self.journal is not None
-        self.world.net.send(self.journal, (codec.encode(message), [bytes(b) for b in effect.bodies]))
+        self.world.net.send(
+            self.journal, (codec.encode(message), [bytes(b) for b in effect.bodies])
+        )
 
     def _reconnect(self) -> None:
         if self.journal is not None:
@@ -237,20 +267,30 @@ class ClientNode:
         instance = f"{app.name}-{next(world.incarnations)}"
         logon = m.Logon(app.name, instance, heartbeat_s=0.2)
         self.core = c.Core(logon, world.clock.wall_ns(), world.rng.random)
+        self.inbox: list[_Item] = []
+        self.logged_on = False
         self.numbers: dict[int, int] = {}  # sequence -> the application's number, until settled
         self.pipe: Pipe | None = None
         self._turn()
 
     def publish(self, messages: int) -> None:
         """The application hands `messages` to the library."""
-        topics = [f"t{self.world.rng.randrange(3)}" for _ in range(messages)]
-        items = [_Item(topic, b"%d" % (self.app.sent + n)) for n, topic in enumerate(topics)]
-        for run in packing.split(items):  # type: ignore[arg-type]
-            batch = packing.pack(run, 0)
-            self._perform(self.core.add(batch, self.world.at.now_ms))
-            for n in range(batch.count):
-                self.numbers[batch.first + n] = self.app.sent + n
-            self.app.sent += batch.count
+        for _ in range(messages):
+            self.inbox.append(_Item(f"t{self.world.rng.randrange(3)}", b"%d" % self.app.sent))
+            self.app.sent += 1
+        self._pack()
+
+    def _pack(self) -> None:
+        """Like the library: nothing is numbered before the first logon is answered."""
+        if not self.logged_on or not self.inbox:
+            return
+        inbox, self.inbox = self.inbox, []
+        for run in packing.split(inbox):  # type: ignore[arg-type]
+            batch = packing.pack(run)
+            effects = self.core.add(batch, self.world.at.now_ms)
+            for n, item in enumerate(run):
+                self.numbers[batch.first + n] = int(item.data)
+            self._perform(effects)
         self._learn()
 
     def _turn(self) -> None:
@@ -263,22 +303,31 @@ class ClientNode:
         if self.alive:
             self._perform(self.core.handle(event, self.world.at.now_ms))
             self._learn()
+            self._pack()
 
     def _perform(self, effects: list[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, c.Connect):
+            if isinstance(effect, ef.Connect):
                 if self.pipe is not None:
                     self.world.net.close(self.pipe)
-                self.pipe = self.world.net.dealer(Pipe(
-                    INGEST, lambda frame: self._event(codec.ANSWERS.decode(frame)),
-                    lambda: self._event(c.Lost()), lambda: self._event(c.Connected()),
-                ))
-            elif isinstance(effect, c.Send):
+                self.pipe = self.world.net.dealer(
+                    Pipe(
+                        INGEST,
+                        lambda frame: self._event(codec.ANSWERS.decode(frame)),
+                        lambda: self._event(ef.Lost()),
+                        lambda: self._event(ef.Connected()),
+                    )
+                )
+            elif isinstance(effect, ef.Send):
                 assert self.pipe is not None
                 self.world.net.send(self.pipe, (codec.encode(effect.command), effect.body))
-            elif isinstance(effect, c.Refused):
-                self.app.refused |= {self.numbers.pop(s) for s in range(effect.first, effect.last + 1)}
-            elif isinstance(effect, c.Ended):
+            elif isinstance(effect, ef.LoggedOn):
+                self.logged_on = True
+            elif isinstance(effect, ef.Refused):
+                self.app.refused |= {
+                    self.numbers.pop(s) for s in range(effect.first, effect.last + 1)
+                }
+            elif isinstance(effect, ef.Ended):
                 self.ended = effect.error
 
     def _learn(self) -> None:
@@ -288,7 +337,7 @@ class ClientNode:
 
     def die(self) -> None:
         self.alive = False
-        self.app.lost |= set(self.numbers.values())
+        self.app.lost |= {*self.numbers.values(), *(int(item.data) for item in self.inbox)}
         if self.pipe is not None:
             self.world.net.close(self.pipe)
 
@@ -317,7 +366,8 @@ class World:
         self.disk_nearly_full = False
         self.receipt_loss = self.rng.choice([0.0, 0.0, 0.2])
         self.apps = [App(f"p{n}") for n in range(self.rng.randint(1, 3))]
-        self.journal: JournalNode | None = JournalNode(self)
+        self.journal: JournalNode | None = None
+        self._start_journal()
         self.ingest: IngestNode | None = IngestNode(self)
         self.clients = {app.name: ClientNode(self, app) for app in self.apps}
         self.faults: list[str] = []
@@ -345,23 +395,56 @@ class World:
             self._restart_client(self.rng.choice(self.apps))
         elif roll < 0.92:
             self.disk_nearly_full = not self.disk_nearly_full
-        elif roll < 0.96:
+        elif roll < 0.95:
             self._cut_connection(self.rng.choice(self.apps))
+        elif roll < 0.99:
+            self._crash_at_a_boundary()
 
-    def _kill_journal(self, power_cut: bool) -> None:
-        if self.journal is None:
+    def boundary(self, name: str) -> None:
+        """A named step of the journal: it may die here, as at every operation of its disk."""
+        self.disk.visited.add(name)
+        self.disk.hook(name)
+
+    def _crash_at_a_boundary(self) -> None:
+        """The journal dies at the k-th boundary from here: in a commit, roll-over or recovery."""
+        left = self.rng.randint(1, 40)
+
+        def hook(name: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.disk.hook = _no_crash
+                raise SimCrash(name)
+
+        self.disk.hook = hook
+
+    def crashed(self, node: JournalNode | None) -> None:
+        """The journal died at a boundary."""
+        if node is None or node is self.journal:
+            self._kill_journal(power_cut=self.rng.random() < 0.5, node=node)
+
+    def _kill_journal(self, power_cut: bool, node: JournalNode | None = None) -> None:
+        node = node or self.journal
+        if node is None:
             return
         self.faults.append("power cut" if power_cut else "journal killed")
-        self.journal.die()
+        node.die()
         self.journal = None
-        self.disk.power_cut() if power_cut else self.disk.process_crash()
+        self.disk.power_cut() if power_cut else self.disk.crash()
         if power_cut and self.ingest is not None:
             self._kill_ingest()
         self.at.after(self.rng.randint(0, 100), self._start_journal)
 
     def _start_journal(self) -> None:
-        if self.journal is None:
+        """Starts the journal; it may die while it recovers, then it is started again."""
+        if self.journal is not None:
+            return
+        try:
             self.journal = JournalNode(self)
+        except SimCrash:
+            self.faults.append("recovery killed")
+            self.disk.power_cut() if self.rng.random() < 0.5 else self.disk.crash()
+            self.at.after(self.rng.randint(0, 100), self._start_journal)
 
     def _kill_ingest(self) -> None:
         if self.ingest is None:
@@ -397,21 +480,25 @@ class World:
     def _heal(self) -> None:
         self.disk_nearly_full = False
         self.receipt_loss = 0.0
+        self.disk.hook = _no_crash
         self._start_journal()
         self._start_ingest()
         for client in self.clients.values():
             if client.ended is None:
                 client.publish(1)
         end_ms = self.at.now_ms + HEAL_MS
-        while self.at.now_ms < end_ms and any(client.numbers for client in self.clients.values()):
+        while self.at.now_ms < end_ms and any(
+            client.numbers or client.inbox for client in self.clients.values()
+        ):
             self.at.run_until(self.at.now_ms + 500)
 
     def _verdict(self) -> None:
         for name, client in self.clients.items():
             if client.ended is not None:
                 raise Violation(f"{name} ended: {client.ended}")
-            if client.numbers:
-                raise Violation(f"{name} waits for {len(client.numbers)} acks after healing")
+            if client.numbers or client.inbox:
+                waiting = len(client.numbers) + len(client.inbox)
+                raise Violation(f"{name} waits for {waiting} acks after healing")
         found = self._log()
         for app in self.apps:
             self._compare(app, found.get(publisher_id(app.name), []))
@@ -437,7 +524,9 @@ class World:
 
     def _compare(self, app: App, numbers: list[int]) -> None:
         if len(set(numbers)) != len(numbers):
-            raise Violation(f"{app.name}: stored twice: {[n for n in numbers if numbers.count(n) > 1][:5]}")
+            raise Violation(
+                f"{app.name}: stored twice: {[n for n in numbers if numbers.count(n) > 1][:5]}"
+            )
         if numbers != sorted(numbers):
             raise Violation(f"{app.name}: out of order")
         missing = app.acked - set(numbers)
@@ -446,6 +535,10 @@ class World:
         unexplained = set(range(app.sent)) - set(numbers) - app.lost - app.refused
         if unexplained:
             raise Violation(f"{app.name}: neither stored nor given up: {sorted(unexplained)[:5]}")
+
+
+def _no_crash(_boundary: str) -> None:
+    pass
 
 
 # -- planted bugs -----------------------------------------------------------------------------

@@ -1,0 +1,134 @@
+"""kill -9 of any process, under load: nothing lost, nothing twice, by content."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.process.load import Follower, Load, compare, until
+from zbroker.client import connect
+from zbroker.errors import ZBrokerError
+from zbroker.local import LocalBroker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+
+ROUND_ACKED = 50_000
+ROOMS = ("journal", "ingest", "delivery", "admin")  # three rounds kill the first three
+
+
+def kill_and_wait(broker: LocalBroker, room: str, pid: int) -> None:
+    """Ends one room; returns when another process has its place."""
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: _replaced(broker, room, pid), f"{room} replaced")
+
+
+def _replaced(broker: LocalBroker, room: str, pid: int) -> bool:
+    try:
+        return broker.pids.get(room) not in (None, pid)
+    except (OSError, ValueError, ZBrokerError):
+        return False  # the admin, which tells, is the one that was killed
+
+
+def kill_rounds(rounds: int, seed: int) -> None:
+    rng = random.Random(seed)
+    with LocalBroker() as broker, connect(broker.url, "follower") as reader:
+        load = Load(broker.url)
+        follower = Follower(reader)
+        try:
+            load.start()
+            for number in range(rounds):
+                goal = load.acked() + ROUND_ACKED
+                load.wait_acked(goal - ROUND_ACKED + rng.randint(1_000, ROUND_ACKED - 1_000))
+                room = ROOMS[number % len(ROOMS)]
+                kill_and_wait(broker, room, broker.pids[room])
+                load.wait_acked(goal)
+            load.finish()
+            assert compare(broker, load.sent) >= rounds * ROUND_ACKED
+            follower.wait_for(load.sent)
+        finally:
+            follower.close()
+            load.close()
+
+
+def test_three_kills_under_load_lose_and_double_nothing() -> None:
+    kill_rounds(3, seed=1)
+
+
+@pytest.mark.long
+def test_twenty_kills_under_load_lose_and_double_nothing() -> None:
+    kill_rounds(20, seed=2)
+
+
+def test_a_killed_supervisor_takes_its_rooms_along_and_the_next_start_recovers(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    broker = LocalBroker(data)
+    try:
+        pids = broker.pids
+        load = Load(broker.url, publishers=2)
+        try:
+            load.start()
+            load.wait_acked(5_000)
+            os.kill(pids["supervisor"], signal.SIGKILL)
+            until(
+                lambda: not any(_alive(pid) for room, pid in pids.items() if room != "supervisor"),
+                "rooms end",
+                2.0,
+            )
+        finally:
+            load.close()
+        acked = load.acked()
+    finally:
+        broker.close()
+    with LocalBroker(data) as again:
+        assert again.status()["journal"]["persisted"] > acked
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_second_start_on_one_directory_is_refused_and_says_who_has_it(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker:
+        with pytest.raises(Exception, match=str(broker.pids["supervisor"])):
+            LocalBroker(tmp_path / "data")
+        assert broker.status()["state"] == "ready"
+
+
+@pytest.mark.parametrize("while_running", [False, True])
+def test_without_its_index_the_next_start_behaves_the_same(
+    tmp_path: Path, while_running: bool
+) -> None:
+    data = tmp_path / "data"
+    with LocalBroker(data) as broker:
+        bookmarks = _publish_and_find(broker, "a")
+        if while_running:
+            shutil.rmtree(data / "index")
+            kill_and_wait(broker, "journal", broker.pids["journal"])
+            assert _behind(broker, bookmarks) == [4, 2, 0]
+    if not while_running:
+        shutil.rmtree(data / "index")
+    with LocalBroker(data) as broker:
+        assert _behind(broker, bookmarks) == [4, 2, 0]
+        _publish_and_find(broker, "b")
+
+
+def _publish_and_find(broker: LocalBroker, name: str) -> list[str]:
+    with connect(broker.url, name) as client:
+        receipts = [client.publish("t", b"%d" % n) for n in range(5)]
+        return [receipts[n].wait(20) for n in (0, 2, 4)]
+
+
+def _behind(broker: LocalBroker, bookmarks: list[str]) -> list[int]:
+    """How many messages stand behind each bookmark."""
+    with connect(broker.url) as client:
+        return [len(list(client.subscribe("t", since=mark, until="now"))) for mark in bookmarks]
