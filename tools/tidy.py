@@ -3,7 +3,8 @@
 - every Python file begins with a docstring that says what it is for
 - files that decide or describe are pure: they import nothing that moves bytes or tells the time
 - imports run downward, and rooms never import each other: they send messages
-- a file has at most 400 lines, a function at most 60
+- a function has at most 60 lines, a file at most 400 (tests mirror the package: there it is
+  the file they test that has to be short)
 - nothing is left over: no marks of unfinished work, no breakpoints, no `print` outside the programs
 """
 
@@ -50,6 +51,13 @@ _LEAVES: Final = (
     "zbroker",
 )
 _LOG: Final = ("zbroker.journal.format", "zbroker.journal.reader")
+_FILES: Final = (
+    *_LEAVES,
+    "zbroker.journal.disk",
+    "zbroker.journal.format",
+    "zbroker.journal.segments",
+    "zbroker.wire",
+)
 _ROOM: Final = (
     *_LEAVES,
     "zbroker.config",
@@ -67,33 +75,29 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.errors": (),
     "zbroker.limits": (),
     "zbroker.paths": (),
+    "zbroker.spawn": (),
     "zbroker.clock": ("zbroker.errors",),
     "zbroker.endpoints": ("zbroker.errors",),
     "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
     # what all rooms stand on
     "zbroker.wire": _LEAVES,
     "zbroker.config": _LEAVES,
-    "zbroker.logs": ("zbroker.config",),
+    "zbroker.logs": ("zbroker.config", "zbroker.errors"),
     "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
     "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
     # the log as files, for whoever reads it
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
     "zbroker.journal.disk": _LEAVES,
     "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
-    "zbroker.journal.reader": (
-        *_LEAVES,
-        "zbroker.journal.disk",
-        "zbroker.journal.format",
-        "zbroker.journal.segments",
-        "zbroker.wire",
-    ),
+    "zbroker.journal.reader": (*_FILES, "zbroker.journal.reading"),
+    "zbroker.journal.reading": _FILES,
     "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
     # rooms
     "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
     "zbroker.ingest": _ROOM,
     "zbroker.delivery": (*_ROOM, *_LOG),
     "zbroker.admin": _ROOM,
-    "zbroker.supervisor": (*_ROOM, "zbroker.logs"),
+    "zbroker.supervisor": (*_ROOM, "zbroker.logs", "zbroker.spawn"),
     "zbroker.journal.__main__": _START,
     "zbroker.ingest.__main__": _START,
     "zbroker.delivery.__main__": _START,
@@ -105,6 +109,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         *_LEAVES,
         "zbroker.cli.target",
         "zbroker.config",
+        "zbroker.spawn",
         "zbroker.supervisor.directory",
     ),
     "zbroker.spark": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.wire"),
@@ -131,7 +136,7 @@ def judge(where: str, text: str) -> Iterator[tuple[int, str]]:
     if text and not ast.get_docstring(tree):
         yield 1, "has no docstring that says what it is for"
     lines = text.count("\n")
-    if lines > FILE_LINES_MAX:
+    if lines > FILE_LINES_MAX and not where.startswith("tests/"):
         yield lines, f"has {lines} lines, at most {FILE_LINES_MAX}: it does too much"
     yield from _long_functions(tree)
     yield from _left_over(where, text, tree)
