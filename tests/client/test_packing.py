@@ -15,7 +15,7 @@ from zbroker.wire.messages import Publish
 
 class Item(msgspec.Struct):
     topic: str
-    data: bytes
+    value: bytes
     time: int | None = None
 
 
@@ -37,7 +37,7 @@ def times_of(batch):
         st.builds(
             Item,
             topic=st.sampled_from(["a", "b", "c"]),
-            data=st.binary(max_size=40),
+            value=st.binary(max_size=40),
             time=st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
         ),
         min_size=1,
@@ -46,24 +46,24 @@ def times_of(batch):
     limit=st.integers(1, 200),
 )
 def test_batches_hold_every_message_once_in_order(items, limit):
-    packed = [packing.pack(run) for run in packing.split(items, limit)]
+    packed = [packing.pack(run) for run in packing.split(packing.rows(items), limit)]
     out = []
     for batch in packed:
         data = bodies.unpack(batch.body, None, batch.count, 10_000)
         out += list(zip(topics_of(batch), data, times_of(batch), strict=True))
         assert batch.crc == google_crc32c.value(batch.body)
         assert batch.count == 1 or len(batch.body) <= limit
-    assert out == [(item.topic, item.data, item.time) for item in items]
+    assert out == [(item.topic, item.value, item.time) for item in items]
 
 
 def test_one_topic_needs_no_column():
-    batch = packing.pack([Item("a", b"1"), Item("a", b"2")])
+    batch = packing.pack(packing.rows([Item("a", b"1"), Item("a", b"2")]))
     assert (batch.topic, batch.topics, batch.columns) == ("a", None, None)
 
 
 def test_alternating_topics_share_one_batch():
     items = [Item(f"t{i % 7}", b"x") for i in range(2_500)]
-    (run,) = packing.split(items)
+    (run,) = packing.split(packing.rows(items))
     batch = packing.pack(run)
     assert batch.topics == [f"t{i}" for i in range(7)]
     assert batch.columns.index[:4] == b"\0\0\1\0"
@@ -71,13 +71,13 @@ def test_alternating_topics_share_one_batch():
 
 def test_a_message_over_the_limit_stands_alone():
     items = [Item("a", b"1"), Item("a", b"x" * 300 * KIB), Item("a", b"2")]
-    assert [len(run) for run in packing.split(items)] == [1, 1, 1]
+    assert [len(run.items) for run in packing.split(packing.rows(items))] == [1, 1, 1]
 
 
 def test_a_header_with_the_longest_topics_fits():
     items = [Item(f"{i:05d}" + "\N{SNOWMAN}" * 80, b"", 1) for i in range(2_500)]
-    runs = list(packing.split(items))
-    assert sum(map(len, runs)) == 2_500
+    runs = list(packing.split(packing.rows(items)))
+    assert sum(len(run.items) for run in runs) == 2_500
     for run in runs:
         batch = packing.pack(run)
         header = codec.encode(
@@ -88,4 +88,4 @@ def test_a_header_with_the_longest_topics_fits():
 
 def test_messages_without_a_time_get_none():
     items = [Item("a", b"1", 5), Item("a", b"2"), Item("a", b"3", 7)]
-    assert [times_of(packing.pack(run)) for run in packing.split(items)] == [[5], [None], [7]]
+    assert [times_of(packing.pack(run)) for run in packing.split(packing.rows(items))] == [[5], [None], [7]]

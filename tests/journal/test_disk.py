@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -265,3 +266,23 @@ def test_only_unreadable_pages_are_read_as_zeros() -> None:
         disk.read("a", 0, 20_000)
     found = read_around(disk.read, "a", 100, 19_900)
     assert found == b"x" * 3_996 + bytes(4_096) + b"x" * (20_000 - 8_192)
+
+
+def test_a_file_that_is_renamed_during_the_listing_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "0000000001.journal").write_bytes(b"x")
+    stop = threading.Event()
+
+    def rename() -> None:
+        while not stop.is_set():
+            (tmp_path / "next.prepared").write_bytes(b"y")
+            (tmp_path / "next.prepared").rename(tmp_path / "0000000002.journal")
+            (tmp_path / "0000000002.journal").unlink()
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        for _ in range(3_000):
+            assert ("0000000001.journal", 1) in RealDisk(tmp_path, read_only=True).list()
+    finally:
+        stop.set()
+        thread.join(10)

@@ -285,11 +285,11 @@ class ClientNode:
         if not self.logged_on or not self.inbox:
             return
         inbox, self.inbox = self.inbox, []
-        for run in packing.split(inbox):  # type: ignore[arg-type]
+        for run in packing.split(packing.rows(inbox)):  # type: ignore[arg-type]
             batch = packing.pack(run)
             effects = self.core.add(batch, self.world.at.now_ms)
-            for n, item in enumerate(run):
-                self.numbers[batch.first + n] = int(item.data)
+            for n, item in enumerate(run.items):
+                self.numbers[batch.first + n] = int(item.value)
             self._perform(effects)
         self._learn()
 
@@ -337,7 +337,7 @@ class ClientNode:
 
     def die(self) -> None:
         self.alive = False
-        self.app.lost |= {*self.numbers.values(), *(int(item.data) for item in self.inbox)}
+        self.app.lost |= {*self.numbers.values(), *(int(item.value) for item in self.inbox)}
         if self.pipe is not None:
             self.world.net.close(self.pipe)
 
@@ -345,7 +345,7 @@ class ClientNode:
 @dataclass
 class _Item:
     topic: str
-    data: bytes
+    value: bytes
     time: int | None = None
 
 

@@ -219,16 +219,18 @@ class Publisher:
         items = self.inbox[: packing.BATCH_MESSAGES]
         self.unsettled += len(items)
         del self.inbox[: len(items)]
-        large = [size for size in [len(item.data) for item in items] if size > SMALL_BYTES]
-        for run in packing.split(items, self.batch_max):
+        rows = packing.rows(items)
+        for run in packing.split(rows, self.batch_max):
             batch = packing.pack(run)
             effects = self._core.add(batch, self._clock.mono_ms())
-            for receipt, number in zip(run, range(batch.first, batch.last + 1), strict=True):
-                receipt._sequence = number
-                receipt.data = b""  # the store has it; who keeps receipts keeps no payloads
+            number = batch.first
+            for receipt in run.items:
+                receipt.value = number
+                number += 1
             self._perform(effects)
         self.stored_bytes = self._core.store.bytes
-        self.taken_large += sum(large)
+        if max(rows.sizes) > SMALL_BYTES:
+            self.taken_large += sum(size for size in rows.sizes if size > SMALL_BYTES)
 
     def _read(self, link: Link, ready: set[object]) -> None:
         """Handles what the broker sent and what became of the connection, until it is replaced."""

@@ -102,25 +102,34 @@ class Track:
 
 
 class Receipt(Struct, gc=False, eq=False):
-    """One published message on its way. `data` is given up once the message is packed."""
+    """One published message on its way.
+
+    `value` is the payload, then, once it is packed, its sequence: one assignment per message gives
+    the number and lets go of the payload, which the publish store has.
+    """
 
     _track: Track
     topic: str
-    data: bytes
+    value: bytes | int
     time: int | None = None
-    _sequence: int = 0
 
     @property
     def sequence(self) -> int:
         """The message's number in its publisher's line."""
-        if not self._sequence:
+        if not self._number:
             self._track.ask_numbers()
             self._track.wait(
-                lambda: self._sequence > 0 or self._track.error is not None, NUMBER_TIMEOUT_S
+                lambda: self._number > 0 or self._track.error is not None, NUMBER_TIMEOUT_S
             )
-            if not self._sequence:
+            if not self._number:
                 raise self._track.error or ZBrokerError("timeout", "the message has no number yet")
-        return self._sequence
+        return self._number
+
+    @property
+    def _number(self) -> int:
+        """The sequence, 0 as long as there is none."""
+        value = self.value
+        return value if type(value) is int else 0
 
     @property
     def bookmark(self) -> str:
@@ -130,7 +139,7 @@ class Receipt(Struct, gc=False, eq=False):
     @property
     def persisted(self) -> bool:
         """True once the broker has it as durable as it was asked to."""
-        sequence, track = self._sequence, self._track
+        sequence, track = self._number, self._track
         return 0 < sequence <= track.settled and track.refusal(sequence) is None
 
     def wait(self, timeout: float | None = None) -> str:
@@ -141,11 +150,11 @@ class Receipt(Struct, gc=False, eq=False):
         """
         track = self._track
         if not track.wait(
-            lambda: 0 < self._sequence <= track.settled or track.error is not None, timeout
+            lambda: 0 < self._number <= track.settled or track.error is not None, timeout
         ):
             raise track.timed_out(timeout)
-        error = track.refusal(self._sequence) if self._sequence else None
-        if error is None and not 0 < self._sequence <= track.settled:
+        error = track.refusal(self._number) if self._number else None
+        if error is None and not 0 < self._number <= track.settled:
             error = track.error
         if error is not None:
             raise error
@@ -153,7 +162,7 @@ class Receipt(Struct, gc=False, eq=False):
 
     def __repr__(self) -> str:
         state = "persisted" if self.persisted else "pending"
-        return f"Receipt({self.topic!r}, sequence={self._sequence or None}, {state})"
+        return f"Receipt({self.topic!r}, sequence={self._number or None}, {state})"
 
 
 def _nothing() -> None:

@@ -13,7 +13,8 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -100,6 +101,14 @@ class _File:
             os.close(self.fd)
 
 
+def _sizes(entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[str, int]]:
+    """Name and size of each file; one that is renamed or removed meanwhile is left out."""
+    for entry in entries:
+        with suppress(FileNotFoundError):
+            if entry.is_file():
+                yield entry.name, entry.stat().st_size
+
+
 class RealDisk:
     """A directory of the file system."""
 
@@ -113,7 +122,7 @@ class RealDisk:
     def list(self) -> list[tuple[str, int]]:
         try:
             with os.scandir(self.directory) as entries:
-                return [(entry.name, entry.stat().st_size) for entry in entries if entry.is_file()]
+                return list(_sizes(entries))
         except OSError as error:
             raise self._failed("list", "", error) from None
 
