@@ -185,6 +185,7 @@ class JournalRoom:
         self._groups += 1
         self._group_bytes += sum(batch.body_length for batch in group.batches)
         self._pending = group
+        self._prepare()
         if self._sync_s > SLOW_SYNC_S:
             self._syncing = self._workers.submit(self._sync)
             self._syncing.add_done_callback(lambda _: os.eventfd_write(self._wake, 1))
@@ -225,16 +226,22 @@ class JournalRoom:
         for job in (self._filling, self._indexing):
             if job is not None and job.done():
                 job.result()  # a failure of a chore is a failure of this process
-        if self._filling is None or self._filling.done():
-            self._filling = self._workers.submit(self._fill)
         indexed = self._indexing is None or self._indexing.done()
         if indexed and self._index.pending_bytes >= INDEX_COMMIT_BYTES:
             self._indexing = self._workers.submit(self._index.commit, self._index.take())
+        self._prepare()
         self._process.stats = self.stats()
+
+    def _prepare(self) -> None:
+        """Has a helper thread fill the next segment with zeros, if it is time."""
+        idle = self._filling is None or self._filling.done()
+        if idle and self._writer.wants_preparing:
+            self._filling = self._workers.submit(self._fill)
 
     def _fill(self) -> None:
         while not self._process.stopping and self._writer.prepare_step():
-            time.sleep(FILL_PAUSE_S)
+            if not self._writer.behind:
+                time.sleep(FILL_PAUSE_S)
 
     def stats(self) -> dict[str, int | float | str]:
         """What `status` shows of the journal."""

@@ -146,9 +146,19 @@ class Writer:
 
         Raises: StorageError (never "disk_full": the roll-over is the place to find that out).
         """
-        if not self._spare.begun and self._end * 2 < self._header.size:
-            return False
-        return self._spare.step(self.serial)
+        return self.wants_preparing and self._spare.step(self.serial)
+
+    @property
+    def wants_preparing(self) -> bool:
+        """True if the next segment should be made now: this one is half full, or a small first one."""
+        size = self._header.size
+        begin = self._end * 2 >= size or size < self._segment_bytes
+        return self._spare.can_step(self.serial) and (begin or self._spare.begun)
+
+    @property
+    def behind(self) -> bool:
+        """True if at an even pace this segment would be full before the next one is filled."""
+        return self._spare.left > self._header.size - self._end
 
     def _check(self) -> None:
         if self._failed:
@@ -227,9 +237,16 @@ class _Spare:
         self.ready = False
         self._given_up = 0  # the serial during which there was no space
 
+    @property
+    def left(self) -> int:
+        """Bytes that are not filled yet."""
+        return self._size - self._filled
+
+    def can_step(self, serial: int) -> bool:
+        """False when it is ready, or when there was no space during this segment."""
+        return not self.ready and self._given_up != serial
+
     def step(self, serial: int) -> bool:
-        if self.ready or self._given_up == serial:
-            return False
         try:
             self._fill()
         except StorageError as error:
