@@ -65,7 +65,10 @@ class Message(Struct, gc=False, eq=False, frozen=True):
     @property
     def sequence(self) -> int:
         """Its number in its publisher's line."""
-        return self._head.sequence + self._head.offset(self._i)
+        head = self._head
+        if head.offsets is None:
+            return head.sequence + self._i - head.first
+        return head.sequence + head.offsets[self._i]
 
     @property
     def position(self) -> int:
