@@ -55,7 +55,7 @@ class Link:
             self.socket.send(header, zmq.NOBLOCK)
         else:
             self.socket.send(header, zmq.NOBLOCK | zmq.SNDMORE)
-            self.socket.send(body, zmq.NOBLOCK, copy=False)
+            self.socket.send(body, zmq.NOBLOCK, copy=True)
 
     def receive(self) -> tuple[AnyAnswer, bytes] | None:
         """The next answer, with its body if it has one. What is unknown here is skipped."""
