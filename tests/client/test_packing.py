@@ -88,4 +88,8 @@ def test_a_header_with_the_longest_topics_fits():
 
 def test_messages_without_a_time_get_none():
     items = [Item("a", b"1", 5), Item("a", b"2"), Item("a", b"3", 7)]
-    assert [times_of(packing.pack(run)) for run in packing.split(packing.rows(items))] == [[5], [None], [7]]
+    assert [times_of(packing.pack(run)) for run in packing.split(packing.rows(items))] == [
+        [5],
+        [None],
+        [7],
+    ]

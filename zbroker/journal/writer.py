@@ -150,7 +150,7 @@ class Writer:
 
     @property
     def wants_preparing(self) -> bool:
-        """True if the next segment should be made now: this one is half full, or a small first one."""
+        """True if the next segment should be made: this one is half full, or a small first one."""
         size = self._header.size
         begin = self._end * 2 >= size or size < self._segment_bytes
         return self._spare.can_step(self.serial) and (begin or self._spare.begun)
