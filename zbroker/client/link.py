@@ -54,7 +54,7 @@ class Link:
         if body is None:
             self.socket.send(header, zmq.NOBLOCK)
         else:
-            self.socket.send(header, zmq.NOBLOCK | zmq.SNDMORE)
+            self.socket.send(header, sockets.MORE)
             self.socket.send(body, zmq.NOBLOCK, copy=True)
 
     def receive(self) -> tuple[AnyAnswer, bytes] | None:

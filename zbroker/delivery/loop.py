@@ -35,11 +35,6 @@ BURST_MAX: Final = 256  # commands of one turn
 READS_MAX: Final = 64  # blocks of one turn; bounds how long commands and marks wait
 PLAN_SLICE_MS: Final = 3  # how long a turn works on ranges
 
-_send: Final = zmq.backend.Socket.send  # half the cost of pyzmq's wrapper, at small messages
-_MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)  # `|` of two enum members costs more than the send
-_LAST: Final = int(zmq.NOBLOCK)
-_COPY_MAX_BYTES: Final = 16_384  # below it copying a body is cheaper than sharing it
-
 
 def run(process: Process) -> int:
     """Serves subscribers until told to stop."""
@@ -152,22 +147,7 @@ class DeliveryRoom:
 
     def _send(self, effect: Send) -> bool:
         """False when the peer is gone."""
-        router, body = self._router, effect.body
-        try:
-            _send(router, effect.rid, _MORE)
-            if body is None:
-                _send(router, effect.header, _LAST)
-            else:
-                _send(router, effect.header, _MORE)
-                if len(body) < _COPY_MAX_BYTES:
-                    _send(router, body, _LAST)
-                else:
-                    _send(router, body, _LAST, copy=False)
-        except zmq.ZMQError as error:
-            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                raise
-            return False
-        return True
+        return sockets.send_to(self._router, effect.rid, effect.header, effect.body)
 
     # -- reading the log ----------------------------------------------------------------------
 

@@ -110,7 +110,8 @@ class IngestRoom:
 
     def _wait(self) -> list[tuple[object, int]]:
         if self._spin_s and self._mean <= SPIN_MEAN_MAX:
-            until = time.monotonic() + self._spin_s
+            # longer while an answer of the journal is due: a sync and two hops
+            until = time.monotonic() + self._spin_s * (4 if self.core.link.bytes else 1)
             while time.monotonic() < until:
                 if events := self._poller.poll(0):
                     return events
@@ -214,8 +215,7 @@ class IngestRoom:
     def _answer(self, rid: bytes, message: msgspec.Struct) -> None:
         header = codec.encode(message)
         try:
-            self._clients.send(rid, zmq.SNDMORE | zmq.NOBLOCK)
-            self._clients.send(header, zmq.NOBLOCK)
+            sockets.deliver(self._clients, rid, header)
         except zmq.Again:
             kind = (
                 "ack"
@@ -232,8 +232,7 @@ class IngestRoom:
         for rid, kinds in list(self._full.items()):
             for kind, header in list(kinds.items()):
                 try:
-                    self._clients.send(rid, zmq.SNDMORE | zmq.NOBLOCK)
-                    self._clients.send(header, zmq.NOBLOCK)
+                    sockets.deliver(self._clients, rid, header)
                 except zmq.Again:
                     break
                 except zmq.ZMQError:
@@ -261,11 +260,12 @@ class IngestRoom:
         journal = self._journal
         assert journal is not None
         bodies = effect.bodies
-        journal.send(codec.encode(effect.message), zmq.SNDMORE if bodies else 0)
+        sockets.send(journal, codec.encode(effect.message), sockets.MORE if bodies else 0)
         for body in bodies[:-1]:
-            journal.send(body, zmq.SNDMORE, copy=False)
+            sockets.send(journal, body, sockets.MORE, copy=len(body) < sockets.COPY_MAX_BYTES)
         if bodies:
-            journal.send(bodies[-1], copy=False)
+            last = bodies[-1]
+            sockets.send(journal, last, copy=len(last) < sockets.COPY_MAX_BYTES)
 
     def _reconnect(self) -> None:
         if self._journal is not None:
