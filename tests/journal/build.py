@@ -48,13 +48,15 @@ def start(disk: Disk, **options: object) -> Recovered:
     return recover(disk, INSTANCE, **given)  # type: ignore[arg-type]
 
 
-def writer(disk: Disk, recovered: Recovered, seed: int = 0) -> Writer:
+def writer(
+    disk: Disk, recovered: Recovered, seed: int = 0, segment_bytes: int = SEGMENT_BYTES
+) -> Writer:
     """A Writer with small segments and known salts."""
     salts = random.Random(seed)
     return Writer(
         disk,
         recovered.tail,
-        segment_bytes=SEGMENT_BYTES,
+        segment_bytes=segment_bytes,
         clock=Clock(),
         salt=lambda: salts.getrandbits(64),
     )

@@ -26,7 +26,7 @@ from zbroker.journal.segments import (
     read_note,
     segment_name,
 )
-from zbroker.journal.writer import Writer
+from zbroker.journal.writer import SHORT_BYTES, Writer
 
 
 def fresh() -> tuple[SimDisk, Writer]:
@@ -149,6 +149,20 @@ def test_a_prepared_segment_is_used() -> None:
     append(to, b"x" * 2_000)
     assert (to.serial, to.unprepared) == (2, 0)
     assert {name for name, _ in disk.list()}.isdisjoint({SPARE, PLAIN})
+
+
+def test_what_is_filled_is_taken_when_the_writer_is_faster() -> None:
+    disk = SimDisk(random.Random(1))
+    size = 2 * SHORT_BYTES
+    to = writer(disk, start(disk), segment_bytes=size)
+    while not disk.exists(SPARE) or len(disk.content(SPARE)) < SHORT_BYTES:
+        to.prepare_step()
+    filled = len(disk.content(SPARE))
+    fill(to)
+    append(to, b"x" * 2_000)
+    assert (to.serial, to.unprepared) == (2, 0)
+    assert SHORT_BYTES <= filled == dict(list_segments(disk))[2] < size
+    assert to.prepare_step(), "the one behind it is begun anew"
 
 
 def test_without_a_prepared_segment_the_roll_over_is_counted() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from zbroker.clock import Clock, SystemClock
@@ -40,8 +41,9 @@ from zbroker.journal.segments import (
     segment_name,
     write_note,
 )
-from zbroker.limits import SEGMENT_BYTES
+from zbroker.limits import MIB, SEGMENT_BYTES
 
+SHORT_BYTES: Final = 4 * MIB  # the least that a segment made in a hurry has
 _PADS: Final = tuple(bytes(size) for size in range(8))
 
 
@@ -191,11 +193,12 @@ class Writer:
         """Opens the next segment, with room for a group of `length`."""
         if self.synced < self.position:
             self.sync()
-        header = self._next_header(max(self._segment_bytes, pad(DATA_AT + length, 4096)))
-        spare = SPARE
-        if not self._spare.ready or header.size > self._segment_bytes:
-            spare = PLAIN
-            self._allocate(header.size)
+        needed = pad(DATA_AT + length, 4096)
+        spare, size = SPARE, self._spare.take(max(needed, min(self._segment_bytes, SHORT_BYTES)))
+        if not size:
+            spare, size = PLAIN, max(self._segment_bytes, needed)
+            self._allocate(size)
+        header = self._next_header(size)
         self._failed = True
         publish(self._disk, spare, header)
         self._failed = False
@@ -226,15 +229,18 @@ class _Spare:
 
         waiting --step--> filling --step...--> ready        filling --disk full--> given up
 
-    Only `step` does I/O, and only before `ready`: so the writer may take the file without a lock.
+    A roll-over takes what there is: when the writer is faster than the filling, segments become
+    shorter, which costs less than writing to space that was never written. The lock lets a step
+    end before the file is taken; a step is short.
     """
 
     def __init__(self, disk: Disk, size: int) -> None:
         self._disk = disk
         self._size = size
         self._filled = 0
+        self._lock = Lock()
         self.begun = False
-        self.ready = False
+        self.ready = False  # nothing more to fill: full, or taken
         self._given_up = 0  # the serial during which there was no space
 
     @property
@@ -246,15 +252,28 @@ class _Spare:
         """False when it is ready, or when there was no space during this segment."""
         return not self.ready and self._given_up != serial
 
+    def take(self, least: int) -> int:
+        """Ends the filling; the bytes that are filled and durable, 0 if less than `least`."""
+        with self._lock:
+            if self._filled < least:
+                return 0
+            if not self.ready:
+                self._disk.sync(SPARE)
+            self.ready = True
+            return self._filled
+
     def step(self, serial: int) -> bool:
-        try:
-            self._fill()
-        except StorageError as error:
-            if error.code != "disk_full":
-                raise
-            discard(self._disk, SPARE)
-            self.begun, self._filled, self._given_up = False, 0, serial
-        return self.begun and not self.ready
+        with self._lock:
+            if not self.can_step(serial):
+                return False
+            try:
+                self._fill()
+            except StorageError as error:
+                if error.code != "disk_full":
+                    raise
+                discard(self._disk, SPARE)
+                self.begun, self._filled, self._given_up = False, 0, serial
+            return self.begun and not self.ready
 
     def _fill(self) -> None:
         if not self.begun:
