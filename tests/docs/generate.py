@@ -1,0 +1,199 @@
+"""Parts of the reference that are made from the code: `python -m tests.docs.generate` writes them.
+
+Such a part stands between `<!-- made from code: NAME -->` and `<!-- end -->`; a test compares it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+import zbroker
+from tests.docs.pages import Page, read_pages
+from zbroker import client, config, spark
+from zbroker.cli.admin_main import main as admin_main
+from zbroker.cli.main import main
+from zbroker.errors import CODES, TEMPORARY
+from zbroker.supervisor.loop import ROOMS
+
+_INNER: Final = frozenset({"start"})  # of a subscription: `subscribe` has called it
+_MADE_BY_USERS: Final = frozenset({"zbroker.LocalBroker"})
+_PART: Final = re.compile(r"(<!-- made from code: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def codes() -> str:
+    """The table of error codes."""
+    rows = [
+        f"| `{code}`{' (again)' if code in TEMPORARY else ''} | {what} | {do} |"
+        for code, (what, do) in CODES.items()
+    ]
+    return _table("| code | what happened | what to do |", rows)
+
+
+def settings() -> str:
+    """A table of every setting per table of the file."""
+    defaults = config.Config()
+    parts = []
+    for section, type_, _ in config._fields(config.Config):
+        rows = []
+        for key, _, meta in config._fields(type_):
+            value = config._toml_value(getattr(getattr(defaults, section), key), meta)
+            told = (meta.description or "").replace("\n", " ")
+            rows.append(f"| `{key}` | `{value}` | {told} |")
+        head = f"### [{section}]\n\n{(type_.__doc__ or '').strip()}\n\n"
+        parts.append(head + _table("| key | default | what it is |", rows))
+    return "\n".join(parts)
+
+
+def commands() -> str:
+    """What every command is for and takes; not click's own text, which differs by its version."""
+    parts = []
+    for program in (main, admin_main):
+        for path, command in walk(program, str(program.name)):
+            parts.append(f"### {path}\n\n{inspect.cleandoc(command.help or '')}\n\n")
+            arguments = [
+                p.human_readable_name for p in command.params if p.param_type_name == "argument"
+            ]
+            if arguments:
+                parts.append(f"Arguments: {', '.join(f'`{name}`' for name in arguments)}.\n\n")
+            rows = [_option(p) for p in command.params if isinstance(p, click.Option)]
+            rows = [row for row in rows if not row.startswith("| `--version`")]
+            if rows:
+                parts.append(_table("| option | what it does |", rows) + "\n")
+    return "".join(parts).rstrip() + "\n"
+
+
+def _option(option: click.Option) -> str:
+    flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
+    told = f" Default: `{option.default}`." if option.show_default else ""
+    return f"| {flags} | {option.help or ''}{told} |"
+
+
+def walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """A command and all below it, with what is typed to reach them."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from walk(below, f"{path} {name}")
+
+
+def rooms() -> str:
+    """What each process says of itself."""
+    modules = [("supervisor", "zbroker.supervisor.loop"), *((r.name, r.module) for r in ROOMS)]
+    parts = []
+    for name, module in modules:
+        doc = (import_module(module).__doc__ or "").strip()
+        parts.append(f"### {name}\n\n`{module}`\n\n```text\n{doc}\n```\n")
+    return "\n".join(parts)
+
+
+def python() -> str:
+    """Signatures and docstrings of what users call."""
+    return "\n".join(_item(name, item) for name, item in public())
+
+
+def public() -> list[tuple[str, Any]]:
+    """Names of the public API and what they are."""
+    found: list[tuple[str, Any]] = [("zbroker.connect", client.connect)]
+    for name in ("Client", "Receipt", "Subscription", "Message"):
+        kind = getattr(client, name)
+        found.append((f"zbroker.client.{name}", kind))
+        found += [(f"{name}.{member}", item) for member, item in _members(kind)]
+    found.append(("zbroker.LocalBroker", zbroker.LocalBroker))
+    found += [(f"LocalBroker.{name}", item) for name, item in _members(zbroker.LocalBroker)]
+    found += [(f"zbroker.spark.{name}", getattr(spark, name)) for name in spark.__all__]
+    return found
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    for name, item in vars(kind).items():
+        if name in _INNER or name.startswith("_"):
+            continue
+        if inspect.isfunction(item) or isinstance(item, property):
+            yield name, item
+
+
+def _item(name: str, item: Any) -> str:
+    doc = inspect.cleandoc(item.__doc__ or "")
+    if inspect.isclass(item):
+        head = f"class {name.rpartition('.')[2]}"
+        if name in _MADE_BY_USERS:
+            head += _call(item.__init__).removesuffix(" -> None")
+            doc += "\n\n" + inspect.cleandoc(item.__init__.__doc__ or "")
+        return f"### {name}\n\n```text\n{head}\n\n{textwrap.indent(doc, '    ')}\n```\n"
+    if isinstance(item, property):
+        doc = doc or "See the class."
+        kind = _shown(inspect.signature(item.fget).return_annotation)  # type: ignore[arg-type]
+        return f"#### {name}\n\n```text\n{name.rpartition('.')[2]}: {kind}\n\n    {doc}\n```\n"
+    level = "###" if name.startswith("zbroker.") else "####"
+    head = f"{name.rpartition('.')[2]}{_call(item)}"
+    return f"{level} {name}\n\n```text\n{head}\n\n{textwrap.indent(doc, '    ')}\n```\n"
+
+
+def _call(function: Callable[..., object]) -> str:
+    """Its parameters and what it returns, a parameter per line where they are many."""
+    signature = inspect.signature(function)
+    given = [p for p in signature.parameters.values() if p.name != "self"]
+    end = signature.return_annotation
+    arrow = "" if end is inspect.Signature.empty else f" -> {_shown(end)}"
+    line = f"({', '.join(_parameters(given))}){arrow}"
+    if len(line) <= 80:
+        return line
+    return "(\n" + "".join(f"    {text},\n" for text in _parameters(given)) + f"){arrow}"
+
+
+def _parameters(given: list[inspect.Parameter]) -> Iterator[str]:
+    starred = False
+    for parameter in given:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        star = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+        kind = (
+            "" if parameter.annotation is parameter.empty else f": {_shown(parameter.annotation)}"
+        )
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        yield f"{star}{parameter.name}{kind}{default}"
+
+
+def _shown(annotation: object) -> str:
+    """As it is written; modules' names add nothing."""
+    return str(annotation).replace("points.", "")
+
+
+def _table(head: str, rows: list[str]) -> str:
+    line = "|" + "---|" * (head.count("|") - 1)
+    return "\n".join([head, line, *rows]) + "\n"
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "codes": codes,
+    "settings": settings,
+    "commands": commands,
+    "rooms": rooms,
+    "python": python,
+}
+
+
+def parts_of(page: Page) -> dict[str, str]:
+    """The made parts that stand in a page, by name."""
+    return {match[2]: match[3] for match in _PART.finditer(page.text)}
+
+
+def renewed(page: Page) -> str:
+    """The page's text with its made parts as they should be."""
+    return _PART.sub(lambda match: match[1] + PARTS[match[2]]() + match[4], page.text)
+
+
+if __name__ == "__main__":
+    for each in read_pages():
+        each.path.write_text(renewed(each))

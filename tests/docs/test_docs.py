@@ -1,0 +1,273 @@
+"""Claims about the manual: its blocks run, its links resolve, it is complete and short enough."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.docs import generate
+from tests.docs.pages import ROOT, WITHOUT, Page, blocks_of, matches, prose_of, read_pages
+from tests.docs.running import Place, Program
+from tests.journal.test_format import GOLDEN
+from tests.sim.journal_world import PLANTED
+from tests.sim.test_world import BUGS
+from zbroker.journal import format as journal_format
+from zbroker.local import LocalBroker
+from zbroker.wire import codec, messages
+
+PAGES = read_pages()
+RUNNING = [page for page in PAGES if page.runs]
+LINES_MAX = {"docs/reference/wire.md": 150, "docs/reference/journal.md": 100}
+LINES_MAX_OTHERS = 400
+NAMED = re.compile(r"\bzbroker(?:\.\w+)+")
+NO_MODULES = ("zbroker.toml", "zbroker.aio", "zbroker.example.toml")  # a file; what is to come
+
+
+def page(name: str) -> Page:
+    return next(each for each in PAGES if each.name == name)
+
+
+def ids(pages: list[Page]) -> list[str]:
+    return [each.name for each in pages]
+
+
+# -- blocks that run ------------------------------------------------------------------------------
+
+
+def run_page(each: Page, directory: Path) -> None:
+    """All blocks of a page, in order; each prints what the page says."""
+    with LocalBroker(directory / "zbroker-data") as broker:
+        place = Place(directory, broker)
+        program = Program(place, without_zbroker=each.text.startswith(WITHOUT))
+        printed = ""
+        try:
+            for block in each.blocks:
+                if block.mark == "prints":
+                    assert matches(block.text, printed), f"{each.name}:{block.line}: {printed}"
+                elif block.language == "python" and block.mark == "alone":
+                    for _ in range(2):
+                        run_alone(place, each, block.line, block.text)
+                elif block.language == "python":
+                    printed = program.run(each, block.line, block.text)
+                elif block.language == "sh":
+                    printed = place.shell(block.text)
+        finally:
+            program.close()
+
+
+def run_alone(place: Place, each: Page, line: int, text: str) -> None:
+    program = Program(place, without_zbroker=True)
+    try:
+        assert program.run(each, line, text)
+    finally:
+        program.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "each", [p for p in RUNNING if "session(" not in p.text], ids=lambda each: each.name
+)
+def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
+    run_page(each, tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.spark
+def test_the_spark_page_runs(tmp_path: Path) -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("needs package pyspark")
+    run_page(page("docs/howto/replay-with-spark.md"), tmp_path)
+
+
+@pytest.mark.process
+def test_a_program_without_zbroker_cannot_import_it(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "zbroker-data") as broker:
+        program = Program(Place(tmp_path, broker), without_zbroker=True)
+        try:
+            with pytest.raises(AssertionError, match="does without zbroker"):
+                program.run(PAGES[0], 1, "import zbroker")
+        finally:
+            program.close()
+
+
+def test_a_block_that_prints_something_else_is_noticed() -> None:
+    assert matches("a …\nb\n", "a 17\nb\n")
+    assert not matches("a …\nb\n", "a 17\nc\n")
+    assert not matches("17\n", "171\n")
+
+
+def test_blocks_are_found_with_their_marks() -> None:
+    text = "<!-- prints -->\n```text\nx\n```\n\n```python\ny\n```\n"
+    found = [(block.language, block.text, block.line, block.mark) for block in blocks_of(text)]
+    assert found == [("text", "x\n", 3, "prints"), ("python", "y\n", 7, "")]
+
+
+# -- what is made from code -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", PAGES, ids=ids(PAGES))
+def test_what_is_made_from_code_is_up_to_date(each: Page) -> None:
+    assert each.text == generate.renewed(each), "run: python -m tests.docs.generate"
+
+
+def test_every_made_part_stands_in_the_manual() -> None:
+    found = [name for each in PAGES for name in generate.parts_of(each)]
+    assert sorted(found) == sorted(generate.PARTS)
+
+
+def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
+    shown = wire_examples()
+    unions = {"ingest": messages.IngestCommand, "delivery": messages.DeliveryCommand}
+    for door, union in unions.items():
+        known = {kind.__struct_config__.tag for kind in union.__args__}
+        assert known == {name for at, name, _ in shown if at == door}
+    decoders = {"ingest": codec.INGEST, "delivery": codec.DELIVERY}
+    for door, name, data in shown:
+        decoded = codec.decode(decoders[door], data)
+        assert decoded.__struct_config__.tag == name
+
+
+def test_every_example_in_hex_is_in_the_program_too() -> None:
+    written = [map_ for block in page("docs/reference/wire.md").blocks for map_ in maps_in(block)]
+    for _, name, data in wire_examples():
+        wanted = msgspec.msgpack.decode(data)
+        assert any(same(map_, wanted) for map_ in written), f"{name}: {wanted}"
+
+
+def wire_examples() -> list[tuple[str, str, bytes]]:
+    """(door, command, bytes) of each row `| door | command | hex |`."""
+    row = re.compile(r"^\| (\w+) \| `(\w+)`[^|]*\| `([0-9a-f]+)` \|$", re.MULTILINE)
+    return [
+        (door, name, bytes.fromhex(data))
+        for where, name, data in row.findall(page("docs/reference/wire.md").text)
+        for door in (("ingest", "delivery") if where == "both" else (where,))
+    ]
+
+
+def maps_in(block: Any) -> Iterator[dict[str, Any]]:
+    """Maps with a `cmd` in a program; what is no literal is None."""
+    if block.language != "python":
+        return
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found = {value_of(key): value_of(value) for key, value in pairs if key is not None}
+            if "cmd" in found:
+                yield found
+
+
+def value_of(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+def same(written: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return written.keys() == wanted.keys() and all(
+        value is None or value == wanted[key] for key, value in written.items()
+    )
+
+
+def test_the_hex_of_the_journal_page_is_the_golden_one() -> None:
+    shown = {
+        block.text.partition("\n")[0].strip(): "".join(block.text.split()[1:])
+        for block in page("docs/reference/journal.md").blocks
+        if block.text.split()[0] in GOLDEN
+    }
+    assert shown == GOLDEN
+
+
+def test_the_sizes_of_the_journal_page_are_those_of_the_code() -> None:
+    text = page("docs/reference/journal.md").text
+    for name in ("SEGMENT", "GROUP", "BATCH", "NOTE"):
+        size = getattr(journal_format, name).size
+        assert f"({size} bytes" in text, f"{name} has {size} bytes"
+
+
+def test_every_planted_bug_is_named() -> None:
+    text = page("docs/explanation/reliability.md").text
+    assert [bug for bug in (*BUGS, *PLANTED) if bug not in text] == []
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", PAGES, ids=ids(PAGES))
+def test_every_link_resolves(each: Page) -> None:
+    for link in each.links:
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (each.path.parent / path).resolve() if path else each.path
+        assert target.exists(), f"{each.name}: {link}"
+        if anchor:
+            assert anchor in Page(target, target.read_text()).anchors, f"{each.name}: {link}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    linked = {(page("README.md").path.parent / link.partition("#")[0]) for link in PAGES[0].links}
+    assert [each.name for each in PAGES[1:] if each.path not in linked] == []
+
+
+@pytest.mark.parametrize("each", PAGES, ids=ids(PAGES))
+def test_every_name_of_the_package_resolves(each: Page) -> None:
+    for name in set(NAMED.findall(each.text)):
+        if not name.startswith(NO_MODULES):
+            resolve(name)
+
+
+def resolve(name: str) -> object:
+    """The module or attribute that a dotted name means. Raises: AssertionError."""
+    parts = name.split(".")
+    for split in range(len(parts), 0, -1):
+        module = ".".join(parts[:split])
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        for part in parts[split:]:
+            assert hasattr(found, part), name
+            found = getattr(found, part)
+        return found
+    raise AssertionError(name)
+
+
+def test_a_name_that_does_not_resolve_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        resolve("zbroker.journal.nothing")
+
+
+@pytest.mark.parametrize("each", PAGES, ids=ids(PAGES))
+def test_a_page_keeps_its_limit(each: Page) -> None:
+    made = sum(text.count("\n") for text in generate.parts_of(each).values())
+    limit = LINES_MAX.get(each.name)
+    lines = each.text.count("\n")
+    assert lines <= limit if limit else lines - made <= LINES_MAX_OTHERS
+
+
+def test_what_the_code_says_of_a_page_is_there() -> None:
+    """Code names pages, and headings of them in quotes."""
+    named = re.compile(r"docs/([\w/]+\.md)(?:, \"([^\"]+)\")?")
+    for path in sorted((ROOT / "zbroker").rglob("*.py")):
+        for name, heading in named.findall(path.read_text()):
+            target = ROOT / "docs" / name
+            assert target.exists(), f"{path.name}: {name}"
+            if heading:
+                text = prose_of(target.read_text()).lower()
+                assert re.search(rf"^#+ .*{re.escape(heading.lower())}", text, re.MULTILINE), (
+                    f"{path.name}: {name} has no heading {heading!r}"
+                )
+
+
+def test_the_manual_names_no_place_of_a_machine() -> None:
+    for each in PAGES:
+        assert not re.search(r"/(work|root|home)/", each.text), each.name
