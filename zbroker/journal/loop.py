@@ -38,7 +38,7 @@ SLOW_SYNC_S: Final = 0.02  # from here on a helper thread syncs, until syncs are
 INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; what is lost is rebuilt
 DRAIN_BYTES: Final = 4 * MIB  # of one turn; the rest waits for the next group
 DRAIN_MAX: Final = 1_000  # messages, likewise
-FILL_PAUSE_S: Final = 0.001  # between steps of filling the next segment: syncs go first
+FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go first
 
 
 def run(process: Process) -> int:

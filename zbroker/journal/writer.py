@@ -159,8 +159,14 @@ class Writer:
 
     @property
     def behind(self) -> bool:
-        """True if at an even pace this segment would be full before the next one is filled."""
-        return self._spare.left > self._header.size - self._end
+        """True if the filling should hurry: two bytes for each one that is written.
+
+        So a segment that is half full gets its successor in time, and after the small first
+        segment each one is twice as large, until they have the size that is asked for.
+        """
+        size = self._header.size
+        used = self._end if size < self._segment_bytes else self._end - size // 2
+        return self._spare.filled < min(2 * used, self._segment_bytes)
 
     def _check(self) -> None:
         if self._failed:
@@ -237,16 +243,11 @@ class _Spare:
     def __init__(self, disk: Disk, size: int) -> None:
         self._disk = disk
         self._size = size
-        self._filled = 0
+        self.filled = 0
         self._lock = Lock()
         self.begun = False
         self.ready = False  # nothing more to fill: full, or taken
         self._given_up = 0  # the serial during which there was no space
-
-    @property
-    def left(self) -> int:
-        """Bytes that are not filled yet."""
-        return self._size - self._filled
 
     def can_step(self, serial: int) -> bool:
         """False when it is ready, or when there was no space during this segment."""
@@ -255,12 +256,12 @@ class _Spare:
     def take(self, least: int) -> int:
         """Ends the filling; the bytes that are filled and durable, 0 if less than `least`."""
         with self._lock:
-            if self._filled < least:
+            if self.filled < least:
                 return 0
             if not self.ready:
                 self._disk.sync(SPARE)
             self.ready = True
-            return self._filled
+            return self.filled
 
     def step(self, serial: int) -> bool:
         with self._lock:
@@ -272,7 +273,7 @@ class _Spare:
                 if error.code != "disk_full":
                     raise
                 discard(self._disk, SPARE)
-                self.begun, self._filled, self._given_up = False, 0, serial
+                self.begun, self.filled, self._given_up = False, 0, serial
             return self.begun and not self.ready
 
     def _fill(self) -> None:
@@ -280,5 +281,5 @@ class _Spare:
             discard(self._disk, SPARE)  # of an earlier run: never announced, never trusted
             self._disk.create(SPARE)
             self.begun = True
-        self._filled = fill_step(self._disk, SPARE, self._filled, self._size)
-        self.ready = self._filled == self._size
+        self.filled = fill_step(self._disk, SPARE, self.filled, self._size)
+        self.ready = self.filled == self._size
