@@ -52,10 +52,10 @@ class Link:
         """Queues one command; never blocks: the window and credit are what bounds the queue."""
         header = codec.encode(command)
         if body is None:
-            self.socket.send(header, zmq.NOBLOCK)
+            sockets.send(self.socket, header, sockets.LAST)
         else:
-            self.socket.send(header, sockets.MORE)
-            self.socket.send(body, zmq.NOBLOCK, copy=True)
+            sockets.send(self.socket, header, sockets.MORE)
+            sockets.send(self.socket, body, sockets.LAST)  # copied: a shared one costs a thread
 
     def receive(self) -> tuple[AnyAnswer, bytes] | None:
         """The next answer, with its body if it has one. What is unknown here is skipped."""

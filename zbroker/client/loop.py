@@ -237,7 +237,7 @@ class Publisher:
         if link.socket in ready:
             while self._link is link and (received := link.receive()) is not None:
                 self._handle(received[0])
-            self._publish_state()  # at once: somebody may wait for this ack
+                self._publish_state()  # at once: somebody may wait for this ack
         if link.monitor in ready and self._link is link:
             for event in link.events():
                 if self._link is link:

@@ -35,7 +35,7 @@ class Track:
         self.last_refusal: Callable[[], str] = str
         self._refused_from: list[int] = []
         self._refused: list[tuple[int, ZBrokerError]] = []  # (last, error), beside _refused_from
-        self._condition = threading.Condition()
+        self._condition = threading.Condition(threading.Lock())
         self._waiting = 0
 
     def refuse(self, first: int, last: int, error: ZBrokerError) -> None:

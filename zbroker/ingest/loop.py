@@ -89,10 +89,10 @@ class IngestRoom:
         """Waits for something, then handles all that waits: receipts first, they free windows."""
         self._gate()
         events = dict(self._wait())
-        if self._marks in events:
-            self._read_marks()
         if self._journal is not None and self._journal in events:
             self._read_journal()
+        if self._marks in events:
+            self._read_marks()
         if self._clients in events:
             self._read_clients()
         self._tick()
