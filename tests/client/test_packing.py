@@ -70,7 +70,7 @@ def test_alternating_topics_share_one_batch():
 
 
 def test_a_message_over_the_limit_stands_alone():
-    items = [Item("a", b"1"), Item("a", b"x" * 300 * KIB), Item("a", b"2")]
+    items = [Item("a", b"1"), Item("a", b"x" * 600 * KIB), Item("a", b"2")]
     assert [len(run.items) for run in packing.split(packing.rows(items))] == [1, 1, 1]
 
 

@@ -173,7 +173,10 @@ class World:
         elif is_time(value):
             self._locate_time(located, parse_time(value))
         elif is_vector(value):
-            located.position = parse_vector(value).get(HERE, 0) + 1
+            vector = parse_vector(value)
+            located.position = vector.get(HERE, 0) + 1
+            if HERE not in vector:
+                located.code, located.reason = "bookmark_not_found", "not of this log"
             if located.position > self.persisted:
                 located.code = "bookmark_pending"
         else:

@@ -18,6 +18,7 @@ from zbroker.journal.fold import Fold
 from zbroker.journal.locate import Locator, Where
 from zbroker.journal.reader import Log
 from zbroker.journal.recover import recover
+from zbroker.journal.sessions import Sessions
 from zbroker.journal.writer import Writer
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Located
@@ -67,6 +68,7 @@ class Bench:
             self.writer.write(group.batches, group.log_time)
             self.core.written_to(group.end_position)
             self.writer.sync()
+            self.writer.note()
             for batch in group.batches if self.indexed else []:
                 self.index.add(batch, self.writer.serial)
         self.core.synced(self.core.written)
@@ -126,3 +128,26 @@ def test_a_miss_has_its_answer(bench: Bench, value: str, code: str) -> None:
 def test_a_time_behind_the_log_waits_for_it(bench: Bench) -> None:
     found: Located = bench.locate(format_time(23 * SECOND))
     assert (found.position, found.time_ns) == (11, 23 * SECOND)
+
+
+def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: Path) -> None:
+    log, sessions = GenerationLog(), Sessions()
+    locator = Locator(log, Index(tmp_path / "index", INSTANCE), sessions)  # type: ignore[arg-type]
+    where = Where(INSTANCE, 2, 1, 20)
+
+    def at(*entries: tuple[int, int]) -> tuple[str, int]:
+        value = format_vector({Origin(INSTANCE, g): position for g, position in entries})
+        found = locator.locate(1, value, where)
+        return found.code, found.position
+
+    assert at((1, 4)) == ("", 5)
+    assert at((1, 12)) == ("", 10), "positions 10 to 12 of generation 1 were given up"
+    assert at((1, 9), (2, 14)) == ("", 15)
+    assert at((3, 4))[0] == "bookmark_not_found"
+
+
+class GenerationLog:
+    """A log whose second generation begins at position 10."""
+
+    def end_of(self, generation: int) -> int | None:
+        return 10 if generation < 2 else None

@@ -47,7 +47,7 @@ class Question:
         not_found = command.bookmark_not_found if isinstance(command, Subscribe) else "fail"
         answers = [self.answers[at] for at in range(len(self.first))]
         try:
-            return settle(self.first, answers, here)
+            return settle(answers, here)
         except ClientError as error:
             if error.code != "bookmark_not_found" or not_found == "fail":
                 raise
@@ -59,7 +59,7 @@ class Question:
         if not self.last:
             return None
         more = len(self.first)
-        return settle(self.last, [self.answers[more + at] for at in range(len(self.last))], here)
+        return settle([self.answers[more + at] for at in range(len(self.last))], here)
 
 
 class Asking:

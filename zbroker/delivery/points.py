@@ -63,13 +63,13 @@ def _bookmarks(text: str, *, end: bool) -> list[str]:
     return found
 
 
-def settle(asked: list[str], answers: list[Located], here: Origin) -> Point:
+def settle(answers: list[Located], here: Origin) -> Point:
     """The point of all answers: the oldest of those found.
 
     Raises: ClientError with the journal's code. An expired bookmark is an error even if others of
     its list were found: to start at those would skip what came between.
     """
-    refusals = [_refusal(value, answer, here) for value, answer in zip(asked, answers, strict=True)]
+    refusals = [_refusal(answer, here) for answer in answers]
     for refusal in refusals:
         if refusal is not None and refusal.code == "bookmark_expired":
             raise refusal
@@ -80,10 +80,7 @@ def settle(asked: list[str], answers: list[Located], here: Origin) -> Point:
     return Point(first.position, first.serial, first.offset, first.time_ns)
 
 
-def _refusal(value: str, answer: Located, here: Origin) -> ClientError | None:
-    if is_vector(value) and set(parse_vector(value)) != {here}:
-        reason = f"{value[:100]!r} is not of this instance and generation"
-        return ClientError("bookmark_not_found", reason)
+def _refusal(answer: Located, here: Origin) -> ClientError | None:
     if not answer.code:
         return None
     reason = answer.reason

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
-from zbroker.ids import EPOCH, NOW, Bookmark, Origin, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import EPOCH, NOW, Bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.reader import Gap, Log
 from zbroker.journal.sessions import Sessions
@@ -66,17 +66,20 @@ class Locator:
         return self._of_bookmark(parse_bookmark(value), now), None
 
     def _of_vector(self, value: str, now: Where) -> int:
+        """Behind the newest entry. What an accepted loss took from its generation was not seen."""
         vector = parse_vector(value)
-        position = vector.get(Origin(now.instance, now.generation))
-        if position is None or len(vector) > 1:
-            raise ClientError(
-                "bookmark_not_found", f"{value!r} is of another instance or generation"
-            )
-        if position >= now.persisted:
-            raise ClientError("bookmark_pending", f"position {position} is not in the log yet")
-        if position + 1 < now.floor:
+        newest = max(vector)
+        foreign = any(origin.instance != now.instance for origin in vector)
+        if foreign or newest.generation > now.generation:
+            raise ClientError("bookmark_not_found", f"{value!r} is not of this log")
+        position = vector[newest] + 1
+        if newest.generation < now.generation:
+            position = min(position, self._log.end_of(newest.generation) or position)
+        if position > now.persisted:
+            raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
+        if position < now.floor:
             raise ClientError("bookmark_expired", f"the oldest position kept is {now.floor}")
-        return position + 1
+        return position
 
     def _of_time(self, wanted_ns: int, now: Where) -> tuple[int, int | None]:
         for batch in self._scan(self._index.before_time(wanted_ns), now):

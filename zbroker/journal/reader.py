@@ -54,6 +54,10 @@ class Log:
         """The floor: the oldest position still kept; 1 for an empty log."""
         return self._files.first_position
 
+    def end_of(self, generation: int) -> int | None:
+        """The position at which a later generation begins; None if there is none."""
+        return self._files.end_of(generation)
+
     def refresh(self) -> None:
         """Looks for new and removed segments; only new ones are opened."""
         self._files.refresh()

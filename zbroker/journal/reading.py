@@ -99,6 +99,12 @@ class Files:
         self.starts = [(header.first_position, header.serial) for header in readable]
         self.newest = readable[-1] if readable else None
 
+    def end_of(self, generation: int) -> int | None:
+        """The position at which a later generation begins; None if there is none."""
+        headers = (header for header in self._headers.values() if header)
+        later = (head.first_position for head in headers if head.generation > generation)
+        return next(later, None)
+
     @property
     def first_position(self) -> int:
         """The oldest position that is kept; 1 for an empty log."""
