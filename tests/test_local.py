@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import urllib.error
 from pathlib import Path
 
@@ -72,3 +74,14 @@ def test_a_start_that_takes_too_long_leaves_nothing(tmp_path: Path) -> None:
         LocalBroker(tmp_path, timeout=0)
     after = {process.pid for process in psutil.Process().children(recursive=True)}
     assert after <= before
+
+
+@pytest.mark.process
+def test_a_forgotten_broker_ends_with_its_program() -> None:
+    program = "import zbroker; b = zbroker.LocalBroker(); print(b.pids['journal'], b.data_dir)"
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    pid, data_dir = out.stdout.split()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(data_dir).exists()

@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -57,6 +59,8 @@ class LocalBroker:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._process = self._spawn(settings or {}, arguments)
+            # for whoever forgets close(): at the end of the program, or of this object
+            self._finalizer = weakref.finalize(self, _end, self._process, self._own)
             self.url = self._wait_ready(self._process, timeout)
         except BaseException:
             self.close()
@@ -114,6 +118,7 @@ class LocalBroker:
         process, self._process = self._process, None
         if process is not None:
             self._stop(process)
+            self._finalizer.detach()
         if self._own.exists():
             self._remove_sockets()
             shutil.rmtree(self._own, ignore_errors=True)  # what is left is in a temporary place
@@ -148,6 +153,16 @@ class LocalBroker:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _end(process: subprocess.Popen[bytes], own: Path) -> None:
+    """Stops a broker that nobody closed."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+    if process.stdout is not None:
+        process.stdout.close()
+    shutil.rmtree(own, ignore_errors=True)
 
 
 def _toml(settings: Settings, data_dir: Path) -> str:

@@ -35,9 +35,7 @@ from zbroker.journal.segments import (
 from zbroker.journal.writer import Tail
 from zbroker.limits import SEGMENT_BYTES, SEGMENT_FIRST_BYTES
 
-ACCEPT: Final = (
-    "`zbroker start --accept-tail-loss` goes on without them; a backup or a peer may have them"
-)
+ACCEPT: Final = "`zbroker start --accept-tail-loss` goes on without them; a backup may have them"
 
 
 class Evidence(NamedTuple):

@@ -54,7 +54,7 @@ def run(room: str, module: str, config: Config, paths: Paths, listen: str) -> in
         log.error("%s; the instance stops, change the config", error)
         return EX_CONFIG
     except StorageError as error:
-        log.error("%s; nothing more is acknowledged, the next start recovers", error)
+        log.error("%s; nothing more is acknowledged by this process", error)
         return EX_STORAGE
     except zmq.ZMQError as error:
         if error.errno not in _CANNOT_LISTEN:
