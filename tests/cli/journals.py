@@ -52,7 +52,6 @@ class Maker:
         )  # fmt: skip
         self.writer.write([batch], batch.log_time)
         self.writer.sync()
-        self.writer.note()
         self.batches.append(batch)
         if kind == f.KIND_PUBLISH:
             self.sequence += batch.taken

@@ -61,7 +61,6 @@ class Journal:
         )  # fmt: skip
         self.writer.write([batch], first)
         self.writer.sync()
-        self.writer.note()
 
     def say_marks(self) -> None:
         end = self.writer.synced

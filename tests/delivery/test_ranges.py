@@ -31,7 +31,6 @@ def log(tmp_path: Path) -> Log:
         batch = Batch(KIND_PUBLISH, at, 1, 1, at, at - 1, 10, at, ["t"], bytes(10_000), 0, 10_000)
         writer.write([batch], number)
     writer.sync()
-    writer.note()
     disk.close()
     return Log(tmp_path)
 

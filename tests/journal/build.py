@@ -68,7 +68,6 @@ def append(to: Writer, *bodies: bytes, sync: bool = True) -> list[Batch]:
     to.write(batches, batches[-1].log_time)
     if sync:
         to.sync()
-        to.note()
     return batches
 
 

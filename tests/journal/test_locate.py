@@ -68,7 +68,6 @@ class Bench:
             self.writer.write(group.batches, group.log_time)
             self.core.written_to(group.end_position)
             self.writer.sync()
-            self.writer.note()
             for batch in group.batches if self.indexed else []:
                 self.index.add(batch, self.writer.serial)
         self.core.synced(self.core.written)

@@ -90,7 +90,6 @@ def test_a_sync_moves_the_mark_and_the_note() -> None:
     append(to, b"a", b"b", sync=False)
     assert (to.position, to.synced) == (3, 1)
     assert to.sync() == 3 == to.synced
-    to.note()
     note = read_note(disk)
     assert note is not None
     assert (note.position, note.serial) == (3, 1)

@@ -149,7 +149,6 @@ class World:
         if self.ack_before_sync:
             self.acked = max(self.acked, writer.position)
         self.acked = max(self.acked, writer.sync())
-        writer.note()
         for _ in range(self.rng.choice((0, 1, 3))):
             writer.prepare_step()
 

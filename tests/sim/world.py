@@ -150,8 +150,6 @@ class JournalNode:
             world.boundary(f"before:send:{name}")
             self._emit(send)
             world.boundary(f"after:send:{name}")
-        if group is not None and not early:
-            self.writer.note()
 
     def _emit(self, send: Any) -> None:
         if send.rid is not None:

@@ -84,7 +84,6 @@ class JournalMaker:
         )  # fmt: skip
         self._writer.write([batch], self.time_ns)
         self._writer.sync()
-        self._writer.note()
 
     def close(self) -> None:
         self._disk.close()

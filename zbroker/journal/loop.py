@@ -203,7 +203,6 @@ class JournalRoom:
         assert group is not None
         assert position == group.end_position
         self._announce()
-        self._writer.note()
         for batch in group.batches:
             self._index.add(batch, self._writer.serial)
 

@@ -1,6 +1,6 @@
 """The one writer of the log: encodes groups, syncs them, rolls over to the next segment.
 
-    write(batches) --> sync() --> what was written may be acknowledged --> note()
+    write(batches) --> sync() --> what was written may be acknowledged
 
 `write` and `sync` are called one after the other, never at the same time; `sync` may run in a
 helper thread, and `prepare_step` may run in one beside both. After an error the writer refuses
@@ -131,29 +131,16 @@ class Writer:
         Raises: StorageError.
         """
         self._check()
-        target = self.position
+        target, header = self.position, self._header
         self._failed = True
         self._disk.sync(self._name)
+        self._notes += 1
+        write_note(
+            self._disk, Note(self._notes, header.instance, header.generation, target, header.serial)
+        )
         self.synced = target
         self._failed = False
         return target
-
-    def note(self) -> None:
-        """Notes what is durable, for a recovery that finds less. Call it after each `sync`.
-
-        Acknowledgements need not wait for it: it is not synced, so it proves nothing more when it
-        is written before them; a killed process loses none of the two.
-        Raises: StorageError.
-        """
-        self._check()
-        header = self._header
-        self._notes += 1
-        self._failed = True
-        write_note(
-            self._disk,
-            Note(self._notes, header.instance, header.generation, self.synced, header.serial),
-        )
-        self._failed = False
 
     def prepare_step(self) -> bool:
         """Does one short step towards the next segment; True if there is more to do now.
@@ -211,7 +198,6 @@ class Writer:
         """Opens the next segment, with room for a group of `length`."""
         if self.synced < self.position:
             self.sync()
-            self.note()
         needed = pad(DATA_AT + length, 4096)
         spare, size = SPARE, self._spare.take(max(needed, min(self._segment_bytes, SHORT_BYTES)))
         if not size:
