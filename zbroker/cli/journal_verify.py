@@ -149,12 +149,12 @@ def _take(item: f.Batch | Gap, report: Report) -> None:
         report.gaps.append(item)
         return
     report.batches += 1
-    report.last_time = last_time(item)
-    if report.first_time is None:
-        report.first_time = first_time(item)
     if item.kind != f.KIND_PUBLISH:
         report.control_records += item.taken
         return
+    report.last_time = last_time(item)
+    if report.first_time is None:
+        report.first_time = first_time(item)
     report.messages += item.taken
     _sequences(item, report)
     try:
