@@ -45,7 +45,7 @@ def test_an_intact_log_is_counted(maker: Maker) -> None:
         "ok": True, "instance": f"{INSTANCE:016x}", "generation": 1, "first_position": 1,
         "end_position": 32, "messages": 30, "control_records": 1, "batches": 11, "groups": 11,
         "segments": 1, "bytes": MIB, "bytes_behind_end": 0, "publishers": 1,
-        "first_time": "20231114T221321Z", "last_time": "20231114T221351Z", "missing_sequences": 0,
+        "first_time": "20231114T221321Z", "last_time": "20231114T221348Z", "missing_sequences": 0,
         "holes": [], "gaps": [], "damaged": [],
     }  # fmt: skip
 
