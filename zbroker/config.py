@@ -131,8 +131,8 @@ class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             ge=0,
             le=1_000_000,
-            description="How long to look for work before sleeping: lower latency for some CPU.\n"
-            "0 is off, as on a machine with one core.",
+            description="How long it and the journal look for work before they sleep, in us:\n"
+            "lower latency, some CPU. 0 is off, as on a machine with one core.",
         ),
     ] = 300
 

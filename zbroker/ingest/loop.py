@@ -14,8 +14,6 @@ messages come per turn; waking a sleeping core costs more than all the rest of o
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -63,7 +61,7 @@ class IngestRoom:
         )  # fmt: skip
         self.core = IngestCore(limits, process.incarnation)
         self._key = process.paths.token_key.read_bytes()
-        self._spin_s = config.ingest.spin_us / 1e6 if (os.cpu_count() or 1) > 1 else 0.0
+        self._spin_s = config.ingest.spin_us / 1e6  # 0 on a machine with one core
         self._mean = 0.0
         self._full: dict[
             bytes, dict[str, bytes]
@@ -111,11 +109,9 @@ class IngestRoom:
     def _wait(self) -> list[tuple[object, int]]:
         if self._spin_s and self._mean <= SPIN_MEAN_MAX:
             # longer while an answer of the journal is due: a sync and two hops
-            until = time.monotonic() + self._spin_s * (4 if self.core.link.bytes else 1)
-            while time.monotonic() < until:
-                if events := self._poller.poll(0):
-                    return events
-                os.sched_yield()
+            spin_s = self._spin_s * (4 if self.core.link.bytes else 1)
+            if events := sockets.spin(self._poller, spin_s):
+                return events
         now_ms = self._process.clock.mono_ms()
         wait_ms = min(self._process.wait_ms(), self.core.next_wake_ms(now_ms) - now_ms)
         return self._poller.poll(min(max(wait_ms, 0), RETRY_MS) if self._full else max(wait_ms, 0))

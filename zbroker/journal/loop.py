@@ -4,7 +4,7 @@ Purpose   takes record batches from the other rooms, gives them positions, write
           groups, sends receipts, publishes marks, keeps the bookmark index, answers look-ups.
 Sockets   ROUTER ipc journal (hello, open, append, locate); XPUB ipc marks.
 Owns      <data>/journal (under a flock of its own) and <data>/index, which may be deleted.
-Settings  [journal] segment_size, time, durability.
+Settings  [journal] segment_size, time, durability; [ingest] spin_us.
 Exits     0 when told to stop; 74 when the disk failed (nothing is acknowledged then; recovery
           decides at the next start); 78 when the directory is not this instance's.
 Weakness  the sync runs in this thread, so a slow disk delays beats and logons by one sync; after
@@ -38,6 +38,7 @@ SLOW_SYNC_S: Final = 0.02  # from here on a helper thread syncs, until syncs are
 INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; what is lost is rebuilt
 DRAIN_BYTES: Final = 4 * MIB  # of one turn; the rest waits for the next group
 DRAIN_MAX: Final = 1_000  # messages, likewise
+SMALL_GROUP: Final = 4  # messages: who publishes one at a time waits for each ack
 FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go first
 
 
@@ -69,6 +70,8 @@ class JournalRoom:
         self._syncing: Future[int] | None = None
         self._pending: Group | None = None  # written, not synced
         self._sync_s = 0.0
+        self._small = False
+        self._spin_s = process.config.ingest.spin_us / 1e6
         self._groups = self._group_bytes = self._beat_ms = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._router = sockets.inner_router(process.context)
@@ -127,7 +130,7 @@ class JournalRoom:
     def turn(self) -> None:
         """Receives all that waits, commits it in groups, answers; then beats and chores."""
         wait_ms = 0 if self.core.backlog and self._syncing is None else self._process.wait_ms()
-        events = dict(self._poller.poll(wait_ms))
+        events = dict(self._wait(wait_ms))
         if self._marks in events:
             self._greet()
         if self._router in events:
@@ -143,6 +146,12 @@ class JournalRoom:
             self._beat_ms = now_ms + BEAT_MS
             self._beat()
         self._process.turn()
+
+    def _wait(self, wait_ms: int) -> list[tuple[object, int]]:
+        """After a small group the next publish is looked for before sleeping, as ingest does."""
+        if wait_ms and self._small and (events := sockets.spin(self._poller, self._spin_s)):
+            return events
+        return self._poller.poll(wait_ms)
 
     def _greet(self) -> None:
         """A new reader subscribed to the marks: it gets them at once."""
@@ -185,6 +194,7 @@ class JournalRoom:
         self._groups += 1
         self._group_bytes += sum(batch.body_length for batch in group.batches)
         self._pending = group
+        self._small = group.end_position - group.batches[0].position <= SMALL_GROUP
         self._prepare()
         if self._sync_s > SLOW_SYNC_S:
             self._syncing = self._workers.submit(self._sync)
