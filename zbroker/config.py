@@ -114,7 +114,6 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     clients: Annotated[Positive, Meta(description="Logged-on connections of one door.")] = (
         limits.CLIENTS_MAX
     )
-    topics: Annotated[Positive, Meta(description="Distinct topics.")] = limits.TOPICS_MAX
 
 
 class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,15 +172,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     ingest: IngestConfig = field(default_factory=IngestConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     log: LogConfig = field(default_factory=LogConfig)
-
-    def to_json(self) -> bytes:
-        """For handing to another process."""
-        return msgspec.json.encode(self)
-
-    @staticmethod
-    def from_json(data: bytes) -> Config:
-        """What `to_json` made."""
-        return msgspec.json.decode(data, type=Config)
 
     def accepting_tail_loss(self) -> Config:
         """These settings for a journal that may give up a damaged acknowledged tail, once."""

@@ -21,14 +21,13 @@ BATCH_MAX_BYTES: Final = 1 * MIB  # [config] a packed body, unless it is a singl
 BATCH_COUNT_MAX: Final = 65_535  # columns index messages with u16
 BATCH_TOPICS_MAX: Final = 65_535
 FRAME_SLACK_BYTES: Final = 64 * KIB  # MAXMSGSIZE = message limit + this (array and bin headers)
-ZSTD_RATIO_REASON: Final = "a compressed body announces its size before anything is allocated"
 
 WINDOW_BYTES: Final = 32 * MIB  # [config] unacknowledged per publisher
 CREDIT_MAX_BYTES: Final = 64 * MIB  # per connection of a subscriber
 CREDIT_DEFAULT_BYTES: Final = 8 * MIB
 SUBSCRIPTIONS_MAX: Final = 1_000  # per connection
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
-TOPICS_MAX: Final = 100_000  # [config]
+TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over
 
 GROUP_MAX_BYTES: Final = 4 * MIB  # one write and one sync; bounds the time of both
 GROUP_BUFFERS_MAX: Final = 1_000  # pwritev takes at most 1,024 (IOV_MAX)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from google_crc32c import value as crc32c
 
 from zbroker.errors import ClientError
 from zbroker.ids import check_topic
-from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
+from zbroker.limits import BATCH_TOPICS_MAX, TOPICS_MAX, U63_MAX
 from zbroker.wire.bodies import check_columns, check_packed
 from zbroker.wire.messages import Publish
-
-_KNOWN_TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over
 
 
 class PublishChecks:
@@ -84,7 +80,7 @@ class PublishChecks:
         if topic in self._good_topics:
             return
         check_topic(topic)
-        if len(self._good_topics) >= _KNOWN_TOPICS_MAX:
+        if len(self._good_topics) >= TOPICS_MAX:
             self._good_topics.clear()
         self._good_topics.add(topic)
 
