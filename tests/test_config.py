@@ -36,7 +36,7 @@ def test_no_file_means_the_defaults() -> None:
 
 def test_accepting_a_loss_changes_nothing_else() -> None:
     settings = config.parse("[journal]\nsegment_size = '8MiB'", "z.toml")
-    accepting = settings.accepting_tail_loss()
+    accepting = settings.accepting(tail_loss=True)
     assert (settings.journal.accept_tail_loss, accepting.journal.accept_tail_loss) == (False, True)
     assert accepting.journal.segment_size == settings.journal.segment_size == 8 << 20
 

@@ -50,6 +50,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "the bookmark is older than the oldest message kept",
         "the reason names the oldest one",
     ),
+    "topic_not_recorded": (
+        "the topic is not recorded, so nothing of it can be replayed",
+        "subscribe without a bookmark, or record it: [[record]] in the config",
+    ),
     "bookmark_pending": ("this instance does not hold that sequence yet", "try again later"),
     "sequence_gap": (
         "a message before this one is missing here",
@@ -70,6 +74,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     "gap": (
         "a damaged range of the log cannot be served",
         "the reason names the positions; resume behind them",
+    ),
+    "segment_held": (
+        "somebody still needs this part of the log",
+        "`zbroker-admin journal holders` names them",
     ),
     "unknown_sid": ("no subscription with this sid", "subscribe first"),
     "sid_in_use": (

@@ -37,6 +37,9 @@ SEGMENT_MIN_BYTES: Final = 1 * MIB
 SEGMENT_FIRST_BYTES: Final = 16 * MIB  # so that the first start need not zero-fill 256 MiB
 SEGMENT_BYTES: Final = 256 * MIB  # [config]
 
+HOLDINGS_MAX: Final = 100  # that one reader tells of; the rest counts in `lowest`
+STATE_BODY_BYTES: Final = 512 * KIB  # of one state record; a snapshot has as many as it takes
+
 BEAT_MS: Final = 500  # rooms tell the supervisor that they live
 HEARTBEAT_MS: Final = 30_000  # to clients that asked for no interval
 INGEST_TURN_MAX: Final = 256  # messages of one turn of ingest: latency of the first one

@@ -140,7 +140,8 @@ class LocalBroker:
         except ZBrokerError:
             return  # damaged on purpose by whoever uses this; a leftover socket harms nobody
         if instance is not None:
-            paths = Paths(self.data_dir, self.data_dir / "journal", instance)
+            data = self.data_dir
+            paths = Paths(data, data / "journal", data / "archive", instance)
             shutil.rmtree(paths.sockets, ignore_errors=True)
 
     def __enter__(self) -> LocalBroker:

@@ -3,8 +3,11 @@
     <data>/instance.json     the instance id, made once
     <data>/lock              flock of the supervisor
     <data>/journal/          segments, acked-through note, flock of the journal process
+    <data>/archive/          archived segments
+    <data>/conflicts         what came twice with another content, bounded
+    <data>/actions           what was done to segments, and why, bounded
     <data>/index/            LMDB: may be deleted at any time
-    <data>/run/              instance.json of the running instance, token key, log
+    <data>/run/              instance.json of the running instance, keys of tokens, log
 
 ipc paths longer than 107 bytes do not bind, so sockets stand in the system's directory for
 temporary files, in a 0700 directory named by user and instance id.
@@ -27,6 +30,7 @@ class Paths:
 
     data: Path
     journal: Path
+    archive: Path
     instance: int
 
     @property
@@ -42,6 +46,14 @@ class Paths:
         return self.data / "index"
 
     @property
+    def conflicts(self) -> Path:
+        return self.data / "conflicts"
+
+    @property
+    def actions(self) -> Path:
+        return self.data / "actions"
+
+    @property
     def run(self) -> Path:
         return self.data / "run"
 
@@ -53,6 +65,11 @@ class Paths:
     @property
     def token_key(self) -> Path:
         return self.run / "token.key"
+
+    @property
+    def admin_token(self) -> Path:
+        """What the admin wants to see before it changes anything; readable by the owner only."""
+        return self.run / "admin.token"
 
     @property
     def sockets(self) -> Path:

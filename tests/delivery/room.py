@@ -100,7 +100,7 @@ class Room:
     """The room in its thread, its journal, and clients."""
 
     def __init__(self, directory: Path) -> None:
-        self.paths = Paths(directory, directory / "journal", INSTANCE)
+        self.paths = Paths(directory, directory / "journal", directory / "archive", INSTANCE)
         for place in (self.paths.journal, self.paths.run, self.paths.sockets):
             place.mkdir(parents=True, exist_ok=True)
         self.paths.token_key.write_bytes(KEY)

@@ -54,7 +54,7 @@ def main() -> int:
         "listen.delivery": "tcp://127.0.0.1:0",
         "listen.admin": "http://127.0.0.1:0",
     }
-    settings = config.load(None, overrides).accepting_tail_loss()
+    settings = config.load(None, overrides).accepting(tail_loss=True)
     return loop.run(settings, lambda url: sys.stdout.write(f"ready {url}\n"), rooms)
 
 

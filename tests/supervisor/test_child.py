@@ -43,7 +43,7 @@ def test_a_room_runs_by_hand_until_it_is_told_to_stop(tmp_path: Path) -> None:
         process.wait()
         instance = directory.read_identity(tmp_path)
         assert instance
-        directory.clean(Paths(tmp_path, tmp_path / "journal", instance))
+        directory.clean(Paths(tmp_path, tmp_path / "journal", tmp_path / "archive", instance))
 
 
 def test_a_room_by_hand_respects_a_running_instance(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Instance:
             self.process.kill()
         self.process.communicate(timeout=BOUND_S)
         if instance := directory.read_identity(self.data):
-            sockets = Paths(self.data, self.data, instance).sockets
+            sockets = Paths(self.data, self.data, self.data, instance).sockets
             shutil.rmtree(sockets, ignore_errors=True)  # a killed supervisor leaves them
 
 

@@ -25,15 +25,23 @@ from zbroker import config as settings
     is_flag=True,
     help="Give up acknowledged messages at the end of a damaged log; says which, asks no more.",
 )
+@click.option(
+    "--accept-missing",
+    is_flag=True,
+    help="Go on without the oldest segments, which are not where they should be; says which.",
+)
 def start(
-    path: Path | None, data_dir: str | None, name: str | None, accept_tail_loss: bool
+    path: Path | None,
+    data_dir: str | None,
+    name: str | None,
+    accept_tail_loss: bool,
+    accept_missing: bool,
 ) -> None:
     """Run an instance in the foreground."""
     wanted = {"instance.data_dir": data_dir, "instance.name": name}
     overrides = {key: value for key, value in wanted.items() if value is not None}
     config = settings.load(path, overrides)
-    if accept_tail_loss:
-        config = config.accepting_tail_loss()
+    config = config.accepting(tail_loss=accept_tail_loss, missing=accept_missing)
     from zbroker.supervisor import loop  # the imports of a whole broker: not for --help
 
     status = loop.run(config, lambda url: click.echo(f"ready {url}"))

@@ -318,7 +318,7 @@ def check_group(
     return _group_crc(bytes(data[at : at + GROUP.size - 4]), batch_crcs, seed) == group.crc
 
 
-#: magic, -, counter, instance, generation, -, position, serial, -, crc: the acked-through note
+#: magic, version, counter, instance, generation, -, position, serial, oldest serial, -, crc
 NOTE: Final = struct.Struct("<4sIQQIIQQQII")
 NOTE_MAGIC: Final = b"zbAT"
 assert NOTE.size == 64, "docs/reference/journal.md says 64"
@@ -326,20 +326,24 @@ NOTE_SLOTS: Final = (0, 512)
 
 
 class Note(NamedTuple):
-    """Acked-through note: positions below `position` were durable; two slots, written in turn."""
+    """Acked-through note: positions below `position` were durable; two slots, written in turn.
+
+    oldest: serial of the oldest segment that is kept, 0 if nothing was ever removed.
+    """
 
     counter: int
     instance: int
     generation: int
     position: int
     serial: int
+    oldest: int = 0
 
 
 def encode_note(note: Note) -> bytes:
     """The 64 bytes of one slot."""
     head = NOTE.pack(
         NOTE_MAGIC, VERSION, note.counter, note.instance, note.generation, 0, note.position,
-        note.serial, 0, 0, 0,
+        note.serial, note.oldest, 0, 0,
     )[:-4]  # fmt: skip
     return head + _U32.pack(crc32c(head))
 
@@ -348,7 +352,7 @@ def decode_note(data: bytes) -> Note | Stop:
     """One slot of the acked-through note."""
     if len(data) < NOTE.size:
         return Stop(0, "short")
-    magic, version, counter, instance, generation, _, position, serial, _, _, crc = (
+    magic, version, counter, instance, generation, _, position, serial, oldest, _, crc = (
         NOTE.unpack_from(data)
     )
     if magic != NOTE_MAGIC:
@@ -357,4 +361,4 @@ def decode_note(data: bytes) -> Note | Stop:
         return Stop(0, "version")
     if crc32c(bytes(data[: NOTE.size - 4])) != crc:
         return Stop(0, "crc")
-    return Note(counter, instance, generation, position, serial)
+    return Note(counter, instance, generation, position, serial, oldest)

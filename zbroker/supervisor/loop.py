@@ -229,8 +229,10 @@ class Supervisor:
 
     def _perform(self, effect: c.Effect) -> None:
         if isinstance(effect, c.Start):
-            accept = self._config.journal.accept_tail_loss and effect.first
-            self._send(zygote.Launch(effect.room, effect.listen, accept))
+            journal, first = self._config.journal, effect.first
+            tail_loss = journal.accept_tail_loss and first
+            missing = journal.accept_missing and first
+            self._send(zygote.Launch(effect.room, effect.listen, tail_loss, missing))
         elif isinstance(effect, c.AskStop):
             self._ask_stop(effect.pid)
         elif isinstance(effect, c.Kill):
@@ -286,5 +288,4 @@ class Supervisor:
 
 def _without_launch(config: Config) -> Config:
     """The settings that every start of a room gets; a Launch carries what is for the first only."""
-    journal = msgspec.structs.replace(config.journal, accept_tail_loss=False)
-    return msgspec.structs.replace(config, journal=journal)
+    return config.accepting()

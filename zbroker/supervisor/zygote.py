@@ -61,6 +61,7 @@ class Launch(msgspec.Struct, tag=True):
     room: str
     listen: str
     accept_tail_loss: bool = False
+    accept_missing: bool = False
 
 
 class Signal(msgspec.Struct, tag=True):
@@ -178,9 +179,9 @@ class Zygote:
 
     def _run(self, launch: Launch) -> int:
         assert self._setup is not None, "a Setup comes before the first Launch"
-        config = self._setup.config
-        if launch.accept_tail_loss:
-            config = config.accepting_tail_loss()
+        config = self._setup.config.accepting(
+            tail_loss=launch.accept_tail_loss, missing=launch.accept_missing
+        )
         paths = config.paths(self._setup.instance)
         return child.run(launch.room, self._modules[launch.room], config, paths, launch.listen)
 

@@ -9,6 +9,9 @@
                                           <-  Receipt{items, persisted}           after the sync
         Locate{what}                      ->                                      (delivery)
                                           <-  Located{position, serial, offset}
+        Holds{floor, lowest, holdings}    ->                                      (delivery)
+        AskHolders, Lease, Remove,        ->                                      (admin)
+        Retire, Reindex                   <-  Holders, Removal, Done
     and to everybody, by XPUB: Marks, after each commit and on each beat.
 
 A changed incarnation on either side means: make a new socket, say Hello again, resend from the last
@@ -174,6 +177,120 @@ class Located(Message, tag="located"):
     reason: str = ""
 
 
+class Holding(Struct, array_like=True, gc=False):
+    """Who needs the log from `position` on, for what, since when (wall clock, ms since 1970)."""
+
+    who: str
+    what: str
+    position: int
+    since_ms: int
+
+
+class Holds(Message, tag="holds"):
+    """reader -> journal, on its beat and when the floor moved. Silence means: holds everything.
+
+    floor: of the newest marks that the reader acted on; it opens no cursor below it any more.
+    lowest: no cursor of the reader stands below it, U63_MAX if it has none. holdings: the lowest
+    ones, at most HOLDINGS_MAX, for people.
+    """
+
+    incarnation: int
+    floor: int
+    lowest: int
+    holdings: list[Holding] = []
+
+
+class Lease(Message, tag="lease"):
+    """admin -> journal: hold the log from `position` on for `ttl_ms`; 0 ends it. By `holding.who`.
+
+    Answered by Done. For who reads files without a cursor in the broker: exports, backups, jobs.
+    """
+
+    cid: int
+    incarnation: int
+    holding: Holding
+    ttl_ms: int
+
+
+class AskHolders(Message, tag="ask_holders"):
+    """admin -> journal. Answered by Holders."""
+
+    cid: int
+    incarnation: int
+
+
+class Holders(Message, tag="holders"):
+    """journal -> admin. silent: readers that did not say yet what they hold at this floor.
+
+    removing: serials that are removed as soon as nobody needs them. stated: the newest serial with
+    a complete state snapshot; only older segments may be removed.
+    """
+
+    cid: int
+    floor: int
+    persisted: int
+    log_time_ns: int
+    holdings: list[Holding]
+    silent: list[str] = []
+    removing: list[int] = []
+    stated: int = 0
+
+
+class Remove(Message, tag="remove"):
+    """admin -> journal: remove the oldest segments up to `through`. Answered by Removal.
+
+    share_max: percent of the log's bytes that go at most. dry_run: only say what would be done.
+    """
+
+    cid: int
+    incarnation: int
+    through: int
+    share_max: int = 100
+    dry_run: bool = False
+
+
+class Removal(Message, tag="removal"):
+    """journal -> admin. serials: what is (or would be) removed; `blocked` says why not more.
+
+    The floor stands behind them at once; the files go as soon as every reader has said that it
+    needs none of them, oldest first.
+    """
+
+    cid: int
+    serials: list[int]
+    floor: int
+    blocked: str = ""
+    held_by: list[Holding] = []
+
+
+class Retire(Message, tag="retire"):
+    """admin -> journal: unlink one copy of a segment, of which another one is whole. -> Done.
+
+    archived: the copy in the archive directory; packed: the compressed one.
+    """
+
+    cid: int
+    incarnation: int
+    serial: int
+    archived: bool
+    packed: bool
+
+
+class Reindex(Message, tag="reindex"):
+    """admin -> journal: make the bookmark index anew from the log, while it serves. -> Done."""
+
+    cid: int
+    incarnation: int
+
+
+class Done(Message, tag="done"):
+    """journal -> admin: it is done, or with `code` it is not, for `reason`."""
+
+    cid: int
+    code: str = ""
+    reason: str = ""
+
+
 class Marks(Message, tag="marks"):
     """journal -> everybody, one frame. Each mark is a position below which something holds.
 
@@ -223,7 +340,20 @@ class Status(Message, tag="status"):
     rooms: list[dict[str, int | float | str | dict[str, int | float | str]]]
 
 
-ToJournal = Hello | Open | Close | Append | Confirm | Locate
-FromJournal = Welcome | Opened | Receipt | Located
+ToJournal = (
+    Hello
+    | Open
+    | Close
+    | Append
+    | Confirm
+    | Locate
+    | Holds
+    | Lease
+    | AskHolders
+    | Remove
+    | Retire
+    | Reindex
+)
+FromJournal = Welcome | Opened | Receipt | Located | Holders | Removal | Done
 ToSupervisor = Beat | AskStatus
 FromSupervisor = Stop | Status

@@ -1,0 +1,47 @@
+"""The settings of an instance: a tree of defaults (tree), read from TOML (reading), written to it.
+
+A wrong file raises a ConfigError that says file, line and what to write instead.
+"""
+
+from zbroker.config.reading import find_line, load, parse
+from zbroker.config.tree import (
+    Config,
+    DeliveryConfig,
+    IngestConfig,
+    InstanceConfig,
+    JournalConfig,
+    LimitsConfig,
+    ListenConfig,
+    LogConfig,
+    RecordConfig,
+    RetentionConfig,
+    fields,
+    sections,
+)
+from zbroker.config.units import format_duration, format_size, parse_duration, parse_size
+from zbroker.config.writing import example, to_toml, toml_value
+
+__all__ = [
+    "Config",
+    "DeliveryConfig",
+    "IngestConfig",
+    "InstanceConfig",
+    "JournalConfig",
+    "LimitsConfig",
+    "ListenConfig",
+    "LogConfig",
+    "RecordConfig",
+    "RetentionConfig",
+    "example",
+    "fields",
+    "find_line",
+    "format_duration",
+    "format_size",
+    "load",
+    "parse",
+    "parse_duration",
+    "parse_size",
+    "sections",
+    "to_toml",
+    "toml_value",
+]

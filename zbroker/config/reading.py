@@ -1,0 +1,177 @@
+"""Settings from TOML: sizes, durations, unknown keys, and errors that say file, line and remedy."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from zbroker.config.tree import BYTES, DURATION, Config, Field, Section, fields, sections
+from zbroker.config.units import parse_duration, parse_size
+from zbroker.endpoints import check_listen, is_loopback
+from zbroker.errors import ClientError, ConfigError
+
+_AT: Final = re.compile(r" - at `\$\.([^`]*)`")
+_TOML_AT: Final = re.compile(r" \(at line (\d+), column \d+\)")
+_HEADER: Final = re.compile(r"\s*\[+\s*([^\[\]]+?)\s*\]+")
+_KEY: Final = re.compile(r"\s*([\w.\"'\- ]+?)\s*=")
+_CODE: Final = "bad_config"
+
+#: unit -> (how it is read, what to write)
+_READ: Final[dict[str, tuple[Callable[[str], int], str, str]]] = {
+    BYTES["unit"]: (parse_size, "a size", 'write "256MiB", "64KiB" or bytes'),
+    DURATION["unit"]: (parse_duration, "a duration", 'write "100ms", "30s", "12h" or "7d"'),
+}
+
+
+class _Source(NamedTuple):
+    """Where settings came from, to say it in an error."""
+
+    name: str
+    text: str
+
+    def fail(self, path: tuple[str, ...], reason: str, hint: str) -> NoReturn:
+        line = find_line(self.text, path)
+        where = f"{self.name}:{line}: " if line else f"{self.name}: "
+        raise ConfigError(_CODE, where + reason, hint) from None
+
+
+def load(
+    path: Path | None = None, overrides: Mapping[str, str | int | bool] | None = None
+) -> Config:
+    """The settings in the TOML file at `path` (none: defaults), with `overrides` over them.
+
+    `overrides` has dotted keys: {"instance.data_dir": "/var/lib/zbroker"}.
+    Raises: ConfigError.
+    """
+    if path is None:
+        return parse("", "the command line", overrides)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(_CODE, f"{path}: {error.strerror}", "-c names a TOML file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(_CODE, f"{path} is not UTF-8", "-c names a TOML file") from None
+    return parse(text, str(path), overrides)
+
+
+def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None = None) -> Config:
+    """The settings in the TOML `text`, called `name` in errors. Raises: ConfigError."""
+    source = _Source(name, text)
+    try:
+        tree: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _TOML_AT.search(str(error))
+        where = f"{name}:{found[1]}" if found else name
+        reason = _TOML_AT.sub("", str(error))
+        raise ConfigError(_CODE, f"{where}: {reason}", "the file must be TOML") from None
+    for dotted, value in (overrides or {}).items():
+        section, _, key = dotted.partition(".")
+        tree.setdefault(section, {})[key] = value
+    for place, table in _tables(tree, source):
+        _read_table(place, table, source)
+    try:
+        config = msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        at = _AT.search(str(error))
+        path = tuple(re.sub(r"\[[^\]]*\]", "", part) for part in at[1].split(".")) if at else ()
+        reason = f"`{'.'.join(path)}`: {_AT.sub('', str(error))}"
+        source.fail(path, reason, _describe(path))
+    _check_values(config, source)
+    return config
+
+
+def _tables(tree: dict[str, Any], source: _Source) -> Iterator[tuple[Section, dict[str, Any]]]:
+    """Every table of the file that may be there."""
+    known = {section.name: section for section in sections()}
+    for name, found in tree.items():
+        section = known.get(name)
+        if section is None:
+            _unknown((name,), list(known), source)
+        tables = found if section.many and isinstance(found, list) else [found]
+        if section.many != isinstance(found, list) or not all(
+            isinstance(table, dict) for table in tables
+        ):
+            written = f"[[{name}]]" if section.many else f"[{name}]"
+            source.fail((name,), f"`{name}` is a table", f"write {written} above its keys")
+        yield from ((section, table) for table in tables)
+
+
+def _read_table(section: Section, table: dict[str, Any], source: _Source) -> None:
+    known = {one.name: one for one in fields(section.type)}
+    for key, value in table.items():
+        if key not in known:
+            _unknown((section.name, key), list(known), source)
+        unit = (known[key].meta.extra or {}).get("unit")
+        if unit in _READ and isinstance(value, str):
+            read, what, hint = _READ[unit]
+            try:
+                table[key] = read(value)
+            except ValueError:
+                path = (section.name, key)
+                source.fail(path, f"`{'.'.join(path)}`: {value!r} is not {what}", hint)
+
+
+def _unknown(path: tuple[str, ...], known: list[str], source: _Source) -> NoReturn:
+    near = difflib.get_close_matches(path[-1], known, 1, 0.5)
+    hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
+    source.fail(path, f"unknown key `{'.'.join(path)}`", hint)
+
+
+def _check_values(config: Config, source: _Source) -> None:
+    for key in ("ingest", "delivery", "admin"):
+        value: str = getattr(config.listen, key)
+        scheme = "http" if key == "admin" else "tcp"
+        try:
+            check_listen(value, scheme)
+        except ClientError as error:
+            source.fail(("listen", key), f"`listen.{key}`: {error.reason}", error.hint)
+        if is_loopback(value):
+            continue
+        if key == "admin":
+            reason = f"`listen.admin`: {value} is not loopback"
+            source.fail(("listen", key), reason, "use http://127.0.0.1:9105 and a tunnel")
+        if not config.security.allow_unauthenticated:
+            reason = f"`listen.{key}`: {value} is open to other hosts and asks nobody for a name"
+            hint = "listen on 127.0.0.1, or set security.allow_unauthenticated = true"
+            source.fail(("listen", key), reason, hint)
+    if config.limits.window_bytes < config.limits.batch_bytes:
+        reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
+        source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
+
+
+def find_line(text: str, path: tuple[str, ...]) -> int:
+    """The line, from 1, of the key at `path` in a TOML text, else of its table, else 0."""
+    table: tuple[str, ...] = ()
+    best, best_line = 0, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            table = found = _parts(header[1])
+        elif key := _KEY.match(line):
+            found = table + _parts(key[1])
+        else:
+            continue
+        if found[: len(path)] == path[: len(found)] and min(len(found), len(path)) > best:
+            best, best_line = min(len(found), len(path)), number
+    return best_line
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _describe(path: tuple[str, ...]) -> str:
+    """The description of the field at `path`, for an error about it."""
+    rows: list[Field] = [
+        one
+        for section in sections()
+        if path and section.name == path[0]
+        for one in fields(section.type)
+    ]
+    found = [one.meta.description or "" for one in rows if one.name in path[1:]]
+    return " ".join(found[0].splitlines()) if found else ""

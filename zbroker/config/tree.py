@@ -1,0 +1,296 @@
+"""The settings of an instance: one frozen tree with every default in one place.
+
+Sizes are integers of bytes here and `"256MiB"` in the file, durations milliseconds and `"30s"`.
+Each field's description is its comment in conf/zbroker.example.toml, which is generated from these
+classes (`zbroker config example`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from zbroker import limits
+from zbroker.paths import Paths
+
+BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "256MiB"
+DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
+LAUNCH: Final = {"set": "by the command line only"}
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class InstanceConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who this instance is and where it keeps everything."""
+
+    name: Annotated[
+        str, Meta(min_length=1, max_length=255, description="Shown by status and to clients.")
+    ] = "zbroker"
+    group: Annotated[
+        str, Meta(min_length=1, max_length=255, description="Instances that belong together.")
+    ] = "default"
+    data_dir: Annotated[
+        str, Meta(min_length=1, description="Everything of this instance; made when missing.")
+    ] = "zbroker-data"
+
+
+class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where clients connect. Port 0 picks a free one; `status` tells which."""
+
+    ingest: Annotated[str, Meta(description="Publishers, and the URL that clients are given.")] = (
+        "tcp://127.0.0.1:9101"
+    )
+    delivery: Annotated[str, Meta(description="Subscribers.")] = "tcp://127.0.0.1:9102"
+    admin: Annotated[str, Meta(description="HTTP for zbroker-admin; loopback only.")] = (
+        "http://127.0.0.1:9105"
+    )
+    advertise: Annotated[
+        str, Meta(description='Host that clients are told instead of the bound one; "" is none.')
+    ] = ""
+
+
+class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The log."""
+
+    directory: Annotated[
+        str, Meta(description='Segments; "" is the folder journal in data_dir.')
+    ] = ""
+    archive_directory: Annotated[
+        str, Meta(description='Archived segments; "" is the folder archive in data_dir.')
+    ] = ""
+    segment_size: Annotated[
+        int,
+        Meta(
+            ge=limits.SEGMENT_MIN_BYTES,
+            le=1 << 40,
+            extra=BYTES,
+            description="Size of one file of the log, 1MiB at least; the first one may be smaller.",
+        ),
+    ] = limits.SEGMENT_BYTES
+    preallocate: Annotated[
+        bool,
+        Meta(description="Fill the next file with zeros ahead of time: faster writes."),
+    ] = True
+    flush_interval: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=60_000,
+            extra=DURATION,
+            description="A message is on stable storage this long after it was written, at most.\n"
+            "Nothing waits for it: every group is synced at once; a slower disk is an alarm.",
+        ),
+    ] = 1_000
+    durability: Annotated[
+        Literal["disk"],
+        Meta(description='"disk": nothing is acknowledged before it is on stable storage.'),
+    ] = "disk"
+    time: Annotated[
+        Literal["append", "publisher"],
+        Meta(description='Log time: "append" is the broker\'s clock, "publisher" the message\'s.'),
+    ] = "append"
+    #: `zbroker start --accept-tail-loss`: not in the file, or it would accept every loss to come
+    accept_tail_loss: Annotated[bool, Meta(extra=LAUNCH)] = False
+    #: `zbroker start --accept-missing`: go on without the oldest segments, which are not there
+    accept_missing: Annotated[bool, Meta(extra=LAUNCH)] = False
+
+
+class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is recorded in the log; without any such table: everything."""
+
+    topic: Annotated[
+        str, Meta(min_length=1, description="A topic, or a pattern of topics with regex = true.")
+    ]
+    regex: Annotated[bool, Meta(description="The topic is an RE2 pattern.")] = False
+    type: Annotated[
+        Literal["auto", "json", "msgpack", "nvfix", "fix", "binary"],
+        Meta(description='How tools show payloads; "auto": as JSON where they are, else binary.'),
+    ] = "auto"
+
+
+class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of old segments; 0 is never. Nothing is removed unless you say so here.
+
+    Ages are in log time: from a segment's last message to now, or, with journal.time = "publisher",
+    to the newest message of the log.
+    """
+
+    archive_after: Annotated[
+        int, Meta(ge=0, extra=DURATION, description="Moved to the archive directory at this age.")
+    ] = 0
+    compress_after: Annotated[
+        int, Meta(ge=0, extra=DURATION, description="Compressed at this age, wherever it is.")
+    ] = 0
+    remove_after: Annotated[int, Meta(ge=0, extra=DURATION, description="Removed at this age.")] = 0
+    max_bytes: Annotated[
+        int, Meta(ge=0, extra=BYTES, description="The oldest are removed while the log is larger.")
+    ] = 0
+    min_free: Annotated[
+        int,
+        Meta(
+            ge=0, extra=BYTES, description="The oldest are removed while less of the disk is free."
+        ),
+    ] = 0
+    remove_share_max: Annotated[
+        int,
+        Meta(ge=1, le=100, description="Percent of the log that one run removes at most."),
+    ] = 50
+    every: Annotated[
+        int, Meta(ge=1_000, extra=DURATION, description="How often all this is looked at.")
+    ] = 60_000
+    held_alarm: Annotated[
+        int,
+        Meta(
+            ge=0,
+            extra=BYTES,
+            description="Alarm that names who holds back the removal of more than this.",
+        ),
+    ] = 10 << 30
+
+
+class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is refused with a code. Clients are told the sizes at logon."""
+
+    message_bytes: Annotated[
+        int, Meta(ge=1024, le=1 << 30, extra=BYTES, description="One message.")
+    ] = limits.MESSAGE_MAX_BYTES
+    batch_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=64 << 20,
+            extra=BYTES,
+            description="A packed batch of several messages.",
+        ),
+    ] = limits.BATCH_MAX_BYTES
+    window_bytes: Annotated[
+        int,
+        Meta(ge=1024, le=1 << 40, extra=BYTES, description="Unacknowledged, per publisher."),
+    ] = limits.WINDOW_BYTES
+    clients: Annotated[Positive, Meta(description="Logged-on connections of one door.")] = (
+        limits.CLIENTS_MAX
+    )
+
+
+class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Subscriptions."""
+
+    workers: Annotated[int, Meta(ge=1, le=1, description="Processes; only 1 for now.")] = 1
+
+
+class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The front door."""
+
+    spin_us: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="How long it and the journal look for work before they sleep, in us:\n"
+            "lower latency, some CPU. 0 is off, as on a machine with one core.",
+        ),
+    ] = 300
+
+
+class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may connect."""
+
+    allow_unauthenticated: Annotated[
+        bool,
+        Meta(
+            description="true: whoever reaches the port may publish and read. An address that is\n"
+            "not loopback is refused without it."
+        ),
+    ] = False
+
+
+class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the processes tell, on stderr by default."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description='"debug", "info", "warning" or "error".'),
+    ] = "info"
+    format: Annotated[Literal["text", "json"], Meta(description='"text" or "json".')] = "text"
+    file: Annotated[
+        str, Meta(description='Appended to instead of stderr (may be rotated); "" is stderr.')
+    ] = ""
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings of one instance."""
+
+    instance: InstanceConfig = field(default_factory=InstanceConfig)
+    listen: ListenConfig = field(default_factory=ListenConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
+    record: list[RecordConfig] = []
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    ingest: IngestConfig = field(default_factory=IngestConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    def accepting(self, *, tail_loss: bool = False, missing: bool = False) -> Config:
+        """These settings for a journal that may give something up, once.
+
+        tail_loss: a damaged acknowledged tail. missing: the oldest segments, which are not there.
+        """
+        journal = msgspec.structs.replace(
+            self.journal, accept_tail_loss=tail_loss, accept_missing=missing
+        )
+        return msgspec.structs.replace(self, journal=journal)
+
+    def paths(self, instance: int) -> Paths:
+        """Where the instance with this id keeps what."""
+        data = Path(self.instance.data_dir).absolute()
+        journal, archive = self.journal.directory, self.journal.archive_directory
+        return Paths(
+            data,
+            Path(journal).absolute() if journal else data / "journal",
+            Path(archive).absolute() if archive else data / "archive",
+            instance,
+        )
+
+
+class Section(NamedTuple):
+    """A table of the file; `many`: there may be any number, `[[name]]`."""
+
+    name: str
+    type: type[Struct]
+    many: bool
+
+
+class Field(NamedTuple):
+    """A key of a table."""
+
+    name: str
+    type: Any
+    meta: Meta
+
+
+@cache
+def sections() -> list[Section]:
+    """The tables of a file, in order."""
+    rows = []
+    for name, kind in get_type_hints(Config).items():
+        many = get_origin(kind) is list
+        rows.append(Section(name, get_args(kind)[0] if many else kind, many))
+    return rows
+
+
+@cache
+def fields(type_: type[Struct]) -> list[Field]:
+    """The keys of a table that the file may set."""
+    hints = get_type_hints(type_, include_extras=True)
+    rows = []
+    for name in type_.__struct_fields__:
+        metas = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Meta)]
+        meta = metas[-1] if metas else Meta()
+        if meta.extra != LAUNCH:
+            rows.append(Field(name, getattr(hints[name], "__origin__", hints[name]), meta))
+    return rows

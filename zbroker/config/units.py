@@ -1,0 +1,43 @@
+"""Sizes and durations as people write them: `"256MiB"`, `"30s"`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SIZE: Final = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB)?")
+_SIZES: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_DURATION: Final = re.compile(r"([0-9]+)\s*(ms|s|m|h|d)?")
+_DURATIONS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `"256MiB"`, `"64KiB"` or `"1000"`. Raises: ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def format_size(size: int) -> str:
+    """The shortest exact text of `size`, as `parse_size` reads it."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _SIZES[unit] == 0:
+            return f"{size // _SIZES[unit]}{unit}"
+    return str(size)
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of `"250ms"`, `"30s"`, `"15m"`, `"12h"` or `"7d"`. Raises: ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration")
+    return int(match[1]) * _DURATIONS[match[2]]
+
+
+def format_duration(ms: int) -> str:
+    """The shortest exact text of `ms`, as `parse_duration` reads it."""
+    for unit in ("d", "h", "m", "s"):
+        if ms and ms % _DURATIONS[unit] == 0:
+            return f"{ms // _DURATIONS[unit]}{unit}"
+    return f"{ms}ms" if ms else "0s"

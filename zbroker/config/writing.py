@@ -1,0 +1,74 @@
+"""Settings as TOML that reads back, and the commented example."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Meta, Struct
+
+from zbroker.config.tree import BYTES, DURATION, Config, Section, fields, sections
+from zbroker.config.units import format_duration, format_size
+
+
+def to_toml(config: Config, *, comments: bool = False) -> str:
+    """`config` as TOML that `load` reads back; `comments`: with what each field is for above it."""
+    lines: list[str] = []
+    for section in sections():
+        found = getattr(config, section.name)
+        if comments:
+            lines += [f"# {part}".rstrip() for part in _doc(section).splitlines()]
+        if section.many and not found:
+            lines += _sample(section) if comments else []
+            continue
+        for table in found if section.many else [found]:
+            lines += [f"[[{section.name}]]" if section.many else f"[{section.name}]"]
+            lines += [*_table(table, comments=comments), ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _doc(section: Section) -> str:
+    return "\n".join(line.strip() for line in (section.type.__doc__ or "").strip().splitlines())
+
+
+def _table(table: Struct, *, comments: bool) -> list[str]:
+    lines: list[str] = []
+    for one in fields(type(table)):
+        lines += _comment(one.meta) if comments else []
+        lines += [f"{one.name} = {toml_value(getattr(table, one.name), one.meta)}"]
+    return lines
+
+
+def _sample(section: Section) -> list[str]:
+    """A table that may be there any number of times, as a comment: by default there is none."""
+    lines = [f"# [[{section.name}]]"]
+    for one in fields(section.type):
+        default = getattr(section.type, "__struct_defaults__", ())
+        at = section.type.__struct_fields__.index(one.name) - len(section.type.__struct_fields__)
+        value = default[at] if -at <= len(default) else "orders"
+        lines += [*(f"#{line}" for line in _comment(one.meta))]
+        lines += [f"# {one.name} = {toml_value(value, one.meta)}"]
+    return [*lines, ""]
+
+
+def _comment(meta: Meta) -> list[str]:
+    return [f"# {part}" for part in (meta.description or "").splitlines()]
+
+
+def example() -> str:
+    """The text of conf/zbroker.example.toml."""
+    head = "# Every setting of zbroker with its default. Made by `zbroker config example`.\n\n"
+    return head + to_toml(Config(), comments=True)
+
+
+def toml_value(value: object, meta: Meta) -> str:
+    """One value as the file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if isinstance(value, int):
+        if meta.extra == BYTES:
+            text = format_size(value)
+        elif meta.extra == DURATION:
+            text = format_duration(value)
+        else:
+            return text
+    return msgspec.json.encode(text).decode()  # a JSON string is a TOML string
