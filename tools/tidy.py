@@ -26,11 +26,27 @@ PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
 PURE_NAMES: Final = frozenset({"core.py", "format.py", "messages.py", "internal.py", "codec.py"})
 PURE_PATHS: Final = frozenset(
     {
+        "zbroker/admin/actions.py",
+        "zbroker/admin/alarms.py",
+        "zbroker/admin/removal.py",
+        "zbroker/admin/view.py",
+        "zbroker/admin/words.py",
+        "zbroker/delivery/holds.py",
         "zbroker/endpoints.py",
         "zbroker/errors.py",
         "zbroker/ids.py",
+        "zbroker/journal/floor.py",
+        "zbroker/journal/holes.py",
+        "zbroker/journal/origins.py",
+        "zbroker/journal/placing.py",
+        "zbroker/journal/records.py",
+        "zbroker/journal/replicas.py",
         "zbroker/journal/sessions.py",
+        "zbroker/journal/snapshot.py",
+        "zbroker/journal/stating.py",
+        "zbroker/journal/vectors.py",
         "zbroker/limits.py",
+        "zbroker/recording.py",
     }
 )
 IMPURE: Final = frozenset(
@@ -47,6 +63,8 @@ _LEAVES: Final = (
     "zbroker.ids",
     "zbroker.limits",
     "zbroker.paths",
+    "zbroker.recording",
+    "zbroker.topics",
     "zbroker.__version__",
     "zbroker",
 )
@@ -54,7 +72,10 @@ _LOG: Final = ("zbroker.journal.format", "zbroker.journal.reader")
 _FILES: Final = (
     *_LEAVES,
     "zbroker.journal.disk",
+    "zbroker.journal.files",
     "zbroker.journal.format",
+    "zbroker.journal.packed",
+    "zbroker.journal.places",
     "zbroker.journal.segments",
     "zbroker.wire",
 )
@@ -79,6 +100,9 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.clock": ("zbroker.errors",),
     "zbroker.endpoints": ("zbroker.errors",),
     "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
+    "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
+    "zbroker.recording": ("zbroker.errors", "zbroker.limits", "zbroker.topics"),
+    "zbroker.formats": _LEAVES,
     # what all rooms stand on
     "zbroker.wire": _LEAVES,
     "zbroker.config": _LEAVES,
@@ -89,14 +113,25 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
     "zbroker.journal.disk": _LEAVES,
     "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
-    "zbroker.journal.reader": (*_FILES, "zbroker.journal.reading"),
-    "zbroker.journal.reading": _FILES,
+    "zbroker.journal.packed": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.journal.places": _FILES,
+    "zbroker.journal.files": _FILES,
+    "zbroker.journal.headers": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.journal.reader": (*_FILES, "zbroker.journal.headers", "zbroker.journal.reading"),
+    "zbroker.journal.reading": (*_FILES, "zbroker.journal.headers"),
     "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
     # rooms
     "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
     "zbroker.ingest": _ROOM,
     "zbroker.delivery": (*_ROOM, *_LOG),
-    "zbroker.admin": _ROOM,
+    "zbroker.archive": (*_FILES, "zbroker.journal.reader"),
+    "zbroker.admin": (
+        *_ROOM,
+        *_LOG,
+        "zbroker.archive",
+        "zbroker.journal.disk",
+        "zbroker.journal.places",
+    ),
     "zbroker.supervisor": (*_ROOM, "zbroker.logs", "zbroker.spawn"),
     "zbroker.journal.__main__": _START,
     "zbroker.ingest.__main__": _START,

@@ -93,7 +93,7 @@ def test_a_batch_header_comes_back_with_everything() -> None:
     found = decode_batch_header(b"junk" + data + BODY, 4, OFFSET, SEGMENT.seed)
     assert isinstance(found, Batch)
     assert (found.offset, found.header_length, len(data) % 8) == (OFFSET, len(data), 0)
-    expected = Batch(**{name: getattr(BATCH, name) for name in BATCH.__slots__})
+    expected = Batch(**{name: getattr(BATCH, name) for name in BATCH.__struct_fields__})
     expected.body, expected.offset, expected.header_length = b"", OFFSET, len(data)
     assert found == expected
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.archive.build import everything, log_of, move, sim, squeeze
 from tests.journal.build import (
     append,
     gaps,
@@ -22,8 +24,10 @@ from tests.sim.disk import SimDisk
 from zbroker.ids import Bookmark
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.format import HEADER_COPY_AT, Batch
+from zbroker.journal.places import Places
 from zbroker.journal.reader import Cursor, Gap, Log
-from zbroker.journal.segments import list_segments, segment_name
+from zbroker.journal.segments import list_segments, packed_name, segment_name
+from zbroker.journal.writer import Writer
 from zbroker.wire.messages import Columns
 
 
@@ -365,3 +369,166 @@ def test_small_segments_hold_many_groups() -> None:
     disk, to, _ = history(100, 1, 100)
     assert len(list_segments(disk)) < 10
     assert positions(read_all(disk, to.position)) == list(range(1, 101))
+
+
+# -- segments that are archived, packed or missing --
+
+
+def scattered() -> tuple[Places, Writer]:
+    """A log whose first four segments are archived, packed or both."""
+    places, to = log_of(80)
+    assert to.serial >= 6
+    move(places, 1)
+    squeeze(places, 2)
+    move(places, 2)
+    squeeze(places, 3)
+    move(places, 4)
+    squeeze(places, 4)
+    return places, to
+
+
+def test_segments_of_all_kinds_are_one_log() -> None:
+    places, to = scattered()
+    kinds = [(place.archived, place.packed) for place in places.list()]
+    assert kinds[:5] == [(True, False), (True, True), (False, True), (True, True), (False, False)]
+    log = Log(places=places)
+    assert log.first_position == 1
+    assert positions(everything(places, to.position)) == list(range(1, to.position))
+    heads = [item for item in log.headers(log.seek(1), to.position) if not isinstance(item, Gap)]
+    assert [batch.position for batch, _ in heads] == list(range(1, to.position))
+    for batch, cursor in heads[::7]:
+        assert positions(log.read(cursor, to.position, 1)[0]) == [batch.position]
+
+
+def test_every_point_is_found_in_segments_of_all_kinds() -> None:
+    places, to = scattered()
+    log = Log(places=places)
+    for position in range(1, to.position, 5):
+        assert log.seek(position).position == position
+        assert log.locate(Bookmark(77, position)) == position
+        assert log.locate_time(position * 1_000) == position
+    assert log.end() == to.position
+
+
+@pytest.mark.parametrize("at", ["before:read:segment", "after:read:segment"])
+@pytest.mark.parametrize("change", [move, squeeze])
+def test_a_segment_that_moves_while_it_is_read_is_read_on(
+    at: str, change: Callable[[Places, int], None]
+) -> None:
+    places, to = log_of()
+    journal, away = sim(places)
+    log, seen = Log(places=Places(journal, away)), 0
+
+    def hook(boundary: str) -> None:
+        nonlocal seen
+        seen += boundary == at
+        if seen in (3, 9):
+            journal.hook = lambda _: None
+            change(places, 1 if seen == 3 else 2)
+            seen += 1
+            journal.hook = hook
+
+    journal.hook = hook
+    cursor, found = log.seek(1), []
+    while cursor.position < to.position:
+        items, cursor = log.read(cursor, to.position, 500)
+        found += items
+    assert positions(found) == list(range(1, to.position))
+    assert seen > 9
+
+
+def test_a_reader_follows_one_segment_through_all_its_places() -> None:
+    places, to = log_of()
+    log = Log(places=Places(*sim(places)))
+    cursor, found = log.seek(1), []
+    steps = [None, squeeze, None, move, None]
+    for step in steps:
+        if step is not None:
+            step(places, 1)
+        items, cursor = log.read(cursor, to.position, 600)
+        found += items
+    assert positions(found) == list(range(1, len(found) + 1))
+    assert cursor.serial == 1
+
+
+def test_a_damaged_frame_is_a_gap_of_what_stands_in_it() -> None:
+    disk = SimDisk(random.Random(1))
+    places = Places(disk, SimDisk(random.Random(2)))
+    to = writer(disk, start(disk, segment_bytes=2 << 20), segment_bytes=2 << 20)
+    rng = random.Random(1)
+    while to.serial == 1:
+        append(to, *[rng.randbytes(9_000) for _ in range(8)])
+    squeeze(places, 1)
+    second = Log(places=places).segment(2)
+    assert second is not None
+    assert second.header is not None
+    behind = second.header.first_position
+    batches = [item for item in everything(places, to.position) if isinstance(item, Batch)]
+    low, high = 8192 + 262_144, 8192 + 2 * 262_144  # the third frame
+    size = dict(disk.list())[packed_name(1)]
+    disk.damage(packed_name(1), int(low / (2 << 20) * size) + 100_000, b"\xff")
+    found = everything(places, to.position)
+    hit = [b for b in batches if b.position < behind and b.offset < high and low < b.end_offset]
+    assert gaps(found)[0][0] == hit[0].position
+    assert gaps(found)[-1][1] == hit[-1].end_position
+    assert len(positions(found)) == len(batches) - len(hit)
+
+
+def test_a_missing_segment_in_the_middle_is_a_gap_and_no_end() -> None:
+    places, to = log_of(60)
+    log = Log(places=places)
+    second, third = (log._files.starts[index][0] for index in (1, 2))
+    sim(places)[0].remove(segment_name(2))
+    for reader in (log, Log(places=places)):
+        cursor, found = reader.seek(1), []
+        while cursor.position < to.position:
+            items, cursor = reader.read(cursor, to.position, 4096)
+            assert items
+            found += items
+        assert [item for item in found if isinstance(item, Gap)] == [Gap(second, third, "missing")]
+    assert Log(places=places).end() == to.position
+    assert Log(places=places).locate_time(second * 1_000) == third
+
+
+def test_without_its_archive_directory_a_log_says_what_is_missing() -> None:
+    places, to = log_of()
+    assert Log(places=places).missing == range(1, 1)
+    for serial in (1, 2):
+        move(places, serial)
+    log = Log(disk=places.journal)
+    assert list(log.missing) == [1, 2]
+    assert not Log(places=places).missing
+    items, _ = log.read(Cursor(1, 8192, 1), to.position, 1)
+    assert items == [Gap(1, log.first_position, "missing")]
+
+
+def test_what_was_removed_is_not_missing() -> None:
+    places, to = log_of()
+    cursor = Log(places=places).seek(1)
+    to.keep_from(2)
+    log = Log(places=places)
+    assert not log.missing
+    assert log.first_position > 1
+    sim(places)[0].remove(segment_name(1))
+    items, _ = log.read(cursor, to.position, 1)
+    assert items == [Gap(1, log.first_position, "removed")]
+
+
+def test_a_reader_closes_files_that_are_gone(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    to = writer(disk, start(disk))
+    while to.serial < 3:
+        append(to, b"x" * 3_000)
+    log = Log(tmp_path)
+    cursor = log.read(log.seek(1), to.position, 1)[1]
+    disk.unlink(segment_name(1))
+    assert positions(log.read(cursor, to.position, 1)[0]) == [2]
+    assert any("(deleted)" in name for name in open_files())
+    log.refresh()
+    assert not any("(deleted)" in name for name in open_files() if str(tmp_path) in name)
+    disk.close()
+    log.close()
+
+
+def open_files() -> list[str]:
+    return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]

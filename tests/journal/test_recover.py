@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
+from tests.archive.build import everything, log_of, move, sim, squeeze
 from tests.journal.build import (
     INSTANCE,
     SEGMENT_BYTES,
+    Clock,
     append,
     gaps,
     history,
@@ -20,8 +23,11 @@ from tests.journal.build import (
     writer,
 )
 from tests.sim.disk import SimDisk
+from zbroker import archive
 from zbroker.errors import StorageError
 from zbroker.journal.format import DATA_AT, HEADER_COPY_AT, Batch, SegmentHeader
+from zbroker.journal.found import Found
+from zbroker.journal.places import Places
 from zbroker.journal.reader import Log
 from zbroker.journal.recover import Recovered, recover
 from zbroker.journal.segments import NOTE_FILE, SPARE, list_segments, read_header, segment_name
@@ -398,6 +404,7 @@ def test_all_segments_missing_stops_the_start() -> None:
     assert (recovered.next_position, recovered.generation, recovered.lost) == (21, 2, (1, 21))
     append(writer(disk, recovered), b"goes on")
     assert positions(read_all(disk, 22)) == [21]
+    assert start(disk).next_position == 22
 
 
 def test_a_missing_segment_in_the_middle_is_refused() -> None:
@@ -408,13 +415,66 @@ def test_a_missing_segment_in_the_middle_is_refused() -> None:
     assert caught.value.code == "serial_gap"
 
 
+def remove_up_to(disk: SimDisk, to: Writer, oldest: int, unlinked: int) -> int:
+    """As the journal does it: notes it, then unlinks; a crash may leave some of them."""
+    to.keep_from(oldest)
+    for serial in range(1, unlinked + 1):
+        disk.unlink(segment_name(serial))
+    header = read_header(disk, oldest)
+    assert isinstance(header, SegmentHeader)
+    return header.first_position
+
+
 def test_removed_oldest_segments_raise_the_floor() -> None:
-    disk, _, _ = case(40)
-    second = read_header(disk, 2)
-    assert isinstance(second, SegmentHeader)
-    disk.remove(segment_name(1))
+    disk, to, _ = case(40)
+    first = remove_up_to(disk, to, 2, 1)
     recovered = start(disk)
-    assert (recovered.floor, recovered.findings) == (second.first_position, [])
+    assert (recovered.floor, recovered.findings, recovered.oldest) == (first, [], 2)
+    assert recovered.tail.oldest == 2
+    assert start(disk).floor == first
+
+
+def test_what_an_interrupted_removal_left_does_not_count() -> None:
+    disk, to, _ = case(60)
+    first = remove_up_to(disk, to, 4, 1)
+    recovered = start(disk)
+    assert [place.serial for place in recovered.leftovers] == [2, 3]
+    assert (recovered.floor, recovered.findings) == (first, [])
+    assert positions(read_all(disk, recovered.next_position))[0] == first
+
+
+def test_a_segment_that_nobody_removed_is_missed() -> None:
+    disk, _, _ = case(40)
+    disk.remove(segment_name(1))
+    with pytest.raises(StorageError, match=r"0000000001\.journal: missing") as caught:
+        start(disk)
+    assert caught.value.code == "segments_missing"
+    assert "archive directory" in caught.value.hint
+
+
+@pytest.mark.parametrize("serial", [1, 2])
+def test_that_segments_are_missing_is_accepted_once(serial: int) -> None:
+    disk, to, _ = case(40)
+    content = disk.content(segment_name(serial))
+    disk.remove(segment_name(serial))
+    assert codes(start(disk, accept_missing=True))[0] == "journal.segments_missing"
+    recovered = start(disk)
+    assert codes(recovered)[0] == "journal.segments_missing"
+    assert recovered.next_position == to.position
+    assert read_all(disk, to.position)[-1] is not None
+    disk.plant(segment_name(serial), content)
+    assert start(disk).findings == []
+    assert positions(read_all(disk, to.position)) == list(range(1, to.position))
+
+
+def test_accepting_one_missing_segment_accepts_no_other() -> None:
+    disk, _, _ = case(60)
+    disk.remove(segment_name(1))
+    start(disk, accept_missing=True)
+    disk.remove(segment_name(2))
+    with pytest.raises(StorageError) as caught:
+        start(disk)
+    assert caught.value.code == "segments_missing"
 
 
 def test_swapped_segments_are_refused() -> None:
@@ -551,3 +611,122 @@ def test_a_failing_disk_stops_the_start(operation: int) -> None:
     assert caught.value.code == "disk_error"
     disk.crash()
     assert start(disk).next_position == 21
+
+
+# -- archived and packed segments --
+
+
+def spread() -> tuple[Places, Writer]:
+    """The first three segments are archived, packed, and both."""
+    places, to = log_of(60)
+    move(places, 1)
+    squeeze(places, 2)
+    squeeze(places, 3)
+    move(places, 3)
+    return places, to
+
+
+def restarted(places: Places, **options: object) -> Recovered:
+    return start(places.journal, archive=places.archive, **options)
+
+
+def test_archived_and_packed_segments_are_part_of_the_log() -> None:
+    places, to = spread()
+    seen: list[tuple[int, int]] = []
+    recovered = restarted(places, on_batch=lambda b, serial: seen.append((b.position, serial)))
+    assert (recovered.next_position, recovered.floor, recovered.findings) == (to.position, 1, [])
+    assert [position for position, _ in seen] == list(range(1, to.position))
+    assert {serial for _, serial in seen} == set(range(1, to.serial + 1))
+
+
+def test_without_the_archive_directory_the_start_is_refused() -> None:
+    places, to = spread()
+    with pytest.raises(StorageError, match=r"0000000001\.journal, 0000000003\.journal") as caught:
+        start(places.journal)
+    assert caught.value.code == "segments_missing"
+    recovered = start(places.journal, accept_missing=True)
+    assert recovered.next_position == to.position
+    assert codes(recovered)[0] == "journal.segments_missing"
+    assert restarted(places).findings == []
+
+
+def test_a_foreign_archive_directory_is_refused() -> None:
+    places, _ = spread()
+    journal, away = sim(places)
+    with pytest.raises(StorageError) as caught:
+        recover(SimDisk(random.Random(3)), INSTANCE + 1, archive=away)
+    assert caught.value.code == "foreign_instance"
+    assert start(journal, archive=away).findings == []
+
+
+def test_a_second_copy_of_another_instance_is_refused() -> None:
+    places, _ = spread()
+    journal, away = sim(places)
+    header = read_header(journal, 4)
+    assert isinstance(header, SegmentHeader)
+    away.plant(segment_name(4), replace(header, instance=INSTANCE + 1).encode().ljust(9_000, b"\0"))
+    with pytest.raises(StorageError) as caught:
+        restarted(places)
+    assert caught.value.code == "foreign_instance"
+
+
+def test_two_copies_of_a_segment_are_no_finding() -> None:
+    places, to = log_of(60)
+    archive.finish(archive.copy(places, 1))
+    archive.finish(archive.pack(places, 1))
+    recovered = restarted(places)
+    assert (recovered.findings, recovered.next_position) == ([], to.position)
+
+
+def test_an_unreadable_copy_beside_a_good_one_is_told() -> None:
+    places, to = log_of(60)
+    archive.finish(archive.copy(places, 2))
+    break_header(sim(places)[0], 2)
+    recovered = restarted(places)
+    assert codes(recovered) == ["journal.copy_unreadable"]
+    assert recovered.next_position == to.position
+
+
+@pytest.mark.parametrize("change", [move, squeeze])
+def test_a_sealed_segment_proves_that_one_behind_it_is_missing(
+    change: Callable[[Places, int], None],
+) -> None:
+    places, to = log_of(60)
+    journal, _ = sim(places)
+    last = to.serial
+    first = read_header(journal, last)
+    assert isinstance(first, SegmentHeader)
+    change(places, last - 1)
+    journal.remove(segment_name(last))
+    forget_note(journal)
+    with pytest.raises(StorageError, match=r"after .* is missing") as caught:
+        restarted(places)
+    assert caught.value.code == "tail_damaged"
+    recovered = restarted(places, accept_loss=True)
+    assert (recovered.next_position, recovered.generation) == (first.first_position, 2)
+    assert recovered.tail.header.serial == last
+    append(writer(journal, recovered), b"goes on")
+    assert positions(everything(places, first.first_position + 1))[-1] == first.first_position
+
+
+def test_leftovers_are_found_in_both_directories() -> None:
+    places, to = spread()
+    to.keep_from(4)
+    recovered = restarted(places)
+    assert [(place.serial, place.archived, place.packed) for place in recovered.leftovers] == [
+        (1, True, False),
+        (2, False, True),
+        (3, True, True),
+    ]
+    assert (recovered.oldest, recovered.findings) == (4, [])
+    assert recovered.floor == Log(places=places).first_position > 1
+
+
+def test_only_headers_of_packed_segments_are_looked_at() -> None:
+    places, to = spread()
+    journal, away = sim(places)
+    fresh = Places(journal, away)
+    found = Found(fresh, INSTANCE, SEGMENT_BYTES, Clock(), lambda: 1)
+    found.look(0, accept_missing=False)
+    assert fresh.frames.decompressed == 2
+    assert found.sizes == dict.fromkeys(range(1, to.serial + 1), SEGMENT_BYTES)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.spark.logs import JournalMaker, Written
+from zbroker import archive
 from zbroker.client.message import Message
 from zbroker.clock import to_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark, publisher_id
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.places import Places
 from zbroker.spark import plan_ranges, replay, replay_batches
 from zbroker.spark.replay import reader_name
 
@@ -110,3 +115,50 @@ def test_reader_names_carry_the_job_and_never_collide() -> None:
     names = {reader_name("abcd") for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith("spark-abcd-driver-") for name in names)
+
+
+# -- archived and packed segments --
+
+
+def archived(maker: JournalMaker, directory: Path) -> Path:
+    """Two sealed segments are moved there, one of them packed."""
+    with closing(Places(RealDisk(maker.directory), RealDisk(directory))) as places:
+        for serial, steps in ((1, archive.pack), (1, archive.copy), (2, archive.copy)):
+            archive.finish(steps(places, serial))
+        for place in places.copies():
+            if place.serial < 3 and not place.archived:
+                places.unlink(place)
+    return directory
+
+
+def test_archived_and_packed_segments_are_replayed(maker: JournalMaker) -> None:
+    expected = plan_ranges(maker.directory)
+    directory = archived(maker, maker.directory.parent / "archive")
+    for source in (maker.directory, maker.directory.parent):
+        ranges = pickle.loads(pickle.dumps(plan_ranges(source)))
+        assert [(part.first, part.end) for part in ranges] == [(p.first, p.end) for p in expected]
+        assert {part.archive for part in ranges} == {str(directory)}
+        assert [written(message) for part in ranges for message in replay(part)] == maker.messages
+
+
+def test_an_archive_directory_elsewhere_is_named(maker: JournalMaker, tmp_path: Path) -> None:
+    directory = archived(maker, tmp_path / "far" / "away")
+    ranges = plan_ranges(maker.directory, archive=directory, min_partitions=3)
+    assert [written(message) for part in ranges for message in replay(part)] == maker.messages
+
+
+def test_a_plan_from_the_beginning_never_begins_later(maker: JournalMaker, tmp_path: Path) -> None:
+    archived(maker, tmp_path / "far")
+    for since in ("epoch", to_datetime(1)):
+        with pytest.raises(ZBrokerError, match="segments 1 to 2 of") as caught:
+            plan_ranges(maker.directory, since=since)
+        assert caught.value.code == "segments_missing"
+    later = maker.messages[-3]
+    ranges = plan_ranges(maker.directory, since=to_datetime(later.time_ns))
+    assert [written(message) for part in ranges for message in replay(part)] == maker.messages[-3:]
+
+
+def test_an_archive_directory_that_is_not_there_is_refused(maker: JournalMaker) -> None:
+    with pytest.raises(ZBrokerError, match="no archive directory") as caught:
+        plan_ranges(maker.directory, archive=maker.directory / "nowhere")
+    assert caught.value.code == "no_journal"

@@ -17,11 +17,12 @@ CRC covers the body as its packer sent it and travels with it to the subscriber.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from google_crc32c import extend as crc_extend
 from google_crc32c import value as crc32c
+from msgspec import Struct
 
 from zbroker.wire.messages import Columns
 
@@ -46,7 +47,7 @@ GROUP_LENGTH: Final = 64
 
 #: magic, version, kind, header length, body length, flags, count, skip, topics, -, first position,
 #: publisher, session, first sequence, prev, log time, origin instance, origin position,
-#: origin generation, body crc, -, header crc
+#: origin generation, body crc, cut, header crc
 BATCH: Final = struct.Struct("<4sHHIIIIIHHQQQQQqQQIIII")
 BATCH_MAGIC: Final = b"zbRB"
 assert BATCH.size == 112, "docs/reference/journal.md says 112"
@@ -62,13 +63,18 @@ KIND_POINT: Final = 4
 KIND_PURGE: Final = 5
 KIND_NOOP: Final = 6
 STEP_OVER: Final = 0x8000  # a reader that does not know this kind may step over it
+KIND_TIE: Final = STEP_OVER | 7
 
 FLAG_ZSTD: Final = 1
 FLAG_LATE: Final = 2
 
 COLUMN_INDEX: Final = 1
 COLUMN_TIME: Final = 2
+COLUMN_ORIGIN_TIME: Final = 3  # log times at the origin, where those here differ: all, or the last
 _KNOWN_COLUMNS: Final = frozenset({COLUMN_INDEX, COLUMN_TIME})
+
+TAIL_KEPT_BYTES: Final = 128  # a short topic list without columns
+TAILS_KEPT: Final = 4096
 
 
 def pad(size: int, align: int = ALIGN) -> int:
@@ -127,13 +133,16 @@ def decode_segment_header(data: bytes) -> SegmentHeader | Stop:
     return SegmentHeader(instance, generation, serial, first, last, end, salt, created, size)
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct, gc=False):
     """A record batch: everything but where it stands. `body` is the packed body as it was sent.
 
-    count: messages in the body; skip: how many leading ones do not count. sequence, position: of
-    the first message that counts. Message i of the body has sequence `sequence + i - skip`.
+    count: messages in the body; skip, cut: how many leading and trailing ones do not count.
+    sequence, position: of the first message that counts. Message i of the body has sequence
+    `sequence + i - skip`.
     columns: per message of the body; `extra` are columns of unknown tags, carried along.
+    A msgspec Struct because reading makes millions: a third of a dataclass's cost, and no work
+    for the garbage collector. Decoded batches may share `topics`, `columns` and `extra`: set them
+    anew, never change what is in them.
     """
 
     kind: int
@@ -154,20 +163,21 @@ class Batch:
     origin_generation: int = 0
     origin_position: int = 0
     columns: Columns | None = None
-    extra: list[tuple[int, bytes]] = field(default_factory=list)
+    extra: list[tuple[int, bytes]] = []
     # where it was found; set by decode
     offset: int = 0
     header_length: int = 0
+    cut: int = 0  # stands in the header; last, since hardly any batch has it
 
     @property
     def taken(self) -> int:
         """Messages that count; each takes one position."""
-        return self.count - self.skip
+        return self.count - self.skip - self.cut
 
     @property
     def end_position(self) -> int:
         """The position behind its last message."""
-        return self.position + self.count - self.skip
+        return self.position + self.count - self.skip - self.cut
 
     @property
     def end_offset(self) -> int:
@@ -196,14 +206,18 @@ def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
         BATCH_MAGIC, VERSION, batch.kind, length, batch.body_length, batch.flags, batch.count,
         batch.skip, len(batch.topics), 0, batch.position, batch.publisher, batch.session,
         batch.sequence, batch.prev, batch.log_time, batch.origin_instance, batch.origin_position,
-        batch.origin_generation, batch.body_crc, 0, 0,
+        batch.origin_generation, batch.body_crc, batch.cut, 0,
     )[:_BATCH_CRC_AT]  # fmt: skip
     crc = _header_crc(head + tail, offset, seed)
     return head + _U32.pack(crc) + tail
 
 
+#: An offset as header CRCs cover it.
+offset_bytes: Final = struct.Struct("<Q").pack
+
+
 def _header_crc(data: bytes, offset: int, seed: int) -> int:
-    return int(crc_extend(crc_extend(seed, offset.to_bytes(8, "little")), data))
+    return int(crc_extend(seed, offset_bytes(offset) + data))
 
 
 def batch_crc(header: bytes) -> int:
@@ -211,7 +225,7 @@ def batch_crc(header: bytes) -> int:
     return int(_U32.unpack_from(header, _BATCH_CRC_AT)[0])
 
 
-def decode_batch_header(data: bytes | memoryview, at: int, offset: int, seed: int) -> Batch | Stop:
+def decode_batch_header(data: bytes, at: int, offset: int, seed: int) -> Batch | Stop:
     """The batch header at `data[at:]`, which stands at `offset` in its file. The body is not read.
 
     Returns: Stop "short" if `data` ends before the header does; other Stops if there is no header.
@@ -220,35 +234,55 @@ def decode_batch_header(data: bytes | memoryview, at: int, offset: int, seed: in
         return Stop(offset, "short")
     (magic, version, kind, length, body_length, flags, count, skip, topics, _, position, publisher,
      session, sequence, prev, log_time, origin_instance, origin_position, origin_generation,
-     body_crc, _, crc) = BATCH.unpack_from(data, at)  # fmt: skip
+     body_crc, cut, crc) = BATCH.unpack_from(data, at)  # fmt: skip
     if magic != BATCH_MAGIC:
         return Stop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
     if version != VERSION:
         return Stop(offset, "version")
-    if length < BATCH.size or length % ALIGN or skip >= max(count, 1):
+    if length < BATCH.size or length % ALIGN or skip + cut >= max(count, 1):
         return Stop(offset, "length")
     if len(data) - at < length:
         return Stop(offset, "short")
-    head = bytes(data[at : at + _BATCH_CRC_AT])
-    tail = bytes(data[at + BATCH.size : at + length])
-    if _header_crc(head + tail, offset, seed) != crc:
+    tail = data[at + BATCH.size : at + length]
+    if _header_crc(data[at : at + _BATCH_CRC_AT] + tail, offset, seed) != crc:
         return Stop(offset, "crc")
-    names, columns, extra = _decode_tail(tail, topics)
+    try:
+        names, columns, extra = decode_tail(tail, topics)
+    except (struct.error, UnicodeDecodeError):
+        return Stop(offset, "length")
     return Batch(
         kind, position, publisher, session, sequence, prev, count, log_time, names, b"", body_crc,
         body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
-        extra, offset, length,
+        extra, offset, length, cut,
     )  # fmt: skip
 
 
-def _decode_tail(
-    tail: bytes, topics: int
-) -> tuple[list[str], Columns | None, list[tuple[int, bytes]]]:
+Tail = tuple[list[str], Columns | None, list[tuple[int, bytes]]]
+tails: Final[dict[bytes, Tail]] = {}  # what decode_tail said of the short ones it met lately
+
+
+def decode_tail(tail: bytes, topics: int) -> Tail:
+    """What stands behind the fixed part of a batch header: `topics` names, columns, zeros.
+
+    Most tails are one of few: short ones are remembered, so their results are shared.
+    """
+    known = tails.get(tail)
+    if known is not None and len(known[0]) == topics:
+        return known
     at, names = 0, []
     for _ in range(topics):
         (size,) = _LENGTH.unpack_from(tail, at)
         names.append(tail[at + 2 : at + 2 + size].decode())
         at += 2 + size
+    found = (names, *_decode_columns(tail, at))
+    if len(tail) <= TAIL_KEPT_BYTES:
+        if len(tails) >= TAILS_KEPT:
+            tails.clear()
+        tails[tail] = found
+    return found
+
+
+def _decode_columns(tail: bytes, at: int) -> tuple[Columns | None, list[tuple[int, bytes]]]:
     columns: dict[int, bytes] = {}
     while len(tail) - at >= _COLUMN.size:
         tag, _, size = _COLUMN.unpack_from(tail, at)
@@ -257,9 +291,9 @@ def _decode_tail(
         columns[tag] = tail[at + _COLUMN.size : at + _COLUMN.size + size]
         at += _COLUMN.size + size
     if not columns:
-        return names, None, []
+        return None, []
     extra = [(tag, data) for tag, data in columns.items() if tag not in _KNOWN_COLUMNS]
-    return names, Columns(columns.get(COLUMN_INDEX), columns.get(COLUMN_TIME)), extra
+    return Columns(columns.get(COLUMN_INDEX), columns.get(COLUMN_TIME)), extra
 
 
 @dataclass(slots=True, frozen=True)
@@ -323,6 +357,7 @@ NOTE: Final = struct.Struct("<4sIQQIIQQQII")
 NOTE_MAGIC: Final = b"zbAT"
 assert NOTE.size == 64, "docs/reference/journal.md says 64"
 NOTE_SLOTS: Final = (0, 512)
+NOTE_KEPT_AT: Final = 4096  # when segments are given up; a power cut may cost the other page
 
 
 class Note(NamedTuple):

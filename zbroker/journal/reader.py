@@ -1,8 +1,9 @@
 """The readers' view of the log: whole batches by position, with every damaged range made explicit.
 
 For everybody who reads the log: rooms while it is written (they are told a `limit`; positions below
-it never change), tools and Spark from the directory alone. Nothing is kept from one call to the
-next, since bytes above the limit may change. Imports no lmdb and no zmq.
+it never change), tools and Spark from the directories alone. Archived and packed segments are read
+like all others, also while they are being moved. Nothing is kept from one call to the next, since
+bytes above the limit may change. Imports no lmdb and no zmq.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zbroker.ids import Bookmark
-from zbroker.journal.disk import Disk, RealDisk
+from zbroker.journal.disk import Disk
+from zbroker.journal.files import Cursor, Files, Segment
 from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch
+from zbroker.journal.headers import Sparse
+from zbroker.journal.places import Places, open_places
 from zbroker.journal.reading import (
     BLOCK_MAX_BYTES,
     BLOCK_MIN_BYTES,
     Block,
-    Cursor,
-    Files,
     Gap,
     Reading,
+    header_lists,
     walk,
 )
 from zbroker.journal.segments import read_note
@@ -31,12 +34,21 @@ __all__ = ["Cursor", "Gap", "Log", "first_time", "last_time"]
 
 
 class Log:
-    """The segments of one directory. Not thread-safe: one per thread."""
+    """The segments of a journal directory and its archive directory. Not thread-safe."""
 
-    def __init__(self, directory: Path | None = None, *, disk: Disk | None = None) -> None:
-        assert directory is not None or disk is not None, "a Log reads a directory or a Disk"
-        self._disk = disk or RealDisk(directory or Path(), read_only=True)
-        self._files = Files(self._disk)
+    def __init__(
+        self,
+        directory: Path | None = None,
+        archive: Path | None = None,
+        *,
+        disk: Disk | None = None,
+        places: Places | None = None,
+    ) -> None:
+        if places is None:
+            assert directory is not None or disk is not None, "a Log reads a directory or a Disk"
+            places = Places(disk) if disk else open_places(directory or Path(), archive)
+        self.places = places
+        self._files = Files(places)
         self._block = BLOCK_MIN_BYTES
 
     @property
@@ -54,17 +66,27 @@ class Log:
         """The floor: the oldest position still kept; 1 for an empty log."""
         return self._files.first_position
 
+    @property
+    def missing(self) -> range:
+        """Serials of the oldest segments that are not there although they were not removed."""
+        return self._files.missing
+
+    @property
+    def starts(self) -> list[Cursor]:
+        """Where the readable segments begin, oldest first."""
+        return [Cursor(serial, DATA_AT, first) for first, serial in self._files.starts]
+
     def end_of(self, generation: int) -> int | None:
         """The position at which a later generation begins; None if there is none."""
         return self._files.end_of(generation)
 
     def refresh(self) -> None:
-        """Looks for new and removed segments; only new ones are opened."""
+        """Looks for new, moved and removed segments; only new files are opened."""
         self._files.refresh()
 
     def close(self) -> None:
         """Closes the files."""
-        self._disk.close()
+        self.places.close()
 
     def read(self, cursor: Cursor, limit: int, max_bytes: int) -> tuple[list[Batch | Gap], Cursor]:
         """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
@@ -79,11 +101,33 @@ class Log:
 
     def headers(self, cursor: Cursor, limit: int) -> Iterator[tuple[Batch, Cursor] | Gap]:
         """Batches below `limit` without their bodies, each with the cursor that points at it."""
-        for item, serial in walk(Reading(self._files, cursor, limit, bodies=False)):
-            if isinstance(item, Gap):
-                yield item
-            else:
-                yield item, Cursor(serial, item.offset, item.position)
+        for found, serial in self.header_lists(cursor, limit):
+            for item in found:
+                if isinstance(item, Gap):
+                    yield item
+                else:
+                    yield item, Cursor(serial, item.offset, item.position)
+
+    def header_lists(self, cursor: Cursor, limit: int) -> Iterator[tuple[list[Batch | Gap], int]]:
+        """The same faster: lists of what stands in one segment, each with its serial."""
+        return header_lists(Reading(self._files, cursor, limit, bodies=False))
+
+    def sparse_lists(
+        self, cursor: Cursor, limit: int, block_bytes: int
+    ) -> Iterator[tuple[list[Batch | Gap], int, int]]:
+        """Only what an index of blocks of this size needs, and of how many batches that is all."""
+        sparse, before = Sparse(block_bytes), 0
+        reading = Reading(self._files, cursor, limit, bodies=False, sparse=sparse)
+        for found, serial in header_lists(reading):
+            yield found, serial, sparse.batches - before
+            before = sparse.batches
+        if sparse.batches > before:
+            yield [], reading.serial, sparse.batches - before
+
+    def body(self, batch: Batch, cursor: Cursor) -> bytes | memoryview | None:
+        """The body of a batch whose header was read at `cursor`; None if it is damaged."""
+        found, _ = self.read(cursor, batch.end_position, 1)
+        return found[0].body if found and isinstance(found[0], Batch) else None
 
     def seek(self, position: int, serial: int = 0, offset: int = 0) -> Cursor:
         """Where to read on from `position`: at the batch that holds it, else exactly there.
@@ -114,21 +158,29 @@ class Log:
             return None
         return Cursor(serial, offset, batch.position)
 
+    def segment(self, serial: int) -> Segment | None:
+        """What is known of one segment; None if there is none."""
+        return self._files.segment(serial)
+
     def end(self) -> int:
         """The position behind the last valid batch, for a log that nobody writes.
 
         Below what the acked-through note proves damage is stepped over; above it, it is the end.
         """
+        return self.end_cursor().position
+
+    def end_cursor(self) -> Cursor:
+        """The same, and where that is."""
         self.refresh()
         if not self._files.starts:
-            return 1
+            return self._files.start(1)
         first, _ = self._files.starts[-1]
-        note = read_note(self._disk)
+        note = read_note(self.places.journal)
         proved = note.position if note and note.generation >= self.generation else first
         cursor = self.seek(max(first, proved))
         reading = Reading(self._files, cursor, U63_MAX, bodies=True, to_end=True)
         reading.run(U63_MAX)
-        return reading.position
+        return Cursor(reading.serial, reading.offset, reading.position)
 
     def locate_time(self, ns: int) -> int:
         """The position of the first message with log time >= `ns`, else the end. Offline."""
@@ -173,7 +225,7 @@ def first_time(batch: Batch) -> int:
 def last_time(batch: Batch) -> int:
     """The log time of a batch's last message."""
     times = _times(batch)
-    return times[-1] if times else batch.log_time
+    return times[batch.count - batch.cut - 1] if times else batch.log_time
 
 
 def _first_at(batch: Batch, ns: int) -> int:
@@ -181,7 +233,7 @@ def _first_at(batch: Batch, ns: int) -> int:
     times = _times(batch)
     if times is None:
         return batch.position
-    index = next(i for i in range(batch.skip, batch.count) if times[i] >= ns)
+    index = next(i for i in range(batch.skip, batch.count - batch.cut) if times[i] >= ns)
     return batch.position + index - batch.skip
 
 

@@ -8,14 +8,12 @@ aside by recovery and are never served. Use it through reader.Log.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from zbroker.errors import StorageError
-from zbroker.journal.disk import Disk
+from zbroker.journal.files import Cursor, Files, Segment
 from zbroker.journal.format import (
     ALIGN,
     BATCH_MAGIC,
@@ -23,29 +21,28 @@ from zbroker.journal.format import (
     GROUP_ALIGN,
     GROUP_LENGTH,
     Batch,
-    SegmentHeader,
     Stop,
     decode_batch_header,
     pad,
 )
-from zbroker.journal.segments import list_segments, read_around, read_header, segment_name
+from zbroker.journal.headers import (
+    Sparse,
+    announced_length,
+    decode_headers,
+    skim_headers,
+    take_bodies,
+)
 from zbroker.limits import KIB, MIB, U63_MAX
 
 BLOCK_MIN_BYTES: Final = 16 * KIB  # enough for a reader that follows the end message by message
 BLOCK_MAX_BYTES: Final = 1 * MIB
 HEADERS_BLOCK_BYTES: Final = 64 * KIB
 HEADERS_FAR_BYTES: Final = 4 * KIB  # where bodies are large, what follows a header is not read
-HEADERS_CHUNK_BYTES: Final = 256 * KIB  # of headers that one step of a walk collects
+HEADERS_CHUNK_BYTES: Final = 1 * MIB  # of log that one step of a walk collects the headers of
 HEADER_MAX_BYTES: Final = 16 * MIB  # of one batch: a longer one is a damaged length
+#: Of bytes that look like long headers and are none, in one search: a payload may be full of them.
+FAKES_MAX_BYTES: Final = 256 * MIB
 _NEAR_END: Final = 256  # most headers are shorter; a block with less left is read again from there
-
-
-class Cursor(NamedTuple):
-    """The next batch to read: where it stands or where to look for it, and its position."""
-
-    serial: int
-    offset: int
-    position: int
 
 
 class Gap(NamedTuple):
@@ -54,104 +51,6 @@ class Gap(NamedTuple):
     first: int
     end: int
     why: str
-
-
-class Segment(NamedTuple):
-    """What a reader knows of one file."""
-
-    serial: int
-    size: int
-    header: SegmentHeader | None  # None: both copies are bad, so nothing in it can be verified
-    seed: int
-    end: int | None  # offset behind its last batch; None: the open segment, or nobody knows
-    end_position: int | None  # position behind its last batch; None likewise
-    last: bool
-
-    @property
-    def name(self) -> str:
-        return segment_name(self.serial)
-
-
-class Files:
-    """The segments of one directory; `starts` are (first position, serial) of the readable ones."""
-
-    def __init__(self, disk: Disk) -> None:
-        self.disk = disk
-        self.starts: list[tuple[int, int]] = []
-        self.newest: SegmentHeader | None = None
-        self._headers: dict[int, SegmentHeader | None] = {}
-        self._segments: dict[int, Segment] = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Looks for new and removed segments; only new ones are opened."""
-        found = list_segments(self.disk)
-        headers: dict[int, SegmentHeader | None] = {}
-        for serial, _ in found:
-            header = self._headers.get(serial) or read_header(self.disk, serial)
-            headers[serial] = None if isinstance(header, Stop) else header
-        self._headers = headers
-        self._segments = {}
-        for index, (serial, size) in enumerate(found):
-            followers = [headers[number] for number, _ in found[index + 1 : index + 3]]
-            self._segments[serial] = _segment(serial, size, headers[serial], followers)
-        readable = [header for header in headers.values() if header]
-        self.starts = [(header.first_position, header.serial) for header in readable]
-        self.newest = readable[-1] if readable else None
-
-    def end_of(self, generation: int) -> int | None:
-        """The position at which a later generation begins; None if there is none."""
-        headers = (header for header in self._headers.values() if header)
-        later = (head.first_position for head in headers if head.generation > generation)
-        return next(later, None)
-
-    @property
-    def first_position(self) -> int:
-        """The oldest position that is kept; 1 for an empty log."""
-        return self.starts[0][0] if self.starts else 1
-
-    def segment(self, serial: int) -> Segment | None:
-        """What is known of a segment; looks again if nothing is, or if a newer one exists.
-
-        Without that a reader would run past the end at which a recovery sealed the segment.
-        """
-        segment = self._segments.get(serial)
-        if segment is None or (segment.last and self.disk.exists(segment_name(serial + 1))):
-            self.refresh()
-            segment = self._segments.get(serial)
-        return segment
-
-    def start(self, position: int) -> Cursor:
-        """The start of the segment that holds `position`, or of the oldest one."""
-        if not self.starts:
-            return Cursor(0, DATA_AT, 1)
-        index = bisect_right(self.starts, (position, U63_MAX)) - 1
-        first, serial = self.starts[max(index, 0)]
-        return Cursor(serial, DATA_AT, first)
-
-    def fetch(self, segment: Segment, offset: int, size: int) -> bytes:
-        """Bytes of a segment below its end; unreadable pieces are zeros."""
-        if segment.end is not None:
-            size = min(size, segment.end - offset)
-        try:
-            return read_around(self.disk.read, segment.name, offset, max(size, 0))
-        except StorageError as error:
-            if error.code != "file_missing":
-                raise
-            self.refresh()  # it was removed meanwhile
-            return b""
-
-
-def _segment(
-    serial: int, size: int, header: SegmentHeader | None, followers: list[SegmentHeader | None]
-) -> Segment:
-    end = end_position = None
-    if followers and followers[0] is not None:
-        end, end_position = followers[0].previous_end, followers[0].first_position
-    elif len(followers) > 1 and followers[1] is not None and header is None:
-        end_position = followers[1].first_position
-    seed = header.seed if header else 0
-    return Segment(serial, size, header, seed, end, end_position, not followers)
 
 
 class Block:
@@ -197,11 +96,19 @@ class Reading:
     """Collects batches and gaps in `out`; `serial`, `offset`, `position` are where it goes on.
 
     bodies: also read and verify bodies. to_end: look for the end of a log that nobody writes:
-    collect nothing and stop at the first thing that is no good batch.
+    collect nothing and stop at the first thing that is no good batch. sparse: without bodies,
+    collect only what it needs.
     """
 
     def __init__(
-        self, files: Files, cursor: Cursor, limit: int, *, bodies: bool, to_end: bool = False
+        self,
+        files: Files,
+        cursor: Cursor,
+        limit: int,
+        *,
+        bodies: bool,
+        to_end: bool = False,
+        sparse: Sparse | None = None,
     ) -> None:
         self.serial, self.offset, self.position = cursor
         self.limit = limit
@@ -212,6 +119,7 @@ class Reading:
         self._files = files
         self._bodies = bodies
         self._to_end = to_end
+        self._sparse = sparse
         self._left = 0
 
     def run(self, max_bytes: int) -> None:
@@ -234,11 +142,16 @@ class Reading:
         return self._collect(segment) or self._missing(segment)
 
     def _start_again(self) -> bool:
-        """The cursor's segment was removed, or there was none yet: goes by position."""
+        """The cursor's segment is gone or missing, or there was none yet: goes by position."""
         if not self._files.starts:
             return False
-        self._gap(min(self._files.first_position, self.limit), "removed")
-        self.serial, self.offset, _ = self._files.start(self.position)
+        found = self._files.start(self.position)
+        if found.serial < self.serial:  # what stands here is not there: goes on behind it
+            found = self._files.start_after(self.serial) or found
+        if found.position > self.position:
+            why = self._files.why_missing(self.serial)
+            self._gap(min(found.position, self.limit), why)
+        self.serial, self.offset, _ = found
         return True
 
     def _next_segment(self, segment: Segment) -> bool:
@@ -258,11 +171,55 @@ class Reading:
             if not 0 <= self.offset - block.base <= len(block.data) - _NEAR_END:
                 block.load(self.offset, self.block)
                 self.block = min(self.block * 4, self._block_max)
+            if self._run_over(block) if self._sparse is None else self._skim(block, self._sparse):
+                continue
             batch = block.next_batch(self.offset)
             if not isinstance(batch, Batch) or batch.position != self.position:
                 return False
             if not self._take(batch, block):
                 return False
+        return True
+
+    def _run_over(self, block: Block) -> bool:
+        """Collects what follows on, stands whole in the block and is good; False if nothing does.
+
+        Fast, since every batch of the log goes through it; all else is for the slow way.
+        """
+        found = decode_headers(
+            block.data, block.base, self.offset, block.segment.seed, self.position, self.limit,
+            self._left,
+        )  # fmt: skip
+        if self._bodies:
+            del found[take_bodies(found, block.data, block.base) :]
+        if not found:
+            return False
+        last = found[-1]
+        if last.body_length > HEADERS_BLOCK_BYTES and not self._bodies:
+            self.block = HEADERS_FAR_BYTES
+        end = last.end_offset
+        self.used += end - self.offset
+        self._left -= end - self.offset
+        self.offset, self.position = end, last.end_position
+        if not self._to_end:
+            self.out += found
+        return True
+
+    def _skim(self, block: Block, sparse: Sparse) -> bool:
+        """The same for an index; False if nothing follows on."""
+        if sparse.serial != self.serial:
+            sparse.begin(self.serial)
+        found, offset, position = skim_headers(
+            block.data, block.base, self.offset, block.segment.seed, self.position, self.limit,
+            self._left, sparse,
+        )  # fmt: skip
+        if offset == self.offset:
+            return False
+        if offset > block.base + len(block.data) + HEADERS_BLOCK_BYTES:
+            self.block = HEADERS_FAR_BYTES
+        self.used += offset - self.offset
+        self._left -= offset - self.offset
+        self.offset, self.position = offset, position
+        self.out += found
         return True
 
     def _take(self, batch: Batch, block: Block) -> bool:
@@ -282,6 +239,8 @@ class Reading:
             self._gap(batch.end_position, "damaged body")
         elif not self._to_end:
             self.out.append(batch)
+            if self._sparse is not None:
+                self._sparse.batches += 1
         self.position = batch.end_position
         return True
 
@@ -324,15 +283,17 @@ class Reading:
         """The next valid batch of this or a later position from `offset` on."""
         end = segment.size if segment.end is None else segment.end
         block, header = Block(self._files, segment), Block(self._files, segment)
-        offset = pad(self.offset)
+        offset, spare = pad(self.offset), FAKES_MAX_BYTES
         while offset < end:
             block.load(offset, BLOCK_MAX_BYTES)
             at = block.data.find(BATCH_MAGIC)
             while at >= 0:
-                if (offset + at) % ALIGN == 0:
+                length = announced_length(block.data, at)
+                if (offset + at) % ALIGN == 0 and length <= max(spare, BLOCK_MIN_BYTES):
                     batch = header.batch_at(offset + at)
                     if isinstance(batch, Batch) and batch.position >= self.position:
                         return batch
+                    spare -= min(length, HEADER_MAX_BYTES) if length > BLOCK_MIN_BYTES else 0
                 at = block.data.find(BATCH_MAGIC, at + 1)
             offset += max(ALIGN, len(block.data) // ALIGN * ALIGN)
         return None
@@ -346,10 +307,18 @@ class Reading:
 
 def walk(reading: Reading) -> Iterator[tuple[Batch | Gap, int]]:
     """Everything that `reading` (without bodies) finds, each with the serial of its segment."""
-    while reading.position < reading.limit:
-        reading.run(HEADERS_CHUNK_BYTES)
-        if not reading.out:
-            return
-        found, reading.out = reading.out, []
+    for found, serial in header_lists(reading):
         for item in found:
-            yield item, reading.serial
+            yield item, serial
+
+
+def header_lists(reading: Reading) -> Iterator[tuple[list[Batch | Gap], int]]:
+    """The same as lists of what was found at once in one segment: for those who want it fast."""
+    while reading.position < reading.limit:
+        position = reading.position
+        reading.run(HEADERS_CHUNK_BYTES)
+        found, reading.out = reading.out, []
+        if found:
+            yield found, reading.serial
+        elif reading.position == position:
+            return

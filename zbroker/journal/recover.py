@@ -11,22 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, count, pairwise
+from itertools import chain
 from typing import Final, NamedTuple
 
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
-from zbroker.journal.format import DATA_AT, Batch, Note, SegmentHeader, Stop
+from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch, Note, SegmentHeader
+from zbroker.journal.found import Finding, Found, foreign
+from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Cursor, Gap, Log, last_time
 from zbroker.journal.scan import Group, Scan, Stretch
 from zbroker.journal.segments import (
     NOTE_FILE,
-    SPARE,
-    header_copies,
-    list_segments,
-    make_filled,
-    publish,
+    NOTE_FILE_BYTES,
+    give_up,
     random_salt,
     read_note,
     segment_name,
@@ -45,20 +44,13 @@ class Evidence(NamedTuple):
     position: int
 
 
-@dataclass(slots=True, frozen=True)
-class Finding:
-    """What recovery found: a code, what it means for the data, what comes next."""
-
-    code: str
-    means: str
-    next: str
-    first: int = 0  # positions [first, end) that cannot be served; 0, 0 if there are none
-    end: int = 0
-
-
 @dataclass(slots=True)
 class Recovered:
-    """The log after a start. Everything below `next_position` is durable."""
+    """The log after a start. Everything below `next_position` is durable.
+
+    oldest: serial below which segments were removed; 0 if none ever was. leftovers: files of those,
+    which a crash kept from being unlinked: to be unlinked now.
+    """
 
     tail: Tail
     generation: int
@@ -67,6 +59,8 @@ class Recovered:
     last_log_time: int
     findings: list[Finding]
     lost: tuple[int, int] | None  # positions [first, end) given up with `accept_loss`
+    oldest: int = 0
+    leftovers: list[Place] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -84,9 +78,12 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     disk: Disk,
     instance: int,
     *,
+    archive: Disk | None = None,
     evidence: tuple[int, int] = (0, 0),
     accept_loss: bool = False,
+    accept_missing: bool = False,
     on_batch: Callable[[Batch, int], None] | None = None,
+    begin: Begin | None = None,
     progress: Callable[[str], None] | None = None,
     clock: Clock | None = None,
     segment_bytes: int = SEGMENT_BYTES,
@@ -95,90 +92,35 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     """Finds the end of the log, makes it durable, and shows every batch header to `on_batch`.
 
     `evidence` is (generation, position) of the index's stamp. `on_batch` gets (batch, serial) in
-    log order, bodies unread.
-    Raises: StorageError foreign_instance, serial_gap, unknown_version, tail_damaged, disk_error.
+    log order from where `begin` says on; only control records have their bodies, if these are good.
+    Raises: StorageError foreign_instance, segments_missing, serial_gap, unknown_version,
+    tail_damaged, disk_error.
     """
-    files = _Files(
-        disk, instance, min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock(), salt
-    )
+    size, clock = min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock()
+    files = Found(Places(disk, archive), instance, size, clock, salt)
     recovery = _Recovery(files, Evidence(*evidence), accept_loss, progress or (lambda _: None))
-    return recovery.run(on_batch or (lambda _batch, _serial: None))
+    walk = _Walk(begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None))
+    return recovery.run(walk, accept_missing=accept_missing)
 
 
-@dataclass(slots=True)
-class _Files:
-    """The directory and what new segments in it are made with."""
+#: Given the log and its end: where to begin, and what that leaves out that will be missed, or "".
+Begin = Callable[[Log, int], tuple[Cursor, str]]
 
-    disk: Disk
-    instance: int
-    segment_bytes: int
-    clock: Clock
-    salt: Callable[[], int]
-    headers: dict[int, SegmentHeader | None] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
 
-    def look(self) -> None:
-        """Reads all segment headers. Raises: StorageError for what is not this log."""
-        self.sizes = dict(list_segments(self.disk))
-        self.headers = {serial: self._header(serial) for serial in self.sizes}
-        serials = list(self.sizes)
-        for last, serial in pairwise(serials):
-            if serial != last + 1:
-                raise _refusal("serial_gap", f"{segment_name(last + 1)} is missing", "put it back")
-        known = [header for header in self.headers.values() if header]
-        for last_header, header in pairwise(known):
-            if _rank(header) < _rank(last_header):
-                reason = f"{segment_name(header.serial)} is older than the segment before it"
-                raise _refusal("serial_gap", reason, "put the right one back")
+class _Walk(NamedTuple):
+    """What a start wants to see of the log."""
 
-    def _header(self, serial: int) -> SegmentHeader | None:
-        name, copies = segment_name(serial), header_copies(self.disk, serial)
-        good = [copy for copy in copies if isinstance(copy, SegmentHeader)]
-        if not good:
-            if all(isinstance(copy, Stop) and copy.why == "version" for copy in copies):
-                reason = f"{name} is of a format version that this release does not know"
-                raise _refusal("unknown_version", reason, "start the release that wrote it")
-            means = "both copies of its header are bad: nothing in it can be verified or served"
-            self.findings.append(
-                Finding("journal.segment_unreadable", f"{name}: {means}", "repair it")
-            )
-            return None
-        if good[0].instance != self.instance:
-            raise _foreign(name, good[0].instance, self.instance)
-        if good[0].serial != serial:
-            reason = f"{name} says that it is segment {good[0].serial}"
-            raise _refusal("serial_gap", reason, "put the right one back")
-        if len(good) == 1:
-            means = (
-                f"{name}: one copy of its header is bad; the other one is good, so nothing is lost"
-            )
-            self.findings.append(Finding("journal.header_copy_bad", means, "check the disk"))
-        return good[0]
+    begin: Begin
+    on_batch: Callable[[Batch, int], None]
 
-    def set_aside(self, serial: int) -> None:
-        """Gives an unreadable segment a name that is no segment's."""
-        names = (f"{segment_name(serial)}.damaged-{number}" for number in count(1))
-        self.disk.rename(
-            segment_name(serial), next(name for name in names if not self.disk.exists(name))
-        )
-        self.disk.sync_dir()
-        del self.headers[serial], self.sizes[serial]
 
-    def open_segment(self, generation: int, serial: int, end: _End) -> SegmentHeader:
-        """A new segment that says where the one before it ends."""
-        header = SegmentHeader(
-            self.instance, generation, serial, end.position, end.position - 1, end.offset,
-            self.salt(), self.clock.wall_ns(), self.segment_bytes,
-        )  # fmt: skip
-        make_filled(self.disk, SPARE, header.size)
-        publish(self.disk, SPARE, header)
-        return header
+def _from_the_oldest(log: Log, _limit: int) -> tuple[Cursor, str]:
+    return next(iter(log.starts), Cursor(1, DATA_AT, log.first_position)), ""
 
 
 class _Recovery:
     def __init__(
-        self, files: _Files, stamp: Evidence, accept_loss: bool, progress: Callable[[str], None]
+        self, files: Found, stamp: Evidence, accept_loss: bool, progress: Callable[[str], None]
     ) -> None:
         self._files = files
         self._disk = files.disk
@@ -188,36 +130,45 @@ class _Recovery:
         self._findings = files.findings
         self._lost: tuple[int, int] | None = None
 
-    def run(self, on_batch: Callable[[Batch, int], None]) -> Recovered:
+    def run(self, walk: _Walk, *, accept_missing: bool) -> Recovered:
         note = self._note()
-        self._files.look()
+        oldest = note.oldest if note else 0
+        self._files.look(oldest, accept_missing=accept_missing)
         self._disk.sync_dir()  # a kill may have come between a rename and its sync
         self._refuse_unreadable_newest()
         header, end = self._newest(note)
-        counter = (note.counter if note else 0) + 1
-        self._write_note(
-            Note(counter, header.instance, header.generation, end.position, header.serial)
-        )
-        log_time = max(end.log_time, self._walk(end.position, on_batch))
-        floor = Log(disk=self._disk).first_position
-        tail = Tail(header, end.offset, end.position, end.group_crc, counter)
+        counter = self._write_note(
+            Note(
+                (note.counter if note else 0) + 1, header.instance, header.generation,
+                end.position, header.serial, oldest,
+            )
+        )  # fmt: skip
+        log_time = max(end.log_time, self._walk(end.position, walk))
+        floor = Log(places=self._files.places).first_position
+        tail = Tail(header, end.offset, end.position, end.group_crc, counter, oldest)
         return Recovered(
-            tail, header.generation, floor, end.position, log_time, self._findings, self._lost
-        )
+            tail, header.generation, floor, end.position, log_time, self._findings, self._lost,
+            oldest, self._files.leftovers,
+        )  # fmt: skip
 
     def _note(self) -> Note | None:
         note = read_note(self._disk)
         if note is not None and note.instance != self._files.instance:
-            raise _foreign(NOTE_FILE, note.instance, self._files.instance)
+            raise foreign(NOTE_FILE, note.instance, self._files.instance)
         return note
 
-    def _write_note(self, note: Note) -> None:
-        """This one is synced: the generation and the serial must not be forgotten."""
+    def _write_note(self, note: Note) -> int:
+        """This one is synced: the generation and the serial must not be forgotten.
+
+        What was given up is noted everywhere again: that may have been interrupted.
+        Returns: the counter of the newest note.
+        """
         if not self._disk.exists(NOTE_FILE):
-            self._disk.create(NOTE_FILE)
+            self._disk.create(NOTE_FILE, NOTE_FILE_BYTES)
         write_note(self._disk, note)
         self._disk.sync(NOTE_FILE)
         self._disk.sync_dir()
+        return give_up(self._disk, note) if note.oldest else note.counter
 
     def _refuse_unreadable_newest(self) -> None:
         headers = self._files.headers
@@ -242,6 +193,8 @@ class _Recovery:
         missing = newest > serial or known > generation
         if header is None:
             end = _End(0, 1, seal=True)
+        elif not self._files.is_open(serial):
+            end, missing = self._sealed_end(), True  # somebody saw the segment after it
         else:
             self._disk.sync(segment_name(serial))
             end, evidence = self._judge(
@@ -254,9 +207,15 @@ class _Recovery:
             return header, end
         if header is None:
             end.position, end.offset, serial = max(evidence, 1), 0, newest
+            self._files.accept(note.oldest if note else 0, serial)
         generation += 1 if self._lost or header is None else 0
-        header = self._files.open_segment(generation, serial + 1, end)
+        header = self._files.open_segment(generation, serial + 1, end.position, end.offset)
         return header, _End(DATA_AT, end.position, 0, end.log_time)
+
+    def _sealed_end(self) -> _End:
+        """The end of the newest segment that is there, when it was sealed already."""
+        cursor = Log(places=self._files.places).end_cursor()
+        return _End(cursor.offset, cursor.position, seal=True)
 
     def _give_up(self, end: _End, evidence: int, serial: int) -> _End:
         lost = f"positions {end.position} to {evidence - 1} were acknowledged and cannot be read"
@@ -277,7 +236,7 @@ class _Recovery:
 
     def _tail_is_damaged(self, reason: str) -> None:
         if not self._accept_loss:
-            raise _refusal("tail_damaged", reason, ACCEPT)
+            raise StorageError("tail_damaged", reason, ACCEPT)
 
     def _judge(self, scan: Scan, evidence: int) -> tuple[_End, int]:
         """The end of the log in the open segment, and all the evidence."""
@@ -343,11 +302,15 @@ class _Recovery:
             )
             self._findings.append(finding)
 
-    def _walk(self, limit: int, on_batch: Callable[[Batch, int], None]) -> int:
-        """Shows every batch header to `on_batch`; the last log time."""
-        log = Log(disk=self._disk)
+    def _walk(self, limit: int, walk: _Walk) -> int:
+        """Shows batch headers to `on_batch`, control records with bodies; the last log time."""
+        log = Log(places=self._files.places)
         log_time, current, newest = 0, 0, max(self._files.sizes, default=1)
-        start = Cursor(min(self._files.sizes, default=1), DATA_AT, log.first_position)
+        start, missed = walk.begin(log, limit)
+        if missed:
+            self._findings.append(
+                Finding("journal.state_missing", missed, "a backup of older segments has them")
+            )
         for item in log.headers(start, limit):
             if isinstance(item, Gap):
                 means = f"positions {item.first} to {item.end - 1} are damaged and are not served"
@@ -362,7 +325,9 @@ class _Recovery:
                 current = cursor.serial
                 self._progress(f"reading segment {current} of {newest}")
             log_time = max(log_time, last_time(batch))
-            on_batch(batch, current)
+            if batch.kind != KIND_PUBLISH and batch.body_length:
+                batch.body = log.body(batch, cursor) or b""
+            walk.on_batch(batch, current)
         return log_time
 
 
@@ -371,16 +336,3 @@ def _advance(end: _End, group: Group) -> None:
     end.offset, end.group_crc = header.offset + header.length, header.crc
     end.position = header.first_position + header.positions
     end.log_time = max(end.log_time, header.log_time)
-
-
-def _rank(header: SegmentHeader) -> tuple[int, int]:
-    return header.generation, header.first_position
-
-
-def _refusal(code: str, reason: str, hint: str) -> StorageError:
-    return StorageError(code, reason, hint)
-
-
-def _foreign(name: str, theirs: int, ours: int) -> StorageError:
-    reason = f"{name} belongs to instance {theirs:016x}, this is {ours:016x}"
-    return _refusal("foreign_instance", reason, "check the data directory in the config")

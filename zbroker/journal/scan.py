@@ -16,6 +16,7 @@ from google_crc32c import value as crc32c
 from zbroker.journal.disk import Disk
 from zbroker.journal.format import (
     ALIGN,
+    BATCH,
     BATCH_MAGIC,
     DATA_AT,
     GROUP_ALIGN,
@@ -31,11 +32,15 @@ from zbroker.journal.format import (
     decode_group_header,
     pad,
 )
+from zbroker.journal.headers import announced_length
 from zbroker.journal.segments import read_around, segment_name
 from zbroker.limits import KIB, MIB
 
 WINDOW_BYTES: Final = 4 * MIB
-_ZERO_BLOCK_BYTES: Final = 64 * KIB
+#: Headers up to here are simply read. Longer ones that turn out to be none may cost so many bytes
+#: in all: a payload may be full of fakes.
+_SHORT_BYTES: Final = 64 * KIB
+FAKES_MAX_BYTES: Final = 256 * MIB
 _ZEROS: Final = bytes(WINDOW_BYTES)
 
 
@@ -67,6 +72,7 @@ class Scan:
         self._seed = header.seed
         self._window = b""
         self._base = 0
+        self._spare = FAKES_MAX_BYTES
 
     def items(self) -> Iterator[Group | Stretch]:
         """What stands in the segment, in order; a last Stretch is the rest of the file."""
@@ -118,6 +124,8 @@ class Scan:
         header = decode_group_header(self._get(offset, GROUP_LENGTH), 0, offset)
         if isinstance(header, Stop) or offset + header.length > self.size:
             return None
+        if self._batch(offset + GROUP_LENGTH, self.size) is None:
+            return None  # before megabytes are read for a fake
         data = self._get(offset, header.length)
         at, group, crcs = GROUP_LENGTH, Group(header), []
         position = header.first_position
@@ -157,16 +165,15 @@ class Scan:
         return all(_is_zero(self._get(base, min(WINDOW_BYTES, end - base))) for base in steps)
 
     def _batch(self, offset: int, end: int) -> Batch | None:
-        size = 4 * KIB
-        while True:
-            batch = decode_batch_header(
-                self._get(offset, min(size, end - offset)), 0, offset, self._seed
-            )
-            if isinstance(batch, Batch):
-                return batch
-            if batch.why != "short" or size >= end - offset:
-                return None
-            size *= 16
+        data = self._get(offset, min(BATCH.size, end - offset))
+        length = announced_length(data, 0)
+        if length > min(end - offset, max(self._spare, _SHORT_BYTES)):
+            return None
+        batch = decode_batch_header(self._get(offset, length), 0, offset, self._seed)
+        if isinstance(batch, Batch):
+            return batch
+        self._spare -= length if length > _SHORT_BYTES else 0
+        return None
 
     def _body_is_good(self, batch: Batch) -> bool:
         body = self._get(batch.offset + batch.header_length, batch.body_length)

@@ -1,9 +1,13 @@
 """Segment files: names, headers, how one comes to be; and the acked-through note.
 
-    0000000007.journal   a segment; the highest serial is the open one, the others are sealed
-    next.prepared        the next segment, being filled with zeros
-    next.allocated       the same in a hurry: space reserved, nothing filled
-    acked-through        two slots that say below which position everything was durable
+    0000000007.journal       a segment; the highest serial is the open one, the others are sealed
+    0000000007.journal.zst   the same, packed (packed.py); a sealed one may also stand in the
+                             archive directory (places.py)
+    0000000007.idx           a summary of a sealed segment, which can be made anew (zbroker.archive)
+    *.part                   a copy or packed file that is not finished
+    next.prepared            the next segment, being filled with zeros
+    next.allocated           the same in a hurry: space reserved, nothing filled
+    acked-through            two slots that say below which position everything was durable
 
 A segment's header is written and synced before the file gets its name, and the name is synced
 before the first group: a segment that can be seen is whole, and what lies under one of the `next`
@@ -17,12 +21,15 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from google_crc32c import value as crc32c
+
 from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
 from zbroker.journal.format import (
     GROUP_ALIGN,
     HEADER_COPY_AT,
     NOTE,
+    NOTE_KEPT_AT,
     NOTE_SLOTS,
     SEGMENT,
     Note,
@@ -37,12 +44,16 @@ from zbroker.limits import KIB, MIB
 SPARE: Final = "next.prepared"
 PLAIN: Final = "next.allocated"
 NOTE_FILE: Final = "acked-through"
-NOTE_FILE_BYTES: Final = NOTE_SLOTS[-1] + GROUP_ALIGN
+NOTE_FILE_BYTES: Final = NOTE_KEPT_AT + GROUP_ALIGN  # all of it from the start: see give_up
 FILL_BYTES: Final = 256 * KIB  # one step of filling; a helper thread's step stays short
 FILL_SYNC_BYTES: Final = 4 * MIB  # so that no single sync of the filling keeps the disk busy long
 ZEROS: Final = bytes(FILL_BYTES)
 
+PACKED_SUFFIX: Final = ".zst"
+PART_SUFFIX: Final = ".part"
+
 _NAME: Final = re.compile(r"(\d{10})\.journal")
+_COPY: Final = re.compile(r"(\d{10})\.journal(\.zst)?")
 
 
 def random_salt() -> int:
@@ -55,8 +66,24 @@ def segment_name(serial: int) -> str:
     return f"{serial:010d}.journal"
 
 
+def packed_name(serial: int) -> str:
+    """The file name of a packed segment."""
+    return segment_name(serial) + PACKED_SUFFIX
+
+
+def summary_name(serial: int) -> str:
+    """The file name of a segment's summary."""
+    return f"{serial:010d}.idx"
+
+
+def parse_name(name: str) -> tuple[int, bool] | None:
+    """(serial, packed) if this is the name of a segment, packed or not."""
+    match = _COPY.fullmatch(name)
+    return (int(match[1]), match[2] is not None) if match else None
+
+
 def list_segments(disk: Disk) -> list[tuple[int, int]]:
-    """(serial, size) of every segment file, oldest first."""
+    """(serial, size) of every raw segment in one directory, oldest first."""
     found = [(match[1], size) for name, size in disk.list() if (match := _NAME.fullmatch(name))]
     return sorted((int(serial), size) for serial, size in found)
 
@@ -138,14 +165,48 @@ def read_around(read: Callable[[str, int, int], bytes], name: str, offset: int, 
 
 
 def read_note(disk: Disk) -> Note | None:
-    """The newest intact slot of the acked-through note."""
+    """The newest intact slot of the acked-through note; `oldest` is the highest of all slots.
+
+    Raises: StorageError unknown_version.
+    """
     if not disk.exists(NOTE_FILE):
         return None
-    slots = [decode_note(disk.read(NOTE_FILE, at, NOTE.size)) for at in NOTE_SLOTS]
-    notes = [slot for slot in slots if isinstance(slot, Note)]
-    return max(notes, key=lambda note: (note.generation, note.counter), default=None)
+    slots = [disk.read(NOTE_FILE, at, NOTE.size) for at in (*NOTE_SLOTS, NOTE_KEPT_AT)]
+    notes = [note for slot in slots if (note := _note_in(slot)) is not None]
+    if not notes:
+        return None
+    newest = max(notes, key=lambda note: (note.generation, note.counter))
+    return newest._replace(oldest=max(note.oldest for note in notes))
+
+
+def _note_in(slot: bytes) -> Note | None:
+    """A newer note is none that is damaged: what it proves must not be forgotten."""
+    note = decode_note(slot)
+    if isinstance(note, Note):
+        return note
+    if note.why == "version" and slot[-4:] == crc32c(slot[:-4]).to_bytes(4, "little"):
+        reason = f"{NOTE_FILE} is of a format version that this release does not know"
+        raise StorageError("unknown_version", reason, "start the release that wrote it")
+    return None
 
 
 def write_note(disk: Disk, note: Note) -> None:
     """Writes one slot. It needs no sync: an old note is true as well, it only proves less."""
     disk.write(NOTE_FILE, NOTE_SLOTS[note.counter % len(NOTE_SLOTS)], [encode_note(note)])
+
+
+def give_up(disk: Disk, note: Note) -> int:
+    """Notes durably that segments below `note.oldest` are given up: only then may they go.
+
+    One place after the other: whatever a power cut makes of the page that is being written, the
+    other one is whole. Needs no space where the file has its full size, so that removing works on
+    a full disk, too. Returns: the counter of the newest note.
+    """
+    disk.sync(NOTE_FILE)  # what the last two syncs of the log wrote there
+    for counter in range(note.counter + 1, note.counter + 1 + len(NOTE_SLOTS)):
+        note = note._replace(counter=counter)
+        write_note(disk, note)
+        disk.sync(NOTE_FILE)
+    disk.write(NOTE_FILE, NOTE_KEPT_AT, [encode_note(note)])
+    disk.sync(NOTE_FILE)
+    return note.counter

@@ -1,7 +1,8 @@
 """Cuts a stretch of the log into ranges of about equal bytes, small enough to pickle.
 
     source: "tcp://host:port"        a running instance; its `ranges` command does the cutting
-            "/path/to/zbroker-data"  a data or journal directory, read with the broker's own reader
+            "/path/to/zbroker-data"  a data or journal directory, read with the broker's own reader;
+                                     archived segments are read, too
 
 A range is half-open, [first, end), in positions of one (instance, generation) of a log; it may
 begin and end within a batch. All ranges of a plan together cover the stretch without overlap.
@@ -30,7 +31,10 @@ PARTITIONS_MIN: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One part of a plan: `replay` yields its messages. `job` tells readers of two plans apart."""
+    """One part of a plan: `replay` yields its messages. `job` tells readers of two plans apart.
+
+    archive: the archive directory of a source that is a directory; "" if there is none.
+    """
 
     source: str
     first: int
@@ -41,15 +45,18 @@ class Range:
     instance: int
     generation: int
     job: str = field(default="", compare=False)
+    archive: str = ""
 
 
-def plan_ranges(
+def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaults
     source: str | Path,
     since: Point = "epoch",
     until: Point = "now",
     min_partitions: int = PARTITIONS_MIN,
     topic: str | None = None,
     regex: bool = False,
+    *,
+    archive: str | Path | None = None,
 ) -> list[Range]:
     """Ranges that together are everything from `since` to `until`, of about equal bytes.
 
@@ -60,7 +67,9 @@ def plan_ranges(
     what is durable, so address a running instance by its URL.
     since, until: epoch, now, a bookmark, a time, a datetime or a vector, as for `subscribe`:
     `since` a bookmark begins behind it, `until` a bookmark includes it, `until` a time does not.
-    Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark, gap.
+    archive: where archived segments of a directory are, if not in the folder `archive` of its data
+    directory; all executors must see it under this path.
+    Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark, gap, segments_missing.
     """
     if min_partitions < 1:
         raise ClientError("bad_field", f"min_partitions must be at least 1, not {min_partitions}")
@@ -69,7 +78,8 @@ def plan_ranges(
     what = _What(since_text(since), until_text(until), min_partitions, topic, regex)
     if "://" in str(source):
         return _plan_url(str(source), what, job)
-    return _plan_directory(Path(source), what, job)
+    place = journal_directory(source)
+    return _plan_directory(place, archive_directory(place, archive), what, job)
 
 
 class _What(NamedTuple):
@@ -110,16 +120,41 @@ def journal_directory(source: str | Path) -> Path:
     )
 
 
-def _plan_directory(directory: Path, what: _What, job: str) -> list[Range]:
-    place = journal_directory(directory)
-    with closing(Log(place)) as log:
+def archive_directory(journal: Path, archive: str | Path | None) -> Path | None:
+    """The one that was given, else the folder `archive` beside the journal directory.
+
+    Raises: ZBrokerError no_journal.
+    """
+    if archive is None:
+        beside = journal.parent / "archive"
+        return beside if beside.is_dir() else None
+    if not Path(archive).is_dir():
+        raise ZBrokerError("no_journal", f"there is no archive directory {archive}", "mount it")
+    return Path(archive).absolute()
+
+
+def _plan_directory(place: Path, archive: Path | None, what: _What, job: str) -> list[Range]:
+    with closing(Log(place, archive)) as log:
         tail = log.end()
         first = locate(log, what.since, tail)
+        if first == log.first_position and (what.since == EPOCH or is_time(what.since)):
+            _check_missing(log)
         end = min(locate(log, what.until, tail, end=True), tail)
         marks = list(_marks(log, first, end))
         here = (what.topic, what.regex, log.instance, log.generation, job)
     cuts = refine(split(marks, what.parts), what.parts)
-    return [Range(str(place), start, stop, size, *here) for start, stop, size in cuts]
+    there = str(archive or "")
+    return [Range(str(place), start, stop, size, *here, there) for start, stop, size in cuts]
+
+
+def _check_missing(log: Log) -> None:
+    """A plan from the beginning must not silently begin behind segments that are elsewhere."""
+    if missing := log.missing:
+        raise ZBrokerError(
+            "segments_missing",
+            f"segments {missing[0]} to {missing[-1]} of {log.instance:016x} are not here",
+            "give `archive`, the directory with the archived segments, or begin later",
+        )
 
 
 def locate(log: Log, point: str, tail: int, end: bool = False) -> int:

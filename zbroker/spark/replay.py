@@ -87,7 +87,7 @@ def reader_name(job: str) -> str:
 
 
 def _of_directory(part: Range) -> Iterator[list[Message]]:
-    log = Log(Path(part.source))
+    log = Log(Path(part.source), Path(part.archive) if part.archive else None)
     try:
         _check(log, part)
         yield from _read(log, part)
