@@ -5,9 +5,20 @@ from __future__ import annotations
 from array import array
 
 from zbroker.ids import publisher_id
-from zbroker.journal.core import Group, JournalCore, Send, Settings
-from zbroker.journal.format import KIND_PUBLISH, KIND_PUBLISHER, crc32c
+from zbroker.journal.core import Conflict, Group, JournalCore, Send, Settings
+from zbroker.journal.format import (
+    GROUP_ALIGN,
+    GROUP_LENGTH,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    crc32c,
+    encode_batch_header,
+)
+from zbroker.journal.holes import Hole
+from zbroker.journal.placing import CONFLICTS_MAX
 from zbroker.journal.sessions import Sessions
+from zbroker.limits import GROUP_MAX_BYTES
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 
@@ -196,3 +207,104 @@ def test_a_group_is_bounded_and_the_rest_waits() -> None:
         sizes.append(len(group.batches))
     assert max(sizes) <= 334
     assert sum(sizes) == 1_001
+
+
+# -- what the loop asks -----------------------------------------------------------------------
+
+
+def test_a_room_is_known_by_its_newest_connection() -> None:
+    core = welcomed()
+    assert core.room_of(RID) == "ingest"
+    core.receive(b"\0other", m.Hello("ingest", THEIRS), [])
+    assert (core.room_of(RID), core.room_of(b"\0other")) == ("", "ingest")
+
+
+def test_a_group_takes_no_more_than_was_said() -> None:
+    core = welcomed()
+    session = opened(core).session
+    disk_bytes = []
+    for count, topics in ((1, ["t"]), (3, ["a" * 255, "b" * 255]), (50, ["t"] * 9)):
+        columns = Columns(array("H", [0] * count).tobytes()) if len(topics) > 1 else None
+        first = core.sessions.get(publisher_id("p"))
+        assert first is not None
+        one = m.Entry(
+            publisher_id("p"), session, first.high + 1, count, None, 0, None, topics, None, columns
+        )  # fmt: skip
+        core.receive(RID, m.Append(MINE, 1, 0, [one]), [b"x" * 1_000])
+        core.want_state()
+        said = core.next_group_bytes()
+        group, _ = step(core)
+        assert group is not None
+        took = sum(len(encode_batch_header(b, 0, 0)) + b.body_length + 8 for b in group.batches)
+        disk_bytes.append((took + GROUP_LENGTH + GROUP_ALIGN, said))
+    assert all(took <= said for took, said in disk_bytes), disk_bytes
+
+
+def test_the_next_group_is_bounded_although_more_waits() -> None:
+    core = welcomed()
+    session = opened(core).session
+    size = 1 << 20
+    for seq in range(1, 21):
+        core.receive(RID, m.Append(MINE, seq, 0, [entry(session, seq)]), [b"x" * size])
+    assert GROUP_MAX_BYTES < core.next_group_bytes() < GROUP_MAX_BYTES + 2 * size
+    while core.backlog:
+        step(core)
+    assert core.next_group_bytes() < 2_000
+
+
+def test_conflicts_are_given_once_and_are_bounded() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1, 2))
+    step(core)
+    other = entry(session, 1, 2)
+    other.crc += 1
+    append(core, 2, *[other] * (CONFLICTS_MAX + 5))
+    step(core)
+    kept = core.take_conflicts()
+    assert (len(kept), core.conflicts, core.take_conflicts()) == (
+        CONFLICTS_MAX,
+        CONFLICTS_MAX + 5,
+        [],
+    )
+    assert kept[0] == Conflict(other, BODY, 3, "p", 1_000)
+
+
+def test_a_fenced_journal_refuses_publishers_for_now_and_holds_what_follows() -> None:
+    core = welcomed()
+    session = opened(core).session
+    core.fenced = True
+    append(core, 1, entry(session, 1))
+    assert [i.code for i in receipts(step(core)[1])] == ["not_ready"]
+    core.fenced = False
+    append(core, 2, entry(session, 2))
+    append(core, 3, entry(session, 1))
+    assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", ""]
+
+
+def test_a_control_record_stands_behind_what_waited_before_it() -> None:
+    core = welcomed()
+    session = opened(core).session
+    append(core, 1, entry(session, 1))
+    core.append_control(KIND_POINT, b"map")
+    core.receive(b"\0new", m.Hello("ingest", THEIRS + 1, [m.OpenSession("p", "", session)]), [])
+    group, _ = step(core)
+    assert group is not None
+    assert [(b.kind, b.origin_position) for b in group.batches] == [(KIND_POINT, 1)], (
+        "a new connection of ingest drops only what ingest had queued"
+    )
+
+
+def test_a_publisher_that_goes_on_over_a_hole_says_so() -> None:
+    core = welcomed()
+    session = opened(core).session
+    over = entry(session, 9, prev=6)
+    over.hole = True
+    append(core, 1, entry(session, 1, 3, prev=0), over)
+    group, sends = step(core)
+    assert group is not None
+    assert [i.code for i in receipts(sends)] == ["", ""]
+    assert group.batches[-1].prev == 6
+    known = core.sessions.get(publisher_id("p"))
+    assert known is not None
+    assert known.holes == [Hole(4, 6, 6)]

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from google_crc32c import value as crc32c
 
+from tests.journal import build
+from tests.journal.whole import Whole
 from zbroker.bookmarks.index import Index
 from zbroker.clock import format_time
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
+from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH
 from zbroker.journal.locate import Locator, Where
 from zbroker.journal.reader import Log
 from zbroker.journal.recover import recover
@@ -23,6 +27,7 @@ from zbroker.journal.writer import Writer
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Located
 from zbroker.wire.messages import Columns
+from zbroker.wire.record import Record
 
 RID, MINE, INSTANCE = b"\0test", 7, 9
 P = publisher_id("p")
@@ -35,10 +40,11 @@ class Bench:
     """A log with publisher "p": positions 2 to 10 are its messages, 1 is its name."""
 
     def __init__(self, path: Path, *, indexed: bool) -> None:
+        self.directory = path
         self.disk = RealDisk(path / "journal")
         (path / "journal").mkdir()
         recovered = recover(self.disk, INSTANCE, segment_bytes=1 << 20)
-        self.fold = Fold(self.disk)
+        self.fold = Fold(INSTANCE)
         settings = Settings(INSTANCE, MINE, publisher_time=True)
         self.core = JournalCore(settings, self.fold.sessions, 1, recovered.next_position, 0)
         self.writer = Writer(self.disk, recovered.tail, segment_bytes=1 << 20)
@@ -148,5 +154,203 @@ def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: 
 class GenerationLog:
     """A log whose second generation begins at position 10."""
 
+    generation = 2
+
     def end_of(self, generation: int) -> int | None:
         return 10 if generation < 2 else None
+
+
+@pytest.mark.parametrize(
+    ("sequence", "expected"),
+    [
+        (1, "bookmark_expired"),  # its file may still be there, or not
+        (2, "bookmark_expired"),
+        (5, "bookmark_not_found"),  # never issued, as the batch behind it proves
+        (10, 6),
+        (15, 11),
+        (16, "bookmark_pending"),
+    ],
+)
+def test_a_bookmark_below_the_floor_is_expired(
+    bench: Bench, sequence: int, expected: str | int
+) -> None:
+    locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
+    where = Where(INSTANCE, 1, 5, bench.core.persisted)
+    found = locator.locate(1, format_bookmark(P, sequence), where)
+    assert (found.code or found.position) == expected
+
+
+# -- logs with messages of several origins ----------------------------------------------------
+
+THERE = 8
+
+
+class NoIndex:
+    """A bookmark index that knows nothing."""
+
+    def at_or_before(self, position: int) -> None: ...
+
+    def before_bookmark(self, publisher: int, sequence: int) -> None: ...
+
+    def before_time(self, ns: int) -> None: ...
+
+
+class Two:
+    """Messages of this instance and of another one; `p` is theirs, `q` is ours."""
+
+    def __init__(self) -> None:
+        self.whole = Whole()
+        self.at = 10  # the next origin position there
+
+    def theirs(self, first: int, count: int, prev: int) -> None:
+        body = msgspec.msgpack.encode([b"x"] * count)
+        record = Record(
+            KIND_PUBLISH, THERE, 1, self.at, 0, 5, P, 3, first, prev, count, crc=crc32c(body),
+            topics=["t"],
+        )  # fmt: skip
+        self.whole.give(record, body)
+        self.at += count + 2  # not all that is there comes here
+
+    def locate(self, value: str, floor: int = 0) -> tuple[str, int]:
+        core, log = self.whole.core, self.whole.log
+        log.refresh()
+        where = Where(build.INSTANCE, core.generation, floor or log.first_position, core.persisted)
+        locator = Locator(log, NoIndex(), core.sessions)  # type: ignore[arg-type]
+        found = locator.locate(1, value, where)
+        return found.code, found.position
+
+    def vector(self, ours: int, theirs: int, generation: int = 1) -> str:
+        entries = {Origin(build.INSTANCE, generation): ours, Origin(THERE, 1): theirs}
+        return format_vector({origin: at for origin, at in entries.items() if at})
+
+
+@pytest.fixture
+def two() -> Two:
+    """Positions: 1 name of q, 2-3 q, 4-6 p (10-12 there), 7 q, 8-9 p (15-16), 10 q."""
+    made = Two()
+    made.whole.publish("q", 1, 2)
+    made.theirs(1, 3, 0)
+    made.whole.publish("q", 3)
+    made.theirs(4, 2, 3)
+    made.whole.publish("q", 4)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (0, 12, 2),
+        (3, 0, 4),
+        (3, 11, 6),
+        (2, 16, 3),
+        (7, 12, 8),
+        (3, 16, 7),
+        (7, 16, 10),
+        (10, 15, 9),
+        (10, 16, 11),
+    ],
+)
+def test_a_vector_leads_to_the_first_message_that_it_does_not_cover(
+    two: Two, ours: int, theirs: int, expected: int
+) -> None:
+    assert two.locate(two.vector(ours, theirs)) == ("", expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (format_vector({Origin(THERE, 1): 17}), "bookmark_pending"),
+        (format_vector({Origin(THERE, 2): 3}), "bookmark_pending"),
+        (format_vector({Origin(7, 1): 3}), "bookmark_not_found"),
+        (format_vector({Origin(build.INSTANCE, 1): 11}), "bookmark_pending"),
+        (format_vector({Origin(build.INSTANCE, 2): 3}), "bookmark_not_found"),
+    ],
+)
+def test_a_vector_of_what_is_not_here_has_its_answer(two: Two, value: str, code: str) -> None:
+    assert two.locate(value)[0] == code
+
+
+def test_what_an_origin_gave_up_is_not_waited_for(two: Two) -> None:
+    two.whole.give(Record(KIND_NOOP, THERE, 2, 14, 0, 0), b"")
+    assert two.locate(two.vector(3, 99)) == ("", 7)
+
+
+def test_a_tied_message_is_covered_by_either_origin(two: Two) -> None:
+    two.whole.publish("p", 6)  # its name at 11, itself at 12
+    two.at = 20
+    two.theirs(6, 1, 5)  # a tie, at 13
+    assert two.locate(two.vector(10, 16)) == ("", 12)
+    assert two.locate(two.vector(10, 20)) == ("", 14), "only the tie itself stands behind it"
+
+
+def test_only_one_segment_is_read_through(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.whole.roll_over()
+    two.whole.state()
+    begun = two.whole.core.next_position
+    two.theirs(6, 2, 5)
+    read: list[int] = []
+    real = Log.seek
+    monkeypatch.setattr(
+        Log, "seek", lambda log, position, *at: (read.append(position), real(log, position, *at))[1]
+    )
+    code, position = two.locate(two.vector(begun - 1, 16))
+    assert (code, position) == ("", begun)
+    assert min(read) > 10
+
+
+def test_a_vector_that_misses_what_was_removed_is_expired(two: Two) -> None:
+    two.whole.roll_over()
+    two.whole.state()
+    two.whole.log.refresh()
+    two.whole.remove_oldest()
+    floor = two.whole.log.first_position
+    messages = two.whole.core.sessions.origins.messages
+    ours, theirs = messages[Origin(build.INSTANCE, 1)], 16
+    assert floor > 10
+    last = two.whole.core.persisted
+    assert two.locate(two.vector(ours, theirs)) == ("", last)
+    assert two.locate(two.vector(ours, theirs - 1))[0] == "bookmark_expired"
+    assert two.locate(two.vector(floor - 1, theirs)) == ("", floor), "exactly at the floor"
+    before = [b for b in two.whole.gone if b.kind == KIND_PUBLISH and b.origin_instance != THERE]
+    newest = before[-1].end_position - 1
+    assert two.locate(two.vector(newest, theirs)) == ("", floor)
+    assert two.locate(two.vector(newest - 1, theirs))[0] == "bookmark_expired"
+
+
+def test_a_late_message_is_found_behind_what_proves_that_it_was_missing(two: Two) -> None:
+    two.theirs(9, 1, 8)
+    hole = two.locate(format_bookmark(P, 7))
+    two.theirs(6, 3, 5)
+    assert hole[0] == "bookmark_pending"
+    assert two.locate(format_bookmark(P, 7)) == ("", 14)
+    assert two.locate(format_bookmark(P, 9)) == ("", 12)
+
+
+def test_a_sequence_that_was_never_issued_is_not_waited_for(two: Two) -> None:
+    two.theirs(9, 1, 5)
+    assert two.locate(format_bookmark(P, 7))[0] == "bookmark_not_found"
+    two.whole.publish("q", 20)
+    assert two.locate(format_bookmark(publisher_id("q"), 7))[0] == "bookmark_not_found"
+
+
+def test_a_vector_below_the_floor_is_expired_on_a_lone_instance() -> None:
+    alone = Two()
+    alone.whole.publish("q", 1, 9)
+    value = format_vector({Origin(build.INSTANCE, 1): 4})
+    assert alone.locate(value, floor=5) == ("", 5)
+    assert alone.locate(value, floor=6)[0] == "bookmark_expired"
+
+
+def test_a_log_whose_snapshots_do_not_say_how_it_began_expires_rather_too_much(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.whole.roll_over()
+    two.whole.state()
+    two.whole.log.refresh()
+    two.whole.remove_oldest()
+    floor = two.whole.log.first_position
+    monkeypatch.setattr("zbroker.journal.snapshot.begun", lambda _body, _first: None)
+    ours = two.whole.core.sessions.origins.messages[Origin(build.INSTANCE, 1)]
+    assert two.locate(two.vector(ours, 16)) == ("", two.whole.core.persisted)
+    assert two.locate(two.vector(floor - 1, 16)) == ("", floor)
+    assert two.locate(two.vector(floor - 2, 16))[0] == "bookmark_expired"

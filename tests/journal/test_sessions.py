@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.journal.build import publish
 from zbroker.ids import publisher_id
 from zbroker.journal import sessions as sessions_module
+from zbroker.journal.format import FLAG_LATE
+from zbroker.journal.holes import HOLES_MAX, Hole
 from zbroker.journal.sessions import Sessions
 from zbroker.wire.internal import Entry
 
@@ -116,3 +119,112 @@ def test_a_name_that_never_published_leaves_no_trace() -> None:
     table, session = opened()
     table.close("p", session)
     assert len(table) == 0
+
+
+# -- holes and sessions of other instances ----------------------------------------------------
+
+
+def stored(table: Sessions, first: int, count: int, prev: int, at: int, session: int = 9) -> None:
+    """A batch of another instance is in the log, at position `at`."""
+    batch = publish(at, b"x", count, first)
+    batch.publisher, batch.prev, batch.session, batch.origin_instance = P, prev, session, 8
+    batch.flags = FLAG_LATE if first <= table.meet(P).high else 0
+    table.fold(batch)
+
+
+def test_what_falls_into_a_hole_is_accepted_in_runs() -> None:
+    table, session = opened()
+    stored(table, 1, 3, 0, at=10)
+    stored(table, 7, 3, 6, at=20)
+    verdict = table.judge(entry(2, 10, prev=1, session=session))
+    assert (verdict.what, verdict.runs) == ("accept", ((4, 6), (10, 11)))
+    assert table.judge(entry(7, 3, prev=6, session=session)).what == "duplicate"
+
+
+def test_a_hole_is_filled_by_what_the_log_says_was_late() -> None:
+    table, _ = opened()
+    stored(table, 7, 3, 6, at=20)
+    stored(table, 1, 6, 0, at=30)
+    known = table.meet(P)
+    assert (known.high, known.holes, known.late_position, known.last_position) == (9, [], 35, 35)
+
+
+def test_a_duplicate_may_stand_among_what_was_late() -> None:
+    table, session = opened()
+    stored(table, 7, 3, 6, at=20)
+    stored(table, 1, 6, 0, at=30)
+    assert table.judge(entry(1, 2, prev=0, session=session)).position == 35
+
+
+def test_only_what_is_known_to_be_missing_keeps_sequences_from_being_discarded() -> None:
+    table, _ = opened()
+    stored(table, 5, 1, 0, at=10)
+    known = table.meet(P)
+    assert (known.holes, known.unbroken) == ([Hole(1, 4)], 5)
+    stored(table, 9, 1, 7, at=11)
+    assert (known.holes[-1], known.unbroken) == (Hole(6, 7, 7), 5)
+
+
+def test_a_session_of_the_same_number_elsewhere_is_another_one() -> None:
+    """Two clocks may show the same; within one session `prev` would prove that nothing is there."""
+    table, session = opened(3)
+    stored(table, 9, 1, 3, at=20, session=session)
+    assert table.meet(P).holes == [Hole(4, 8)]
+
+
+def test_what_of_a_record_is_missing_or_held_is_known_unless_holes_were_given_up() -> None:
+    table, _ = opened()
+    assert table.runs(P + 1, 3, 5) == ([(3, 5)], [])
+    stored(table, 7, 3, 6, at=20)
+    assert table.runs(P, 5, 12) == ([(5, 6), (10, 12)], [(7, 9)])
+    known = table.meet(P)
+    known.given_up = 7
+    assert table.runs(P, 5, 12) is None
+    assert table.runs(P, 8, 12) == ([(10, 12)], [(8, 9)])
+
+
+def test_holes_that_are_given_up_are_counted_and_remembered() -> None:
+    table, _ = opened()
+    for n in range(HOLES_MAX + 1):
+        stored(table, 3 + 2 * n, 1, 2 + 2 * n, at=10 + n)
+    known = table.meet(P)
+    assert (len(known.holes), known.given_up, table.forgotten) == (HOLES_MAX, 2, 1)
+
+
+def test_a_temporary_refusal_holds_only_what_is_above_the_highest() -> None:
+    table, session = opened()
+    stored(table, 7, 3, 6, at=20)
+    table.hold(entry(4, 2, session=session))
+    assert table.meet(P).held == 0
+    table.hold(entry(5, 6, session=session))
+    assert table.judge(entry(11, session=session)).code == "sequence_gap"
+    assert table.judge(entry(5, 6, session=session)).what == "accept"
+
+
+def test_what_another_instance_brings_ends_a_hold() -> None:
+    table, session = opened()
+    table.hold(entry(4, session=session))
+    stored(table, 1, 6, 0, at=20)
+    assert table.judge(entry(8, session=session)).what == "accept"
+
+
+def test_a_row_says_all_that_the_log_says() -> None:
+    table, _ = opened(3)
+    stored(table, 7, 3, 6, at=20)
+    stored(table, 5, 1, 4, at=30)
+    again = Sessions()
+    for row in table.rows(table.ids()):
+        again.fold_row(row)
+    assert list(again.rows(again.ids())) == list(table.rows(table.ids()))
+
+
+def test_a_name_that_only_logged_on_is_in_no_snapshot() -> None:
+    table, _ = opened()
+    assert table.ids() == []
+
+
+def test_a_taught_name_must_fit_its_id() -> None:
+    table = Sessions()
+    assert table.teach(P, "p", "")
+    assert not table.teach(P, "q", "")
+    assert table.meet(P).name == "p"

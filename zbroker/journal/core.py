@@ -1,9 +1,13 @@
-"""The journal's decisions: sessions, positions, log time, group commit, receipts, marks. No I/O.
+"""The journal's decisions: who is heard, group commit, receipts, marks, snapshots. No I/O.
 
 One turn: take what came (`receive`), build at most one group from what waits (`group`); the loop
-writes it, says `written`, syncs it, says `synced`; receipts and marks leave only then.
+writes it, says `written_to`, syncs it, says `synced`; receipts and marks leave only then.
+What a batch becomes is decided in placing.py and replicas.py.
 
     append --queued--> in a group --written--> --synced--> receipt, marks, index
+
+After `want_state` groups begin with parts of a state snapshot, one of them at a time, so that a
+large table holds nobody up; `state_serial` is the segment of the newest one that is durable.
 
 Failures: a lost receipt is repeated on the beat until confirmed; a requester or journal that
 restarts is told apart by incarnations (see zbroker.wire.internal); what belongs to an older one is
@@ -12,25 +16,31 @@ dropped here and sent again there. A failed write or sync ends the process: noth
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
-from google_crc32c import value as crc32c
-from msgspec import Struct, msgpack
+from msgspec import Struct
 
 from zbroker.errors import Bug
-from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, KIND_PUBLISHER, Batch
-from zbroker.journal.sessions import Sessions, Verdict
-from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, JOURNAL_CREDIT_BYTES
+from zbroker.ids import Origin
+from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.placing import Body, Conflict, Placing, Settings
+from zbroker.journal.replicas import Replicas
+from zbroker.journal.sessions import Sessions
+from zbroker.journal.stating import Stating
+from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, TOPIC_MAX_BYTES
 from zbroker.wire import internal as m
-from zbroker.wire.messages import Columns
+from zbroker.wire.record import Record
 
-Body = bytes | memoryview
+__all__ = ["Body", "Conflict", "Group", "JournalCore", "Requester", "Send", "Settings"]
 
-_HEADER_BYTES_GUESS: Final = 256  # what a batch takes besides body and columns, for the group limit
+REPLICATION: Final = "replication"  # the room that may append records of other instances
+
+_GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
+_BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
+_TOPIC_BYTES: Final = TOPIC_MAX_BYTES + 2
 
 
 class Send(NamedTuple):
@@ -59,13 +69,24 @@ class Requester:
     fresh: int = 0  # items at the right end that were not sent yet
 
 
+class Control(NamedTuple):
+    """A control record of this instance: its kind and its body."""
+
+    kind: int
+    body: bytes
+
+
 class Waiting(NamedTuple):
-    """What stands in line for a group: an entry with its ordinal and body, or an Open or Close."""
+    """What stands in line for a group: mostly an entry or a record with its ordinal and body.
+
+    size: bytes of log that it takes at most; more only where it falls into several holes.
+    """
 
     requester: Requester
-    what: m.Entry | m.Open | m.Close
+    what: m.Entry | Record | m.Open | m.Close | Control
     ordinal: int = 0
     body: Body = b""
+    size: int = 0
 
 
 class InFlight(NamedTuple):
@@ -77,17 +98,7 @@ class InFlight(NamedTuple):
     durable: list[tuple[int, int]]  # publisher, its highest sequence in the group
 
 
-class Settings(NamedTuple):
-    """What the core needs to know of its instance."""
-
-    instance: int
-    incarnation: int
-    durability: str = "disk"
-    publisher_time: bool = False
-    credit_bytes: int = JOURNAL_CREDIT_BYTES
-
-
-class JournalCore:
+class JournalCore(Placing):
     """The single writer's mind."""
 
     def __init__(
@@ -98,22 +109,19 @@ class JournalCore:
         next_position: int,
         last_log_time: int,
     ) -> None:
-        self.settings = settings
-        self.sessions = sessions
-        self.generation = generation
+        super().__init__(settings, sessions, generation, next_position, last_log_time)
         self.floor = 1
-        self.next_position = next_position  # of the next message to be placed
         self.written = next_position
         self.persisted = next_position
-        self.log_time = last_log_time
         self.serial = 0  # the loop knows it
-        self.accepting = True  # False while the disk is nearly full
-        self.conflicts = 0
-        self.refused = 0
-        self.duplicates = 0
-        self.messages = 0
+        self._before: dict[Origin, int] = {}
+        self.state_serial = 0  # at a start the fold knows it
+        self._replicas = Replicas(self)
+        self._stating = Stating(self)
         self._queue: deque[Waiting] = deque()
+        self._queued_bytes = 0
         self._requesters: dict[bytes, Requester] = {}
+        self._own = Requester(b"", "journal", settings.incarnation)  # of control records
         self._in_flight: deque[InFlight] = deque()
 
     # -- what arrives -------------------------------------------------------------------------
@@ -129,7 +137,11 @@ class JournalCore:
         if requester is None or getattr(message, "incarnation", 0) != self.settings.incarnation:
             return []  # said to another incarnation; its sender knows, or will say Hello
         if isinstance(message, m.Append):
-            self._append(requester, message, bodies)
+            self._append(requester, message, message.entries, bodies)
+        elif isinstance(message, m.Replicate):
+            if requester.room != REPLICATION:
+                raise Bug(f"{requester.room} sent records of another instance")
+            self._append(requester, message, message.records, bodies)
         elif isinstance(message, m.Open | m.Close):
             self._queue.append(Waiting(requester, message))
         elif isinstance(message, m.Confirm):
@@ -139,7 +151,12 @@ class JournalCore:
     def _hello(self, rid: bytes, hello: m.Hello) -> list[Send]:
         for old in [r for r in self._requesters.values() if r.room == hello.room]:
             del self._requesters[old.rid]
-        self._queue = deque(w for w in self._queue if w.requester.rid in self._requesters)
+        self._queue = deque(
+            w
+            for w in self._queue
+            if w.requester is self._own or w.requester.rid in self._requesters
+        )
+        self._queued_bytes = sum(waiting.size for waiting in self._queue)
         self._requesters[rid] = Requester(rid, hello.room, hello.incarnation)
         ended = [
             s.name
@@ -165,12 +182,30 @@ class JournalCore:
             )
         ]
 
-    def _append(self, requester: Requester, append: m.Append, bodies: list[Body]) -> None:
-        if len(bodies) != len(append.entries):
-            raise Bug(f"{len(append.entries)} entries came with {len(bodies)} bodies")
+    def _append(
+        self,
+        requester: Requester,
+        append: m.Append | m.Replicate,
+        entries: Sequence[m.Entry | Record],
+        bodies: list[Body],
+    ) -> None:
+        if len(bodies) != len(entries):
+            raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
         self._confirmed(requester, append.confirmed)
-        for index, entry in enumerate(append.entries):
-            self._queue.append(Waiting(requester, entry, append.ordinal + index, bodies[index]))
+        for index, entry in enumerate(entries):
+            body = bodies[index]
+            size = len(body) + _BATCH_BYTES
+            if entry.columns is not None or len(entry.topics) > 1:
+                size += _columns_size(entry)
+            self._queued_bytes += size
+            self._queue.append(Waiting(requester, entry, append.ordinal + index, body, size))
+
+    def append_control(self, kind: int, body: bytes) -> None:
+        """A point or a purge of this instance, behind everything that waits already."""
+        assert not self.fenced, "who asks for it has to look first"
+        size = len(body) + _BATCH_BYTES
+        self._queued_bytes += size
+        self._queue.append(Waiting(self._own, Control(kind, body), size=size))
 
     def _confirmed(self, requester: Requester, ordinal: int) -> None:
         items = requester.unconfirmed
@@ -181,38 +216,62 @@ class JournalCore:
 
     @property
     def backlog(self) -> int:
-        """Entries that wait for a group."""
-        return len(self._queue)
+        """How much waits for a group: entries, and a part of a snapshot."""
+        return len(self._queue) or int(self._stating.active and self._stating.due)
+
+    def next_group_bytes(self) -> int:
+        """Bytes of log that the next group takes at most."""
+        size = self._queued_bytes
+        if size > GROUP_MAX_BYTES:
+            size = 0
+            for waiting in self._queue:
+                size += waiting.size
+                if size >= GROUP_MAX_BYTES:
+                    break
+        stated = STATE_BODY_BYTES if self._stating.active and self._stating.due else 0
+        return size + stated + _GROUP_BYTES
+
+    def want_state(self) -> None:
+        """The next groups shall begin with a state snapshot, for the segment that was begun."""
+        self._stating.want()
 
     def group(self, wall_ns: int) -> Group | None:
         """Judges what waits and gives positions; None when nothing new is to be written.
 
-        Call `written` after the write and `synced` after the sync, in the order of the groups.
+        Call `written_to` after the write and `synced` after the sync, in the order of the groups.
         """
-        batches: list[Batch] = []
+        self._before = self.sessions.origins.messages
+        self.begin(wall_ns)
+        batches = self.batches
         items: list[tuple[Requester, m.ReceiptItem]] = []
         opened: list[Send] = []
-        size = 0
+        stated = self._state() if self._stating.active else 0
+        size = stated
         while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
-            waiting = self._queue.popleft()
-            what = waiting.what
+            requester, what, ordinal, body, needs = self._queue.popleft()
+            size += needs
             if isinstance(what, m.Entry):
-                items.append(
-                    (
-                        waiting.requester,
-                        self._place(waiting.ordinal, what, waiting.body, batches, wall_ns),
-                    )
-                )
-                size += len(waiting.body) + _HEADER_BYTES_GUESS
+                items.append((requester, self.place(ordinal, what, body)))
+            elif isinstance(what, Record):
+                items.append((requester, self._replicas.place(ordinal, what, body)))
             elif isinstance(what, m.Open):
-                opened.append(Send(waiting.requester.rid, self._open(what, wall_ns)))
-            else:
+                opened.append(Send(requester.rid, self._open(what, wall_ns)))
+            elif isinstance(what, m.Close):
                 self.sessions.close(what.name, what.session)
+            else:
+                self.control(*what)
+        self._stating.other_bytes += size - stated
+        self._queued_bytes -= size - stated
+        self.sessions.origins.note_own(batches, self.generation)
         durable = [
             (b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind == KIND_PUBLISH
         ]
         self._in_flight.append(InFlight(self.next_position, items, opened, durable))
         return Group(batches, self.log_time, self.next_position) if batches else None
+
+    def _state(self) -> int:
+        """The next part of a snapshot, if it is time for one; its size."""
+        return self._stating.place() if self._stating.due else 0
 
     def _open(self, ask: m.Open, wall_ns: int) -> m.Opened:
         """The answer leaves after the sync of what stands before it, so `seq` is durable then."""
@@ -220,113 +279,16 @@ class JournalCore:
         if known is None:
             reason = f"the name {ask.name!r} has the publisher id of another name"
             return m.Opened(ask.cid, ask.name, code="publisher_collision", reason=reason)
-        return m.Opened(ask.cid, ask.name, known.id, known.session, known.high, known.high)
-
-    def _place(
-        self, ordinal: int, entry: m.Entry, body: Body, batches: list[Batch], wall_ns: int
-    ) -> m.ReceiptItem:
-        verdict = self.sessions.judge(entry)
-        if verdict.what == "accept" and not self.accepting:
-            self.sessions.hold(entry)
-            verdict = Verdict("refuse", code="disk_full", reason="the disk is nearly full")
-        if verdict.what == "refuse":
-            self.refused += 1
-            known = self.sessions.get(entry.publisher)
-            high = known.high if known is not None else 0
-            return m.ReceiptItem(ordinal, 0, high, 0, verdict.code, verdict.reason)
-        if verdict.what == "duplicate":
-            self.conflicts += verdict.conflict
-            self.duplicates += entry.count
-            return m.ReceiptItem(
-                ordinal, verdict.position, entry.seq + entry.count - 1, entry.count
-            )
-        self._name_once(entry.publisher, batches, wall_ns)
-        batch = self._batch(entry, body, verdict.skip, wall_ns)
-        batches.append(batch)
-        self.next_position = batch.end_position
-        self.messages += batch.taken
-        self.duplicates += verdict.skip
-        self.sessions.accepted(entry, self.next_position - 1)
-        return m.ReceiptItem(
-            ordinal, self.next_position - 1, entry.seq + entry.count - 1, verdict.skip
-        )
-
-    def _name_once(self, publisher: int, batches: list[Batch], wall_ns: int) -> None:
-        known = self.sessions.get(publisher)
-        if known is None or known.named:
-            return
-        known.named = True
-        body = msgpack.encode({"name": known.name, "principal": known.principal})
-        batches.append(
-            Batch(
-                KIND_PUBLISHER,
-                self.next_position,
-                publisher,
-                known.session,
-                0,
-                0,
-                1,
-                self._now(wall_ns),
-                [],
-                body,
-                crc32c(body),
-                len(body),
-                origin_instance=self.settings.instance,
-                origin_generation=self.generation,
-                origin_position=self.next_position,
-            )
-        )
-        self.next_position += 1
-
-    def _now(self, wall_ns: int) -> int:
-        """Log time of what is placed now: never back; the publishers' own where so configured."""
-        if not self.settings.publisher_time:
-            self.log_time = max(wall_ns, self.log_time)
-        return self.log_time
-
-    def _batch(self, entry: m.Entry, body: Body, skip: int, wall_ns: int) -> Batch:
-        known = self.sessions.get(entry.publisher)
-        assert known is not None
-        columns, log_time = self._times(entry, wall_ns)
-        position = self.next_position
-        return Batch(
-            KIND_PUBLISH,
-            position,
-            entry.publisher,
-            entry.session,
-            entry.seq + skip,
-            known.high,
-            entry.count,
-            log_time,
-            entry.topics,
-            body,
-            entry.crc,
-            len(body),
-            skip,
-            FLAG_ZSTD if entry.codec else 0,
-            self.settings.instance,
-            self.generation,
-            position,
-            columns,
-        )
-
-    def _times(self, entry: m.Entry, wall_ns: int) -> tuple[Columns | None, int]:
-        """Columns as they go to disk and the log time of the last message."""
-        columns = entry.columns
-        index = columns.index if columns is not None else None
-        times = columns.time if columns is not None else None
-        if not self.settings.publisher_time or times is None:
-            if self.settings.publisher_time and entry.time_ns is not None:
-                self.log_time = max(entry.time_ns, self.log_time)
-            log_time = self._now(wall_ns)
-            return (Columns(index) if index is not None else None), log_time
-        rising = array("q", accumulate(chain((self.log_time,), array("q", times)), max))[1:]
-        self.log_time = rising[-1]
-        return Columns(index, rising.tobytes()), self.log_time
+        return m.Opened(ask.cid, ask.name, known.id, known.session, known.high, known.unbroken)
 
     def written_to(self, position: int) -> None:
         """The group that ends at `position` is in the file, not durable yet."""
         self.written = position
+        origins = self.sessions.origins
+        if self.serial != origins.begun_serial:  # its first group: what it began with
+            origins.begun, origins.begun_serial = self._before, self.serial
+        if self._stating.active:
+            self._stating.written(position, self.serial)
 
     def synced(self, position: int) -> list[Send]:
         """Everything below `position` is durable: receipts and marks may leave.
@@ -334,6 +296,8 @@ class JournalCore:
         Call it with the group's end position, or with `written` when a group was empty.
         """
         self.persisted = max(self.persisted, position)
+        if self._stating.active:
+            self.state_serial = self._stating.synced(self.persisted) or self.state_serial
         touched: dict[bytes, Requester] = {}
         sends: list[Send] = []
         moved = False
@@ -376,6 +340,11 @@ class JournalCore:
             ),
         )
 
+    def room_of(self, rid: bytes) -> str:
+        """The room that said Hello on this connection; "" if none did, or a newer one since."""
+        requester = self._requesters.get(rid)
+        return requester.room if requester is not None else ""
+
     def gone(self, rid: bytes) -> None:
         """A requester's connection is gone; what it had queued is judged all the same."""
         self._requesters.pop(rid, None)
@@ -384,3 +353,11 @@ class JournalCore:
         """Asserts what is always true."""
         assert self.floor <= self.persisted <= self.written <= self.next_position
         self.sessions.check()
+
+
+def _columns_size(entry: m.Entry | Record) -> int:
+    """Bytes of columns and of topics behind the first."""
+    columns, size = entry.columns, _TOPIC_BYTES * (len(entry.topics) - 1)
+    if columns is not None:
+        size += len(columns.index or b"") + 2 * len(columns.time or b"") + _TOPIC_BYTES
+    return size

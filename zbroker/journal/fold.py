@@ -1,23 +1,42 @@
-"""What the journal learns from its own log when it starts: publishers, and what the index lacks."""
+"""What the journal learns from its own log when it starts: publishers, origins, ties; the index.
+
+    newest complete state snapshot --> everything behind it, in log order --> the table as it was
+
+It comes to the same from every earlier beginning (see snapshot.py), so the walk begins where the
+index ends if that is further back. A log whose oldest segments were removed and that holds no
+complete snapshot can only tell of publishers that wrote in what is left: `journal.state_missing`.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
-from google_crc32c import value as crc32c
-from msgspec import DecodeError, Struct, ValidationError, msgpack
+from msgspec import DecodeError
 
-from zbroker.journal.disk import Disk
-from zbroker.journal.format import KIND_PUBLISHER, Batch
-from zbroker.journal.segments import segment_name
+from zbroker.errors import StorageError
+from zbroker.journal import snapshot, stated
+from zbroker.journal.format import (
+    KIND_NOOP,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    KIND_PURGE,
+    KIND_STATE,
+    KIND_TIE,
+    STEP_OVER,
+    Batch,
+)
+from zbroker.journal.reader import Cursor, Log
+from zbroker.journal.records import PUBLISHER, PublisherRecord
 from zbroker.journal.sessions import Sessions
 
+__all__ = ["Fold", "Learns", "PublisherRecord"]
 
-class PublisherRecord(Struct):
-    """Body of a KIND_PUBLISHER record: the name stands in the log once."""
-
-    name: str
-    principal: str = ""
+_KNOWN: Final = frozenset({KIND_NOOP, KIND_POINT, KIND_PUBLISHER, KIND_PURGE, KIND_TIE, KIND_STATE})
+STATE_MISSING: Final = (
+    "the oldest segments were removed and no complete state snapshot is left: publishers whose "
+    "messages were all removed are unknown, so what they send again of those is stored again"
+)
 
 
 class Learns(Protocol):
@@ -26,37 +45,86 @@ class Learns(Protocol):
     def add(self, batch: Batch, serial: int) -> None: ...
 
 
-_RECORD = msgpack.Decoder(PublisherRecord)
-
-
 class Fold:
-    """Takes every batch of the log in order; the publisher table is complete afterwards.
+    """Takes every batch from where `begin` says on, in log order, control records with bodies.
 
     index: gets the batches from position `index_from` on; those before it hold already.
+    state_serial: of the newest segment in which a complete snapshot begins, 0: there is none.
     """
 
-    def __init__(self, disk: Disk, index: Learns | None = None, index_from: int = 0) -> None:
-        self.sessions = Sessions()
-        self._disk = disk
+    def __init__(self, instance: int = 0, index: Learns | None = None, index_from: int = 0) -> None:
+        self.sessions = Sessions(instance)
+        self.state_serial = 0
+        self._folds = snapshot.folds(self.sessions)
+        self._parts = snapshot.Parts()
+        self._serials: dict[int, int] = {}  # of the first part of each snapshot
+        self._serial = 0
+        self._firsts: dict[int, int] = {}  # where each segment begins
+        self._partial = False  # the walk does not begin with the log
         self._index = index
         self._index_from = index_from
 
+    def begin(self, log: Log, limit: int) -> tuple[Cursor, str]:
+        """Where to begin in `log`, which ends at position `limit`; what will be missed, or ""."""
+        first = log.first_position
+        found = stated.newest(log, limit)
+        position = found.position if found is not None else first
+        if self._index is not None:
+            position = min(position, max(self._index_from, first))
+        self._partial = position > 1
+        self._firsts = {start.serial: start.position for start in log.starts}
+        return log.seek(position), STATE_MISSING if found is None and first > 1 else ""
+
     def __call__(self, batch: Batch, serial: int) -> None:
-        if batch.kind == KIND_PUBLISHER:
-            self._name(batch, serial)
-        else:
+        if serial != self._serial:
+            self._next_segment(serial)
+        if batch.kind == KIND_PUBLISH:
             self.sessions.fold(batch)
+        else:
+            self._control(batch, serial)
+        self.sessions.origins.fold(batch)
         if self._index is not None and batch.position >= self._index_from:
             self._index.add(batch, serial)
 
-    def _name(self, batch: Batch, serial: int) -> None:
+    def _next_segment(self, serial: int) -> None:
+        """How it begins is known only if the table is whole; a snapshot in it may know more."""
+        origins = self.sessions.origins
+        origins.begin_segment(serial)
+        if self._partial and (not self._serial or not self._parts.complete):
+            origins.begun = None
+        self._serial = serial
+
+    def _control(self, batch: Batch, serial: int) -> None:
+        if batch.kind == KIND_PUBLISHER:
+            self._name(batch)
+        elif batch.kind == KIND_STATE:
+            self._state(batch, serial)
+        elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:
+            raise StorageError(
+                "unknown_version",
+                f"position {batch.position} holds a record of kind {batch.kind}, which this "
+                "release does not know and must not step over",
+                "start the release that wrote it, or a newer one",
+            )
+
+    def _name(self, batch: Batch) -> None:
         """A record whose body is damaged is left out: its next logon brings the name again."""
-        at = batch.offset + batch.header_length
-        body = self._disk.read(segment_name(serial), at, batch.body_length)
-        if crc32c(body) != batch.body_crc:
-            return
         try:
-            record = _RECORD.decode(body)
-        except (DecodeError, ValidationError):
+            record = PUBLISHER.decode(batch.body)
+        except (DecodeError, UnicodeDecodeError):
             return
         self.sessions.fold_name(batch.publisher, record.name, record.principal)
+
+    def _state(self, batch: Batch, serial: int) -> None:
+        """A part whose body is damaged is left out, and its snapshot is not complete."""
+        body = snapshot.decode(batch.body)
+        if body is None:
+            return
+        snapshot.learn(body, self._folds)
+        self._parts.add(body)
+        if body.part == 0:
+            self._serials[body.through] = serial
+            begun = snapshot.begun(body, self._firsts.get(serial, 0))
+            if begun is not None:
+                self.sessions.origins.begun = begun
+        self.state_serial = self._serials.get(self._parts.complete, 0)

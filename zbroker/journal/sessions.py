@@ -4,22 +4,32 @@
 
 - A logon opens a session with a number never given before; batches of older sessions are refused.
 - A batch says `prev`, the sequence its publisher issued before it. It is accepted iff
-  prev <= high < last. What overlaps is cut (`skip`); prev > high is a `sequence_gap`.
+  prev <= high < last. What overlaps is cut (`skip`); prev > high is a `sequence_gap`, unless the
+  publisher chose to go on (`hole`).
 - Without `prev` a publisher is held by temporary refusals only: what follows a refused sequence is
   refused too, until that sequence comes again or the publisher logs on anew.
+- What falls into a hole (holes.py) is stored, flagged late, whoever brings it.
 
-The table is folded from batch headers when the journal starts; nothing else is a source for it.
+The table is folded from the log when the journal starts: from batch headers, and from state
+snapshots, whose rows replace what is known of a publisher, as of the place where they stand.
+Nothing else is a source for it.
 Source: seed 002, "Guaranteed Publishing"; docs/reference/wire.md, "Sequences".
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from msgspec import Struct
+
 from zbroker.ids import publisher_id
-from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal import holes
+from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
+from zbroker.journal.holes import Hole, Holes, Run
+from zbroker.journal.origins import Origins
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Entry
 
@@ -45,14 +55,56 @@ class Publisher:
     high: int = 0  # highest sequence in the log
     high_position: int = 0  # the position of that message
     acked: int = 0  # highest sequence known durable
-    session: int = 0  # newest session; batches of others are refused
+    session: int = 0  # newest session of this instance; batches of its others are refused
+    newest: int = 0  # highest session number given or seen, also by other instances
+    wrote: int = 0  # session of the batch that holds `high`
+    wrote_at: int = 0  # the instance that gave this session: two may give the same number
     held: int = 0  # the sequence that must come again first; 0: none
     named: bool = False  # its publisher record is in the log
-    recent: deque[Recent] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
+    late_position: int = 0  # of the newest message that filled a hole
+    given_up: int = 0  # holes up to this sequence may have been forgotten
+    holes: Holes = field(default_factory=list)
+    recent: deque[Recent] | None = None  # made by the first batch: most publishers are silent
+
+    @property
+    def last_position(self) -> int:
+        """Everything of this publisher stands at or before it."""
+        return max(self.high_position, self.late_position)
+
+    def remember(self, batch: Recent) -> None:
+        """Its content is compared when it comes again."""
+        if self.recent is None:
+            self.recent = deque(maxlen=RECENT_MAX)
+        self.recent.append(batch)
+
+    @property
+    def unbroken(self) -> int:
+        """Up to here all that is known to have been issued is in the log."""
+        return next((hole.first - 1 for hole in self.holes if hole.issued), self.high)
+
+
+class PublisherRow(Struct, array_like=True, gc=False):
+    """A publisher in a state snapshot. New fields go to the end, with a default."""
+
+    id: int
+    name: str
+    principal: str
+    high: int
+    high_position: int
+    session: int
+    newest: int
+    wrote: int
+    wrote_at: int = 0
+    late_position: int = 0
+    given_up: int = 0
+    holes: list[Hole] = []
 
 
 class Verdict(NamedTuple):
-    """accept: `skip` messages are cut. duplicate: in the log up to `position`. refuse: `code`."""
+    """accept: `skip` messages are cut. duplicate: in the log up to `position`. refuse: `code`.
+
+    runs: accept these sequences only; some of them fill holes.
+    """
 
     what: Literal["accept", "duplicate", "refuse"]
     skip: int = 0
@@ -60,12 +112,19 @@ class Verdict(NamedTuple):
     code: str = ""
     reason: str = ""
     conflict: bool = False
+    runs: tuple[Run, ...] = ()
 
 
 class Sessions:
-    """The publisher table of one journal."""
+    """The publisher table of one journal, and in `origins` what came from where.
 
-    def __init__(self) -> None:
+    instance: whose journal this is; sessions of other origins end none of its own.
+    forgotten: holes with something in them that were given up.
+    """
+
+    def __init__(self, instance: int = 0) -> None:
+        self.origins = Origins(instance)
+        self.forgotten = 0
         self._publishers: dict[int, Publisher] = {}
 
     def __len__(self) -> int:
@@ -75,28 +134,87 @@ class Sessions:
         """The publisher with this id, if it has a session or messages in the log."""
         return self._publishers.get(publisher)
 
+    # -- what the log says --------------------------------------------------------------------
+
     def fold(self, batch: Batch) -> None:
         """Learns from one batch of the log, in log order, all of it durable."""
         if batch.kind != KIND_PUBLISH:
             return
-        known = self._publishers.get(batch.publisher)
-        if known is None:
-            known = self._publishers[batch.publisher] = Publisher(batch.publisher, "")
-        known.high = max(known.high, batch.sequence + batch.taken - 1)
-        known.high_position = batch.end_position - 1
+        known = self.meet(batch.publisher)
+        self.stored(known, batch)
         known.acked = known.high
-        known.session = max(known.session, batch.session)
+
+    def stored(self, known: Publisher, batch: Batch) -> None:
+        """`batch` is in the log. Folding and accepting come to the same table by this."""
+        first, last = batch.sequence, batch.sequence + batch.taken - 1
+        session = batch.session
+        if session > known.newest:
+            known.newest = session
+        if session > known.session and batch.origin_instance in (0, self.origins.instance):
+            known.session = session
+        if batch.flags & FLAG_LATE:
+            holes.fill(known.holes, first, last, batch.prev)
+            known.late_position = batch.end_position - 1
+        elif last > known.high:  # else a snapshot knew it already
+            at = batch.origin_instance
+            if first != known.high + 1 or session != known.wrote or at != known.wrote_at:
+                self._opened(known, first, batch.prev, session, at)
+            known.high, known.high_position = last, batch.end_position - 1
+            if known.held <= last:
+                known.held = 0  # another instance had it, or it is in a hole now
+
+    def _opened(self, known: Publisher, first: int, prev: int, session: int, at: int) -> None:
+        new = session != known.wrote or at != known.wrote_at
+        known.wrote, known.wrote_at = session, at
+        hole = holes.opened(known.high, first, prev, new_session=new)
+        if hole is None:
+            return
+        known.holes.append(hole)
+        for gone in holes.give_up(known.holes):
+            known.given_up = max(known.given_up, gone.last)
+            self.forgotten += gone.issued > 0
 
     def fold_name(self, publisher: int, name: str, principal: str) -> None:
         """Learns from a publisher record of the log."""
         known = self._publishers.setdefault(publisher, Publisher(publisher, name, principal))
         known.name, known.principal, known.named = name, principal, True
 
+    def fold_row(self, row: PublisherRow) -> None:
+        """Learns from a state snapshot: what is known of this publisher at its place in the log."""
+        self._publishers[row.id] = Publisher(
+            row.id, row.name, row.principal, row.high, row.high_position, row.high, row.session,
+            row.newest, row.wrote, row.wrote_at, 0, bool(row.name), row.late_position, row.given_up,
+            list(row.holes),
+        )  # fmt: skip
+
+    def meet(self, publisher: int) -> Publisher:
+        """The publisher with this id; one that is nameless as yet if it is new."""
+        known = self._publishers.get(publisher)
+        if known is None:
+            known = self._publishers[publisher] = Publisher(publisher, "")
+        return known
+
+    def ids(self) -> list[int]:
+        """Publishers that have something in the log: those a snapshot tells of."""
+        return [known.id for known in self._publishers.values() if known.high]
+
+    def rows(self, ids: Iterable[int]) -> Iterable[PublisherRow]:
+        """Their rows as of now."""
+        for publisher in ids:
+            known = self._publishers[publisher]
+            yield PublisherRow(
+                known.id, known.name, known.principal, known.high, known.high_position,
+                known.session, known.newest, known.wrote, known.wrote_at, known.late_position,
+                known.given_up, known.holes,
+            )  # fmt: skip
+
+    # -- sessions -----------------------------------------------------------------------------
+
     def open(self, name: str, principal: str, wall_ns: int) -> Publisher | None:
         """Opens a session of `name`; None when another name has the same publisher id."""
         known = self._find(name, principal)
         if known is not None:
-            known.session = max(known.session + 1, wall_ns)
+            known.session = known.newest = max(known.newest + 1, wall_ns)
             known.held = 0
             known.principal = principal
         return known
@@ -110,6 +228,7 @@ class Sessions:
         if known is None or session < known.session:
             return False
         known.session = session
+        known.newest = max(known.newest, session)
         return True
 
     def close(self, name: str, session: int) -> None:
@@ -118,12 +237,20 @@ class Sessions:
         if known is not None and known.session == session and known.high == 0:
             del self._publishers[known.id]
 
+    def teach(self, publisher: int, name: str, principal: str) -> bool:
+        """Learns a name from another instance; False when another name has the publisher id."""
+        if publisher != publisher_id(name):
+            return False
+        return self._find(name, principal) is not None
+
     def _find(self, name: str, principal: str) -> Publisher | None:
         wanted = publisher_id(name)
         known = self._publishers.setdefault(wanted, Publisher(wanted, name, principal))
         if known.name == "":  # folded from batches whose publisher record is gone
             known.name = name
         return known if known.name == name else None
+
+    # -- judging ------------------------------------------------------------------------------
 
     def judge(self, entry: Entry) -> Verdict:
         """What becomes of a batch. Changes nothing but `held`."""
@@ -139,6 +266,11 @@ class Sessions:
                 code="bad_field",
                 reason="key `prev` must be below `seq`, both below 2**63",
             )
+        if known.holes and entry.seq <= known.holes[-1].last:
+            runs = holes.missing(known.holes, known.high, entry.seq, last)
+            if runs and runs[0][0] <= known.high:
+                known.held = known.held if last < known.held else 0
+                return Verdict("accept", runs=tuple(runs))
         if last <= known.high:
             return _duplicate(known, entry)
         missing = (
@@ -146,7 +278,7 @@ class Sessions:
             if entry.prev is not None
             else (known.held if entry.seq > known.held > 0 else 0)
         )
-        if missing > known.high:
+        if missing > known.high and not entry.hole:
             reason = (
                 f"sequence {missing} is missing before {entry.seq}; the log ends at {known.high}"
             )
@@ -154,18 +286,43 @@ class Sessions:
         known.held = 0
         return Verdict("accept", skip=max(0, known.high - entry.seq + 1))
 
+    def runs(self, publisher: int, first: int, last: int) -> tuple[list[Run], list[Run]] | None:
+        """Of [first, last]: what is missing here, and what is held.
+
+        Returns: None when that is not known of a part, since holes around it were given up.
+        """
+        known = self._publishers.get(publisher)
+        if known is None:
+            return [(first, last)], []
+        missing = holes.missing(known.holes, known.high, first, last)
+        held = holes.held(missing, first, last)
+        if held and held[0][0] <= known.given_up:
+            return None
+        return missing, held
+
     def hold(self, entry: Entry) -> None:
         """After a temporary refusal: without `prev`, this sequence must come again first."""
         known = self._publishers.get(entry.publisher)
-        if known is not None and entry.prev is None and (known.held == 0 or entry.seq < known.held):
-            known.held = entry.seq
+        if known is None or entry.prev is not None or entry.seq + entry.count - 1 <= known.high:
+            return  # what only fills a hole can come at any time
+        first = max(entry.seq, known.high + 1)
+        if known.held == 0 or first < known.held:
+            known.held = first
 
     def accepted(self, entry: Entry, last_position: int) -> None:
-        """Records that the batch is in the log, its last message at `last_position`."""
+        """Records that what the log lacked above its highest is in it up to `last_position`."""
         known = self._publishers[entry.publisher]
-        known.high = entry.seq + entry.count - 1
+        first, at = entry.seq, self.origins.instance
+        if entry.session != known.wrote or at != known.wrote_at or first > known.high + 1:
+            begin = max(first, known.high + 1)
+            self._opened(known, begin, prev_of(entry, known), entry.session, at)
+        known.high = first + entry.count - 1
         known.high_position = last_position
-        known.recent.append(Recent(entry.seq, entry.count, entry.crc, last_position))
+        recent = Recent(first, entry.count, entry.crc, last_position)
+        if known.recent is None:
+            known.remember(recent)
+        else:
+            known.recent.append(recent)
 
     def durable(self, publisher: int, sequence: int) -> None:
         """Everything of this publisher up to `sequence` survives a power loss."""
@@ -178,13 +335,22 @@ class Sessions:
         for known in self._publishers.values():
             assert known.acked <= known.high, known
             assert known.held == 0 or known.held > known.high, known
+            assert known.session <= known.newest, known
+            holes.check(known.holes, known.high)
+
+
+def prev_of(entry: Entry, known: Publisher) -> int:
+    """`prev` as it goes to disk: the highest sequence here, or the one it is known to follow."""
+    if entry.hole and entry.prev is not None and entry.prev > known.high:
+        return entry.prev
+    return known.high
 
 
 def _duplicate(known: Publisher, entry: Entry) -> Verdict:
     """A duplicate inherits its original's position: it is acknowledged when the original may be."""
-    for recent in known.recent:
+    for recent in known.recent or ():
         if recent.first == entry.seq and recent.messages == entry.count:
             return Verdict(
                 "duplicate", position=recent.last_position, conflict=recent.crc != entry.crc
             )
-    return Verdict("duplicate", position=known.high_position)
+    return Verdict("duplicate", position=known.last_position)

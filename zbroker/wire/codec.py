@@ -23,6 +23,8 @@ ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer)
 TO_JOURNAL: Final = msgspec.msgpack.Decoder(internal.ToJournal)
 FROM_JOURNAL: Final = msgspec.msgpack.Decoder(internal.FromJournal)
 MARKS: Final = msgspec.msgpack.Decoder(internal.Marks)
+TO_LIVE: Final = msgspec.msgpack.Decoder(internal.ToLive)
+FROM_LIVE: Final = msgspec.msgpack.Decoder(internal.Grant)
 TO_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.ToSupervisor)
 FROM_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.FromSupervisor)
 

@@ -7,12 +7,19 @@
                                           <-  Opened{session, seq, acked}
         Append{ordinal, entries} + bodies ->                                      (ingest)
                                           <-  Receipt{items, persisted}           after the sync
+        Replicate{ordinal, records} + bodies ->                                   (replication)
+                                          <-  Receipt{items, persisted}           after the sync
         Locate{what}                      ->                                      (delivery)
                                           <-  Located{position, serial, offset}
         Holds{floor, lowest, holdings}    ->                                      (delivery)
         AskHolders, Lease, Remove,        ->                                      (admin)
         Retire, Reindex                   <-  Holders, Removal, Done
     and to everybody, by XPUB: Marks, after each commit and on each beat.
+
+    ingest, where not everything is recorded        delivery
+        Hello{incarnation}                ->
+                                          <-  Grant{incarnation, taken, credit}   and on each beat
+        Live{incarnation, entries} + bodies ->
 
 A changed incarnation on either side means: make a new socket, say Hello again, resend from the last
 receipt (ZeroMQ hands frames queued for a dead process to its successor).
@@ -23,6 +30,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from zbroker.wire.messages import Columns
+from zbroker.wire.record import Record
 
 
 class Message(Struct, tag_field="cmd", omit_defaults=True, gc=False):
@@ -94,6 +102,7 @@ class Entry(Struct, array_like=True, gc=False):
     """One record batch to append; its body is the frame with the same index behind the header.
 
     prev None: the client gives no `prev` (see docs/reference/wire.md). crc covers the body frame.
+    hole: the publisher goes on although `prev` is missing here; it knows that the log has a hole.
     """
 
     publisher: int
@@ -106,6 +115,7 @@ class Entry(Struct, array_like=True, gc=False):
     topics: list[str]
     time_ns: int | None = None
     columns: Columns | None = None
+    hole: bool = False
 
 
 class Append(Message, tag="append"):
@@ -117,11 +127,21 @@ class Append(Message, tag="append"):
     entries: list[Entry]
 
 
+class Replicate(Message, tag="replicate"):
+    """replication -> journal: like Append, with records. What is refused comes again, in order."""
+
+    incarnation: int
+    ordinal: int
+    confirmed: int
+    records: list[Record]
+
+
 class ReceiptItem(Struct, array_like=True, gc=False):
     """What became of one entry: in the log up to `position`, or refused with `code`.
 
-    position: of its last message, 0 if refused. high: highest sequence of the publisher in the log.
-    duplicate: how many of its messages were in the log before.
+    position: of its last message, 0 if refused. high: highest sequence of the publisher in the log;
+    of a refused record, the highest position of its origin. duplicate: how many of its messages
+    were in the log before.
     """
 
     ordinal: int
@@ -307,6 +327,31 @@ class Marks(Message, tag="marks"):
     log_time_ns: int
 
 
+# -- what is not recorded ---------------------------------------------------------------------
+
+
+class Live(Message, tag="live"):
+    """ingest -> delivery. Batches of topics that are not recorded, one body frame per entry.
+
+    Sent within the credit and never again: what the incarnation it names does not get is lost.
+    """
+
+    incarnation: int
+    entries: list[Entry]
+
+
+class Grant(Message, tag="grant"):
+    """delivery -> ingest: so many body bytes were taken since its Hello, so many may be under way.
+
+    echo: the incarnation of the ingest that said Hello; 0 to one that has not: it must.
+    """
+
+    incarnation: int
+    echo: int
+    taken_bytes: int
+    credit_bytes: int
+
+
 # -- supervisor -------------------------------------------------------------------------------
 
 
@@ -341,19 +386,10 @@ class Status(Message, tag="status"):
 
 
 ToJournal = (
-    Hello
-    | Open
-    | Close
-    | Append
-    | Confirm
-    | Locate
-    | Holds
-    | Lease
-    | AskHolders
-    | Remove
-    | Retire
-    | Reindex
-)
+    Hello | Open | Close | Append | Replicate | Confirm | Locate
+    | Holds | Lease | AskHolders | Remove | Retire | Reindex
+)  # fmt: skip
 FromJournal = Welcome | Opened | Receipt | Located | Holders | Removal | Done
+ToLive = Hello | Live
 ToSupervisor = Beat | AskStatus
 FromSupervisor = Stop | Status

@@ -71,7 +71,7 @@ class Logon(Command, tag="logon"):
 class Publish(Command, tag="publish"):
     """-> ingest. With `count` the body is a msgpack array of that many binaries, else a payload.
 
-    Answered by errors, and by `persisted` acks if `ack` asks for them.
+    Answered by errors, and if `ack` asks for it by acks: see Ack.
     """
 
     seq: Seq
@@ -88,7 +88,7 @@ class Publish(Command, tag="publish"):
 
 
 class Flush(Command, tag="flush"):
-    """-> ingest. Answered `persisted` with this `cid` once everything sent before it is."""
+    """-> ingest. Answered `persisted` with this `cid` once everything sent before it is settled."""
 
     cid: Cid = None
 
@@ -109,14 +109,17 @@ class Subscribe(Command, tag="subscribe"):
 
     bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time or a vector.
     until: where to end: a bookmark (inclusive), a time (exclusive), "now", or a vector (inclusive).
+    unrecorded: messages of topics that are not recorded too, as they come; by default if there is
+    neither bookmark nor until.
     """
 
     sid: Annotated[str, Meta(min_length=1, max_length=64)]
     topic: Text
     cid: Cid = None
     regex: bool = False
-    bookmark: Annotated[str, Meta(max_length=32_768)] = "0|1|"
+    bookmark: Annotated[str, Meta(max_length=32_768)] | None = None
     until: Annotated[str, Meta(max_length=32_768)] | None = None
+    unrecorded: bool | None = None
     credit: U63 = CREDIT_DEFAULT_BYTES
     bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
     filter: str | None = None
@@ -160,7 +163,15 @@ class Answer(Struct, tag_field="cmd", omit_defaults=True, gc=False):
 
 
 class Ack(Answer, tag="ack"):
-    """type: processed (checked, registered), persisted (durable up to `seq`), completed."""
+    """type: processed, persisted, completed, dropped.
+
+    processed with a cid: checked, registered; it promises nothing about the data.
+    persisted {seq}: what was recorded up to `seq` is durable. `seq` is that of a recorded message.
+    processed {seq, unrecorded}: everything up to `seq` is settled, and its newest message is of a
+    topic that is not recorded. Both name in `unrecorded` the topics of what is settled by them that
+    is not in the log: such messages went to who is subscribed and are forgotten.
+    dropped {sid, dropped}: so many unrecorded messages were not sent to it for lack of credit.
+    """
 
     type: str
     cid: Cid = None
@@ -168,13 +179,16 @@ class Ack(Answer, tag="ack"):
     seq: int | None = None
     durability: str | None = None
     duplicate: int = 0
+    unrecorded: list[str] | None = None
     # subscriptions
     sid: str | None = None
     position: int | None = None
     credit: int | None = None
     bookmark: str | None = None
     vector: str | None = None
-    # logon
+    dropped: int = 0
+    # logon; recording is "some" where not every topic is recorded
+    recording: str | None = None
     acked: int | None = None
     publisher: int | None = None
     session: int | None = None
@@ -204,15 +218,15 @@ class Msg(Answer, tag="msg"):
     """broker -> subscriber, with a packed body: messages `skip` to `skip + take` of it count.
 
     `seq` and `position` are those of the first one that counts. `origin` is left out when it is
-    this instance's own position line.
+    this instance's own position line. Without `position` they are not recorded.
     """
 
     sid: str
     publisher: int
     seq: int
-    position: int
     time_ns: int
     count: int
+    position: int = 0
     topic: str | None = None
     topics: list[str] | None = None
     skip: int = 0

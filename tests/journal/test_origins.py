@@ -1,0 +1,105 @@
+"""Per origin how far its records are here; ties."""
+
+from __future__ import annotations
+
+from tests.journal.build import publish
+from zbroker.ids import Origin
+from zbroker.journal import origins as module
+from zbroker.journal.format import KIND_STATE, KIND_TIE, Batch
+from zbroker.journal.origins import OriginRow, Origins, Tie, tie_of
+
+HERE, THERE = 9, 8
+
+
+def batch(position: int, instance: int, at: int, count: int = 1, generation: int = 1) -> Batch:
+    made = publish(position, b"x", count)
+    made.origin_instance, made.origin_generation, made.origin_position = instance, generation, at
+    return made
+
+
+def control(position: int) -> Batch:
+    made = batch(position, HERE, position)
+    made.kind = KIND_STATE
+    return made
+
+
+def tie(position: int, first: int, last: int, at: int) -> Batch:
+    """A tie record: of its messages only the last one takes a position."""
+    count = last - first + 1
+    made = batch(position, THERE, at + count - 1, count)
+    made.kind, made.sequence, made.skip = KIND_TIE, last, count - 1
+    return made
+
+
+def test_highs_are_those_of_the_last_messages() -> None:
+    table = Origins(HERE)
+    for one in (batch(1, HERE, 1, 3), batch(4, THERE, 70, 2), batch(6, HERE, 6), control(7)):
+        table.fold(one)
+    assert table.vector == {Origin(HERE, 1): 7, Origin(THERE, 1): 71}
+    assert table.messages == {Origin(HERE, 1): 6, Origin(THERE, 1): 71}
+    assert table.high(Origin(THERE, 1)) == 71
+    assert table.high(Origin(THERE, 2)) == 0
+
+
+def test_only_another_instance_is_foreign() -> None:
+    table = Origins(HERE)
+    table.fold(batch(1, HERE, 1))
+    assert not table.foreign
+    table.fold(batch(2, THERE, 1))
+    assert table.foreign
+
+
+def test_a_batch_without_an_origin_tells_nothing() -> None:
+    table = Origins(HERE)
+    table.fold(publish(1, b"x"))
+    assert table.vector == {}
+
+
+def test_a_group_is_known_by_its_last_own_batches() -> None:
+    table = Origins(HERE)
+    table.note_own([batch(1, HERE, 1), batch(2, HERE, 2, 2), control(4), batch(5, THERE, 9)], 1)
+    assert table.vector == {Origin(HERE, 1): 4}
+    assert table.messages == {Origin(HERE, 1): 3}
+
+
+def test_a_tie_record_says_which_messages_and_where_they_stand_there() -> None:
+    found = tie_of(tie(5, first=7, last=9, at=70))
+    assert found == Tie(77, 7, 9, Origin(THERE, 1), 70, 5)
+
+
+def test_a_tie_counts_for_its_origin_and_is_noted_once() -> None:
+    table = Origins(HERE)
+    for _ in range(2):
+        table.fold(tie(5, first=7, last=9, at=70))
+    assert [known.at for known in table.ties] == [5]
+    assert table.messages == {Origin(THERE, 1): 72}
+
+
+def test_too_many_ties_give_up_the_oldest() -> None:
+    table = Origins(HERE)
+    table.fold(tie(5, 7, 9, 70))
+    real, module.TIES_MAX = module.TIES_MAX, 1  # type: ignore[misc]
+    try:
+        table.fold(tie(9, 17, 19, 80))
+    finally:
+        module.TIES_MAX = real  # type: ignore[misc]
+    assert [known.at for known in table.ties] == [9]
+    assert table.forgotten == 1
+
+
+def test_rows_bring_back_what_they_tell_in_any_order() -> None:
+    table, again = Origins(HERE), Origins(HERE)
+    for one in (batch(1, HERE, 1), tie(5, 7, 9, 70), tie(6, 10, 10, 90)):
+        table.fold(one)
+    for row in reversed(list(table.tie_rows())):
+        again.fold_tie(row)
+    for origin in table.rows():
+        again.fold_row(origin)
+    assert (again.vector, again.messages, again.ties) == (table.vector, table.messages, table.ties)
+
+
+def test_an_older_row_changes_nothing() -> None:
+    table = Origins(HERE)
+    table.fold(batch(1, HERE, 9))
+    table.fold_row(OriginRow(HERE, 1, 4, 3))
+    assert table.vector == {Origin(HERE, 1): 9}

@@ -1,0 +1,327 @@
+"""Records of other instances: first arrival wins, what is late is flagged, what is here is tied."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+import pytest
+
+from zbroker.errors import Bug
+from zbroker.ids import Origin, publisher_id
+from zbroker.journal import records
+from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.format import (
+    COLUMN_ORIGIN_TIME,
+    FLAG_LATE,
+    FLAG_ZSTD,
+    KIND_NOOP,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    KIND_PURGE,
+    KIND_STATE,
+    KIND_TIE,
+    STEP_OVER,
+    Batch,
+)
+from zbroker.journal.holes import Hole
+from zbroker.journal.replicas import record_of
+from zbroker.journal.sessions import Sessions
+from zbroker.wire import codec
+from zbroker.wire import internal as m
+from zbroker.wire.messages import Columns
+from zbroker.wire.record import Record
+
+HERE, THERE, MINE = 9, 8, 77
+LINK, DOOR = b"\0link", b"\0door"
+P = publisher_id("p")
+WALL = 1_000
+
+
+def make(**settings: bool) -> JournalCore:
+    core = JournalCore(Settings(HERE, MINE, **settings), Sessions(), 1, 1, 0)  # type: ignore[arg-type]
+    core.receive(LINK, m.Hello("replication", 1), [])
+    core.receive(DOOR, m.Hello("ingest", 1), [])
+    return core
+
+
+@pytest.fixture
+def core() -> JournalCore:
+    return make()
+
+
+def record(seq: int, count: int, at: int, after: int = 0, **more: object) -> Record:
+    """Messages of publisher "p", the first one at origin position `at` of the other instance."""
+    given: dict[str, object] = {
+        "session": 5, "prev": seq - 1, "topics": ["t"], "crc": seq, "log_time": WALL, **more,
+    }  # fmt: skip
+    return Record(
+        KIND_PUBLISH, THERE, 1, at, after, publisher=P, seq=seq, count=count, **given  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def give(
+    core: JournalCore, *given: Record, body: bytes = b"body"
+) -> tuple[list[Batch], list[m.ReceiptItem]]:
+    """What the log gets, and the answers; the message goes through its encoding."""
+    message = m.Replicate(MINE, 1, 0, list(given))
+    decoded = codec.TO_JOURNAL.decode(codec.encode(message))
+    core.receive(LINK, decoded, [body] * len(given))
+    return commit(core)
+
+
+def commit(core: JournalCore) -> tuple[list[Batch], list[m.ReceiptItem]]:
+    group = core.group(WALL)
+    core.written_to(core.next_position)
+    sends = core.synced(core.next_position)
+    core.check()
+    items = [i for send in sends if isinstance(send.message, m.Receipt) for i in send.message.items]
+    return (group.batches if group is not None else []), items
+
+
+def shape(batches: list[Batch]) -> list[tuple[int, int, int, int, int, bool]]:
+    """Kind, sequence, skip, cut, origin position, late."""
+    return [
+        (b.kind, b.sequence, b.skip, b.cut, b.origin_position, bool(b.flags & FLAG_LATE))
+        for b in batches
+    ]
+
+
+def publish(core: JournalCore, seq: int, count: int, prev: int | None = None) -> m.ReceiptItem:
+    """From a publisher of this instance."""
+    core.receive(DOOR, m.Open(1, MINE, "p", ""), [])
+    commit(core)
+    known = core.sessions.get(P)
+    assert known is not None
+    entry = m.Entry(P, known.session, seq, count, prev, seq, None, ["t"])
+    core.receive(DOOR, m.Append(MINE, 1, 0, [entry]), [b"body"])
+    return commit(core)[1][0]
+
+
+def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: JournalCore) -> None:
+    [batch], [item] = give(core, record(1, 3, at=40))
+    assert (batch.position, batch.origin_instance, batch.origin_position) == (1, THERE, 40)
+    assert (batch.session, batch.prev, batch.body_crc) == (5, 0, 1)
+    assert item == m.ReceiptItem(1, 3, 3, 0)
+    assert core.sessions.origins.vector == {Origin(THERE, 1): 42}
+
+
+def test_only_the_replication_room_may_send_records(core: JournalCore) -> None:
+    with pytest.raises(Bug, match="ingest"):
+        core.receive(DOOR, m.Replicate(MINE, 1, 0, [record(1, 1, at=1)]), [b""])
+
+
+def test_a_missing_sequence_leaves_a_hole_that_is_filled_late(core: JournalCore) -> None:
+    give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
+    known = core.sessions.get(P)
+    assert known is not None
+    assert known.holes == [Hole(4, 6, 6)]
+    batches, [item] = give(core, record(4, 3, at=60, after=51))
+    assert shape(batches) == [(KIND_PUBLISH, 4, 0, 0, 60, True)]
+    assert (item.position, item.high, known.holes, core.late) == (8, 8, [], 3)
+
+
+def test_what_is_here_with_another_origin_is_tied_and_the_rest_stored(core: JournalCore) -> None:
+    give(core, record(3, 2, at=40, prev=2, session=4))
+    publish(core, 8, 2)
+    batches, [item] = give(core, record(1, 12, at=50, after=41, session=6))
+    assert shape(batches) == [
+        (KIND_PUBLISH, 1, 0, 10, 50, True),
+        (KIND_TIE, 4, 1, 0, 53, False),
+        (KIND_PUBLISH, 5, 4, 5, 54, True),
+        (KIND_TIE, 9, 1, 0, 58, False),
+        (KIND_PUBLISH, 10, 9, 0, 59, False),
+    ]
+    assert (item.duplicate, item.high) == (4, 12)
+    assert [b.taken for b in batches] == [2, 1, 3, 1, 3]
+
+
+def test_a_record_that_comes_again_is_a_duplicate_and_writes_nothing(core: JournalCore) -> None:
+    give(core, record(1, 3, at=40))
+    batches, [item] = give(core, record(1, 3, at=40))
+    assert (batches, item) == ([], m.ReceiptItem(1, 3, 3, 3))
+
+
+def test_of_a_record_whose_beginning_is_here_only_the_rest_is_stored(core: JournalCore) -> None:
+    give(core, record(1, 3, at=40))
+    batches, _ = give(core, record(1, 5, at=40))
+    assert shape(batches) == [(KIND_PUBLISH, 4, 3, 0, 43, False)]
+
+
+def test_after_a_refusal_the_rest_of_the_origin_is_refused(core: JournalCore) -> None:
+    core.accepting = False
+    give(core, record(1, 3, at=40))
+    core.accepting = True
+    batches, [item] = give(core, record(4, 1, at=43, after=42))
+    assert (batches, item.code, item.high) == ([], "origin_gap", 0)
+    assert give(core, record(1, 3, at=40), record(4, 1, at=43, after=42))[1][1].code == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"kind": KIND_STATE}, "unknown_version"),
+        ({"skip": 3}, "bad_field"),
+        ({"position": 1 << 63}, "bad_field"),
+        ({"prev": 1}, "bad_field"),
+        ({"instance": HERE, "position": 40, "after": 0}, "origin_ahead"),
+        ({"instance": HERE, "generation": 2}, "origin_ahead"),
+    ],
+)
+def test_what_is_no_record_for_this_log_is_refused(
+    core: JournalCore, change: dict[str, int], code: str
+) -> None:
+    one = record(1, 3, at=40)
+    for name, value in change.items():
+        setattr(one, name, value)
+    batches, [item] = give(core, one)
+    assert (batches, item.code, item.position) == ([], code, 0)
+
+
+def test_own_records_of_an_older_generation_come_back(core: JournalCore) -> None:
+    core.generation = 2
+    one = record(1, 3, at=40, after=0)
+    one.instance = HERE
+    [batch], [item] = give(core, one)
+    assert (batch.position, batch.origin_generation, batch.origin_position) == (1, 1, 40)
+    assert item.code == ""
+
+
+def test_a_late_arrival_where_holes_were_given_up_is_refused_not_called_a_duplicate(
+    core: JournalCore,
+) -> None:
+    publish(core, 50, 1)
+    known = core.sessions.get(P)
+    assert known is not None
+    known.holes.clear()
+    known.given_up = 49
+    batches, [item] = give(core, record(4, 2, at=40, after=0))
+    assert (batches, item.code) == ([], "hole_given_up")
+
+
+def test_a_name_is_learnt_and_written_once_before_its_first_batch(core: JournalCore) -> None:
+    body = records.encode(records.PublisherRecord("p", "alice"))
+    named = Record(KIND_PUBLISHER, THERE, 1, 7, 0, 0, publisher=P)
+    batches, [item] = give(core, named, body=body)
+    assert (batches, item.code) == ([], "")
+    batches, _ = give(core, record(1, 1, at=40))
+    assert [(b.kind, b.origin_instance) for b in batches] == [
+        (KIND_PUBLISHER, HERE),
+        (KIND_PUBLISH, THERE),
+    ]
+    assert batches[0].body == body
+
+
+@pytest.mark.parametrize(
+    ("name", "publisher", "code"),
+    [("other", P, "publisher_collision"), ("p", P, "")],
+)
+def test_a_name_that_does_not_fit_its_id_is_refused(
+    core: JournalCore, name: str, publisher: int, code: str
+) -> None:
+    body = records.encode(records.PublisherRecord(name))
+    named = Record(KIND_PUBLISHER, THERE, 1, 7, 0, 0, publisher=publisher)
+    assert give(core, named, body=body)[1][0].code == code
+    assert give(core, named, body=b"junk")[1][0].code == "bad_field"
+
+
+@pytest.mark.parametrize("kind", [KIND_PURGE, KIND_NOOP, STEP_OVER | 99])
+def test_a_control_record_is_stored_as_it_is(core: JournalCore, kind: int) -> None:
+    [batch], _ = give(core, Record(kind, THERE, 1, 40, 0, 0, crc=3), body=b"map")
+    assert (batch.kind, bytes(batch.body), batch.origin_position) == (kind, b"map", 40)
+    assert core.sessions.origins.vector == {Origin(THERE, 1): 40}
+
+
+def test_a_session_of_another_instance_ends_none_of_this_one(core: JournalCore) -> None:
+    publish(core, 1, 1)
+    known = core.sessions.get(P)
+    assert known is not None
+    mine = known.session
+    give(core, record(2, 1, at=40, session=mine + 1_000_000))
+    assert known.session == mine
+    core.receive(DOOR, m.Open(2, MINE, "p", ""), [])
+    commit(core)
+    assert known.session > mine + 1_000_000, "a number is never given twice, wherever"
+
+
+def test_a_hole_that_is_known_to_be_one_keeps_its_messages_with_their_publisher(
+    core: JournalCore,
+) -> None:
+    give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
+    core.receive(DOOR, m.Open(3, MINE, "p", ""), [])
+    group = core.group(WALL)
+    sends = core.synced(core.next_position)
+    [opened] = [send.message for send in sends if isinstance(send.message, m.Opened)]
+    assert (group, opened.seq, opened.acked) == (None, 8, 3)
+
+
+def test_a_publisher_of_this_instance_fills_a_hole_late(core: JournalCore) -> None:
+    give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
+    item = publish(core, 4, 7, prev=3)
+    assert (item.code, item.high, item.duplicate) == ("", 10, 2)
+    known = core.sessions.get(P)
+    assert known is not None
+    assert (known.high, known.holes, core.late) == (10, [], 3)
+
+
+def test_the_same_sequences_with_another_content_are_kept_aside(core: JournalCore) -> None:
+    publish(core, 1, 2)
+    give(core, record(1, 2, at=40, crc=99, flags=FLAG_ZSTD), body=b"other")
+    [kept] = core.take_conflicts()
+    assert (kept.entry.seq, kept.entry.crc, kept.entry.codec) == (1, 99, "zstd")
+    assert (kept.body, kept.position, kept.name) == (b"other", 3, "p")
+    assert core.conflicts == 1
+
+
+# -- times ------------------------------------------------------------------------------------
+
+Check = Callable[[Batch], None]
+
+
+def original(batch: Batch) -> list[int]:
+    """The times that it got at its origin, if they are kept."""
+    return [t for tag, data in batch.extra if tag == COLUMN_ORIGIN_TIME for t in array("q", data)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "log_time", "kept"),
+    [(900, 900, []), (400, 500, [400]), (5_000, 1_000, [5_000])],
+    ids=["theirs", "never back", "not ahead of this clock"],
+)
+def test_a_message_keeps_its_time_as_far_as_the_log_allows(
+    core: JournalCore, theirs: int, log_time: int, kept: list[int]
+) -> None:
+    core.log_time = 500
+    [batch], _ = give(core, record(1, 1, at=40, log_time=theirs))
+    assert (batch.log_time, original(batch), core.log_time) == (log_time, kept, log_time)
+    assert record_of(batch, 0).log_time == theirs, "it goes on to the next one as it was"
+
+
+def test_where_publishers_give_the_times_they_may_lie_ahead() -> None:
+    core = make(publisher_time=True)
+    column = Columns(time=array("q", [7_000, 6_000, 9_000]).tobytes())
+    [batch], _ = give(core, record(1, 3, at=40, log_time=9_000, columns=column, extra=[(9, b"x")]))
+    assert batch.columns is not None
+    assert batch.columns.time == array("q", [7_000, 7_000, 9_000]).tobytes()
+    assert original(batch) == [7_000, 6_000, 9_000]
+    again = record_of(batch, 0)
+    assert (again.columns, again.extra) == (column, [(9, b"x")])
+
+
+def test_a_part_of_a_record_has_the_log_time_of_its_last_message() -> None:
+    core = make(publisher_time=True)
+    give(core, record(3, 1, at=30, prev=2))
+    column = Columns(time=array("q", [2_000, 3_000, 4_000, 5_000]).tobytes())
+    batches, _ = give(core, record(1, 4, at=40, after=30, session=6, columns=column))
+    assert [(b.kind, b.sequence, b.log_time) for b in batches] == [
+        (KIND_PUBLISH, 1, 3_000),
+        (KIND_TIE, 3, 5_000),
+        (KIND_PUBLISH, 4, 5_000),
+    ]
+
+
+def test_a_batch_of_the_log_becomes_the_record_it_came_from(core: JournalCore) -> None:
+    one = record(5, 4, at=40, prev=3, skip=1, cut=1, flags=FLAG_ZSTD, extra=[(9, b"x")], after=0)
+    [batch], _ = give(core, one)
+    assert record_of(batch, 0) == one
+    assert batch.end_position == 3

@@ -1,0 +1,189 @@
+"""What a state snapshot says: its bytes, its parts, and who may not read it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from msgspec import msgpack
+
+from tests.journal.test_origins import HERE, batch, tie
+from tests.journal.whole import cut, table
+from zbroker.errors import StorageError
+from zbroker.ids import Origin
+from zbroker.journal import snapshot
+from zbroker.journal.holes import Hole
+from zbroker.journal.sessions import PublisherRow, Sessions
+from zbroker.limits import STATE_BODY_BYTES
+
+ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)])
+GOLDEN = (
+    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919509010100ffa4746965739"
+    "0aa7075626c697368657273919c07a170a5616c6963655a3703040209 3c0c9193141d19a46c617374c3"
+).replace(" ", "")
+
+
+def filled(publishers: int = 1) -> Sessions:
+    sessions = Sessions(HERE)
+    for number in range(publishers):
+        row = PublisherRow(**{name: getattr(ROW, name) for name in ROW.__struct_fields__})
+        row.id, row.name = number, f"publisher-{number}"
+        sessions.fold_row(row)
+    sessions.origins.fold(batch(1, HERE, 1, 3))
+    sessions.origins.fold(tie(5, 7, 9, 70))
+    return sessions
+
+
+def test_golden_bytes_never_change() -> None:
+    sessions = Sessions(HERE)
+    sessions.fold_row(ROW)
+    made = batch(1, HERE, 1)
+    made.kind = 3
+    sessions.origins.fold(made)
+    sessions.origins.begun = None
+    [body] = cut(sessions, 77, STATE_BODY_BYTES)
+    assert body.hex() == GOLDEN
+
+
+@pytest.mark.parametrize("part_bytes", [STATE_BODY_BYTES, 400])
+def test_what_was_cut_comes_back_whole(part_bytes: int) -> None:
+    sessions, again = filled(20), Sessions(HERE)
+    bodies = cut(sessions, 77, part_bytes)
+    parts = snapshot.Parts()
+    for number, data in enumerate(bodies):
+        body = snapshot.decode(data)
+        assert body is not None
+        assert (body.through, body.part, body.last) == (77, number, number == len(bodies) - 1)
+        assert parts.complete == 0
+        snapshot.learn(body, snapshot.folds(again))
+        parts.add(body)
+    assert parts.complete == 77
+    assert table(again) == table(sessions)
+    assert (len(bodies) > 5) == (part_bytes == 400)
+
+
+def test_an_empty_table_has_a_snapshot_too() -> None:
+    [data] = cut(Sessions(HERE), 1, STATE_BODY_BYTES)
+    body = snapshot.decode(data)
+    assert body is not None
+    assert set(body.folds) == {"origins", "ties", "publishers"}
+    assert body.last
+
+
+def test_without_one_of_its_parts_it_is_not_complete() -> None:
+    bodies = cut(filled(20), 77, 400)
+    for missing in range(len(bodies)):
+        parts = snapshot.Parts()
+        for number, data in enumerate(bodies):
+            body = snapshot.decode(data)
+            assert body is not None
+            if number != missing:
+                parts.add(body)
+        assert parts.complete == 0
+
+
+def test_parts_of_two_snapshots_make_none() -> None:
+    first, second = cut(filled(20), 77, 400), cut(filled(20), 99, 400)
+    parts = snapshot.Parts()
+    for data in [*first[:3], *second[3:]]:
+        body = snapshot.decode(data)
+        assert body is not None
+        parts.add(body)
+    assert parts.complete == 0
+
+
+def test_a_part_keeps_to_its_size() -> None:
+    assert max(map(len, cut(filled(3_000), 1, 10_000))) <= 10_000
+
+
+def test_each_row_is_as_of_its_own_part() -> None:
+    sessions = filled(200)
+    cutter = snapshot.Cutter(snapshot.folds(sessions), 1, 2_000)
+    cutter.cut()
+    last = sessions.get(199)
+    assert last is not None
+    last.high = 12_345
+    again = Sessions(HERE)
+    while not cutter.done:
+        body = snapshot.decode(cutter.cut())
+        assert body is not None
+        snapshot.learn(body, snapshot.folds(again))
+    known = again.get(199)
+    assert known is not None
+    assert known.high == 12_345
+
+
+def test_a_large_table_is_cut_in_short_steps() -> None:
+    sessions = filled(20_000)
+    cutter = snapshot.Cutter(snapshot.folds(sessions), 1)
+    longest = 0.0
+    while not cutter.done:
+        begun = time.thread_time()
+        cutter.cut()
+        longest = max(longest, time.thread_time() - begun)
+    assert longest < 1, "a part is bounded in bytes, so in time"
+
+
+def test_a_row_replaces_what_was_known() -> None:
+    sessions = filled()
+    sessions.fold_row(PublisherRow(0, "publisher-0", "", 5, 5, 1, 1, 1))
+    known = sessions.get(0)
+    assert known is not None
+    assert (known.high, known.holes, known.given_up, known.named) == (5, [], 0, True)
+
+
+def test_rows_of_a_newer_release_may_have_more_fields() -> None:
+    row = [*msgpack.decode(msgpack.encode(ROW)), "later"]
+    folds = msgpack.encode({"publishers": [row]})
+    body = snapshot.decode(b"\x84\xa1v\x01\xa7through\x01\xa4part\x00\xa5folds" + folds)
+    assert body is not None
+    sessions = Sessions()
+    snapshot.learn(body, snapshot.folds(sessions))
+    assert sessions.get(7) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"v": 2}, {"folds": {"queues": []}}, {"folds": {"queues": []}, "optional": ["other"]}],
+)
+def test_what_only_a_newer_release_knows_stops_the_start(change: dict[str, object]) -> None:
+    plain: dict[str, object] = {"v": 1, "through": 1, "part": 0, "folds": {}}
+
+    def read() -> None:
+        body = snapshot.decode(msgpack.encode(plain | change))
+        assert body is not None
+        snapshot.learn(body, snapshot.folds(Sessions()))
+
+    with pytest.raises(StorageError) as caught:
+        read()
+    assert caught.value.code == "unknown_version"
+
+
+def test_an_optional_fold_that_is_unknown_is_stepped_over() -> None:
+    data = {"v": 1, "through": 1, "part": 0, "folds": {"later": [1]}, "optional": ["later"]}
+    body = snapshot.decode(msgpack.encode(data))
+    assert body is not None
+    snapshot.learn(body, snapshot.folds(Sessions()))
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"\x80", msgpack.encode({"v": 1})])
+def test_what_is_no_snapshot_is_none(data: bytes) -> None:
+    assert snapshot.decode(data) is None
+
+
+def test_how_a_segment_began_is_told_if_it_is_known() -> None:
+    sessions = filled()
+    sessions.origins.begun = {Origin(HERE, 1): 2}
+    body = snapshot.decode(cut(sessions, 77, STATE_BODY_BYTES)[0])
+    assert body is not None
+    assert snapshot.begun(body, 70) == {Origin(HERE, 1): 2, Origin(8, 1): 0}
+    assert snapshot.begun(body, 77) == sessions.origins.messages, "it is the segment's first batch"
+    sessions.origins.begun = None
+    body = snapshot.decode(cut(sessions, 77, STATE_BODY_BYTES)[0])
+    assert body is not None
+    assert snapshot.begun(body, 70) is None
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, (1 << 16) - 1, 1 << 16])
+def test_rows_stand_in_an_array_of_any_length(count: int) -> None:
+    assert msgpack.decode(snapshot._array([b"\x01"] * count)) == [1] * count

@@ -1,0 +1,76 @@
+"""What a vector covers of a log, by hand and against a model."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.journal.test_origins import HERE, THERE, batch, tie
+from zbroker.ids import Origin
+from zbroker.journal.format import Batch
+from zbroker.journal.origins import Tie
+from zbroker.journal.vectors import Cover, advance, dominates
+
+MINE, THEIRS = Origin(HERE, 1), Origin(THERE, 1)
+
+
+def at(sequence: int, count: int, position: int) -> Batch:
+    made = batch(position, HERE, position, count)
+    made.sequence = sequence
+    return made
+
+
+def test_what_lies_above_the_vector_is_left() -> None:
+    one = at(sequence=7, count=4, position=50)
+    assert Cover({}).left(one) == [(7, 10)]
+    assert Cover({MINE: 51}).left(one) == [(9, 10)]
+    assert Cover({MINE: 53}).left(one) == []
+    assert Cover({MINE: 99}).has(one)
+    assert Cover({THEIRS: 99, Origin(HERE, 2): 99}).left(one) == [(7, 10)]
+
+
+def test_a_message_is_covered_by_its_other_origin_too() -> None:
+    one = at(sequence=7, count=4, position=50)
+    ties = [Tie(77, 8, 9, THEIRS, 103, 60)]
+    assert Cover({THEIRS: 102}, ties).left(one) == [(7, 10)]
+    assert Cover({THEIRS: 103}, ties).left(one) == [(7, 7), (9, 10)]
+    assert Cover({THEIRS: 104}, ties).left(one) == [(7, 7), (10, 10)]
+    assert Cover({THEIRS: 104, MINE: 50}, ties).left(one) == [(10, 10)]
+    assert Cover({THEIRS: 104}, [ties[0]._replace(publisher=78)]).left(one) == [(7, 10)]
+
+
+def test_a_vector_advances_by_messages_and_ties() -> None:
+    vector: dict[Origin, int] = {}
+    for one in (at(7, 4, 50), tie(60, 8, 9, 103), at(7, 1, 20)):
+        advance(vector, one)
+    assert vector == {MINE: 53, THEIRS: 104}
+
+
+def test_a_vector_dominates_what_it_covers_all_of() -> None:
+    assert dominates({MINE: 5, THEIRS: 1}, {MINE: 5})
+    assert not dominates({MINE: 5}, {MINE: 5, THEIRS: 1})
+    assert not dominates({MINE: 4}, {MINE: 5})
+
+
+@given(
+    st.integers(0, 12),
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 9)), max_size=4),
+    st.integers(0, 12),
+)
+def test_left_is_what_no_origin_covers(
+    own: int, tied: list[tuple[int, int, int]], theirs: int
+) -> None:
+    one = at(sequence=3, count=8, position=3)
+    ties = [Tie(77, first, first + n - 1, THEIRS, p, i) for i, (first, n, p) in enumerate(tied)]
+    expected = {
+        sequence
+        for sequence in range(3, 11)
+        if sequence > own
+        and not any(
+            t.first <= sequence <= t.last and t.position + sequence - t.first <= theirs
+            for t in ties
+        )
+    }
+    left = Cover({MINE: own, THEIRS: theirs}, ties).left(one)
+    assert {s for first, last in left for s in range(first, last + 1)} == expected
+    assert left == sorted(left)

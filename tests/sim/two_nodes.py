@@ -1,0 +1,511 @@
+"""One instance of the world of two: its journal, a link to it, publishers and readers; and bugs.
+
+The nodes do what the journal process and the replication room will do; see two_world.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple, Protocol
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from tests.sim.disk import SimDisk
+from zbroker.ids import Origin, format_vector, publisher_id
+from zbroker.journal import holes, records
+from zbroker.journal.core import JournalCore, Send, Settings
+from zbroker.journal.fold import Fold
+from zbroker.journal.format import (
+    DATA_AT,
+    FLAG_LATE,
+    KIND_NOOP,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    KIND_PURGE,
+    KIND_STATE,
+    Batch,
+    Note,
+    SegmentHeader,
+)
+from zbroker.journal.locate import Locator, Where
+from zbroker.journal.reader import Cursor, Gap, Log
+from zbroker.journal.recover import recover
+from zbroker.journal.replicas import Replicas, record_of
+from zbroker.journal.segments import (
+    NOTE_FILE,
+    SPARE,
+    make_filled,
+    publish,
+    read_note,
+    write_note,
+)
+from zbroker.journal.sessions import PublisherRow
+from zbroker.journal.vectors import Cover, Vector, dominates
+from zbroker.journal.writer import Tail, Writer
+from zbroker.wire import internal as m
+from zbroker.wire.record import Record
+
+START_NS = 1_700_000_000_000_000_000
+SEGMENT = 16 * 1024
+INGEST, PEER = b"ingest", b"replication"
+
+Message = tuple[int, int]  # publisher, sequence
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Held(NamedTuple):
+    """One message as it stands in a log."""
+
+    payload: bytes
+    origin: Origin
+    position: int  # at its origin
+    late: bool
+
+
+class Clock:
+    """What a writer sees of time."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.wall_ns = now
+
+    def mono_ms(self) -> int:
+        return 0
+
+
+class Outside(Protocol):
+    """What a node sees of the world."""
+
+    bug: str
+    rng: Random
+    restored: int
+    instances: dict[str, int]
+    disks: dict[str, SimDisk]
+
+    def salt(self) -> int: ...
+
+    def number(self) -> int: ...
+
+    def wall_ns(self, name: str) -> int: ...
+
+    def clock(self, name: str) -> Clock: ...
+
+    def demand(self, holds: bool, otherwise: str) -> None: ...
+
+
+# -- publishers and subscribers ---------------------------------------------------------------
+
+
+@dataclass
+class App:
+    """A publisher with its store: what is not acknowledged is sent again, wherever it goes."""
+
+    name: str
+    says_prev: bool
+    sequence: int = 0
+    unacked: list[tuple[int, bytes]] = field(default_factory=list)
+    discarded: int = 0  # highest sequence that was acknowledged
+    chain: int = 0  # `prev` of what comes next
+    acked: set[int] = field(default_factory=set)
+    node: Node | None = None
+    session: int = 0
+    sent: int = 0  # of `unacked`
+
+    @property
+    def id(self) -> int:
+        return publisher_id(self.name)
+
+    def leave(self) -> None:
+        """The connection is gone, or left."""
+        self.node, self.session = None, 0
+
+    def opened(self, answer: m.Opened) -> None:
+        self.session = answer.session
+        self.settle(answer.acked)
+        self.sequence = max(self.sequence, answer.seq)
+        first = self.unacked[0][0] if self.unacked else self.sequence + 1
+        self.chain = min(self.discarded, answer.seq, first - 1)
+        self.sent = 0
+
+    def settle(self, through: int) -> None:
+        while self.unacked and self.unacked[0][0] <= through:
+            sequence, _ = self.unacked.pop(0)
+            self.acked.add(sequence)
+            self.discarded = sequence
+            self.sent = max(0, self.sent - 1)
+
+
+@dataclass
+class Reader:
+    """A subscriber that keeps a vector and moves between the instances."""
+
+    vector: Vector = field(default_factory=dict)
+    node: Node | None = None
+    cover: Cover | None = None
+    cursor: Cursor | None = None
+    position: int = 0
+    seen: dict[Message, int] = field(default_factory=dict)
+    pending: str = ""
+
+    def leave(self) -> None:
+        self.node = self.cover = self.cursor = None
+
+
+# -- one instance -----------------------------------------------------------------------------
+
+
+class NoIndex:
+    """A bookmark index that knows nothing."""
+
+    def at_or_before(self, position: int) -> None: ...
+
+    def before_bookmark(self, publisher: int, sequence: int) -> None: ...
+
+    def before_time(self, ns: int) -> None: ...
+
+
+class Node:
+    """The journal of one instance from a start to a crash."""
+
+    def __init__(self, world: Outside, name: str) -> None:
+        self.world, self.name = world, name
+        self.instance, self.disk = world.instances[name], world.disks[name]
+        self.disk.lock()
+        fold = Fold(self.instance)
+        found = recover(
+            self.disk, self.instance, on_batch=fold, begin=fold.begin, clock=world.clock(name),
+            segment_bytes=SEGMENT, salt=world.salt,
+        )  # fmt: skip
+        plant_sessions(world.bug, fold)
+        settings = Settings(self.instance, world.number())
+        self.core = JournalCore(
+            settings, fold.sessions, found.generation, found.next_position, found.last_log_time
+        )
+        self.core.state_serial = fold.state_serial
+        self.core.fenced = True
+        plant_core(world.bug, self.core)
+        self.writer = self._writer(found.tail)
+        self.core.serial = self.writer.serial
+        self.log = Log(disk=self.disk)
+        self.locator = Locator(self.log, NoIndex(), fold.sessions)  # type: ignore[arg-type]
+        self.core.receive(INGEST, m.Hello("ingest", 1), [])
+        self.core.receive(PEER, m.Hello("replication", 1), [])
+        self.ordinals: dict[int, tuple[App, int, int]] = {}
+        self.opens: dict[int, App] = {}
+        self.ordinal = 1
+        self.answers: list[m.ReceiptItem] = []  # to the other one's link
+        self.peer_ordinal = 1
+        self.met = False  # has spoken to the other one since the start
+
+    def _writer(self, tail: Tail) -> Writer:
+        return Writer(
+            self.disk, tail, segment_bytes=SEGMENT, clock=self.world.clock(self.name),
+            salt=self.world.salt,
+        )  # fmt: skip
+
+    @property
+    def incarnation(self) -> int:
+        return self.core.settings.incarnation
+
+    @property
+    def vector(self) -> Vector:
+        return self.core.sessions.origins.vector
+
+    @property
+    def here(self) -> Origin:
+        return Origin(self.instance, self.core.generation)
+
+    # -- turns --
+
+    def turn(self) -> None:
+        """Commits what waits."""
+        while self.core.backlog:
+            group = self.core.group(self.world.wall_ns(self.name))
+            if group is not None:
+                self.writer.write(group.batches, group.log_time)
+                if self.core.serial != self.writer.serial:
+                    self.core.serial = self.writer.serial
+                    self.core.want_state()
+                self.core.written_to(group.end_position)
+                self.writer.sync()
+            for send in self.core.synced(self.writer.synced):
+                self._answer(send)
+        self.core.check()
+
+    def _answer(self, send: Send) -> None:
+        if isinstance(send.message, m.Opened):
+            app = self.opens.pop(send.message.cid)
+            if app.node is self:
+                app.opened(send.message)
+        elif isinstance(send.message, m.Receipt):
+            for item in send.message.items:
+                if send.rid == PEER:
+                    self.answers.append(item)
+                else:
+                    self._receipt(item)
+
+    def _receipt(self, item: m.ReceiptItem) -> None:
+        app, session, last = self.ordinals.pop(item.ordinal, (None, 0, 0))
+        if app is None or app.node is not self or app.session != session:
+            return
+        if item.code:
+            app.leave()
+        else:
+            self.world.demand(item.position < self.core.persisted, "acknowledged before the sync")
+            app.settle(last)
+
+    # -- publishers --
+
+    def open(self, app: App) -> None:
+        cid = self.world.number()
+        app.node, app.session, self.opens[cid] = self, 0, app
+        self.core.receive(INGEST, m.Open(cid, self.incarnation, app.name, ""), [])
+
+    def send(self, app: App) -> None:
+        """What the app has not sent in this session, in batches of its mood."""
+        rng = self.world.rng
+        while app.session and app.sent < len(app.unacked):
+            run = app.unacked[app.sent : app.sent + rng.choice((1, 2, 3, 5))]
+            run = [item for n, item in enumerate(run) if item[0] == run[0][0] + n]
+            body = msgspec.msgpack.encode([payload for _, payload in run])
+            first, last = run[0][0], run[-1][0]
+            prev = app.chain if app.says_prev else None
+            entry = m.Entry(
+                app.id, app.session, first, len(run), prev, crc32c(body), None, ["t"]
+            )  # fmt: skip
+            self.ordinals[self.ordinal] = (app, app.session, last)
+            message = m.Append(self.incarnation, self.ordinal, self.ordinal - 1, [entry])
+            self.core.receive(INGEST, message, [body])
+            self.ordinal += 1
+            app.chain = last
+            app.sent += len(run)
+
+    def purge(self, queue: str) -> None:
+        """Everything that is here now is needed no more."""
+        vector = format_vector(self.core.sessions.origins.messages)
+        if vector:
+            record = records.PurgeRecord(queue, vector)
+            self.core.append_control(KIND_PURGE, records.encode(record))
+
+    # -- a new generation --
+
+    def raise_generation(self) -> None:
+        """Seals the segment; what is placed from now on is of a new generation."""
+        last, disk = self.writer, self.disk
+        header = SegmentHeader(
+            self.instance, last.generation + 1, last.serial + 1, last.position, last.position - 1,
+            last.end, self.world.salt(), START_NS, SEGMENT,
+        )  # fmt: skip
+        make_filled(disk, SPARE, SEGMENT)
+        publish(disk, SPARE, header)
+        note = read_note(disk)
+        counter, oldest = (note.counter + 1, note.oldest) if note is not None else (1, 0)
+        position = last.position
+        write_note(
+            disk, Note(counter, self.instance, header.generation, position, header.serial, oldest)
+        )
+        disk.sync(NOTE_FILE)
+        self.writer = self._writer(Tail(header, DATA_AT, position, 0, counter, oldest))
+        self.core.generation = header.generation
+        self.core.serial = header.serial
+        self.core.want_state()
+
+    # -- reading --
+
+    def batches(self, start: int = 0) -> list[Batch]:
+        """Everything durable, with bodies."""
+        cursor, found = self.log.seek(max(start, self.log.first_position)), []
+        while cursor.position < self.core.persisted:
+            items, cursor = self.log.read(cursor, self.core.persisted, 1 << 20)
+            for item in items:
+                self.world.demand(not isinstance(item, Gap), f"{item} in an undamaged log")
+                assert isinstance(item, Batch)
+                found.append(item)
+        return found
+
+    def where(self) -> Where:
+        return Where(
+            self.instance, self.core.generation, self.log.first_position, self.core.persisted
+        )
+
+
+def messages(batch: Batch) -> list[tuple[Message, Held]]:
+    """The messages of a publish batch that count."""
+    origin = Origin(batch.origin_instance, batch.origin_generation)
+    payloads = msgspec.msgpack.decode(bytes(batch.body))[batch.skip : batch.count - batch.cut]
+    return [
+        (
+            (batch.publisher, batch.sequence + n),
+            Held(payload, origin, batch.origin_position + n, bool(batch.flags & FLAG_LATE)),
+        )
+        for n, payload in enumerate(payloads)
+    ]
+
+
+# -- a link -----------------------------------------------------------------------------------
+
+
+class LinkTo:
+    """One direction: reads the source's log, gives records to the target; begins with a talk."""
+
+    def __init__(self, source: Node, target: Node) -> None:
+        self.source, self.target = source, target
+        self.known = dict(target.vector)  # of each origin: what the target has, or was sent
+        self.named: set[int] = set()
+        self.position = source.log.first_position
+        target.answers.clear()
+        self._meet()
+
+    def _meet(self) -> None:
+        """The target hears what the source holds of it: more than it does itself?"""
+        target, theirs = self.target, self.source.vector
+        if theirs.get(target.here, 0) > self.known.get(target.here, 0):
+            target.world.restored += 1
+            if target.world.bug != "generation not raised":
+                target.raise_generation()
+        own = {o: p for o, p in theirs.items() if o.instance == target.instance}
+        self._waits_for = own if target.world.bug != "generation not raised" else {}
+
+    def step(self, count: int) -> int:
+        """Sends up to `count` batches; how many there were."""
+        source, target = self.source, self.target
+        refused = any(item.code for item in target.answers)  # known when more is under way
+        target.answers.clear()
+        if not target.met and dominates(target.vector, self._waits_for):
+            target.met, target.core.fenced = True, False
+            if target.core.generation > 1:  # tells the others that the older ones have ended
+                target.core.append_control(KIND_NOOP, b"")
+        batches = source.batches(self.position)[:count]
+        for batch in batches:
+            self._send(batch)
+            self.position = batch.end_position
+        if refused:
+            raise LinkBroken
+        return len(batches)
+
+    def _send(self, batch: Batch) -> None:
+        origin = Origin(batch.origin_instance, batch.origin_generation)
+        known = self.known.get(origin, 0)
+        last = batch.origin_position + batch.taken - 1
+        if batch.kind in (KIND_STATE, KIND_PUBLISHER) or last <= known:
+            return
+        if batch.kind == KIND_PUBLISH and batch.publisher not in self.named:
+            self._name(batch)
+        self.known[origin] = last
+        self._give(record_of(batch, known), bytes(batch.body))
+
+    def _name(self, batch: Batch) -> None:
+        self.named.add(batch.publisher)
+        known = self.source.core.sessions.get(batch.publisher)
+        self.source.world.demand(known is not None and bool(known.name), "a name was forgotten")
+        assert known is not None
+        body = records.encode(records.PublisherRecord(known.name, known.principal))
+        self._give(Record(KIND_PUBLISHER, self.source.instance, 0, 0, 0, 0, batch.publisher), body)
+
+    def _give(self, record: Record, body: bytes) -> None:
+        target = self.target
+        message = m.Replicate(
+            target.incarnation, target.peer_ordinal, target.peer_ordinal - 1, [record]
+        )
+        data = msgspec.msgpack.encode(message)
+        target.core.receive(PEER, msgspec.msgpack.decode(data, type=m.Replicate), [body])
+        target.peer_ordinal += 1
+
+
+class LinkBroken(Exception):
+    """The target refused something: talk again, later."""
+
+
+# -- planted bugs -----------------------------------------------------------------------------
+
+BUGS = (
+    "no hole list",
+    "dedupe by high only",
+    "late not flagged",
+    "generation not raised",
+    "no ties",
+    "no chain of an origin",
+    "snapshot without holes",
+)
+
+
+def plant_sessions(bug: str, fold: Fold) -> None:
+    sessions = fold.sessions
+    if bug == "dedupe by high only":
+        real = sessions.runs
+
+        def runs(publisher: int, first: int, last: int) -> object:
+            found = real(publisher, first, last)
+            known = sessions.get(publisher)
+            if found is None or known is None:
+                return found
+            above = [run for run in found[0] if run[0] > known.high]
+            return above, holes.held(above, first, last)
+
+        sessions.runs = runs  # type: ignore[method-assign, assignment]
+
+
+def plant_core(bug: str, core: JournalCore) -> None:
+    replicas: Replicas = core._replicas
+    if bug == "no ties":
+        tie = replicas._tie
+
+        def nothing(record: Record, run: holes.Run) -> None:
+            ties = replicas._origins.ties
+            replicas._origins.ties = []
+            tie(record, run)
+            core.batches[-1].kind = KIND_NOOP
+            replicas._origins.ties = ties
+
+        replicas._tie = nothing  # type: ignore[method-assign]
+    elif bug == "no chain of an origin":
+        refusal = replicas._refusal
+
+        def without(record: Record, origin: Origin, seen: int) -> tuple[str, str] | None:
+            record.after = 0
+            return refusal(record, origin, seen)
+
+        replicas._refusal = without  # type: ignore[method-assign]
+    elif bug == "late not flagged":
+        put = core.put
+
+        def put_unflagged(batch: Batch) -> None:
+            batch.flags &= ~FLAG_LATE
+            put(batch)
+
+        core.put = put_unflagged  # type: ignore[method-assign]
+
+
+class Planted:
+    """Bugs that stand in modules; undone at the end."""
+
+    def __init__(self, bug: str) -> None:
+        self._bug = bug
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> None:
+        if self._bug == "no hole list":
+            self._set(holes, "opened", lambda *_args, **_names: None)
+        elif self._bug == "snapshot without holes":
+            rows = PublisherRow
+
+            def row(*args: object) -> object:
+                return rows(*args[:-1], [])  # type: ignore[call-arg, arg-type]
+
+            from zbroker.journal import sessions
+
+            self._set(sessions, "PublisherRow", row)
+
+    def _set(self, module: object, name: str, value: object) -> None:
+        old = getattr(module, name)
+        setattr(module, name, value)
+        self._undo.append(lambda: setattr(module, name, old))
+
+    def __exit__(self, *_: object) -> None:
+        for undo in self._undo:
+            undo()

@@ -1,0 +1,180 @@
+"""What came from where: per origin, how far its records are here; and ties. Pure.
+
+A record keeps its origin (instance, generation, position) wherever it is copied to, and the records
+of one origin arrive everywhere in the order of their positions. So one number per origin says what
+of it is here, and a vector of these numbers means the same set of messages on every instance.
+
+A publisher that fails over may have one message accepted by two instances. The first arrival is
+stored; of the second only a tie is written: "this message has that origin, too". Without it, a
+vector that counts the message under its other origin would have it delivered, or purged, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from zbroker.ids import Origin
+from zbroker.journal.format import KIND_PUBLISH, KIND_TIE, Batch
+
+_MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
+TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted
+
+
+class Tie(NamedTuple):
+    """Messages [first, last] of a publisher have this origin, too, `first` at `position` there."""
+
+    publisher: int
+    first: int
+    last: int
+    origin: Origin
+    position: int
+    at: int  # where in this log that is written
+
+
+class OriginRow(Struct, array_like=True, gc=False):
+    """An origin in a state snapshot: its records up to `position` are here; messages: the same.
+
+    Control records are not all copied, so only the second means the same on every instance.
+    begun: messages, when the snapshot's segment began; -1 if that is not known.
+    """
+
+    instance: int
+    generation: int
+    position: int
+    messages: int = 0
+    begun: int = -1
+
+
+class TieRow(Struct, array_like=True, gc=False):
+    """A tie in a state snapshot."""
+
+    publisher: int
+    first: int
+    last: int
+    instance: int
+    generation: int
+    position: int
+    at: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Of one origin."""
+
+    position: int = 0
+    messages: int = 0
+
+
+class Origins:
+    """Of one log. `ties` are the newest ones; `forgotten` counts those that were given up.
+
+    A message whose tie was given up may be delivered again to who resumes by a vector from another
+    instance that is as old as the tie: again, but never not at all.
+    """
+
+    def __init__(self, instance: int = 0) -> None:
+        self.instance = instance
+        self.ties: list[Tie] = []
+        self.forgotten = 0
+        self.begun: dict[Origin, int] | None = {}  # `messages` when the newest segment began
+        self.begun_serial = 0  # of that segment
+        self._seen: dict[Origin, _Seen] = {}
+        self._run: tuple[int, int] = (0, 0)  # of the last batch: mostly the next one has it, too
+        self._of_run = _Seen()
+
+    def fold(self, batch: Batch) -> None:
+        """Learns from one batch of the log, in log order."""
+        if (batch.origin_instance, batch.origin_generation) != self._run:
+            self._run = (batch.origin_instance, batch.origin_generation)
+            self._of_run = self._of(Origin(*self._run)) if batch.origin_instance else _Seen()
+        seen, last = self._of_run, batch.origin_position + batch.taken - 1
+        seen.position = max(seen.position, last)
+        if batch.kind in _MESSAGES:
+            seen.messages = max(seen.messages, last)
+            if batch.kind == KIND_TIE:
+                self.tie(tie_of(batch))
+
+    def _of(self, origin: Origin) -> _Seen:
+        return self._seen.setdefault(origin, _Seen())
+
+    def note_own(self, batches: Sequence[Batch], generation: int) -> None:
+        """Learns from a group that was placed here; those of other origins were folded already."""
+        for batch in reversed(batches):
+            if batch.origin_instance == self.instance and batch.origin_generation == generation:
+                self.fold(batch)
+                if batch.kind == KIND_PUBLISH:
+                    return
+
+    def begin_segment(self, serial: int) -> None:
+        """What is folded from now on stands in segment `serial`, which begins here."""
+        self.begun_serial, self.begun = serial, self.messages
+
+    def high(self, origin: Origin) -> int:
+        """Records of this origin up to here were seen; 0 if none was."""
+        seen = self._seen.get(origin)
+        return seen.position if seen is not None else 0
+
+    @property
+    def vector(self) -> dict[Origin, int]:
+        """How far the log goes, per origin: what a peer is told, so that it sends what follows."""
+        return {origin: seen.position for origin, seen in self._seen.items()}
+
+    @property
+    def messages(self) -> dict[Origin, int]:
+        """The vector of everything that a subscriber who read the whole log has seen."""
+        return {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
+
+    @property
+    def foreign(self) -> bool:
+        """True if anything came from another instance."""
+        return any(origin.instance != self.instance for origin in self._seen)
+
+    def tie(self, tie: Tie) -> None:
+        """Notes a tie, once; the oldest go when there are too many."""
+        if self.ties and tie.at <= self.ties[-1].at:
+            if any(known.at == tie.at for known in self.ties):
+                return
+            self.ties = sorted([*self.ties, tie], key=lambda known: known.at)
+        else:
+            self.ties.append(tie)
+        if len(self.ties) > TIES_MAX:
+            self.forgotten += 1
+            del self.ties[0]
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def rows(self) -> Iterable[OriginRow]:
+        """What a snapshot tells of origins."""
+        begun = self.begun
+        for origin, seen in self._seen.items():
+            then = begun.get(origin, 0) if begun is not None else -1
+            yield OriginRow(*origin, seen.position, seen.messages, then)
+
+    def fold_row(self, row: OriginRow) -> None:
+        """Learns from a snapshot. These only rise, so an older row changes nothing."""
+        seen = self._of(Origin(row.instance, row.generation))
+        seen.position = max(seen.position, row.position)
+        seen.messages = max(seen.messages, row.messages)
+
+    def tie_rows(self) -> Iterable[TieRow]:
+        """What a snapshot tells of ties."""
+        for tie in self.ties:
+            yield TieRow(
+                tie.publisher, tie.first, tie.last, *tie.origin, tie.position, tie.at
+            )  # fmt: skip
+
+    def fold_tie(self, row: TieRow) -> None:
+        """Learns from a snapshot."""
+        origin = Origin(row.instance, row.generation)
+        self.tie(Tie(row.publisher, row.first, row.last, origin, row.position, row.at))
+
+
+def tie_of(batch: Batch) -> Tie:
+    """What a tie record says: of its messages only the last one takes a position."""
+    origin = Origin(batch.origin_instance, batch.origin_generation)
+    first, position = batch.sequence - batch.skip, batch.origin_position - batch.skip
+    return Tie(batch.publisher, first, batch.sequence, origin, position, batch.position)

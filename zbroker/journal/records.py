@@ -1,0 +1,42 @@
+"""Bodies of the control records: what the log says besides messages. Pure.
+
+Maps with string keys, in msgpack: unknown keys are ignored, new ones have a default. State records
+are in snapshot.py; a tie and a noop have no body, all of them is in the batch header.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct, msgpack
+
+
+class PublisherRecord(Struct):
+    """Body of a KIND_PUBLISHER record: the name stands in the log once."""
+
+    name: str
+    principal: str = ""
+
+
+class PointRecord(Struct):
+    """Body of a KIND_POINT record: a place in the log with a name.
+
+    vector: what stands before it, so that it means the same messages on every instance.
+    """
+
+    name: str
+    vector: str
+
+
+class PurgeRecord(Struct):
+    """Body of a KIND_PURGE record: `queue` needs nothing any more that `vector` covers."""
+
+    queue: str
+    vector: str
+
+
+PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
+POINT: Final = msgpack.Decoder(PointRecord)
+PURGE: Final = msgpack.Decoder(PurgeRecord)
+
+encode = msgpack.encode

@@ -1,0 +1,218 @@
+"""Records of other instances: what becomes of them in this log. Pure.
+
+First arrival wins, message by message: what is missing here is stored, flagged late below its
+publisher's highest sequence; of what is here already with another origin a tie is written
+(origins.py). A record at or below what is known of its origin is a duplicate: it came by two ways,
+or again. One whose `after` is not here yet is refused, so that after a refusal the rest of that
+origin waits; without that, what came behind would make the refused one look like a duplicate.
+
+Control records are stored as they are, except names: every instance writes its own record when it
+first stores such a publisher. Snapshots are never sent.
+
+Log time never goes back here, and a message keeps the time that it got at its origin as far as that
+allows: it is raised to that of what stands before it, and, unless publishers give the times,
+lowered to this host's clock, so that one wrong clock does not set all others wrong. Where the times
+differ the original ones are kept in a column of their own, and go on to the next instance.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from msgspec import DecodeError
+
+from zbroker.ids import Origin
+from zbroker.journal import records
+from zbroker.journal.format import (
+    COLUMN_ORIGIN_TIME,
+    FLAG_LATE,
+    FLAG_ZSTD,
+    KIND_NOOP,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    KIND_PURGE,
+    KIND_TIE,
+    STEP_OVER,
+    Batch,
+)
+from zbroker.journal.holes import Run
+from zbroker.journal.placing import DISK_FULL, Body, Placing
+from zbroker.journal.sessions import Publisher, Recent
+from zbroker.limits import U63_MAX
+from zbroker.wire import internal as m
+from zbroker.wire.messages import Columns
+from zbroker.wire.record import Record
+
+_COPIED: Final = frozenset({KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP})
+
+
+class Replicas:
+    """Places records of peers into the group of `to`."""
+
+    def __init__(self, to: Placing) -> None:
+        self._to = to
+        self._origins = to.sessions.origins
+
+    def place(self, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
+        """Judges one record of a peer; what the log lacks of it goes into the group."""
+        if record.kind == KIND_PUBLISHER:
+            return self._teach(ordinal, record, body)
+        origin = Origin(record.instance, record.generation)
+        seen = self._seen(origin)
+        taken = record.count - record.skip - record.cut
+        refusal = self._refusal(record, origin, seen)
+        if refusal is None and record.position + taken - 1 <= seen:
+            self._to.duplicates += taken
+            return self._answer(ordinal, record, taken)
+        if refusal is None and record.kind == KIND_PUBLISH:
+            return self._store(
+                ordinal, record, body, record.seq + max(0, seen - record.position + 1)
+            )
+        if refusal is not None:
+            return self._refused(ordinal, seen, *refusal)
+        batch = self._copy(record, body)
+        self._to.put(batch)
+        self._origins.fold(batch)
+        return self._answer(ordinal, record, 0)
+
+    def _seen(self, origin: Origin) -> int:
+        """How far the records of an origin are here; of our own all that was ever given."""
+        if origin == (self._to.settings.instance, self._to.generation):
+            return self._to.next_position - 1
+        return self._origins.high(origin)
+
+    def _refusal(self, record: Record, origin: Origin, seen: int) -> tuple[str, str] | None:
+        last = record.position + record.count - record.skip - record.cut - 1
+        if record.kind not in _COPIED and not record.kind & STEP_OVER:
+            return "unknown_version", f"records of kind {record.kind} are not known here"
+        if not record.position <= last <= U63_MAX or record.seq + record.count > U63_MAX:
+            return "bad_field", "a record counts no messages, or has positions above 2**63"
+        if record.kind == KIND_PUBLISH and record.prev >= record.seq:
+            return "bad_field", "`prev` of a record must be below its `seq`"
+        ours = origin.instance == self._to.settings.instance
+        if ours and origin.generation >= self._to.generation and last > seen:
+            return "origin_ahead", (
+                f"a peer holds position {last} of generation {origin.generation}, this log ends at "
+                f"{seen}: its end is lost; fetch it back in a new generation"
+            )
+        if record.after > seen:
+            return "origin_gap", f"this log holds that origin up to {seen}, not to {record.after}"
+        if not self._to.accepting and last > seen:
+            return "disk_full", DISK_FULL
+        return None
+
+    def _refused(self, ordinal: int, seen: int, code: str, reason: str) -> m.ReceiptItem:
+        self._to.refused += 1
+        return m.ReceiptItem(ordinal, 0, seen, 0, code, reason)
+
+    def _answer(self, ordinal: int, record: Record, duplicate: int) -> m.ReceiptItem:
+        """It is as durable as everything that stands before the next position."""
+        known = self._to.sessions.get(record.publisher)
+        high = known.high if known is not None else 0
+        return m.ReceiptItem(ordinal, self._to.next_position - 1, high, duplicate)
+
+    def _teach(self, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
+        try:
+            name = records.PUBLISHER.decode(body)
+        except DecodeError as error:
+            return self._refused(ordinal, 0, "bad_field", f"not a publisher record: {error}")
+        if not self._to.sessions.teach(record.publisher, name.name, name.principal):
+            reason = f"the name {name.name!r} has the publisher id of another name"
+            return self._refused(ordinal, 0, "publisher_collision", reason)
+        return self._answer(ordinal, record, 0)
+
+    def _store(self, ordinal: int, record: Record, body: Body, first: int) -> m.ReceiptItem:
+        """Sequences `first` and on of a record: what is missing is stored, the rest is tied."""
+        last = record.seq + record.count - record.skip - record.cut - 1
+        runs = self._to.sessions.runs(record.publisher, first, last)
+        if runs is None:
+            reason = f"holes of this publisher around {first} were given up: it may be here or not"
+            return self._refused(ordinal, record.position - 1, "hole_given_up", reason)
+        missing, held = runs
+        known = self._to.sessions.meet(record.publisher)
+        if missing and not known.named:
+            self._to.name(known)
+        begins = record.seq - record.skip  # of the body
+        self._compare(record, body, known, begins)
+        whole = self._copy(record, body) if missing else None
+        for run in sorted(missing + held):
+            if run in missing and whole is not None:
+                whole.prev = record.prev if run[0] == record.seq else run[0] - 1
+                self._origins.fold(self._to.store_run(known, whole, begins, run))
+            else:
+                self._tie(record, run)
+        duplicate = sum(end - begin + 1 for begin, end in held)
+        self._to.duplicates += duplicate
+        end = self._to.next_position - 1
+        if missing:
+            known.remember(Recent(begins, record.count, record.crc, end))
+        return m.ReceiptItem(ordinal, end, known.high, duplicate)
+
+    def _copy(self, record: Record, body: Body) -> Batch:
+        columns, log_time, extra = self._times_of(record)
+        return Batch(
+            record.kind, self._to.next_position, record.publisher, record.session, record.seq,
+            record.prev, record.count, log_time, record.topics, body, record.crc, len(body),
+            record.skip, record.flags, record.instance, record.generation, record.position,
+            columns, extra, cut=record.cut,
+        )  # fmt: skip
+
+    def _times_of(self, record: Record) -> tuple[Columns | None, int, list[tuple[int, bytes]]]:
+        """Columns, log time and further columns of a record as they go to this log."""
+        columns = record.columns
+        latest = U63_MAX if self._to.settings.publisher_time else self._to.wall_ns
+        if columns is None or columns.time is None:
+            original = array("q", (record.log_time,))
+            times = self._to.rising(array("q", (min(record.log_time, latest),)))
+        else:
+            original = array("q", columns.time)
+            times = self._to.rising(array("q", (min(time, latest) for time in original)))
+            columns = Columns(columns.index, times.tobytes())
+        extra = [item for item in record.extra if item[0] != COLUMN_ORIGIN_TIME]
+        if times != original:
+            extra.append((COLUMN_ORIGIN_TIME, original.tobytes()))
+        return columns, times[-1], extra
+
+    def _tie(self, record: Record, run: Run) -> None:
+        """Writes that messages which are here already have this origin, too."""
+        begin, end = run
+        batch = Batch(
+            KIND_TIE, self._to.next_position, record.publisher, record.session, end, begin - 1,
+            end - begin + 1, self._to.now(), [], b"", 0, 0, end - begin, 0, record.instance,
+            record.generation, record.position + end - record.seq,
+        )  # fmt: skip
+        self._to.put(batch)
+        self._origins.fold(batch)
+
+    def _compare(self, record: Record, body: Body, known: Publisher, begins: int) -> None:
+        """The same sequences with another content, from two instances that both accepted them."""
+        for recent in known.recent or ():
+            if (recent.first, recent.messages) == (begins, record.count):
+                if recent.crc != record.crc:
+                    codec = "zstd" if record.flags & FLAG_ZSTD else None
+                    entry = m.Entry(
+                        record.publisher, record.session, begins, record.count, record.prev,
+                        record.crc, codec, record.topics, record.log_time, record.columns,
+                    )  # fmt: skip
+                    self._to.conflict(entry, body, recent.last_position)
+                return
+
+
+def record_of(batch: Batch, after: int) -> Record:
+    """A batch of the log as it goes to a peer, with the times that it got at its origin."""
+    columns, log_time = batch.columns, batch.log_time
+    extra = [item for item in batch.extra if item[0] != COLUMN_ORIGIN_TIME]
+    original = next((data for tag, data in batch.extra if tag == COLUMN_ORIGIN_TIME), b"")
+    if original:
+        times = array("q", original)
+        log_time = times[-1]
+        if columns is not None and columns.time is not None:
+            columns = Columns(columns.index, original)
+    return Record(
+        batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
+        log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
+        batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
+        extra,
+    )  # fmt: skip

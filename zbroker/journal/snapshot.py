@@ -1,0 +1,221 @@
+"""State snapshots: what the folds know, written into the log, so that old segments may go. Pure.
+
+    state record   kind 3, one position, origin as all records; its body is a msgpack map
+    body           v        format version of this map
+                   through  position of the snapshot's first record: parts of one snapshot share it
+                   part     0, 1, 2 ...
+                   last     true in the last part: the snapshot is complete if all of 0 .. last are
+                            there and their bodies are good
+                   folds    {name: rows}, each row an array whose new fields come at its end
+                   optional names of folds that may be stepped over by who does not know them
+
+A part says what is true *at its own position*, not at `through`: a large snapshot is written over
+many groups while the journal goes on. Folding in log order comes out right all the same, since a
+row replaces what is known of its key: what stood before it is in the row, what stands behind is
+folded on top. So every start is right that begins at a complete snapshot, or before it.
+
+A name that this release does not know, and that is not optional, stops the start (unknown_version).
+Carrying such rows along would not do: the records behind them would go unfolded, and once their
+segments are removed the newer release could not make up for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar
+
+from msgspec import DecodeError, Raw, Struct, msgpack
+
+from zbroker.errors import StorageError
+from zbroker.ids import Origin
+from zbroker.journal.origins import OriginRow, TieRow
+from zbroker.journal.sessions import PublisherRow, Sessions
+from zbroker.limits import STATE_BODY_BYTES
+
+Learner = Callable[[Raw], None]
+T = TypeVar("T")
+
+VERSION: Final = 1
+_ORIGINS: Final = msgpack.Decoder(list[OriginRow])
+_TIES: Final = msgpack.Decoder(list[TieRow])
+_PUBLISHERS: Final = msgpack.Decoder(list[PublisherRow])
+_PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
+
+
+class Body(Struct, omit_defaults=True):
+    """One part of a snapshot."""
+
+    v: int
+    through: int
+    part: int
+    folds: dict[str, Raw]
+    last: bool = False
+    optional: list[str] = []
+
+
+class Fold(NamedTuple):
+    """How one fold's state gets into a snapshot and back.
+
+    rows: made lazily, each as of the moment it is asked for. learn: takes rows as they were packed.
+    """
+
+    name: str
+    rows: Callable[[], Iterable[Struct]]
+    learn: Learner
+
+
+def folds(sessions: Sessions) -> list[Fold]:
+    """Those of this release. Small ones first: who looks for a vector needs the first part only."""
+    origins = sessions.origins
+    return [
+        Fold("origins", origins.rows, _learner(_ORIGINS, origins.fold_row)),
+        Fold("ties", lambda: list(origins.tie_rows()), _learner(_TIES, origins.fold_tie)),
+        Fold(
+            "publishers",
+            lambda: sessions.rows(sessions.ids()),
+            _learner(_PUBLISHERS, sessions.fold_row),
+        ),
+    ]
+
+
+def _learner(decoder: msgpack.Decoder[list[T]], learn: Callable[[T], None]) -> Learner:
+    def learn_all(rows: Raw) -> None:
+        try:
+            known = decoder.decode(rows)
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise _newer(f"a state snapshot has rows of an unknown form: {error}") from None
+        for row in known:
+            learn(row)
+
+    return learn_all
+
+
+# -- writing ----------------------------------------------------------------------------------
+
+
+class Cutter:
+    """Cuts the state of all folds into parts of about `part_bytes`, one at a time.
+
+    `through`: the position at which the first part will stand. `done`: there is no more.
+    """
+
+    def __init__(
+        self, parts_of: list[Fold], through: int, part_bytes: int = STATE_BODY_BYTES
+    ) -> None:
+        self.through = through
+        self.done = False
+        self.bytes = 0  # of all parts so far
+        self._part_bytes = part_bytes - _PART_BYTES_GUESS
+        self._part = 0
+        self._rows = _rows(parts_of)
+        self._next = next(self._rows, None)
+
+    def cut(self) -> bytes:
+        """The body of the next part; its rows are as of now."""
+        packed: dict[str, list[bytes]] = {}
+        size = 0
+        while self._next is not None and size + len(self._next[1]) <= self._part_bytes:
+            name, row = self._next
+            rows = packed.setdefault(name, [])
+            if row:
+                rows.append(row)
+                size += len(row)
+            self._next = next(self._rows, None)
+        self.done = self._next is None
+        together = {name: Raw(_array(rows)) for name, rows in packed.items()}
+        body = msgpack.encode(Body(VERSION, self.through, self._part, together, self.done))
+        self._part += 1
+        self.bytes += len(body)
+        return body
+
+
+def _rows(parts_of: list[Fold]) -> Iterator[tuple[str, bytes]]:
+    """Every row, packed; before those of each fold an empty one, so that its name is there."""
+    pack = msgpack.Encoder().encode
+    for fold in parts_of:
+        yield fold.name, b""
+        for row in fold.rows():
+            yield fold.name, pack(row)
+
+
+def _array(rows: list[bytes]) -> bytes:
+    """A msgpack array of values that are packed already."""
+    count = len(rows)
+    if count < 16:
+        head = bytes([0x90 | count])
+    elif count < 1 << 16:
+        head = b"\xdc" + count.to_bytes(2, "big")
+    else:
+        head = b"\xdd" + count.to_bytes(4, "big")
+    return head + b"".join(rows)
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+_BODY: Final = msgpack.Decoder(Body)
+
+
+def decode(body: bytes | memoryview) -> Body | None:
+    """One part; None if it is none. Raises: StorageError unknown_version."""
+    try:
+        found = _BODY.decode(body)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    if found.v > VERSION:
+        raise _newer(f"a state snapshot has format {found.v}, this release knows {VERSION}")
+    return found
+
+
+def learn(body: Body, parts_of: list[Fold]) -> None:
+    """Folds one part. Raises: StorageError unknown_version."""
+    known = {fold.name: fold for fold in parts_of}
+    for name, rows in body.folds.items():
+        if name in known:
+            known[name].learn(rows)
+        elif name not in body.optional:
+            raise _newer(f"a state snapshot holds {name!r}, which this release does not know")
+
+
+def origins(body: Body) -> list[OriginRow] | None:
+    """What a first part says of origins."""
+    rows = body.folds.get("origins")
+    return _ORIGINS.decode(rows) if rows is not None else None
+
+
+def begun(body: Body, first: int) -> dict[Origin, int] | None:
+    """Per origin the newest message below position `first`, the segment's; None if not known.
+
+    A snapshot that stands there was written before it was known that its segment would begin.
+    """
+    rows = origins(body)
+    if rows is None:
+        return None
+    if body.through == first:
+        return {Origin(row.instance, row.generation): row.messages for row in rows}
+    if any(row.begun < 0 for row in rows):
+        return None
+    return {Origin(row.instance, row.generation): row.begun for row in rows}
+
+
+def _newer(reason: str) -> StorageError:
+    return StorageError(
+        "unknown_version", reason, "start the release that wrote it, or a newer one"
+    )
+
+
+class Parts:
+    """Which parts of which snapshots were seen; `complete` is the newest whole one, 0: none."""
+
+    def __init__(self) -> None:
+        self.complete = 0
+        self._seen: dict[int, set[int]] = {}
+        self._counts: dict[int, int] = {}
+
+    def add(self, body: Body) -> None:
+        """Takes note of a part whose body is good."""
+        seen = self._seen.setdefault(body.through, set())
+        seen.add(body.part)
+        if body.last:
+            self._counts[body.through] = body.part + 1
+        if len(seen) == self._counts.get(body.through) and body.through > self.complete:
+            self.complete = body.through
