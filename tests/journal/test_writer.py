@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 
 from tests.journal.build import SEGMENT_BYTES, append, history, publish, read_all, start, writer
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimCrash, SimDisk
 from zbroker.errors import StorageError
 from zbroker.journal.format import (
     DATA_AT,
     GROUP_ALIGN,
+    NOTE,
+    NOTE_KEPT_AT,
+    NOTE_SLOTS,
     Batch,
     GroupHeader,
+    Note,
     SegmentHeader,
     decode_batch_header,
     decode_group_header,
+    decode_note,
 )
 from zbroker.journal.segments import (
     PLAIN,
@@ -26,7 +32,7 @@ from zbroker.journal.segments import (
     read_note,
     segment_name,
 )
-from zbroker.journal.writer import SHORT_BYTES, Writer
+from zbroker.journal.writer import RESERVE_SHARE, SHORT_BYTES, Writer
 
 
 def fresh() -> tuple[SimDisk, Writer]:
@@ -241,3 +247,174 @@ def test_a_spare_of_an_earlier_run_is_not_trusted() -> None:
         append(again, b"x" * 800)
     assert again.unprepared == 0
     assert b"\xff" * 64 not in disk.content(segment_name(again.serial))
+
+
+def small() -> tuple[SimDisk, Writer]:
+    """A writer whose reserve is 3 KiB, on a disk that is full behind its open segment."""
+    disk, to = fresh()
+    disk.capacity = disk.capacity - disk.free_bytes()
+    return disk, to
+
+
+def test_without_space_for_a_successor_publishers_may_fill_down_to_the_reserve_only() -> None:
+    disk, to = small()
+    written = 0
+    while to.secure(1_000):
+        append(to, b"x" * 800)
+        written += 1
+    left = SEGMENT_BYTES - to.end
+    assert SEGMENT_BYTES // RESERVE_SHARE - 512 <= left <= SEGMENT_BYTES // RESERVE_SHARE + 1_536
+    assert written == (SEGMENT_BYTES - DATA_AT - SEGMENT_BYTES // RESERVE_SHARE) // 1_024
+    assert {name for name, _ in disk.list()} == {segment_name(1), "acked-through"}
+
+
+def test_the_reserve_is_there_for_what_must_go_on() -> None:
+    _, to = small()
+    while to.secure(1_000):
+        append(to, b"x" * 800)
+    append(to, b"a state snapshot" * 100)
+    assert to.serial == 1
+
+
+def test_with_a_successor_on_the_disk_publishers_may_fill_all_of_the_segment() -> None:
+    disk, to = fresh()
+    while to.end + 1_100 < SEGMENT_BYTES:
+        assert to.secure(1_000)
+        append(to, b"x" * 800)
+    assert (PLAIN, SEGMENT_BYTES) in disk.list()
+    assert to.serial == 1
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_a_roll_over_finds_its_secured_successor_on_a_disk_that_is_full_by_then(
+    filled: bool,
+) -> None:
+    disk, to = fresh()
+    fill(to)
+    if filled:
+        to.prepare_step()
+    assert to.secure(5_000)
+    disk.capacity = disk.capacity - disk.free_bytes()
+    append(to, b"x" * 4_000)
+    assert (to.serial, to.unprepared) == (2, 0 if filled else 1)
+
+
+def test_what_is_secured_is_large_enough_for_the_group_and_the_reserve() -> None:
+    disk, to = fresh()
+    assert not to.has_room(3 * SEGMENT_BYTES)
+    assert to.secure(3 * SEGMENT_BYTES)
+    assert to.has_room(3 * SEGMENT_BYTES)
+    append(to, b"x" * (3 * SEGMENT_BYTES - 1_000))
+    assert to.has_room(SEGMENT_BYTES // RESERVE_SHARE - 2_000)
+    assert len(disk.list()) == 3
+
+
+def test_a_group_must_leave_the_reserve_in_the_next_segment_too() -> None:
+    disk, to = fresh()
+    fill(to)
+    assert to.secure(2_000)
+    disk.capacity = disk.capacity - disk.free_bytes()
+    most = SEGMENT_BYTES - DATA_AT - SEGMENT_BYTES // RESERVE_SHARE
+    assert to.has_room(most)
+    assert not to.has_room(most + 1)
+
+
+def test_space_that_comes_back_is_found_by_the_next_attempt() -> None:
+    disk, to = small()
+    while to.secure(1_000):
+        append(to, b"x" * 800)
+    disk.capacity += SEGMENT_BYTES - 1
+    assert not to.secure(1_000)
+    disk.capacity += 1
+    assert to.secure(1_000)
+
+
+def test_a_disk_that_fails_is_no_full_disk() -> None:
+    disk, to = fresh()
+    fill(to)
+    disk.fail_at = disk.operations + 1
+    with pytest.raises(StorageError) as caught:
+        to.secure(5_000)
+    assert caught.value.code == "disk_error"
+
+
+def test_what_was_filled_before_the_disk_was_full_is_the_successor() -> None:
+    disk = SimDisk(random.Random(1))
+    to = writer(disk, start(disk), segment_bytes=2 * SHORT_BYTES)
+    while not disk.exists(SPARE) or len(disk.content(SPARE)) <= SHORT_BYTES:
+        to.prepare_step()
+    disk.capacity = disk.capacity - disk.free_bytes()
+    assert not to.prepare_step()
+    fill(to)
+    assert to.has_room(100_000)
+    append(to, b"x" * 90_000)
+    assert (to.serial, to.unprepared) == (2, 0)
+    header = read_header(disk, 2)
+    assert isinstance(header, SegmentHeader)
+    assert header.size == SHORT_BYTES, "what was written last was not synced"
+
+
+def test_without_preallocation_nothing_is_filled_and_no_roll_over_is_late() -> None:
+    disk = SimDisk(random.Random(1))
+    to = Writer(disk, start(disk).tail, segment_bytes=SEGMENT_BYTES, preallocate=False)
+    for _ in range(40):
+        assert to.secure(1_000)
+        append(to, b"x" * 800)
+        assert not to.prepare_step()
+    assert (to.serial, to.unprepared) == (3, 0)
+    assert all(name != SPARE for name, _ in disk.list())
+
+
+def test_files_that_an_earlier_run_prepared_give_their_space_back() -> None:
+    disk, _, _ = history(1)
+    disk.plant(SPARE, bytes(SEGMENT_BYTES))
+    disk.plant(PLAIN, bytes(SEGMENT_BYTES))
+    writer(disk, start(disk))
+    assert {name for name, _ in disk.list()} == {segment_name(1), "acked-through"}
+
+
+def test_what_is_given_up_stands_everywhere_in_the_note() -> None:
+    disk, to = fresh()
+    fill(to)
+    append(to, b"x" * 2_000)
+    to.keep_from(2)
+    for slot in (*NOTE_SLOTS, NOTE_KEPT_AT):
+        note = decode_note(disk.content("acked-through")[slot : slot + NOTE.size])
+        assert isinstance(note, Note)
+        assert (note.oldest, note.position, note.serial) == (2, to.synced, 2)
+    append(to, b"later")
+    assert [note.oldest for note in [read_note(disk)] if note] == [2]
+
+
+@pytest.mark.parametrize("boundaries", range(2, 15))
+def test_what_is_given_up_is_durable_in_a_power_cut_at_any_moment(boundaries: int) -> None:
+    for seed in range(20):
+        disk, to = fresh()
+        fill(to)
+        append(to, b"x" * 2_000)
+        left = boundaries
+
+        def cut(boundary: str) -> None:
+            nonlocal left
+            left -= boundary.endswith(":note")
+            if left < 0:
+                raise SimCrash
+
+        disk.hook, disk.rng = cut, random.Random(seed)
+        with suppress(SimCrash):
+            to.keep_from(2)
+        disk.hook = lambda _: None
+        disk.power_cut()
+        note = read_note(disk)
+        assert note is not None, "one slot is always whole"
+        assert note.oldest in ((2,) if boundaries >= 10 else (0, 2))
+        assert note.position == to.synced
+
+
+def test_segments_can_be_given_up_on_a_full_disk() -> None:
+    disk, to = fresh()
+    fill(to)
+    append(to, b"x" * 2_000)
+    disk.capacity = disk.capacity - disk.free_bytes()
+    to.keep_from(2)
+    assert [note.oldest for note in [read_note(disk)] if note] == [2]

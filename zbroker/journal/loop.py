@@ -1,45 +1,55 @@
 """The journal process: the one writer of the log.
 
 Purpose   takes record batches from the other rooms, gives them positions, writes and syncs them in
-          groups, sends receipts, publishes marks, keeps the bookmark index, answers look-ups.
-Sockets   ROUTER ipc journal (hello, open, append, locate); XPUB ipc marks.
-Owns      <data>/journal (under a flock of its own) and <data>/index, which may be deleted.
-Settings  [journal] segment_size, time, durability; [ingest] spin_us.
+          groups, sends receipts, publishes marks, keeps the bookmark index, answers look-ups;
+          writes a state snapshot into each new segment; raises the floor and alone removes
+          segments, when no reader needs them (zbroker.journal.requests).
+Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of the admin: holders, leases,
+          remove, retire, reindex); XPUB ipc marks.
+Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
+          and <data>/index, which may be deleted.
+Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval (0: not
+          watched), time, durability; [ingest] spin_us.
 Exits     0 when told to stop; 74 when the disk failed (nothing is acknowledged then; recovery
-          decides at the next start); 78 when the directory is not this instance's.
+          decides at the next start), or when segments are missing; 78 when the directory is not
+          this instance's. A full disk ends nothing: publishers are refused `disk_full` until there
+          is space again, everything else goes on.
 Weakness  the sync runs in this thread, so a slow disk delays beats and logons by one sync; after
           a sync of more than SLOW_SYNC_S a helper thread does it until syncs are fast again.
+          Allocating a segment that was not prepared, and raising the floor, take a moment in this
+          thread, too. Leases are forgotten with this process; the admin says them again. A start on
+          a full disk that has to begin a new segment fails until there is space for it.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 import zmq
 
 from zbroker import sockets
-from zbroker.bookmarks.index import Index
-from zbroker.journal.core import Body, Group, JournalCore, Send, Settings
+from zbroker.journal.chores import Chores
+from zbroker.journal.core import Body, Group, Send
 from zbroker.journal.disk import RealDisk
-from zbroker.journal.fold import Fold
-from zbroker.journal.locate import Locator, Where
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.writer import Writer
+from zbroker.journal.helpers import Helpers
+from zbroker.journal.locate import Where
+from zbroker.journal.opening import open_journal
+from zbroker.journal.requests import ASKS, Requests
 from zbroker.limits import BEAT_MS, MIB
-from zbroker.process import EX_OK, Process
+from zbroker.process import EX_OK, Process, Stats
 from zbroker.wire import codec
-from zbroker.wire.internal import Append, Locate
+from zbroker.wire.internal import Hello, Locate
 
 SLOW_SYNC_S: Final = 0.02  # from here on a helper thread syncs, until syncs are fast again
-INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; what is lost is rebuilt
 DRAIN_BYTES: Final = 4 * MIB  # of one turn; the rest waits for the next group
 DRAIN_MAX: Final = 1_000  # messages, likewise
 SMALL_GROUP: Final = 4  # messages: who publishes one at a time waits for each ack
-FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go first
+CHORES: Final = 4  # threads: filling, the index, making it anew, conflicts
 
 
 def run(process: Process) -> int:
@@ -62,68 +72,41 @@ class JournalRoom:
         self._process = process
         self._disk = RealDisk(process.paths.journal)
         self._disk.lock()
-        self._index = Index(process.paths.index, process.paths.instance, progress=process.progress)
-        self._open_log()
-        self._workers = ThreadPoolExecutor(2, thread_name_prefix="journal")
-        self._filling: Future[None] | None = None
-        self._indexing: Future[None] | None = None
+        opened = open_journal(process, self._disk, RealDisk(process.paths.archive))
+        self._opened = opened
+        self.core, self._writer = opened.core, opened.writer
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self._helpers = Helpers("chores", CHORES, self._woken)
+        self._janitor = Helpers("janitor", 1, self._woken)
+        self._chores = Chores(process, opened, self._helpers)
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._syncing: Future[int] | None = None
         self._pending: Group | None = None  # written, not synced
-        self._sync_s = 0.0
+        self._written_s = self._sync_s = 0.0
+        flush_ms = process.config.journal.flush_interval
+        self._flush_s = flush_ms / 1_000 if flush_ms else float("inf")
         self._small = False
         self._spin_s = process.config.ingest.spin_us / 1e6
         self._groups = self._group_bytes = self._beat_ms = 0
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._router = sockets.inner_router(process.context)
         self._router.bind(process.paths.ipc("journal"))
         self._marks = sockets.marks_publisher(process.context)
         self._marks.bind(process.paths.ipc("marks"))
+        self._requests = Requests(
+            process, opened, self._emit, self._janitor, self._chores.reindexing
+        )
+        self._handlers: dict[type, Callable[[bytes, Any], None]] = {
+            Hello: self._hello,
+            Locate: self._locate,
+            **dict.fromkeys(ASKS, self._requests.handle),
+        }
         self._poller = zmq.Poller()
         for readable in (self._router, self._marks, process.link, self._wake):
             self._poller.register(readable, zmq.POLLIN)
 
-    def _open_log(self) -> None:
-        """Recovery, the publisher table and what the index lacks, all in one pass over the log."""
-        process, config = self._process, self._process.config.journal
-        fold = Fold(self._disk, self._index, self._index.end)
-        recovered = recover(
-            self._disk,
-            process.paths.instance,
-            evidence=self._index.stamp,
-            accept_loss=config.accept_tail_loss,
-            on_batch=fold,
-            progress=process.progress,
-            segment_bytes=config.segment_size,
-        )
-        self._tell(recovered)
-        self._index.set_generation(recovered.generation)
-        if recovered.next_position < self._index.end:
-            self._index.forget_after(recovered.next_position)
-        settings = Settings(
-            process.paths.instance,
-            process.incarnation,
-            config.durability,
-            config.time == "publisher",
-        )
-        self.core = JournalCore(
-            settings,
-            fold.sessions,
-            recovered.generation,
-            recovered.next_position,
-            recovered.last_log_time,
-        )
-        self._writer = Writer(self._disk, recovered.tail, segment_bytes=config.segment_size)
-        self._log = Log(process.paths.journal)
-        self.core.floor = recovered.floor
-        self.core.serial = self._writer.serial
-        self._locator = Locator(self._log, self._index, fold.sessions)
-
-    def _tell(self, recovered: Recovered) -> None:
-        log = self._process.log
-        for finding in recovered.findings:
-            log.warning("%s: %s; %s", finding.code, finding.means, finding.next)
-        if self._index.found:
-            log.warning("the bookmark index is made anew from the log: %s", self._index.found)
+    def _woken(self) -> None:
+        """From helper threads."""
+        os.eventfd_write(self._wake, 1)
 
     # -- one turn -----------------------------------------------------------------------------
 
@@ -135,16 +118,16 @@ class JournalRoom:
             self._greet()
         if self._router in events:
             self._receive()
-        if self._syncing is not None and self._syncing.done():
-            os.eventfd_read(self._wake)
-            position, self._syncing = self._syncing.result(), None
-            self._sync_done(position)
+        if self._wake in events:
+            self._finish()
         if self._syncing is None and self.core.backlog:
             self._commit()
         now_ms = self._process.clock.mono_ms()
         if now_ms >= self._beat_ms:
             self._beat_ms = now_ms + BEAT_MS
-            self._beat()
+            self._beat(now_ms)
+        if self._requests.due and self._syncing is None:
+            self._requests.step(now_ms)
         self._process.turn()
 
     def _wait(self, wait_ms: int) -> list[tuple[object, int]]:
@@ -167,38 +150,59 @@ class JournalRoom:
             rid, frames, _ = received
             message = codec.TO_JOURNAL.decode(frames[0].buffer)
             taken += 1
-            if isinstance(message, Locate):
-                self._locate(rid, message)
+            handler = self._handlers.get(type(message))
+            if handler is not None:
+                handler(rid, message)
                 continue
             bodies: list[Body] = [frame.buffer for frame in frames[1:]]
-            if isinstance(message, Append):
-                size += sum(map(len, bodies))
+            size += sum(map(len, bodies))
             for send in self.core.receive(rid, message, bodies):
                 self._emit(send)
+
+    def _hello(self, rid: bytes, hello: Hello) -> None:
+        self._requests.hello(hello.room)
+        for send in self.core.receive(rid, hello, []):
+            self._emit(send)
 
     def _locate(self, rid: bytes, ask: Locate) -> None:
         core = self.core
         where = Where(core.settings.instance, core.generation, core.floor, core.persisted)
-        self._emit(Send(rid, self._locator.locate(ask.cid, ask.value, where)))
+        self._emit(Send(rid, self._opened.locator.locate(ask.cid, ask.value, where)))
+
+    def _finish(self) -> None:
+        """A helper thread has done something."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        if self._syncing is not None and self._syncing.done():
+            position, self._syncing = self._syncing.result(), None
+            self._sync_done(position)
+        self._helpers.finish()
+        self._janitor.finish()
 
     # -- commit -------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        group = self.core.group(self._process.clock.wall_ns())
+        core, writer, space = self.core, self._writer, self._chores.space
+        core.accepting = space.admit(core.next_group_bytes(), self._process.clock.mono_ms())
+        core.state_fits = space.state_fits
+        group = core.group(self._process.clock.wall_ns())
         if group is None:
             self._announce()
             return
-        self._writer.write(group.batches, group.log_time)
-        self.core.serial = self._writer.serial
-        self.core.written_to(group.end_position)
+        self._written_s = time.perf_counter()
+        writer.write(group.batches, group.log_time)
+        if core.serial != writer.serial:
+            core.serial = writer.serial
+            core.want_state()
+        core.written_to(group.end_position)
         self._groups += 1
         self._group_bytes += sum(batch.body_length for batch in group.batches)
         self._pending = group
         self._small = group.end_position - group.batches[0].position <= SMALL_GROUP
-        self._prepare()
+        self._chores.prepare()
         if self._sync_s > SLOW_SYNC_S:
-            self._syncing = self._workers.submit(self._sync)
-            self._syncing.add_done_callback(lambda _: os.eventfd_write(self._wake, 1))
+            self._syncing = self._syncer.submit(self._sync)
+            self._syncing.add_done_callback(lambda _: self._woken())
         else:
             self._sync_done(self._sync())
 
@@ -213,8 +217,10 @@ class JournalRoom:
         assert group is not None
         assert position == group.end_position
         self._announce()
-        for batch in group.batches:
-            self._index.add(batch, self._writer.serial)
+        took_s = time.perf_counter() - self._written_s
+        if took_s > self._flush_s:
+            self._chores.late(took_s)
+        self._opened.index.add_all(group.batches, self._writer.serial)
 
     def _announce(self) -> None:
         """Receipts, logons and marks of everything that is durable now."""
@@ -228,62 +234,34 @@ class JournalRoom:
         elif not sockets.send_to(self._router, send.rid, header):
             self.core.gone(send.rid)
 
-    # -- beats and chores ---------------------------------------------------------------------
+    # -- beats --------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _beat(self, now_ms: int) -> None:
+        space = self._chores.space
         for send in self.core.beat():
             self._emit(send)
-        for job in (self._filling, self._indexing):
-            if job is not None and job.done():
-                job.result()  # a failure of a chore is a failure of this process
-        indexed = self._indexing is None or self._indexing.done()
-        if indexed and self._index.pending_bytes >= INDEX_COMMIT_BYTES:
-            self._indexing = self._workers.submit(self._index.commit, self._index.take())
-        self._prepare()
+        self._chores.beat(now_ms)
+        self.core.accepting, self.core.state_fits = space.accepting, space.state_fits
+        self._requests.due = True
         self._process.stats = self.stats()
 
-    def _prepare(self) -> None:
-        """Has a helper thread fill the next segment with zeros, if it is time."""
-        idle = self._filling is None or self._filling.done()
-        if idle and self._writer.wants_preparing:
-            self._filling = self._workers.submit(self._fill)
-
-    def _fill(self) -> None:
-        while not self._process.stopping and self._writer.prepare_step():
-            if not self._writer.behind:
-                time.sleep(FILL_PAUSE_S)
-
-    def stats(self) -> dict[str, int | float | str]:
+    def stats(self) -> Stats:
         """What `status` shows of the journal."""
-        core = self.core
-        segments = [size for name, size in self._disk.list() if name.endswith(".journal")]
         return {
-            "first_position": core.floor,
-            "written": core.written,
-            "persisted": core.persisted,
-            "generation": core.generation,
-            "segments": len(segments),
-            "bytes": sum(segments),
-            "durability": core.settings.durability,
-            "messages": core.messages,
+            **self._chores.stats(self._process.clock.mono_ms()),
             "groups": self._groups,
             "bytes_written": self._group_bytes,
-            "publishers": len(core.sessions),
-            "duplicates": core.duplicates,
-            "refused": core.refused,
-            "conflicts": core.conflicts,
             "sync_ms": round(self._sync_s * 1_000, 3),
-            "unprepared": self._writer.unprepared,
-            "index_failed": self._index.failed,
+            "removing": len(self._requests.floor.going),
         }
 
     def close(self) -> None:
         """Ends chores, writes what the index has, and gives up the lock."""
-        self._workers.shutdown(wait=True)
-        if self._indexing is None or self._indexing.exception() is None:
-            self._index.commit(self._index.take())
-        self._index.close()
-        self._log.close()
+        self._syncer.shutdown(wait=True)
+        self._janitor.close()
+        self._helpers.close()
+        self._chores.close()
+        self._opened.log.close()
         self._disk.close()
         self._process.close()
         os.close(self._wake)

@@ -6,6 +6,11 @@
 helper thread, and `prepare_step` may run in one beside both. After an error the writer refuses
 everything: what is on the disk is for recovery to decide. One error is harmless: "disk_full" when
 a new segment was to be made; nothing was written then and the same group may be tried again.
+
+That one is kept from happening: who takes data of publishers asks `secure` first. Publishers fill
+the open segment down to a reserve; beyond it they may write only when the next segment exists on
+the disk, filled or at least allocated. So a roll-over with their data in hand finds its file, and
+what the broker itself has to write goes on in the reserve while publishers are refused.
 """
 
 from __future__ import annotations
@@ -32,10 +37,12 @@ from zbroker.journal.format import (
     pad,
 )
 from zbroker.journal.segments import (
+    FILL_SYNC_BYTES,
     PLAIN,
     SPARE,
     discard,
     fill_step,
+    give_up,
     publish,
     random_salt,
     segment_name,
@@ -44,6 +51,8 @@ from zbroker.journal.segments import (
 from zbroker.limits import MIB, SEGMENT_BYTES
 
 SHORT_BYTES: Final = 4 * MIB  # the least that a segment made in a hurry has
+RESERVE_BYTES: Final = 1 * MIB  # for state snapshots, later acks and transfers, on a full disk
+RESERVE_SHARE: Final = 8  # of a small segment the reserve is this part at most
 _PADS: Final = tuple(bytes(size) for size in range(8))
 
 
@@ -56,13 +65,15 @@ class Tail:
     position: int  # the next one to give
     group_crc: int  # of its last group; 0 if it has none
     note_counter: int  # of the newest acked-through note
+    oldest: int = 0  # serial of the oldest segment that is kept, 0 if nothing was ever removed
 
 
 class Writer:
     """Appends groups behind `tail`.
 
     position: the next one; everything below is written. synced: everything below is durable.
-    unprepared: roll-overs to a segment that was not filled with zeros in time.
+    oldest: serial of the oldest segment that is kept. unprepared: roll-overs to a segment that was
+    not filled with zeros in time; without `preallocate` none is.
     """
 
     def __init__(
@@ -71,18 +82,25 @@ class Writer:
         tail: Tail,
         *,
         segment_bytes: int = SEGMENT_BYTES,
+        preallocate: bool = True,
         clock: Clock | None = None,
         salt: Callable[[], int] = random_salt,
     ) -> None:
         self.position = self.synced = tail.position
+        self.oldest = tail.oldest
         self.unprepared = 0
         self._disk = disk
         self._segment_bytes = segment_bytes
+        self._reserve = min(RESERVE_BYTES, segment_bytes // RESERVE_SHARE)
+        self._preallocate = preallocate
         self._clock = clock or SystemClock()
         self._salt = salt
         self._notes = tail.note_counter
         self._failed = False
+        for name in (SPARE, PLAIN):
+            discard(disk, name)  # of an earlier run: never announced, never trusted, takes space
         self._spare = _Spare(disk, segment_bytes)
+        self._allocated = 0  # size of a next segment that is only allocated; 0: there is none
         self._open(tail.header, tail.end, tail.group_crc)
 
     def _open(self, header: SegmentHeader, end: int, group_crc: int) -> None:
@@ -135,12 +153,61 @@ class Writer:
         self._failed = True
         self._disk.sync(self._name)
         self._notes += 1
-        write_note(
-            self._disk, Note(self._notes, header.instance, header.generation, target, header.serial)
-        )
+        write_note(self._disk, self._note(header, target))
         self.synced = target
         self._failed = False
         return target
+
+    def _note(self, header: SegmentHeader, position: int) -> Note:
+        return Note(
+            self._notes, header.instance, header.generation, position, header.serial, self.oldest
+        )
+
+    def keep_from(self, oldest: int) -> None:
+        """Notes durably that segments below `oldest` are given up: only then may they go.
+
+        Raises: StorageError.
+        """
+        self._check()
+        assert self.oldest <= oldest <= self.serial, "the open segment stays"
+        self._failed = True
+        self.oldest = oldest
+        self._notes = give_up(self._disk, self._note(self._header, self.synced))
+        self._failed = False
+
+    def has_room(self, length: int) -> bool:
+        """True if a group of `length` needs no new file and leaves the reserve."""
+        left, behind = self._left()
+        if length > left:
+            return behind - length >= self._reserve
+        return behind >= self._reserve or left - length >= self._reserve
+
+    def fits(self, length: int) -> bool:
+        """True if a group of `length` needs no new file; it may use up the reserve."""
+        return length <= max(self._left())
+
+    def _left(self) -> tuple[int, int]:
+        """Bytes for one group in the open segment, and in the next one as far as it exists."""
+        behind = max(self._spare.certain, self._allocated) - DATA_AT
+        return self._header.size - pad(self._end, GROUP_ALIGN), behind
+
+    def secure(self, length: int) -> bool:
+        """Sees to it that a group of `length` has room; False when the disk is too full for that.
+
+        The next segment is allocated for it when it is not filled in time, or never filled.
+        Raises: StorageError (never "disk_full").
+        """
+        if self.has_room(length):
+            return True
+        self._check()
+        needed = pad(DATA_AT + length + self._reserve, 4096)
+        try:
+            self._allocate(max(self._segment_bytes, needed))
+        except StorageError as error:
+            if error.code != "disk_full":
+                raise
+            return False
+        return True
 
     def prepare_step(self) -> bool:
         """Does one short step towards the next segment; True if there is more to do now.
@@ -152,9 +219,10 @@ class Writer:
     @property
     def wants_preparing(self) -> bool:
         """True if the next segment should be made: this one is half full, or a small first one."""
+        if not self._preallocate or not self._spare.can_step(self.serial):
+            return False
         size = self._header.size
-        begin = self._end * 2 >= size or size < self._segment_bytes
-        return self._spare.can_step(self.serial) and (begin or self._spare.begun)
+        return self._end * 2 >= size or size < self._segment_bytes or self._spare.begun
 
     @property
     def behind(self) -> bool:
@@ -201,8 +269,9 @@ class Writer:
         needed = pad(DATA_AT + length, 4096)
         spare, size = SPARE, self._spare.take(max(needed, min(self._segment_bytes, SHORT_BYTES)))
         if not size:
-            spare, size = PLAIN, max(self._segment_bytes, needed)
-            self._allocate(size)
+            if self._allocated < needed:
+                self._allocate(max(self._segment_bytes, needed))
+            spare, size = PLAIN, self._allocated
         header = self._next_header(size)
         self._failed = True
         publish(self._disk, spare, header)
@@ -210,7 +279,8 @@ class Writer:
         if spare == SPARE:
             self._spare = _Spare(self._disk, self._segment_bytes)
         else:
-            self.unprepared += 1
+            self._allocated = 0
+            self.unprepared += self._preallocate
         self._open(header, DATA_AT, 0)
 
     def _next_header(self, size: int) -> SegmentHeader:
@@ -221,12 +291,14 @@ class Writer:
         )  # fmt: skip
 
     def _allocate(self, size: int) -> None:
+        self._allocated = 0
         discard(self._disk, PLAIN)
         try:
             self._disk.create(PLAIN, size)
         except StorageError:
             discard(self._disk, PLAIN)  # what there is of it takes space that others need
             raise
+        self._allocated = size
 
 
 class _Spare:
@@ -235,14 +307,18 @@ class _Spare:
         waiting --step--> filling --step...--> ready        filling --disk full--> given up
 
     A roll-over takes what there is: when the writer is faster than the filling, segments become
-    shorter, which costs less than writing to space that was never written. The lock lets a step
-    end before the file is taken; a step is short.
+    shorter, which costs less than writing to space that was never written. The same on a full disk
+    where what was filled until then is enough. The lock lets a step end before the file is taken;
+    a step is short.
+    certain: bytes that a roll-over finds whatever becomes of the filling, 0 if too few.
     """
 
     def __init__(self, disk: Disk, size: int) -> None:
         self._disk = disk
         self._size = size
+        self._short = min(size, SHORT_BYTES)
         self.filled = 0
+        self.certain = 0
         self._lock = Lock()
         self.begun = False
         self.ready = False  # nothing more to fill: full, or taken
@@ -271,14 +347,21 @@ class _Spare:
             except StorageError as error:
                 if error.code != "disk_full":
                     raise
-                discard(self._disk, SPARE)
-                self.begun, self.filled, self._given_up = False, 0, serial
+                self._give_up(serial)
             return self.begun and not self.ready
+
+    def _give_up(self, serial: int) -> None:
+        """What was synced is kept; the rest cannot be trusted after a failure."""
+        self.filled, self.ready = self.certain, self.certain > 0
+        if not self.certain:
+            discard(self._disk, SPARE)
+            self.begun, self._given_up = False, serial
 
     def _fill(self) -> None:
         if not self.begun:
-            discard(self._disk, SPARE)  # of an earlier run: never announced, never trusted
             self._disk.create(SPARE)
             self.begun = True
         self.filled = fill_step(self._disk, SPARE, self.filled, self._size)
         self.ready = self.filled == self._size
+        if self.filled >= self._short and (self.ready or self.filled % FILL_SYNC_BYTES == 0):
+            self.certain = self.filled  # fill_step synced it

@@ -1,0 +1,106 @@
+"""From the directories to an open journal: recovery, publisher table and index in one walk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from logging import Logger
+
+from zbroker.bookmarks.index import Index
+from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.fold import Fold
+from zbroker.journal.found import Finding
+from zbroker.journal.locate import Locator
+from zbroker.journal.places import Place
+from zbroker.journal.reader import Log
+from zbroker.journal.recover import Recovered, recover
+from zbroker.journal.writer import Writer
+from zbroker.process import Process
+
+
+@dataclass(slots=True)
+class Opened:
+    """The parts of an open journal. leftovers: files whose removal was interrupted."""
+
+    core: JournalCore
+    writer: Writer
+    log: Log
+    locator: Locator
+    index: Index
+    disk: RealDisk
+    archive: RealDisk
+    findings: list[Finding]
+    leftovers: list[Place]
+
+    def use(self, index: Index) -> None:
+        """Another index, which holds the same, takes the place of the one that is used."""
+        index.set_generation(self.core.generation)
+        self.index = index
+        self.locator = Locator(self.log, index, self.core.sessions)
+        self.forget_removed()
+
+    def forget_removed(self) -> None:
+        """What the index knows of removed segments goes with its next commits."""
+        self.index.forget_before(self.core.floor)
+
+
+def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
+    """Everything below the core's `persisted` is durable. Raises: StorageError."""
+    config, paths = process.config.journal, process.paths
+    index = Index(paths.index, paths.instance, progress=process.progress)
+    log = Log(paths.journal, paths.archive)
+    index.forget_later_generations(log.end_of)
+    fold = Fold(paths.instance, index, index.end)
+    recovered = recover(
+        disk,
+        paths.instance,
+        archive=archive,
+        evidence=index.stamp,
+        accept_loss=config.accept_tail_loss,
+        accept_missing=config.accept_missing,
+        on_batch=fold,
+        begin=fold.begin,
+        progress=process.progress,
+        segment_bytes=config.segment_size,
+    )
+    _tell(recovered, index, process.log)
+    index.set_generation(recovered.generation)
+    if recovered.next_position < index.end:
+        index.forget_after(recovered.next_position)
+    writer = Writer(
+        disk, recovered.tail, segment_bytes=config.segment_size, preallocate=config.preallocate
+    )
+    core = _core(process, fold, recovered)
+    core.serial, core.state_serial = writer.serial, fold.state_serial
+    if core.state_serial < core.serial != 1:
+        core.want_state()  # the last process ended before the one for this segment was complete
+    log.refresh()
+    locator = Locator(log, index, fold.sessions)
+    opened = Opened(
+        core, writer, log, locator, index, disk, archive, recovered.findings, recovered.leftovers
+    )  # fmt: skip
+    opened.forget_removed()
+    return opened
+
+
+def _core(process: Process, fold: Fold, recovered: Recovered) -> JournalCore:
+    config = process.config.journal
+    settings = Settings(
+        process.paths.instance, process.incarnation, config.durability, config.time == "publisher"
+    )
+    core = JournalCore(
+        settings,
+        fold.sessions,
+        recovered.generation,
+        recovered.next_position,
+        recovered.last_log_time,
+    )
+    core.floor = recovered.floor
+    return core
+
+
+def _tell(recovered: Recovered, index: Index, log: Logger) -> None:
+    for finding in recovered.findings:
+        log.warning("%s: %s; %s", finding.code, finding.means, finding.next)
+    if index.found:
+        log.warning("the bookmark index is made anew from the log: %s", index.found)

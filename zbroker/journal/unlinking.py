@@ -1,0 +1,107 @@
+"""The only place that removes segment files. Runs in a helper thread, on Places of its own.
+
+    remove_through   segments that the note gave up (Writer.keep_from): all copies, oldest first
+    retire           one copy of a segment of which another one is whole
+
+A crash at any step leaves files that the next start finds: segments below the note's `oldest` are
+removed then, and a copy that is still there is only one copy more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from zbroker.errors import ClientError, StorageError
+from zbroker.journal.disk import Disk
+from zbroker.journal.format import SegmentHeader
+from zbroker.journal.places import Place, Places
+from zbroker.wire.internal import Retire
+
+_SIDE_FILE: Final = re.compile(r"(\d{10})\.idx")
+
+
+def remove_through(places: Places, through: int) -> int:
+    """Every file of the segments up to `through`, also of those left by an earlier removal.
+
+    Returns: how many bytes that were. Raises: StorageError.
+    """
+    size = 0
+    for serial, copies in places.by_serial().items():
+        if serial > through:
+            break
+        for place in copies:
+            with _missing_is_fine():
+                places.unlink(place)
+                size += place.file_bytes
+    for disk in _disks(places):
+        for name in _names(disk):
+            found = _SIDE_FILE.fullmatch(name)
+            if found and int(found[1]) <= through:
+                with _missing_is_fine():
+                    disk.unlink(name)
+        with _missing_is_fine():
+            disk.sync_dir()
+    return size
+
+
+def retire(places: Places, ask: Retire, open_serial: int) -> None:
+    """Unlinks the copy that `ask` names; nothing if it is gone and another one is there.
+
+    Raises: ClientError segment_held, segments_missing; StorageError.
+    """
+    copies = places.by_serial().get(ask.serial, [])
+    going = next((p for p in copies if (p.archived, p.packed) == (ask.archived, ask.packed)), None)
+    others = [place for place in copies if place != going]
+    if ask.serial >= open_serial:
+        raise ClientError("segment_held", f"segment {ask.serial} is the open one")
+    if going is None:
+        if not others:
+            raise ClientError("segments_missing", f"there is no copy of segment {ask.serial}")
+        return
+    kept = next((place for place in others if _as_good(places, place, going)), None)
+    if kept is None:
+        reason = f"no other copy of segment {ask.serial} is whole, so {places.name(going)} stays"
+        raise ClientError("segment_held", reason)
+    places.disk(kept).sync_dir()
+    places.unlink(going)
+    places.disk(going).sync_dir()
+
+
+def _as_good(places: Places, kept: Place, going: Place) -> bool:
+    """Both copies of its header are good and say the same as those of `going`, and so its size."""
+    try:
+        wanted = places.headers(going)
+        return (
+            isinstance(wanted[0], SegmentHeader)
+            and wanted[0] == wanted[1]
+            and places.headers(kept) == wanted
+            and places.size(kept) == places.size(going)
+        )
+    except StorageError:
+        return False
+
+
+@contextmanager
+def _missing_is_fine() -> Iterator[None]:
+    """What is to be removed may be gone already, and the archive directory may not be there."""
+    try:
+        yield
+    except StorageError as error:
+        if error.code != "file_missing":
+            raise
+
+
+def _disks(places: Places) -> list[Disk]:
+    return [places.journal] if places.archive is None else [places.journal, places.archive]
+
+
+def _names(disk: Disk) -> list[str]:
+    try:
+        return [name for name, _ in disk.list()]
+    except StorageError as error:
+        if error.code != "file_missing":
+            raise
+        return []
