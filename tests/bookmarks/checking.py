@@ -37,23 +37,36 @@ def full_disk(path: Path) -> Iterator[None]:
 
 
 class Checker:
-    """Looks everything up and compares with the list."""
+    """Looks everything up that stands at or above `floor` and compares with the list."""
 
-    def __init__(self, log: FakeLog, index: Index) -> None:
+    def __init__(self, log: FakeLog, index: Index, floor: int = 0) -> None:
         self.log = log
         self.index = index
+        self.floor = floor
+        self.first = sum(batch.position < floor for batch, _ in log.entries)
         self.places = {place(entry): at for at, entry in enumerate(log.entries)}
 
     def check(self) -> None:
         for at, (batch, _) in enumerate(self.log.entries):
+            if at < self.first:
+                self.removed(batch)
+                continue
             self.near(at, self.index.at_or_before(batch.end_position - 1))
             if batch.kind == KIND_PUBLISH:
                 self.bookmark(at, batch)
             self.time(batch.log_time)
             self.time(batch.log_time + 1)
-        assert self.index.at_or_before(0) is None
+        assert self.index.at_or_before(max(self.floor - 1, 0)) is None
         assert self.index.before_bookmark(999, 5) is None
         self.time(0)
+
+    def removed(self, batch: Batch) -> None:
+        """Below the floor a hint is none, or one of what is kept."""
+        for hint in (
+            self.index.before_bookmark(batch.publisher, batch.sequence),
+            self.index.before_time(batch.log_time + 1),
+        ):
+            assert hint is None or self.places[hint] >= self.first
 
     def near(self, at: int, hint: Hint | None) -> None:
         """At or before, and less than a block of log away."""
@@ -76,13 +89,16 @@ class Checker:
             self.near(at, hint)
 
     def time(self, ns: int) -> None:
-        """Everything before the hint is earlier; it is the newest indexed one of that kind."""
+        """It is earlier, as is everything before it; none only when no kept one is earlier.
+
+        Or when all earlier ones have the time of one below the floor: that one has the entry.
+        """
         hint = self.index.before_time(ns)
-        if not self.log.entries:
-            assert hint is None
+        kept = self.log.entries[self.first :]
+        if hint is None:
+            below = [batch.log_time for batch, _ in self.log.entries[: self.first]]
+            assert not any(max(below, default=-1) < batch.log_time < ns for batch, _ in kept[:1])
             return
-        assert hint is not None
         at = self.places[hint]
-        assert all(batch.log_time < ns for batch, _ in self.log.entries[:at])
-        if at:
-            assert self.log.entries[at][0].log_time < ns
+        assert at >= self.first
+        assert all(batch.log_time < ns for batch, _ in self.log.entries[: at + 1])

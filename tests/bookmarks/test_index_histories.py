@@ -27,6 +27,7 @@ class Life(RuleBasedStateMachine):
         self.index = Index(self.path, INSTANCE)
         self.log = FakeLog()
         self.pending = None
+        self.floor = 0
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -86,11 +87,36 @@ class Life(RuleBasedStateMachine):
     @rule(keep=st.integers(0, 100), generation=st.integers(1, 5), same=st.booleans())
     def forget(self, keep, generation, same):
         position = self.log.cut(len(self.log.entries) * keep // 100, same_segment=same)
+        position = max(position, self.floor)
+        self.log.position = position
         self.index.set_generation(generation)
         self.index.forget_after(position)
         assert self.index.stamp.position <= position
         assert self.index.stamp.generation == generation
         assert self.index.end <= position
+
+    @rule(share=st.integers(0, 100))
+    def remove(self, share):
+        """The oldest segments go, up to about a share of the log; never the newest one."""
+        entries = self.log.entries
+        upto = len(entries) * share // 100
+        firsts = [
+            batch.position
+            for at, (batch, serial) in enumerate(entries[: upto + 1])
+            if at and entries[at - 1][1] != serial
+        ]
+        self.floor = max([self.floor, *firsts])
+        self.index.forget_before(self.floor)
+
+    @precondition(lambda self: self.pending is None)
+    @rule()
+    def sweep(self):
+        """What the journal does on its beats: commits until nothing is left to take out."""
+        for _ in range(50):
+            if not self.index.forgetting:
+                break
+            self.index.commit(self.index.take())
+        assert not self.index.forgetting
 
     @precondition(lambda self: self.pending is None)
     @rule()
@@ -102,11 +128,12 @@ class Life(RuleBasedStateMachine):
         assert self.index.stamp == stamp
         assert self.index.end == stamp.position
         add_all(self.index, self.log)
+        self.index.forget_before(self.floor)
 
     @invariant()
     def agrees_with_the_list(self):
         if hasattr(self, "index"):
-            Checker(self.log, self.index).check()
+            Checker(self.log, self.index, self.floor).check()
 
 
 Life.TestCase.settings = settings(

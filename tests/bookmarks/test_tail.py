@@ -24,7 +24,6 @@ def test_a_line_is_a_sorted_map(puts: list[tuple[int, int]], wanted: int):
         model[key] = _hint(position)
     assert list(line.items()) == sorted(model.items())
     assert line.last == max(model, default=None)
-    assert line.first() == (model[min(model)] if model else None)
     below = [key for key in model if key <= wanted]
     expected = (max(below), model[max(below)]) if below else None
     assert line.at_or_before(wanted) == expected

@@ -141,11 +141,44 @@ def set_aside(path: Path) -> Path | None:
     target = path.with_name(f"{path.name}.bad-{max(aside, default=0) + 1}")
     path.rename(target)
     for number in sorted(aside)[: max(0, len(aside) + 1 - ASIDE_MAX)]:
-        _remove(aside[number])
+        remove(aside[number])
     return target
 
 
-def _remove(path: Path) -> None:
+def new_path(path: Path) -> Path:
+    """Where an index that shall take the place of the one at `path` is made."""
+    return path.with_name(f"{path.name}.new")
+
+
+def old_path(path: Path) -> Path:
+    """Where the one that was replaced stands until it is removed."""
+    return path.with_name(f"{path.name}.old")
+
+
+def swap(path: Path) -> None:
+    """Puts the new index in the place of the one at `path`; both are closed.
+
+    There is no moment at which neither of the two can be found: see `settle`. Raises: OSError.
+    """
+    remove(old_path(path))
+    if path.exists():
+        path.rename(old_path(path))
+    new_path(path).rename(path)
+
+
+def settle(path: Path) -> None:
+    """What an interrupted rebuild left is thrown away. Best effort: it costs space, nothing else.
+
+    An index that was being replaced goes back to its place: it is older, not wrong.
+    """
+    with contextlib.suppress(OSError):
+        if not path.exists() and old_path(path).exists():
+            old_path(path).rename(path)
+    remove(new_path(path))
+    remove(old_path(path))
+
+
+def remove(path: Path) -> None:
     """Best effort: an old index that stays costs space, nothing else."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

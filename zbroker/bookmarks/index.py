@@ -13,18 +13,22 @@ its beginning. Callers verify the batch that they find.
 
 Threads: everything is called from one thread, but `commit` may run in another one meanwhile.
 
-A rebuild while the old index serves: fill a second Index in another directory, then swap.
+A rebuild while the old index serves (rebuild.py) fills a second Index in another directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from zbroker.bookmarks import files, keys
 from zbroker.bookmarks.keys import BLOCK_BYTES, EMPTY, Hint, Stamp
-from zbroker.bookmarks.stored import MAP_BYTES, Stored, StoredError
+from zbroker.bookmarks.stored import MAP_BYTES, DamagedError, Stored, StoredError
+from zbroker.bookmarks.sweep import Sweep
 from zbroker.bookmarks.tail import Line, Tail
 from zbroker.errors import Bug
 from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
@@ -33,6 +37,7 @@ __all__ = ["Hint", "Index", "Pending", "Stamp"]
 
 Progress = Callable[[str], None]
 
+_position = attrgetter("position")
 _LAST_TIME = keys.time_key((1 << 63) - 1)
 
 
@@ -41,6 +46,7 @@ class Pending(NamedTuple):
 
     tails: tuple[Tail, ...]
     stamp: Stamp
+    sweep: Sweep | None = None
 
 
 class Index:
@@ -58,7 +64,9 @@ class Index:
         *,
         progress: Progress = lambda _: None,
         map_bytes: int = MAP_BYTES,
+        settle: bool = True,
     ) -> None:
+        """`settle`: throw away what an interrupted rebuild left beside it."""
         self.found = ""
         self.failed = ""
         self.damaged = False
@@ -68,6 +76,8 @@ class Index:
         self._generation = 0
         self._stored: Stored | None = None
         self._clear()
+        if settle:
+            files.settle(path)
         self._open(progress)
 
     def _clear(self) -> None:
@@ -77,6 +87,8 @@ class Index:
         self._end = 0  # positions below it were added
         self._bytes = 0
         self._time: int | None = None  # of the newest entry by time
+        self._floor = 0  # hints below it are not given
+        self._sweep: Sweep | None = None
         self._begin_block()
 
     def _begin_block(self) -> None:
@@ -150,18 +162,30 @@ class Index:
 
     def add(self, batch: Batch, serial: int) -> None:
         """Takes note of a batch in segment `serial`; in the order of the log."""
-        position = batch.position
-        if position < self._end:
+        self.add_all((batch,), serial)
+
+    def add_all(self, batches: Sequence[Batch], serial: int) -> None:
+        """The same for batches that follow each other in one segment: a tight loop for rebuilds."""
+        first = bisect_left(batches, self._end, key=_position)
+        if first == len(batches):
             return
-        if batch.offset >= self._block_end or serial != self._serial:
-            self._add_block(batch, serial)
-        self._bytes += batch.header_length + batch.body_length
-        self._end = position + batch.count - batch.skip
-        if batch.kind == KIND_PUBLISH:
-            if batch.flags & FLAG_LATE:
-                self._add_late(batch, serial)
-            elif batch.publisher not in self._seen:
-                self._add_run(batch, serial)
+        seen, block_end = self._seen, self._block_end if serial == self._serial else 0
+        for batch in islice(batches, first, None):
+            if batch.offset >= block_end:
+                self._add_block(batch, serial)
+                block_end = self._block_end
+            if batch.kind == KIND_PUBLISH:
+                if batch.flags & FLAG_LATE:
+                    self._add_late(batch, serial)
+                elif batch.publisher not in seen:
+                    self._add_run(batch, serial)
+        last = batches[-1]
+        self._bytes += last.end_offset - batches[first].offset
+        self._end = last.end_position
+
+    def skip_to(self, position: int) -> None:
+        """There is nothing more below `position`: what was not added cannot be read."""
+        self._end = max(self._end, position)
 
     def _add_block(self, batch: Batch, serial: int) -> None:
         """A batch's log time is that of its last message: all before it are at most as late."""
@@ -186,7 +210,7 @@ class Index:
         """Sequences below ones that stand before it: those behind it keep the place they had."""
         line = self._tail.runs.setdefault(batch.publisher, Line())
         behind = batch.sequence + batch.taken
-        place = self.before_bookmark(batch.publisher, behind)
+        place = self._before_bookmark(batch.publisher, behind)
         if place is not None:
             line.put(behind, place)
         line.put(batch.sequence, Hint(serial, batch.offset, batch.position))
@@ -201,21 +225,49 @@ class Index:
         self._uncommitted = (*self._uncommitted, self._tail)
         self._tail = Tail()
         self._bytes = 0
-        return Pending(self._uncommitted, Stamp(self._generation, self._end))
+        return Pending(self._uncommitted, Stamp(self._generation, self._end), self._sweep)
 
     def commit(self, pending: Pending) -> None:
         """One synced transaction; when it fails everything stays in memory for the next one."""
         try:
             if self._stored is None or self.damaged:
                 return  # `failed` says why
-            self._stored.write(pending.tails, pending.stamp)
+            self._stored.write(pending.tails, pending.stamp, pending.sweep)
             self._uncommitted = ()  # not before: a lookup reads memory first, then LMDB
             self.failed = ""
             files.note_opened(self._path, 1)
+        except DamagedError as error:
+            self._condemn(error)
         except StoredError as error:
             self.failed = str(error)
         finally:
             self._busy = False
+
+    def forget_before(self, floor: int) -> None:
+        """Entries of batches below `floor` are never given again; commits take them out of LMDB.
+
+        Each commit takes out a bounded number: `forgetting` says whether there may be more. What
+        was left at the end of a process goes when the next one says its floor.
+        """
+        if floor > self._floor:
+            self._floor = floor
+            self._sweep = Sweep(floor)
+
+    @property
+    def forgetting(self) -> bool:
+        """True while commits, also of nothing new, have entries to take out."""
+        usable = self._stored is not None and not self.damaged
+        return usable and self._sweep is not None and not self._sweep.done
+
+    def forget_later_generations(self, end_of: Callable[[int], int | None]) -> None:
+        """Drops entries of positions that the log gave to other messages meanwhile.
+
+        For an index that is older than the log, as one from a backup may be: `end_of` tells at
+        which position a later generation than the one given begins.
+        """
+        end = end_of(self._generation)
+        if end is not None and end < self._end:
+            self.forget_after(end)
 
     def forget_after(self, position: int) -> None:
         """Drops entries at or above `position`, which the journal gave up, and lowers the stamp.
@@ -247,6 +299,13 @@ class Index:
 
     def at_or_before(self, position: int) -> Hint | None:
         """The newest indexed batch that begins at or below `position`."""
+        return self._kept(self._at_or_before(position))
+
+    def _kept(self, hint: Hint | None) -> Hint | None:
+        """Nothing below the floor: the log begins there."""
+        return hint if hint is None or hint.position >= self._floor else None
+
+    def _at_or_before(self, position: int) -> Hint | None:
         for tail in self._tails():
             if (entry := tail.positions.at_or_before(position)) is not None:
                 return entry[1]
@@ -254,6 +313,9 @@ class Index:
 
     def before_bookmark(self, publisher: int, sequence: int) -> Hint | None:
         """A batch at or before the one with this sequence, if there is such a one."""
+        return self._kept(self._before_bookmark(publisher, sequence))
+
+    def _before_bookmark(self, publisher: int, sequence: int) -> Hint | None:
         best: tuple[int, Hint] | None = None
         for tail in self._tails():
             line = tail.runs.get(publisher)
@@ -271,44 +333,40 @@ class Index:
     def before_time(self, ns: int) -> Hint | None:
         """The newest indexed batch that is earlier than `ns`, as is all before it.
 
-        Strictly earlier, so that a scan from there meets the first message of that time. The
-        first batch of the index when none is earlier.
+        Strictly earlier, so that a scan from there meets the first message of that time. None
+        when none is earlier: the log is read from its beginning.
         """
-        tails = self._tails()  # before LMDB is read: a commit may end in between
-        for tail in tails:
+        return self._kept(self._before_time(ns))
+
+    def _before_time(self, ns: int) -> Hint | None:
+        for tail in self._tails():
             if (entry := tail.times.at_or_before(ns - 1)) is not None:
                 return entry[1]
-        found = self._looked_up(keys.TIME, keys.time_key(ns - 1))
-        return (
-            found or self._looked_up(keys.POSITION, keys.POSITION, first=True) or self._first(tails)
-        )
-
-    def _first(self, tails: tuple[Tail, ...]) -> Hint | None:
-        if self.damaged:
-            return None
-        oldest_first = (tail.positions.first() for tail in reversed(tails))
-        return next((hint for hint in oldest_first if hint is not None), None)
+        return self._looked_up(keys.TIME, keys.time_key(ns - 1))
 
     def _tails(self) -> tuple[Tail, ...]:
         """What is in memory, newest first."""
         return (self._tail, *reversed(self._uncommitted))
 
-    def _looked_up(self, prefix: bytes, key: bytes, first: bool = False) -> Hint | None:
+    def _looked_up(self, prefix: bytes, key: bytes) -> Hint | None:
         try:
-            entry = self._newest(prefix, key, first)
+            entry = self._newest(prefix, key)
         except StoredError:
             return None
         return entry[1] if entry is not None else None
 
-    def _newest(self, prefix: bytes, key: bytes, first: bool = False) -> tuple[bytes, Hint] | None:
+    def _newest(self, prefix: bytes, key: bytes) -> tuple[bytes, Hint] | None:
         """What LMDB says. Remembers damage: the files are not believed again."""
         if self._stored is None:
             return None
         if self.damaged:
             raise StoredError(self.failed)
         try:
-            return self._stored.first(prefix) if first else self._stored.newest(prefix, key)
+            return self._stored.newest(prefix, key)
         except StoredError as error:
-            self.failed, self.damaged = str(error), True
-            files.note_opened(self._path, files.CRASHES_MAX)
+            self._condemn(error)
             raise
+
+    def _condemn(self, error: StoredError) -> None:
+        self.failed, self.damaged = str(error), True
+        files.note_opened(self._path, files.CRASHES_MAX)

@@ -95,6 +95,16 @@ def run_prefix(publisher: int) -> bytes:
     return _ONE.pack(RUN, publisher)
 
 
+def next_line(key: bytes) -> bytes:
+    """Where the line behind that of `key` begins; empty behind the last one."""
+    if key.startswith(POSITION):
+        return RUN
+    if not key.startswith(RUN):
+        return b""
+    publisher = int(_ONE.unpack_from(key)[1])
+    return run_prefix(publisher + 1) if publisher < _U64_MAX else TIME
+
+
 def sequence_of(key: bytes) -> int:
     """The first sequence of the run with this key."""
     return int(_TWO.unpack(key)[2])

@@ -7,7 +7,7 @@ hold the same lock for the microseconds of a look-up. One handle per process, ne
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -16,6 +16,7 @@ import lmdb
 
 from zbroker.bookmarks import files, keys
 from zbroker.bookmarks.keys import EMPTY, Hint, Stamp, Wrong
+from zbroker.bookmarks.sweep import COST_BYTES, Sweep
 from zbroker.bookmarks.tail import Tail
 from zbroker.limits import GIB
 
@@ -24,12 +25,13 @@ _MAP_FULL_PERCENT: Final = 70
 _ENTRY_COST_BYTES: Final = 256  # of map per new entry: itself, page headers, copied pages
 _COMMIT_COST_BYTES: Final = 64 * 1024  # of map per commit: the path from the root, free lists
 
-Entry = tuple[bytes, bytes]
-Seek = Callable[[lmdb.Cursor, bytes], Entry]
-
 
 class StoredError(Exception):
     """LMDB failed, or holds what was not written."""
+
+
+class DamagedError(StoredError):
+    """An entry is not what was written; the transaction that met it was given up."""
 
 
 class Stored:
@@ -86,38 +88,38 @@ class Stored:
 
     def newest(self, prefix: bytes, key: bytes) -> tuple[bytes, Hint] | None:
         """The entry with the highest key up to `key`, if it begins with `prefix`."""
-        entry = self._read(prefix, _seek_back, key)
-        if entry is not None and entry[0] > key:
-            raise StoredError("its entries are out of order")
-        return entry
-
-    def first(self, prefix: bytes) -> tuple[bytes, Hint] | None:
-        """The first entry that begins with `prefix`."""
-        return self._read(prefix, _seek, prefix)
-
-    def _read(self, prefix: bytes, seek: Seek, key: bytes) -> tuple[bytes, Hint] | None:
         try:
             with self._exclusive, self._env.begin() as txn:
-                found, value = seek(txn.cursor(), key)
+                found, value = _seek_back(txn.cursor(), key)
         except lmdb.Error as error:
             raise StoredError(str(error)) from error
-        return (found, _place(found, value)) if found.startswith(prefix) else None
+        if not found.startswith(prefix):
+            return None
+        if found > key:
+            raise StoredError("its entries are out of order")
+        return found, _place(found, value)
 
     # -- writing ------------------------------------------------------------------------------
 
-    def write(self, tails: Iterable[Tail], stamp: Stamp) -> None:
-        """Adds the entries and sets the stamp in one synced transaction."""
+    def write(self, tails: Iterable[Tail], stamp: Stamp, sweep: Sweep | None = None) -> None:
+        """Adds entries, sets the stamp and goes on with a sweep in one synced transaction."""
         tails = tuple(tails)
+        cost = COST_BYTES if sweep is not None else 0
+        reached = b""
         try:
-            self._grow(sum(map(len, tails)) * _ENTRY_COST_BYTES + _COMMIT_COST_BYTES)
+            self._grow(sum(map(len, tails)) * _ENTRY_COST_BYTES + _COMMIT_COST_BYTES + cost)
             with self._env.begin(write=True) as txn:
                 for tail in tails:
                     txn.cursor().putmulti(tail.encoded())
                 txn.put(keys.STAMP, keys.encode_stamp(stamp, self._instance))
+                if sweep is not None:
+                    reached = _good(sweep.step(txn))
         except lmdb.Error as error:
             self._recover()
             raise StoredError(str(error)) from error
         self.stamp = stamp
+        if sweep is not None:
+            sweep.advance(reached)
 
     def _recover(self) -> None:
         """After a failed write LMDB may refuse everything, reading too, until it is opened anew."""
@@ -150,13 +152,7 @@ class Stored:
         self.stamp = stamp
 
 
-def _seek(cursor: lmdb.Cursor, key: bytes) -> Entry:
-    """The entry at or behind `key`; empty when there is none."""
-    cursor.set_range(key)
-    return bytes(cursor.key()), bytes(cursor.value())
-
-
-def _seek_back(cursor: lmdb.Cursor, key: bytes) -> Entry:
+def _seek_back(cursor: lmdb.Cursor, key: bytes) -> tuple[bytes, bytes]:
     """The entry at or before `key`; empty when there is none."""
     if not cursor.set_range(key):
         cursor.last()
@@ -167,6 +163,12 @@ def _seek_back(cursor: lmdb.Cursor, key: bytes) -> Entry:
 
 def _is_above(position: int, key: bytes, value: bytes) -> bool:
     return key != keys.STAMP and _place(key, value).position >= position
+
+
+def _good(reached: bytes | Wrong) -> bytes:
+    if isinstance(reached, Wrong):
+        raise DamagedError(reached.why)
+    return reached
 
 
 def _place(key: bytes, value: bytes) -> Hint:

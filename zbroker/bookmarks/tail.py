@@ -52,10 +52,6 @@ class Line:
         at = bisect_right(self._keys, key)
         return (self._keys[at - 1], self._hints[at - 1]) if at else None
 
-    def first(self) -> Hint | None:
-        """The place of the lowest key."""
-        return self._hints[0] if self._hints else None
-
     def forget_after(self, position: int) -> None:
         """Drops the entries whose batch begins at or above `position`."""
         kept = [(key, hint) for key, hint in self.items() if hint.position < position]

@@ -1,0 +1,215 @@
+"""Entries of removed segments go, a bounded number at a time; what is kept is found as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from tests.bookmarks.checking import KIB, Checker, add_all
+from tests.bookmarks.logs import INSTANCE, FakeLog
+from zbroker.bookmarks import keys, sweep
+from zbroker.bookmarks.index import Index
+from zbroker.bookmarks.sweep import Sweep
+
+
+def long_log() -> FakeLog:
+    """Five segments of forty blocks with three publishers."""
+    log = FakeLog()
+    for _ in range(5):
+        for number in range(120):
+            log.publish(1 + number % 3, size=60 * KIB)
+        log.roll_over()
+    return log
+
+
+def floor_of(log: FakeLog, serial: int) -> int:
+    return next(batch.position for batch, found in log.entries if found == serial)
+
+
+def entries_in(path: Path) -> list[tuple[bytes, int]]:
+    """Key and position of every place in a closed index."""
+    with lmdb.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        places = [(bytes(key), keys.decode_place(key, value)) for key, value in txn.cursor()
+                  if key != keys.STAMP]  # fmt: skip
+    return [(key, place.position) for key, place in places if isinstance(place, keys.Hint)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+def full(path: Path, log: FakeLog) -> Index:
+    index = Index(path, INSTANCE)
+    add_all(index, log)
+    index.commit(index.take())
+    return index
+
+
+def sweep_all(index: Index, commits: int = 1_000) -> int:
+    """Commits until nothing is left to take out; how many that took."""
+    for number in range(commits):
+        if not index.forgetting:
+            return number
+        index.commit(index.take())
+        assert index.failed == ""
+    raise AssertionError("it does not end")
+
+
+def test_nothing_of_removed_segments_stays(path: Path):
+    log = long_log()
+    index = full(path, log)
+    floor = floor_of(log, 4)
+    index.forget_before(floor)
+    sweep_all(index)
+    Checker(log, index, floor).check()
+    index.close()
+    anew = path.with_name("anew")
+    kept = [entry for entry in log.entries if entry[0].position >= floor]
+    full(anew, FakeLog(kept)).close()
+    assert entries_in(path) == entries_in(anew)
+
+
+def test_each_commit_takes_out_a_bounded_number(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
+    log = long_log()
+    index = full(path, log)
+    index.forget_before(floor_of(log, 4))
+    before, sizes = len(_open_entries(index)), []
+    while index.forgetting:
+        index.commit(index.take())
+        sizes.append(before - len(_open_entries(index)))
+        before -= sizes[-1]
+        Checker(log, index, floor_of(log, 4)).check()
+    index.close()
+    assert max(sizes) <= 50
+    assert len(sizes) >= 3 * 120 * 3 // 50
+
+
+def _open_entries(index: Index) -> list[bytes]:
+    stored = index._stored
+    assert stored is not None
+    with stored._env.begin() as txn:
+        return [bytes(key) for key, _ in txn.cursor()]
+
+
+def test_look_ups_are_right_before_anything_was_taken_out(path: Path):
+    log = long_log()
+    index = full(path, log)
+    floor = floor_of(log, 3)
+    index.forget_before(floor)
+    Checker(log, index, floor).check()
+    assert index.before_time(0) is None  # the log is read from its beginning
+    index.close()
+
+
+def test_what_a_process_left_goes_with_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
+    log = long_log()
+    index = full(path, log)
+    index.forget_before(floor_of(log, 4))
+    index.commit(index.take())
+    index.close()
+    again = Index(path, INSTANCE)
+    assert not again.forgetting
+    again.forget_before(floor_of(log, 4))
+    assert sweep_all(again) > 1
+    again.close()
+    assert min(position for _, position in entries_in(path)) == floor_of(log, 4)
+
+
+def test_a_floor_never_sinks(path: Path):
+    log = long_log()
+    index = full(path, log)
+    index.forget_before(floor_of(log, 4))
+    index.forget_before(floor_of(log, 2))
+    sweep_all(index)
+    Checker(log, index, floor_of(log, 4)).check()
+    index.close()
+
+
+def test_a_rising_floor_begins_the_sweep_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
+    log = long_log()
+    index = full(path, log)
+    for serial in (2, 3, 4, 5):
+        index.forget_before(floor_of(log, serial))
+        index.commit(index.take())
+    sweep_all(index)
+    index.close()
+    assert min(position for _, position in entries_in(path)) == floor_of(log, 5)
+
+
+def test_entries_that_were_added_while_it_sweeps_stay(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
+    log = long_log()
+    index = full(path, log)
+    index.forget_before(floor_of(log, 4))
+    while index.forgetting:
+        log.publish(4, size=60 * KIB)
+        index.add(*log.entries[-1])
+        index.commit(index.take())
+    Checker(log, index, floor_of(log, 4)).check()
+    index.close()
+
+
+def test_an_old_place_behind_a_late_one_stays_until_that_goes_too(path: Path):
+    log = FakeLog()
+    log.publish(1, size=60 * KIB)
+    log.publish(1, size=60 * KIB, hole=3)
+    log.roll_over()
+    log.publish_late(1)
+    log.publish(1, size=60 * KIB)
+    log.roll_over()
+    log.publish(1, size=60 * KIB)
+    index = full(path, log)
+    for serial in (2, 3):
+        floor = floor_of(log, serial)
+        index.forget_before(floor)
+        sweep_all(index)
+        Checker(log, index, floor).check()
+    index.close()
+    assert min(position for _, position in entries_in(path)) == floor_of(log, 3)
+
+
+def test_the_highest_publisher_id_is_the_last_line_of_runs(path: Path):
+    log = FakeLog()
+    for _ in range(2):
+        log.publish((1 << 64) - 1, size=60 * KIB)
+        log.roll_over()
+    index = full(path, log)
+    index.forget_before(floor_of(log, 2))
+    sweep_all(index)
+    index.close()
+    assert {position for _, position in entries_in(path)} == {floor_of(log, 2)}
+
+
+def test_damage_that_it_meets_is_remembered(path: Path):
+    log = long_log()
+    full(path, log).close()
+    with lmdb.open(str(path)) as env, env.begin(write=True) as txn:
+        key = keys.position_key(floor_of(log, 2))
+        txn.put(key, bytes([*bytes(txn.get(key))[:-1], 0]))
+    index = Index(path, INSTANCE)
+    index.forget_before(floor_of(log, 4))
+    index.commit(index.take())
+    assert index.damaged
+    assert "checksum" in index.failed
+    assert not index.forgetting
+    assert index.at_or_before(floor_of(log, 4)) is None
+    index.close()
+
+
+def test_an_index_that_has_no_files_forgets_nothing(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    index = Index(tmp_path / "file" / "index", INSTANCE)
+    assert index.failed
+    index.forget_before(5)
+    assert not index.forgetting
+    index.close()
+
+
+def test_one_transaction_has_room_for_all_its_steps():
+    assert sweep.COST_BYTES >= sweep.STEPS * 4_096

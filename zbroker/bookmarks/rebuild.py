@@ -1,0 +1,187 @@
+"""Makes a bookmark index anew from the log, beside the one that serves, then takes its place.
+
+    <index>.new   being made: an interrupted one is thrown away when the index is opened
+    <index>.old   the one that was replaced, until it is removed
+
+    rebuild = Rebuild(path, instance, generation, batches_of(log))
+    rebuild.run(until)            also in a helper thread, again for what came since
+    index = rebuild.finish(until, old)   where `old` is used: the rest, then the new one instead
+
+Only what is durable may be added: a stamp above the log's end would prove a loss (see recovery).
+For the same reason an index that is ahead of the log is never replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from zbroker.bookmarks import files
+from zbroker.bookmarks.index import Index
+from zbroker.bookmarks.keys import BLOCK_BYTES
+from zbroker.errors import StorageError
+from zbroker.journal.format import Batch
+from zbroker.limits import MIB
+
+COMMIT_BYTES: Final = 32 * MIB  # of log per transaction
+TELL_S: Final = 0.2  # between two calls of `progress`
+
+#: (from, until) -> what an index needs of the batches from position `from` below `until`: lists in
+#: log order, each from one segment, with its serial and the number of batches that it stands for.
+#: What is no Batch, a gap, is left out.
+Batches = Callable[[int, int], Iterable[tuple[Sequence[object], int, int]]]
+
+
+Cursor = TypeVar("Cursor")
+
+
+class SparseLog(Protocol[Cursor]):
+    """A journal.reader.Log."""
+
+    @property
+    def first_position(self) -> int: ...
+    def refresh(self) -> None: ...
+    def seek(self, position: int) -> Cursor: ...
+    def sparse_lists(
+        self, cursor: Cursor, limit: int, block_bytes: int
+    ) -> Iterable[tuple[Sequence[object], int, int]]: ...
+
+
+def batches_of(log: SparseLog[Cursor]) -> Batches:
+    """What a Rebuild reads from this log, which nobody else uses at the same time."""
+
+    def read(start: int, until: int) -> Iterable[tuple[Sequence[object], int, int]]:
+        log.refresh()
+        cursor = log.seek(max(start, log.first_position))
+        return log.sparse_lists(cursor, until, BLOCK_BYTES)
+
+    return read
+
+
+class Progress(NamedTuple):
+    """How far a rebuild is: positions below `position` of those below `until`."""
+
+    position: int
+    until: int
+    batches: int
+    batches_per_s: int
+
+
+class Rebuild:
+    """One rebuild. `end`: positions below it were added.
+
+    share: of the time in which it works; it sleeps the rest, so that others get their turn.
+    Raises: StorageError "index_failed" where the new index cannot be written; the old one stays.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        instance: int,
+        generation: int,
+        batches: Batches,
+        progress: Callable[[Progress], None] = lambda _: None,
+        *,
+        share: float = 1.0,
+    ) -> None:
+        self.batches = 0
+        self._path = path
+        self._instance = instance
+        self._read = batches
+        self._progress = progress
+        self._rest = 1 / share - 1
+        self._worked_s = self._told_s = 0.0
+        files.remove(files.new_path(path))
+        self._index = Index(files.new_path(path), instance)
+        self._index.set_generation(generation)
+        self._check()
+
+    @property
+    def end(self) -> int:
+        """Positions below it are in the new index."""
+        return self._index.end
+
+    def run(self, until: int, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Adds what the log has below position `until` and commits it; False if it was stopped."""
+        begun = time.monotonic()
+        for found, serial, batches in self._read(self.end, until):
+            self._add(found, serial)
+            self.batches += batches
+            worked_s = time.monotonic() - begun
+            self._worked_s += worked_s
+            self._tell(until)
+            if stopping():
+                return False
+            if self._rest:
+                time.sleep(worked_s * self._rest)
+            begun = time.monotonic()
+        self._index.skip_to(until)
+        self._commit()
+        self._told_s = 0.0
+        self._tell(until)
+        return True
+
+    def _add(self, found: Sequence[object], serial: int) -> None:
+        batches = [batch for batch in found if isinstance(batch, Batch)]
+        self._index.add_all(batches, serial)
+        if self._index.pending_bytes >= COMMIT_BYTES:
+            self._commit()
+
+    def _commit(self) -> None:
+        self._index.commit(self._index.take())
+        self._check()
+
+    def _check(self) -> None:
+        if why := self._index.failed:
+            self.give_up()
+            raise StorageError(
+                "index_failed",
+                f"the new bookmark index cannot be written: {why}; the old one stays",
+                "free space or repair the disk, then try again",
+            )
+
+    def _tell(self, until: int) -> None:
+        now = time.monotonic()
+        if now >= self._told_s + TELL_S:
+            self._told_s = now
+            rate = round(self.batches / max(self._worked_s, 1e-9))
+            self._progress(Progress(self.end, until, self.batches, rate))
+
+    def finish(self, until: int, old: Index | None = None) -> Index:
+        """Adds the rest up to `until`; the new index, open in the place of `old`, which is closed.
+
+        `remove_old` is still to be called: to remove a large file takes a moment. After an error
+        the old index is still open and in its place.
+        Raises: also StorageError "tail_damaged" if the old one holds more than the log has.
+        """
+        self.run(until)
+        if old is not None and old.stamp > self._index.stamp:
+            self.give_up()
+            raise StorageError(
+                "tail_damaged",
+                f"the bookmark index proves positions up to {old.stamp.position - 1} of generation "
+                f"{old.stamp.generation}, the log ends at {until}: messages are missing there",
+                "keep the index: `zbroker start` says what is lost",
+            )
+        self._index.close()
+        try:
+            files.swap(self._path)
+        except OSError as error:
+            files.settle(self._path)
+            raise StorageError(
+                "index_failed", f"{self._path} cannot be replaced: {error}; the old one stays"
+            ) from error
+        if old is not None:
+            old.close()
+        return Index(self._path, self._instance, settle=False)
+
+    def remove_old(self) -> None:
+        """Removes the index that was replaced; from any thread. Best effort."""
+        files.remove(files.old_path(self._path))
+
+    def give_up(self) -> None:
+        """Throws the new index away."""
+        self._index.close()
+        files.remove(files.new_path(self._path))
