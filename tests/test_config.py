@@ -96,6 +96,11 @@ def test_overrides_win_over_the_file() -> None:
         ("[limits]\nwindow_bytes = '64KiB'", "z.toml:2: ", "holds at least one batch"),
         ("[journal]\n\nsegment_size = ", "z.toml:3: ", "must be TOML"),
         ("[journal]\naccept_tail_loss = true", "z.toml:2: ", "unknown key"),
+        ("[record]\ntopic = 'a'", "z.toml:1: ", "write [[record]] above its keys"),
+        ("[[record]]\nregex = true", "z.toml:1: ", "missing required field `topic`"),
+        ("[[record]]\ntopic = 'a('\nregex = true", "z.toml:2: ", "the pattern cannot be used"),
+        ("[[record]]\ntopic = 'a('\n[[record]]\ntopic = '\t'", "z.toml:4: ", "printable"),
+        ("[[record]]\ntopic = 'a'\n\n[[record]]\ntopic = 'b'\ntype = 'xml'", "z.toml:6: ", "'xml'"),
     ],
 )
 def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:

@@ -32,6 +32,8 @@ TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory star
 GROUP_MAX_BYTES: Final = 4 * MIB  # one write and one sync; bounds the time of both
 GROUP_BUFFERS_MAX: Final = 1_000  # pwritev takes at most 1,024 (IOV_MAX)
 JOURNAL_CREDIT_BYTES: Final = 64 * MIB  # unreceipted appends of one requester
+LIVE_CREDIT_BYTES: Final = 16 * MIB  # of unrecorded messages from ingest to delivery; then drops
+UNRECORDED_NAMED_MAX: Final = 100  # topics in one ack; its header must stay small
 
 SEGMENT_MIN_BYTES: Final = 1 * MIB
 SEGMENT_FIRST_BYTES: Final = 16 * MIB  # so that the first start need not zero-fill 256 MiB

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,8 @@ START_S: Final = 20.0
 STOP_S: Final = 40.0  # every room may take its ten seconds, in two steps, before it is killed
 LOG_TAIL_LINES: Final = 20
 
-Settings = Mapping[str, Mapping[str, str | int | bool]]
+Table = Mapping[str, str | int | bool]
+Settings = Mapping[str, Table | Sequence[Table]]
 
 
 class LocalBroker:
@@ -49,7 +50,8 @@ class LocalBroker:
     ) -> None:
         """Starts it, and returns when it serves.
 
-        settings: tables of the config over the defaults, {"journal": {"time": "publisher"}}.
+        settings: tables of the config over the defaults: {"journal": {"time": "publisher"},
+        "record": [{"topic": "orders"}]}.
         arguments: more options of `zbroker start`.
         Raises: ZBrokerError not_started, with the end of the log.
         """
@@ -177,11 +179,15 @@ def _toml(settings: Settings, data_dir: Path) -> str:
         },
         "journal": {"segment_size": SEGMENT_SIZE},
     }
-    for table, keys in settings.items():
-        tables.setdefault(table, {}).update(keys)
+    many: list[tuple[str, Table]] = []
+    for name, given in settings.items():
+        if isinstance(given, Mapping):
+            tables.setdefault(name, {}).update(given)
+        else:
+            many += [(f"[[{name}]]", table) for table in given]
     lines = []
-    for table, keys in tables.items():
-        lines.append(f"[{table}]")
+    for header, keys in [*((f"[{name}]", table) for name, table in tables.items()), *many]:
+        lines.append(header)
         # JSON's strings, numbers and booleans are TOML's
         lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
     return "\n".join(lines) + "\n"

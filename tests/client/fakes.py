@@ -30,6 +30,7 @@ class FakeBroker:
     """Position i + 1 of the log is `log[i]`: (publisher, sequence, topic, data, time).
 
     hold: keep acks back. deaf: answer nothing. refusals: codes for the next publishes.
+    unrecorded: topics that do not go to the log; they go to plain subscriptions at once.
     """
 
     def __init__(self):
@@ -38,6 +39,8 @@ class FakeBroker:
         self.hold = self.deaf = False
         self.logon_code = ""
         self.refusals = deque()
+        self.unrecorded = set()
+        self.handled = {}  # publisher -> highest sequence taken in its session
         self.token = "t1"
         self.logons = []
         self.subscribes = []
@@ -178,9 +181,10 @@ class FakeBroker:
 
     def _logged_on(self, command):
         pid = publisher_id(command.client)
-        high = self.high.get(pid, 0)
+        high = self.handled[pid] = self.high.get(pid, 0)
         return m.Ack(
-            "processed", command.cid, seq=high, acked=high, publisher=pid, session=len(self.logons),
+            "processed", command.cid, recording="some" if self.unrecorded else None, seq=high,
+            acked=high, publisher=pid, session=len(self.logons),
             origin=tuple(HERE), window_bytes=self.window_bytes, token=self.token,
             max_message_bytes=self.max_message_bytes, max_batch_bytes=1 << 20,
             endpoints={"delivery": self._endpoints["delivery"].replace("127.0.0.1", "*")},
@@ -191,28 +195,50 @@ class FakeBroker:
         high = self.high.get(pid, 0)
         assert google_crc32c.value(body) == command.crc
         code = self.refusals.popleft() if self.refusals else ""
-        if command.prev > high:
+        if command.prev > self.handled[pid]:
             code = "sequence_gap"
         if code:
             error = m.Error(code, "because", cid=command.cid, seq=command.seq, high=high)
             self._answer("ingest", rid, error)
             return
+        self.handled[pid] = max(self.handled[pid], command.seq + command.count - 1)
         columns = command.columns or m.Columns()
         times = bodies.times(columns.time) if columns.time else [None] * command.count
         index = bodies.indexes(columns.index) if columns.index else [0] * command.count
         topics = command.topics or [command.topic]
         data = msgspec.msgpack.decode(body, type=list[bytes])
         for i, item in enumerate(data):
-            if command.seq + i > high:
-                self.log.append((pid, command.seq + i, topics[index[i]], item, times[i]))
-        self.high[pid] = max(high, command.seq + command.count - 1)
-        if not self.hold:
+            sequence, topic = command.seq + i, topics[index[i]]
+            if topic in self.unrecorded:
+                self._pass(pid, sequence, topic, item)
+                if not self.hold:
+                    ack = m.Ack("processed", seq=sequence, unrecorded=[topic])
+                    self._answer("ingest", rid, ack)
+            elif sequence > high:
+                self.log.append((pid, sequence, topic, item, times[i]))
+                self.high[pid] = sequence
+        if not self.hold and self.high.get(pid, 0) >= command.seq:
             self._answer("ingest", rid, m.Ack("persisted", seq=self.high[pid]))
+
+    def _pass(self, pid, sequence, topic, item):
+        """Something that is not recorded, to who is subscribed now."""
+        body = msgspec.msgpack.encode([item])
+        for rid, (command, *_) in self._subscriptions.items():
+            plain = command.unrecorded is not False and (command.unrecorded or not command.bookmark)
+            if plain and command.topic == topic:
+                crc = google_crc32c.value(body)
+                header = m.Msg(command.sid, pid, sequence, 10**9, 1, topic=topic, crc=crc)
+                self._answer("delivery", rid, header, body)
 
     def _ack_all(self):
         for rid, name in self._names.items():
-            high = self.high.get(publisher_id(name), 0)
+            pid = publisher_id(name)
+            high = self.high.get(pid, 0)
             self._answer("ingest", rid, m.Ack("persisted", seq=high))
+            if self.handled[pid] > high:
+                names = sorted(self.unrecorded)
+                ack = m.Ack("processed", seq=self.handled[pid], unrecorded=names)
+                self._answer("ingest", rid, ack)
 
     def _append(self, pid, topic, data):
         self.high[pid] = self.high.get(pid, 0) + 1
@@ -246,7 +272,7 @@ class FakeBroker:
             error = m.Error("bookmark_not_found", "no such", cid=command.cid, sid=command.sid)
             self._answer("delivery", rid, error)
             return
-        start = {"0": 1, NOW: len(self.log) + 1}.get(command.bookmark)
+        start = {"0": 1, NOW: len(self.log) + 1, None: len(self.log) + 1}.get(command.bookmark)
         if start is None:
             start = self._position(command.bookmark) + 1
         until = self._position(command.until) if command.until else None
@@ -294,7 +320,7 @@ class FakeBroker:
                 raw = b"".join((i - wanted[0]).to_bytes(4, "little") for i in wanted)
                 columns = m.Columns(offset=raw)
             header = m.Msg(
-                command.sid, pid, seq + wanted[0], position + wanted[0], 10**9, len(wanted),
+                command.sid, pid, seq + wanted[0], 10**9, len(wanted), position + wanted[0],
                 topic=command.topic, crc=google_crc32c.value(body), columns=columns,
             )  # fmt: skip
             self._answer("delivery", rid, header, b"?" + body if self.corrupt else body)

@@ -288,7 +288,7 @@ def test_going_back_in_vain_waits_before_the_next_time():
     core.handle(refuse("sequence_gap", START + 1, 1, high=START), 0)
     assert core.handle(refuse("sequence_gap", START + 1, 2, high=START), 0) == []
     assert core.next_wake_ms() == 50
-    assert len(sent(core.tick(50))) == 2
+    assert sent(core.tick(50)) == [(START + 1, START, 3)]
 
 
 def test_a_gap_below_what_was_acked_is_a_loud_error():
@@ -304,11 +304,28 @@ def test_after_a_temporary_refusal_the_same_sequence_comes_again(code):
     assert core.handle(refuse(code, START + 1, 1), 0) == []
     assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0) == []
     assert core.add(batch(), 0) == []
-    assert sent(core.tick(50)) == [
-        (START + 1, START, 2),
+    assert sent(core.tick(50)) == [(START + 1, START, 2)]
+    assert sent(core.handle(persisted(START + 1), 60)) == [
         (START + 2, START + 1, 2),
         (START + 3, START + 2, 2),
     ]
+
+
+def test_while_the_disk_is_full_one_batch_asks_again_and_nothing_is_sent_behind_it():
+    core = three()
+    now, asked = 0, []
+    for round_ in range(1, 30):
+        assert core.handle(refuse("disk_full", START, round_), now) == []
+        assert core.add(batch(), now) == []
+        assert not core.can_send
+        now = core.next_wake_ms()
+        asked += sent(core.tick(now))
+        assert core.settled == START - 1
+    assert asked == [(START, 0, round_) for round_ in range(2, 31)]
+    assert now == 50 + 100 + 200 + 400 + 800 + 24 * 1_000
+    assert [first for first, _, _ in sent(core.handle(persisted(START), now))] == list(
+        range(START + 1, START + 32)
+    )
 
 
 def test_temporary_refusals_are_tried_more_rarely():
@@ -342,13 +359,14 @@ def test_a_refusal_of_what_went_before_is_heard_after_one_of_what_came_later():
     core = three()
     core.handle(refuse("bad_topic", START + 2, 1), 0)
     assert core.handle(refuse("disk_full", START, 1), 0) == []
-    assert sent(core.tick(50)) == [(START, 0, 3), (START + 1, START, 3)]
+    assert sent(core.tick(50)) == [(START, 0, 3)]
+    assert sent(core.handle(persisted(START), 60)) == [(START + 1, START, 3)]
 
 
 def test_a_refusal_without_a_sequence_starts_again_from_the_oldest():
     core = three()
     core.handle(Error("internal", "oops", cid="1"), 0)
-    assert [first for first, _, _ in sent(core.tick(50))] == [START, START + 1, START + 2]
+    assert sent(core.tick(50)) == [(START, 0, 2)]
 
 
 def test_a_refusal_of_what_is_not_kept_any_more_is_skipped():
@@ -406,3 +424,66 @@ def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():
     assert sent(core.tick(c.PROBE_MS - 1)) == []
     assert sent(core.tick(c.PROBE_MS)) == [(START + 2, START + 1, 1)]
     assert sent(core.tick(c.PROBE_MS + 1)) == []
+
+
+# -- topics that are not recorded -------------------------------------------------------------
+
+
+def unrecorded(seq, *topics):
+    return Ack("processed", seq=seq, unrecorded=list(topics))
+
+
+def test_what_is_not_recorded_is_settled_by_its_own_ack():
+    core = three()
+    core.handle(persisted(START), 0)
+    core.handle(unrecorded(START + 2, "t"), 0)
+    assert (core.settled, len(core.store)) == (START + 2, 0)
+    assert core.unrecorded.topics == {"t"}
+
+
+def test_an_answer_that_a_publish_was_checked_settles_nothing():
+    core = three()
+    core.handle(Ack("processed", "1", seq=START + 2), 0)
+    assert core.settled == START - 1
+
+
+def test_a_log_that_does_not_hold_unrecorded_messages_has_lost_nothing():
+    core = live()
+    core.add(batch(), 0)
+    core.handle(persisted(START), 0)
+    core.add(batch(5), 0)
+    core.handle(unrecorded(START + 5, "t"), 0)
+    relogged(core, 5_000, seq=START, acked=START)
+    assert core.state is State.LIVE
+    assert sent(core.add(batch(), 5_000)) == [(START + 6, START, 2)]
+    assert relogged(core, 9_000, seq=START - 1)[0].error.code == "store_ahead"
+
+
+def test_a_gap_below_unrecorded_messages_goes_back_to_what_is_kept():
+    core = three()
+    core.handle(unrecorded(START, "t"), 0)
+    assert sent(core.handle(refuse("sequence_gap", START + 1, 1, high=5), 0)) == [
+        (START + 1, 5, 2),
+        (START + 2, START + 1, 2),
+    ]
+
+
+def test_where_not_everything_is_recorded_a_new_session_sends_all_that_has_no_answer():
+    core = live()
+    core.add(batch(), 0)
+    core.add(batch(), 0)
+    assert core.handle(Lost(), 5_000) == [Connect()]
+    cid = logon_of(core.handle(Connected(), 5_000))
+    answer = Ack("processed", cid, seq=START + 1, acked=START + 1, recording="some")
+    assert sent(core.handle(answer, 5_000)) == [(START, 0, 2), (START + 1, START, 2)]
+
+
+def test_a_topic_that_is_recorded_after_a_restart_of_the_broker_is_known_again():
+    core = live()
+    core.add(batch(), 0)
+    core.handle(unrecorded(START, "t", "u"), 0)
+    relogged(core, 5_000, seq=0)
+    core.add(batch(), 5_000)
+    assert core.unrecorded.topics == {"t", "u"}, "nothing new is known"
+    core.handle(persisted(START + 1), 5_000)
+    assert core.unrecorded.topics == {"u"}

@@ -50,7 +50,7 @@ def live(position=1, **options):
 
 
 def batch(position, count, origin=None):
-    message = Msg("s", 1, position, position, 0, count, topic="t", origin=origin)
+    message = Msg("s", 1, position, 0, count, position, topic="t", origin=origin)
     return decode(message, pack([b"x"] * count), HERE, 100)
 
 
@@ -231,3 +231,31 @@ def test_a_connection_that_does_not_come_about_is_begun_anew():
     assert feed.handle(Lost(), 0) == []
     assert feed.tick(feed.next_wake_ms() - 1) == []
     assert feed.tick(feed.next_wake_ms()) == [Connect()]
+
+
+def test_unrecorded_messages_are_taken_as_they_come():
+    feed = live(bookmark=None)
+    assert take(feed, 0, 2)[0] == [0, 0]
+    assert take(feed, 5, 1)[0] == [5]
+    assert take(feed, 0, 1)[0] == [0]
+    assert feed.seen == {HERE: 5}
+
+
+def test_a_plain_subscription_is_resumed_as_one():
+    feed = live(position=7, bookmark=None)
+    (connect,) = feed.handle(Lost(), 5_000)
+    assert connect == Connect()
+    again = log_on(feed, 5_000)
+    assert (again.bookmark, again.unrecorded) == (f"{HERE_TEXT}6", True)
+
+
+def test_dropped_messages_are_counted_over_all_connections():
+    feed = live(bookmark=None)
+    feed.handle(Ack("dropped", sid="s", dropped=3), 0)
+    feed.handle(Ack("dropped", sid="s", dropped=5), 0)
+    assert feed.dropped == 5
+    feed.handle(Lost(), 5_000)
+    subscribe = log_on(feed, 5_000)
+    feed.handle(Ack("processed", subscribe.cid, sid="s", position=1), 5_000)
+    feed.handle(Ack("dropped", sid="s", dropped=2), 5_000)
+    assert feed.dropped == 7

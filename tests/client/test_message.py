@@ -94,3 +94,14 @@ def test_nothing_of_a_damaged_batch_is_used(message, body, code):
     with pytest.raises(ZBrokerError) as raised:
         decode(message, body, OWN, 1_000)
     assert raised.value.code == code
+
+
+def test_a_message_that_is_not_recorded_has_no_place_in_the_log():
+    messages = decode(msg(position=0), BODY, OWN, 1_000)
+    assert [m.position for m in messages] == [0] * 4
+    assert {m.bookmark for m in messages} == {""}
+    assert [m.sequence for m in messages] == [100, 101, 102, 103]
+    assert not any(m.recorded for m in messages)
+    assert "not recorded" in repr(messages[0])
+    with pytest.raises(ZBrokerError, match="the batch from sequence 100 on"):
+        decode(msg(position=0, crc=1), BODY, OWN, 1_000)

@@ -177,3 +177,49 @@ def test_a_closed_subscription_ends(client):
     subscription.close()
     assert list(subscription) == []
     assert subscription.next() is None
+
+
+# -- topics that are not recorded -------------------------------------------------------------
+
+
+def test_a_plain_subscription_gets_what_is_not_recorded(broker, client):
+    broker.unrecorded = {"a"}
+    with client.subscribe("a") as subscription:
+        sent = client.publish("a", b"1")
+        message = subscription.next(T)
+        assert (message.data, message.recorded, message.position) == (b"1", False, 0)
+        assert (message.bookmark, message.sequence) == ("", sent.sequence)
+        assert (subscription.position, subscription.bookmark) == (None, None)
+    assert broker.subscribes[-1].bookmark is None
+
+
+def test_where_it_is_does_not_move_with_unrecorded_messages(broker, client):
+    with client.subscribe("a") as subscription:
+        client.publish("a", b"kept")
+        kept = subscription.next(T)
+        broker.unrecorded = {"a"}
+        client.publish("a", b"live")
+        assert subscription.next(T).data == b"live"
+        assert (subscription.position, subscription.bookmark) == (kept.position, kept.bookmark)
+        assert subscription.vector == format_vector({HERE: kept.position})
+
+
+def test_a_plain_subscription_that_resumes_gets_both_kinds_again(broker, client):
+    with client.subscribe("a") as subscription:
+        broker.stop()
+        broker.log.append((1, 1, "a", b"meanwhile", None))
+        broker.start()
+        assert subscription.next(T).data == b"meanwhile"
+        assert (broker.subscribes[-1].bookmark, broker.subscribes[-1].unrecorded) == (
+            format_vector({HERE: 0}),
+            True,
+        )
+        broker.unrecorded = {"a"}
+        client.publish("a", b"live")
+        assert subscription.next(T).data == b"live"
+
+
+@pytest.mark.parametrize("wishes", [{"since": "now"}, {"since": "epoch"}, {"until": "now"}])
+def test_with_a_bookmark_only_what_is_recorded_is_asked_for(broker, client, wishes):
+    with client.subscribe("a", **wishes):
+        assert broker.subscribes[-1].unrecorded is False

@@ -220,6 +220,51 @@ def test_a_callback_that_fails_does_not_stop_publishing(broker):
             client.flush(T)
 
 
+# -- topics that are not recorded -------------------------------------------------------------
+
+
+def test_a_receipt_of_what_is_not_recorded_has_no_bookmark(broker, client):
+    broker.unrecorded = {"live"}
+    receipt = client.publish("live", b"1")
+    assert receipt.wait(T) == receipt.bookmark == ""
+    assert (receipt.recorded, receipt.persisted) == (False, False)
+    assert "not recorded" in repr(receipt)
+    assert client.unpersisted == 0
+    client.flush(T)
+    assert broker.log == []
+
+
+def test_recorded_and_unrecorded_messages_are_told_apart(broker, client):
+    broker.unrecorded = {"live"}
+    receipts = [client.publish("live" if i % 3 else "kept", b"%d" % i) for i in range(999)]
+    client.flush(T)
+    assert [r.recorded for r in receipts] == [i % 3 == 0 for i in range(999)]
+    assert [bool(r.bookmark) for r in receipts] == [i % 3 == 0 for i in range(999)]
+    assert data_of(broker) == [b"%d" % i for i in range(0, 999, 3)]
+    assert client.unpersisted == 0
+
+
+def test_whether_a_message_is_recorded_is_not_known_before_the_answer(broker, client):
+    broker.unrecorded, broker.hold = {"live"}, True
+    receipt = client.publish("live", b"1")
+    assert receipt.recorded is None
+    assert receipt.bookmark == f"{client.publisher}|{receipt.sequence}|"
+    with pytest.raises(ZBrokerError, match="timeout"):
+        client.flush(timeout=0.05)
+    broker.release()
+    assert receipt.wait(T) == ""
+
+
+def test_a_client_of_unrecorded_topics_survives_a_restart_of_the_broker(broker, client):
+    broker.unrecorded = {"live"}
+    client.publish("kept", b"1").wait(T)
+    client.publish("live", b"2").wait(T)
+    broker.restart()
+    client.publish("live", b"3").wait(T)
+    assert client.publish("kept", b"4").wait(T)
+    assert data_of(broker) == [b"1", b"4"]
+
+
 # -- a broker that comes and goes -------------------------------------------------------------
 
 
@@ -301,6 +346,24 @@ def test_a_full_store_refuses_and_goes_on_when_there_is_room(broker, size):
         broker.release()
         client.publish("a", b"x" * size, timeout=T).wait(T)
         assert len(broker.log) == count + 1
+
+
+def test_while_the_disk_of_the_broker_is_full_publishing_waits_within_its_bound(broker):
+    broker.refusals.extend(["disk_full"] * 100_000)
+    with connect(broker.url, store_bytes=100_000, timeout=T) as client:
+        with pytest.raises(ZBrokerError, match="store_full"):
+            fill(client, 1_000)
+        wait_until(lambda: client._publisher._core.refusal is not None)
+        with pytest.raises(ZBrokerError, match=r"the broker said disk_full"):
+            client.publish("a", b"late", timeout=0.05)
+        with pytest.raises(ZBrokerError, match=r"the broker said disk_full"):
+            client.flush(timeout=0.05)
+        waiting = client.unpersisted
+        assert waiting * 1_000 <= 100_000
+        assert broker.log == []
+        broker.do(broker.refusals.clear)
+        client.flush(T)
+        assert len(broker.log) == waiting
 
 
 def test_a_message_that_never_fits_the_store_does_not_wait(broker):

@@ -25,7 +25,7 @@ from zbroker.paths import Paths
 from zbroker.process import Process
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Hello, Locate, Located, Marks, Welcome
+from zbroker.wire.internal import Hello, Holds, Locate, Located, Marks, Welcome
 
 INSTANCE = 0xD
 KEY = b"k" * 32
@@ -37,6 +37,8 @@ class Journal:
 
     def __init__(self, paths: Paths, context: zmq.Context[Any], incarnation: int = 1) -> None:
         self.incarnation = incarnation
+        self.floor = 1
+        self.holds: list[Holds] = []  # what the room said
         self.disk = RealDisk(paths.journal)
         self.disk.lock()
         self.writer = self._recovered()
@@ -64,7 +66,7 @@ class Journal:
 
     def say_marks(self) -> None:
         end = self.writer.synced
-        marks = Marks(self.incarnation, INSTANCE, 1, 1, end, end, self.writer.serial, 0)
+        marks = Marks(self.incarnation, INSTANCE, 1, self.floor, end, end, self.writer.serial, 0)
         self.xpub.send(codec.encode(marks))
 
     def serve(self) -> None:
@@ -75,7 +77,10 @@ class Journal:
         while (found := sockets.receive_from(self.router)) is not None:
             rid, frames, _ = found
             message = codec.decode(codec.TO_JOURNAL, frames[0].buffer)
-            sockets.send_to(self.router, rid, codec.encode(self.answer(message)))
+            if isinstance(message, Holds):
+                self.holds.append(message)
+            else:
+                sockets.send_to(self.router, rid, codec.encode(self.answer(message)))
 
     def answer(self, message: Hello | Locate) -> Welcome | Located:
         end = self.writer.synced

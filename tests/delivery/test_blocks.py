@@ -27,7 +27,7 @@ def decoded(part) -> m.Msg:
 def test_a_sid_put_in_between_gives_the_same_header():
     batch = World().publish("t", "t")
     [part] = MAKER.whole(block_of(batch), 0, (True,), zstd=False)
-    plain = codec.encode(m.Msg("s", 1, 1, 1, batch.log_time, 2, "t", crc=batch.body_crc))
+    plain = codec.encode(m.Msg("s", 1, 1, batch.log_time, 2, 1, "t", crc=batch.body_crc))
     assert part.before + b"\xa1s" + part.after == plain
     assert part.body is batch.body
 

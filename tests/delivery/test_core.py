@@ -600,7 +600,7 @@ def test_ranges_are_planned_between_two_points():
     world.send(m.Ranges("r", bookmark="1|1|", parts=4))
     [plan] = world.plans
     assert (plan.start.position, plan.end, plan.parts) == (2, 4, 4)
-    world.perform(world.core.planned(plan, [(2, 4, 99)]))
+    world.perform(world.core.plans.planned(plan, [(2, 4, 99)]))
     answer = world.last()
     assert (answer.cid, answer.ranges, answer.instance) == ("r", [(2, 4, 99)], HERE.instance)
     assert (answer.floor, answer.persisted, answer.generation) == (1, 4, HERE.generation)
@@ -617,7 +617,7 @@ def test_ranges_of_points_that_are_not_there_are_refused():
 def test_a_plan_that_failed_is_answered():
     world = ready()
     world.send(m.Ranges("r"))
-    world.perform(world.core.plan_failed(world.plans[0], "EIO"))
+    world.perform(world.core.plans.failed(world.plans[0], "EIO"))
     assert (world.last().code, world.last().cid) == ("internal", "r")
     assert "EIO" not in world.last().reason
 
@@ -633,8 +633,8 @@ def test_a_plan_whose_client_is_gone_is_dropped():
     world = ready()
     world.send(m.Ranges("r"))
     world.core.gone(ANN)
-    assert world.core.planned(world.plans[0], []) == []
-    assert world.core.plan_failed(world.plans[0], "") == []
+    assert world.core.plans.planned(world.plans[0], []) == []
+    assert world.core.plans.failed(world.plans[0], "") == []
 
 
 # -- fairness -----------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from google_crc32c import value as crc32c
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.blocks import Block
 from zbroker.delivery.commands import Received
-from zbroker.delivery.core import Core, Settings
+from zbroker.delivery.core import EVERYTHING, Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor, Gap
+from zbroker.recording import Recording
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located, Marks, Welcome
@@ -46,8 +47,8 @@ class Seen(NamedTuple):
 class World:
     """Everything around one core."""
 
-    def __init__(self, clients_max: int = 100) -> None:
-        self.core = Core(Settings(KEY, clients_max))
+    def __init__(self, clients_max: int = 100, recording: Recording = EVERYTHING) -> None:
+        self.core = Core(Settings(KEY, clients_max, recording))
         self.log: list[Batch | Gap] = []
         self.next_position = 1
         self.floor = 1
@@ -275,9 +276,9 @@ class World:
         return [one for one in self.published if one.topic == topic and first <= one.position < end]
 
 
-def ready(*, logon: bool = True) -> World:
+def ready(*, logon: bool = True, recording: Recording = EVERYTHING) -> World:
     """A world whose core knows the journal, with one client logged on."""
-    world = World()
+    world = World(recording=recording)
     world.welcome()
     if logon:
         world.logon()
@@ -298,8 +299,11 @@ def expand(msg: m.Msg, body: bytes) -> list[Seen]:
         if i == msg.skip:
             assert time_ns == msg.time_ns
         seen.append(
-            Seen(msg.publisher, msg.seq + ahead, msg.position + ahead, topic, time_ns, data[i])
-        )
+            Seen(
+                msg.publisher, msg.seq + ahead, msg.position and msg.position + ahead, topic,
+                time_ns, data[i],
+            )
+        )  # fmt: skip
     return seen
 
 

@@ -32,6 +32,7 @@ from zbroker.journal.reader import Gap, Log
 from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.writer import Writer
+from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -78,11 +79,12 @@ class JournalNode:
     def __init__(self, world: World) -> None:
         self.world = world
         self.alive = True
-        fold = Fold(world.disk)
+        fold = Fold(INSTANCE)
         recovered = recover(
             world.disk,
             INSTANCE,
             on_batch=fold,
+            begin=fold.begin,
             clock=world.clock,
             segment_bytes=SEGMENT,
             salt=world.salt,
@@ -176,9 +178,9 @@ class IngestNode:
         self.world = world
         self.alive = True
         limits = Limits(1 << 20, 1 << 20, 1 << 20, 100)
-        self.core = IngestCore(limits, next(world.incarnations))
+        self.core = IngestCore(limits, next(world.incarnations), world.recording)
         if world.bug == "no hello":
-            self.core.link = _DeafLink(self.core.link._mine)
+            self.core.link.__class__ = _DeafLink  # what forwards has the same one
         self.items: list[Item] = []
         self.known: dict[str, int] = {}
         self.journal: Pipe | None = None
@@ -276,9 +278,12 @@ class ClientNode:
     def publish(self, messages: int) -> None:
         """The application hands `messages` to the library."""
         for _ in range(messages):
-            self.inbox.append(_Item(f"t{self.world.rng.randrange(3)}", b"%d" % self.app.sent))
+            self.inbox.append(_Item(self._topic(), b"%d" % self.app.sent))
             self.app.sent += 1
         self._pack()
+
+    def _topic(self) -> str:
+        return f"t{self.world.rng.randrange(3)}"
 
     def _pack(self) -> None:
         """Like the library: nothing is numbered before the first logon is answered."""
@@ -352,6 +357,10 @@ class _Item:
 class World:
     """One simulated history."""
 
+    ingest_node = IngestNode
+    client_node = ClientNode
+    recording: Recording | None = None
+
     def __init__(self, seed: int, bug: str = "", steps: int = 60) -> None:
         self.seed = seed
         self.bug = bug
@@ -368,8 +377,8 @@ class World:
         self.apps = [App(f"p{n}") for n in range(self.rng.randint(1, 3))]
         self.journal: JournalNode | None = None
         self._start_journal()
-        self.ingest: IngestNode | None = IngestNode(self)
-        self.clients = {app.name: ClientNode(self, app) for app in self.apps}
+        self.ingest: IngestNode | None = self.ingest_node(self)
+        self.clients = {app.name: self.client_node(self, app) for app in self.apps}
         self.faults: list[str] = []
 
     def run(self) -> None:
@@ -456,12 +465,12 @@ class World:
 
     def _start_ingest(self) -> None:
         if self.ingest is None:
-            self.ingest = IngestNode(self)
+            self.ingest = self.ingest_node(self)
 
     def _restart_client(self, app: App) -> None:
         self.faults.append(f"{app.name} killed")
         self.clients[app.name].die()
-        self.clients[app.name] = ClientNode(self, app)
+        self.clients[app.name] = self.client_node(self, app)
 
     def _cut_connection(self, app: App) -> None:
         """TCP breaks: frames on their way vanish, the library is told by its socket monitor."""

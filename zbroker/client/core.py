@@ -30,9 +30,12 @@ from zbroker.client.effects import (
     Lost,
     Refused,
     Send,
+    raised,
+    store_ahead,
 )
 from zbroker.client.packing import Batch
 from zbroker.client.store import MemoryStore
+from zbroker.client.unrecorded import Unrecorded
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.limits import WINDOW_BYTES
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
@@ -74,16 +77,16 @@ class Core:
         self.store = store or MemoryStore()
         self.error: ZBrokerError | None = None
         self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
-        self.discarded = 0  # highest sequence that was given up because it was acknowledged
+        self.recorded = 0  # highest sequence that is known to be durable in the log
+        self.unrecorded = Unrecorded()
         self.next_sequence = start_ns
         self._chain = 0  # `prev` of the next batch
         self._window = WINDOW_BYTES
         self._logon = logon
         self._logons = 0
         self._fresh = True
-        self._sent = 0  # batches of the store that were sent in this round
-        self._in_flight = 0  # their bytes
-        self._round = 0
+        self._sent = self._asking = 0  # batches of the store sent in this round, and at its begin
+        self._in_flight = self._round = 0  # bytes of those; the number of the round
         self._rewound_to = -1  # where this round began; no progress since then means to wait
         self._resume_ms: int | None = None  # sends pause until then
         self._deadline_ms: int | None = 0  # of the state: try to connect, give up waiting
@@ -95,7 +98,7 @@ class Core:
 
     @property
     def settled(self) -> int:
-        """Everything up to this sequence is durable at the broker or finally refused."""
+        """Everything up to this sequence is durable, or not recorded, or finally refused."""
         return self.store[0].first - 1 if len(self.store) else self.next_sequence - 1
 
     @property
@@ -199,12 +202,15 @@ class Core:
             return self._end(problem)
         if self._fresh:
             self._fresh, self._chain = False, high
-            self.discarded = min(high, answer.acked or 0)
+        self.recorded = max(self.recorded, min(high, answer.acked or 0))
         self.next_sequence = max(self.next_sequence, high + 1)
         self._window = answer.window_bytes or self._window
         self.state, self._deadline_ms = State.LIVE, None
         self._live_since_ms = self._sent_ms = now_ms
-        self._discard(answer.acked or 0, now_ms)
+        self.unrecorded.new_session()
+        if answer.recording is None:
+            self._discard(answer.acked or 0, now_ms)
+        # else all of it is sent again: the log does not know what became of unrecorded messages
         self._new_round(0)
         self._resume_ms = None
         self._relink(high)
@@ -214,8 +220,8 @@ class Core:
         """What is wrong when the journal's highest sequence of this publisher is `high`."""
         if self._fresh:
             return None
-        if high < self.discarded:
-            return _store_ahead(self.discarded, high)
+        if high < self.recorded:
+            return store_ahead(self.recorded, high)
         if len(self.store) and high >= self.next_sequence:
             return ZBrokerError(
                 "session_ended",
@@ -241,6 +247,8 @@ class Core:
             batch = self.store[self._sent]
             if self._in_flight and self._in_flight + len(batch.body) > self._window:
                 break
+            if self._again.attempt and self._sent > self._asking:
+                break  # refused a moment ago: one batch asks whether it goes on
             self._sent += 1
             self._in_flight += len(batch.body)
             batch.round = self._round
@@ -266,15 +274,16 @@ class Core:
         for index in range(sent, self._sent):
             self.store[index].round = 0
         self._round += 1
-        self._sent = sent
+        self._sent = self._asking = sent
         self._in_flight = sum(len(self.store[i].body) for i in range(sent))
 
     def _discard(self, through: int, now_ms: int) -> None:
-        """Gives up what is durable."""
+        """Gives up what is settled."""
         while len(self.store) and self.store[0].last <= through:
             batch = self.store.popleft()
-            self.discarded = batch.last
-            self._again.attempt = 0
+            if self.unrecorded.topics:
+                self.unrecorded.settled(batch.names)
+            self._again.attempt = self._asking = 0
             self._progress_ms = now_ms
             if self._sent:
                 self._sent -= 1
@@ -283,12 +292,18 @@ class Core:
     # -- answers ------------------------------------------------------------------------------
 
     def _acked(self, ack: Ack, now_ms: int) -> list[Effect]:
-        if ack.type == "persisted" and ack.seq is not None:
-            self._discard(ack.seq, now_ms)
-            return self._pump(now_ms)
         if self.state is State.LOGON_SENT and ack.cid == self._logon.cid:
             return self._logged_on(ack, now_ms)
-        return []
+        if ack.seq is None:
+            return []
+        if ack.type == "persisted":
+            self.recorded = max(self.recorded, ack.seq)
+        elif ack.unrecorded is not None:
+            self.unrecorded.named(ack.unrecorded)
+        else:
+            return []
+        self._discard(ack.seq, now_ms)
+        return self._pump(now_ms)
 
     def _error(self, error: Error, now_ms: int) -> list[Effect]:
         if self.state is State.LOGON_SENT and error.cid == self._logon.cid:
@@ -298,7 +313,7 @@ class Core:
         if error.code == "not_logged_on":
             return self._log_on(now_ms)
         if error.code == "session_ended":
-            return self._end(_raised(error))
+            return self._end(raised(error))
         if error.code == "sequence_gap":
             return self._gap(error, now_ms)
         if error.code in TEMPORARY or error.seq is None:
@@ -316,15 +331,15 @@ class Core:
 
     def _logon_refused(self, error: Error, now_ms: int) -> list[Effect]:
         if error.code not in LOGON_AGAIN:
-            return self._end(_raised(error))
+            return self._end(raised(error))
         self.refusal = error
         return self._lose(now_ms)
 
     def _gap(self, error: Error, now_ms: int) -> list[Effect]:
         """Goes back to what the journal lacks."""
         high = error.high or 0
-        if high < self.discarded:
-            return self._end(_store_ahead(self.discarded, high))
+        if high < self.recorded:
+            return self._end(store_ahead(self.recorded, high))
         self._new_round(self.store.find(high + 1))
         self._relink(high)
         if high == self._rewound_to:  # the last time did not help; do not spin
@@ -350,7 +365,7 @@ class Core:
             self.store[index].prev = batch.prev
         else:
             self._chain = batch.prev
-        return [Refused(batch.first, batch.last, _raised(error)), *self._pump(now_ms)]
+        return [Refused(batch.first, batch.last, raised(error)), *self._pump(now_ms)]
 
     def _end(self, error: ZBrokerError) -> list[Effect]:
         self.state, self.error, self._deadline_ms = State.ENDED, error, None
@@ -383,15 +398,3 @@ class Core:
         if self._logon.heartbeat_s is None:
             return None
         return int(self._logon.heartbeat_s * 1_000 * SILENT_INTERVALS)
-
-
-def _raised(error: Error) -> ZBrokerError:
-    return ZBrokerError(error.code, error.reason, error.hint)
-
-
-def _store_ahead(discarded: int, high: int) -> ZBrokerError:
-    return ZBrokerError(
-        "store_ahead",
-        f"the broker acknowledged messages up to {discarded} but now holds only {high}",
-        "its log lost acknowledged messages: was an old copy of its disk put back?",
-    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Ack, AnyAnswer, Command
+from zbroker.wire.messages import Ack, AnyAnswer, Command, Error
 
 
 class Connected(Struct, gc=False):
@@ -51,6 +51,20 @@ class Ended(Struct, gc=False):
 
 Event = AnyAnswer | Connected | Lost
 Effect = Connect | Send | LoggedOn | Refused | Ended
+
+
+def raised(error: Error) -> ZBrokerError:
+    """An error of the broker as its users catch it."""
+    return ZBrokerError(error.code, error.reason, error.hint)
+
+
+def store_ahead(recorded: int, high: int) -> ZBrokerError:
+    """The broker lost what it had acknowledged."""
+    return ZBrokerError(
+        "store_ahead",
+        f"the broker acknowledged messages up to {recorded} but now holds only {high}",
+        "its log lost acknowledged messages: was an old copy of its disk put back?",
+    )
 
 
 class Backoff:

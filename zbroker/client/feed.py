@@ -7,7 +7,8 @@
     any --completed behind `until`, an error of the sid--> ENDED
 
 What was seen is a vector; a resumed subscription starts behind it, and what comes again all the
-same is dropped by its position, so no message is missing and none comes twice.
+same is dropped by its position, so no message is missing and none comes twice. Messages that are
+not recorded have no position: they are handed out as they come.
 """
 
 from __future__ import annotations
@@ -60,10 +61,14 @@ class Feed:
         self.error: ZBrokerError | None = None
         self.caught_up = False
         self.own = Origin(0, 0)  # of positions that name no origin
-        self.seen: dict[Origin, int] = (
-            parse_vector(subscribe.bookmark) if is_vector(subscribe.bookmark) else {}
-        )
+        self.dropped = 0  # unrecorded messages that the broker could not send for lack of credit
+        bookmark = subscribe.bookmark or NOW
+        self.seen: dict[Origin, int] = parse_vector(bookmark) if is_vector(bookmark) else {}
+        self._timed = is_time(bookmark)
+        self._dropped_before = 0  # of them on earlier connections
         self._subscribe = subscribe
+        if subscribe.unrecorded is None:  # said once: to resume takes a bookmark
+            subscribe.unrecorded = subscribe.bookmark is None and subscribe.until is None
         self._credit = subscribe.credit
         self._used = 0
         self._token = ""
@@ -115,6 +120,8 @@ class Feed:
         effects = self._give_back(body_bytes)
         if self.state is not State.LIVE:
             return [], effects
+        if not messages[0].recorded:
+            return messages, effects
         origin = messages[0].origin
         seen = self.seen.get(origin, 0)
         if messages[0].position <= seen:
@@ -177,6 +184,7 @@ class Feed:
 
     def _ask(self, now_ms: int) -> list[Effect]:
         self.state, self._deadline_ms = State.SUBSCRIBED, now_ms + ANSWER_MS
+        self._dropped_before = self.dropped
         self._subscribe.cid = self._cid()
         if self.seen:
             self._subscribe.bookmark = format_vector(self.seen)
@@ -189,12 +197,13 @@ class Feed:
         """
         self.state, self._deadline_ms, self._live_since_ms = State.LIVE, None, now_ms
         self._credit = ack.credit or self._subscribe.credit
-        if ack.position and not self.seen and not is_time(self._subscribe.bookmark):
+        if ack.position and not self.seen and not self._timed:
             self.seen[self.own] = ack.position - 1
 
     def _noted(self, ack: Ack) -> None:
-        """`completed`, and marks that let a subscription advance to which little is sent."""
-        if ack.vector is not None and (self.seen or not is_time(self._subscribe.bookmark)):
+        """`completed`, `dropped`, and marks that let one advance to which little is sent."""
+        self.dropped = max(self.dropped, self._dropped_before + ack.dropped)
+        if ack.vector is not None and (self.seen or not self._timed):
             for origin, position in parse_vector(ack.vector).items():
                 self.seen[origin] = max(position, self.seen.get(origin, 0))
         if ack.type == "completed":

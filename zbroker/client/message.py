@@ -44,7 +44,11 @@ class Head(Struct, gc=False):
 
 
 class Message(Struct, gc=False, eq=False, frozen=True):
-    """One message: `data`, and by property topic, sequence, position, time, publisher, bookmark."""
+    """One message: `data`, and by property topic, sequence, position, time, publisher, bookmark.
+
+    A message of a topic that is not recorded (`recorded` is False) has no place in the log: its
+    position is 0, its bookmark "", its time is when the broker passed it on.
+    """
 
     _head: Head
     data: bytes
@@ -71,9 +75,14 @@ class Message(Struct, gc=False, eq=False, frozen=True):
         return head.sequence + head.offsets[self._i]
 
     @property
+    def recorded(self) -> bool:
+        """False for a message that is not in the log, because its topic is not recorded."""
+        return self._head.position != 0
+
+    @property
     def position(self) -> int:
-        """Where it stands in the log of its origin."""
-        return self._head.position + self._head.offset(self._i)
+        """Where it stands in the log of its origin; 0 if it is not recorded."""
+        return self._head.position and self._head.position + self._head.offset(self._i)
 
     @property
     def origin(self) -> Origin:
@@ -82,7 +91,12 @@ class Message(Struct, gc=False, eq=False, frozen=True):
 
     @property
     def bookmark(self) -> str:
-        """Names this message on every instance; a subscription can start behind it."""
+        """Names this message on every instance; a subscription can start behind it.
+
+        "" if it is not recorded.
+        """
+        if not self._head.position:
+            return ""
         return format_bookmark(self._head.publisher, self.sequence)
 
     @property
@@ -97,7 +111,8 @@ class Message(Struct, gc=False, eq=False, frozen=True):
         return to_datetime(self.time_ns)
 
     def __repr__(self) -> str:
-        return f"Message({self.topic!r}, {self.bookmark!r}, {self.data[:64]!r})"
+        name = self.bookmark or "not recorded"
+        return f"Message({self.topic!r}, {name!r}, {self.data[:64]!r})"
 
 
 def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
@@ -108,7 +123,7 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
     if msg.crc is not None and google_crc32c.value(body) != msg.crc:
         raise ZBrokerError(
             "bad_checksum",
-            f"the batch at position {msg.position} was changed on its way",
+            f"{_name(msg)} was changed on its way",
             "subscribe again",
         )
     bodies = packed.unpack(body, msg.codec, msg.count, body_max)
@@ -164,6 +179,9 @@ def _index(msg: Msg, raw: bytes | None) -> Sequence[int] | None:
 
 
 def _bad(msg: Msg, why: str) -> ZBrokerError:
-    return ZBrokerError(
-        "bad_frame", f"the batch at position {msg.position}: {why}", "report it: the broker sent it"
-    )
+    return ZBrokerError("bad_frame", f"{_name(msg)}: {why}", "report it: the broker sent it")
+
+
+def _name(msg: Msg) -> str:
+    place = f"at position {msg.position}" if msg.position else f"from sequence {msg.seq} on"
+    return f"the batch {place}"

@@ -64,6 +64,11 @@ class Batch(Struct, gc=False):
     prev: int = 0
     round: int = 0
 
+    @property
+    def names(self) -> set[str]:
+        """The topics in it."""
+        return {self.topic} if self.topic is not None else set(self.topics or ())
+
 
 def rows(items: list[T]) -> Rows[T]:
     """The columns of `items`, which have no sequence yet."""

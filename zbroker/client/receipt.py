@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time as clock
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
 
 from msgspec import Struct
@@ -29,7 +29,8 @@ class Track:
 
     def __init__(self, publisher: int) -> None:
         self.publisher = publisher
-        self.settled = 0  # everything up to it is durable or finally refused
+        self.settled = 0  # everything up to it is durable, or not recorded, or finally refused
+        self.unrecorded: Set[str] = frozenset()  # topics that the broker does not record
         self.error: ZBrokerError | None = None  # nothing more will be settled
         self.ask_numbers: Callable[[], None] = _nothing
         self.last_refusal: Callable[[], str] = str
@@ -96,7 +97,7 @@ class Track:
         said = self.last_refusal()
         return ZBrokerError(
             "timeout",
-            f"not persisted after {timeout} s" + (f"; the broker said {said}" if said else ""),
+            f"not acknowledged after {timeout} s" + (f"; the broker said {said}" if said else ""),
             "it stays in the publish store and is sent until the broker has it",
         )
 
@@ -133,17 +134,29 @@ class Receipt(Struct, gc=False, eq=False):
 
     @property
     def bookmark(self) -> str:
-        """What names this message in the log."""
+        """What names this message in the log; "" once it is known not to be recorded."""
+        if self.recorded is False:
+            return ""
         return format_bookmark(self._track.publisher, self.sequence)
 
     @property
-    def persisted(self) -> bool:
-        """True once the broker has it as durable as it was asked to."""
+    def recorded(self) -> bool | None:
+        """Whether its topic is recorded by the broker; None as long as that is not known.
+
+        What is not recorded went to those who were subscribed, or to nobody; nothing keeps it.
+        """
         sequence, track = self._number, self._track
-        return 0 < sequence <= track.settled and track.refusal(sequence) is None
+        if not 0 < sequence <= track.settled or track.refusal(sequence) is not None:
+            return None
+        return self.topic not in track.unrecorded
+
+    @property
+    def persisted(self) -> bool:
+        """True once it is durable at the broker; never if it is not recorded."""
+        return self.recorded is True
 
     def wait(self, timeout: float | None = None) -> str:
-        """Its bookmark, once persisted.
+        """Its bookmark, once persisted; "" if its topic is not recorded.
 
         Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
         took longer than `timeout` seconds, or what ended the client.
@@ -161,7 +174,7 @@ class Receipt(Struct, gc=False, eq=False):
         return self.bookmark
 
     def __repr__(self) -> str:
-        state = "persisted" if self.persisted else "pending"
+        state = {None: "pending", True: "persisted", False: "not recorded"}[self.recorded]
         return f"Receipt({self.topic!r}, sequence={self._number or None}, {state})"
 
 

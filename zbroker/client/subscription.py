@@ -42,6 +42,7 @@ class Subscription:
         self._session = 0
         self._link: Link | None = None
         self._current: Message | None = None
+        self._recorded: Message | None = None  # the last recorded one of the batches before
         self._rest: Iterator[Message] = iter(())
         self._before: dict[Origin, int] = {}  # the vector before the batch of _current
         self._closed = False
@@ -92,19 +93,32 @@ class Subscription:
 
     @property
     def position(self) -> int | None:
-        """Of the last message handed out (of a batch: its last one)."""
-        return self._current.position if self._current is not None else None
+        """Of the last recorded message handed out (of a batch: its last one)."""
+        last = self._last
+        return last.position if last is not None else None
 
     @property
     def bookmark(self) -> str | None:
-        """Of the last message handed out."""
-        return self._current.bookmark if self._current is not None else None
+        """Of the last recorded message handed out."""
+        last = self._last
+        return last.bookmark if last is not None else None
+
+    @property
+    def dropped(self) -> int:
+        """How many unrecorded messages the broker had to leave out, because this side was slow."""
+        return self._feed.dropped
+
+    @property
+    def _last(self) -> Message | None:
+        """The last recorded message handed out."""
+        current = self._current
+        return current if current is not None and current.recorded else self._recorded
 
     @property
     def vector(self) -> str | None:
-        """A value for `since` that goes on behind the last message handed out."""
+        """A value for `since` that goes on behind the last recorded message handed out."""
         vector = dict(self._before)
-        if self._current is not None:
+        if self._current is not None and self._current.recorded:
             vector[self._current.origin] = self._current.position
         return format_vector(vector) if vector else None
 
@@ -154,6 +168,7 @@ class Subscription:
     def _fetch(self, timeout: float | None) -> list[Message] | None:
         """The next batch of new messages; None at the end."""
         self._before = dict(self._feed.seen)
+        self._recorded = self._last
         end = None if timeout is None else clock.monotonic() + timeout
         while not self._closed:
             received = self._link.receive() if self._link is not None else None

@@ -177,7 +177,7 @@ class Client:
         return receipt
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything published before is persisted.
+        """Waits until everything published before is persisted, or, if not recorded, passed on.
 
         Raises: ZBrokerError "timeout", or the first final refusal since the last flush.
         """
@@ -190,7 +190,7 @@ class Client:
 
     @property
     def unpersisted(self) -> int:
-        """How many published messages are not known to be persisted."""
+        """How many published messages are not known to be persisted or, if not recorded, taken."""
         return len(self._inbox) + self._publisher.unsettled
 
     # -- subscribing --------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Client:
         self,
         topic: str,
         *,
-        since: points.Point = "now",
+        since: points.Point | None = None,
         until: points.Point | None = None,
         regex: bool = False,
         bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
@@ -209,14 +209,16 @@ class Client:
 
         since: "epoch", "now", bookmark or list of them (behind it), datetime or time text (at or
         after it), a vector. until: a bookmark (inclusive), a time (exclusive), a vector, "now".
+        Without both of them it begins now, and topics that are not recorded come too, as they are
+        published; with one of them only what is recorded.
         regex: `topic` is a pattern that must match whole names. credit: bytes under way.
-        Raises: ZBrokerError with the broker's code, bad_bookmark, "timeout".
+        Raises: ZBrokerError with the broker's code, bad_bookmark, topic_not_recorded, "timeout".
         """
         command = Subscribe(
             "s1",
             topic,
             regex=regex,
-            bookmark=points.since_text(since),
+            bookmark=None if since is None else points.since_text(since),
             until=None if until is None else points.until_text(until),
             credit=credit,
             bookmark_not_found=bookmark_not_found,

@@ -15,9 +15,11 @@ from zbroker.config.tree import BYTES, DURATION, Config, Field, Section, fields,
 from zbroker.config.units import parse_duration, parse_size
 from zbroker.endpoints import check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError
+from zbroker.recording import BadRule, Recording
 
 _AT: Final = re.compile(r" - at `\$\.([^`]*)`")
 _TOML_AT: Final = re.compile(r" \(at line (\d+), column \d+\)")
+_INDEX: Final = re.compile(r"\[(\d+)\]")
 _HEADER: Final = re.compile(r"\s*\[+\s*([^\[\]]+?)\s*\]+")
 _KEY: Final = re.compile(r"\s*([\w.\"'\- ]+?)\s*=")
 _CODE: Final = "bad_config"
@@ -35,8 +37,8 @@ class _Source(NamedTuple):
     name: str
     text: str
 
-    def fail(self, path: tuple[str, ...], reason: str, hint: str) -> NoReturn:
-        line = find_line(self.text, path)
+    def fail(self, path: tuple[str, ...], reason: str, hint: str, nth: int = 0) -> NoReturn:
+        line = find_line(self.text, path, nth)
         where = f"{self.name}:{line}: " if line else f"{self.name}: "
         raise ConfigError(_CODE, where + reason, hint) from None
 
@@ -81,7 +83,8 @@ def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None
         at = _AT.search(str(error))
         path = tuple(re.sub(r"\[[^\]]*\]", "", part) for part in at[1].split(".")) if at else ()
         reason = f"`{'.'.join(path)}`: {_AT.sub('', str(error))}"
-        source.fail(path, reason, _describe(path))
+        index = _INDEX.search(at[1]) if at else None
+        source.fail(path, reason, _describe(path), int(index[1]) if index else 0)
     _check_values(config, source)
     return config
 
@@ -124,6 +127,11 @@ def _unknown(path: tuple[str, ...], known: list[str], source: _Source) -> NoRetu
 
 
 def _check_values(config: Config, source: _Source) -> None:
+    try:
+        Recording(config.record)
+    except BadRule as error:
+        path = ("record", "topic")
+        source.fail(path, f"`record.topic`: {error.reason}", error.hint, error.index)
     for key in ("ingest", "delivery", "admin"):
         value: str = getattr(config.listen, key)
         scheme = "http" if key == "admin" else "tcp"
@@ -145,16 +153,22 @@ def _check_values(config: Config, source: _Source) -> None:
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
 
 
-def find_line(text: str, path: tuple[str, ...]) -> int:
-    """The line, from 1, of the key at `path` in a TOML text, else of its table, else 0."""
+def find_line(text: str, path: tuple[str, ...], nth: int = 0) -> int:
+    """The line, from 1, of the key at `path` in a TOML text, else of its table, else 0.
+
+    nth: which of several tables `[[path[0]]]` is meant, from 0.
+    """
     table: tuple[str, ...] = ()
-    best, best_line = 0, 0
+    best, best_line, before = 0, 0, -1
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(line):
             table = found = _parts(header[1])
+            before += table == path[:1]
         elif key := _KEY.match(line):
             found = table + _parts(key[1])
         else:
+            continue
+        if before < nth and nth:
             continue
         if found[: len(path)] == path[: len(found)] and min(len(found), len(path)) > best:
             best, best_line = min(len(found), len(path)), number

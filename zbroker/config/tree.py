@@ -100,7 +100,11 @@ class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is recorded in the log; without any such table: everything."""
+    """What is recorded in the log; without any such table: everything.
+
+    A topic is recorded if one of the tables fits; the first that fits says its type. What is not
+    recorded is live only: subscribers get it as it comes, nothing of it can be read again.
+    """
 
     topic: Annotated[
         str, Meta(min_length=1, description="A topic, or a pattern of topics with regex = true.")

@@ -32,6 +32,11 @@ class Question:
     answers: dict[int, Located] = field(default_factory=dict)  # by place in first + last
 
     @property
+    def what(self) -> str:
+        """What it is about, for people."""
+        return self.command.topic if isinstance(self.command, Subscribe) else "ranges"
+
+    @property
     def complete(self) -> bool:
         """True if every value has its answer."""
         return len(self.answers) == len(self.first) + len(self.last)
@@ -81,6 +86,11 @@ class Asking:
             messages.append(self._message(self._last_cid))
         return messages
 
+    def repeat(self, question: Question) -> list[Locate]:
+        """Opens an answered question once more: its answers do not hold any more."""
+        question.answers.clear()
+        return self.ask(question)
+
     def again(self) -> list[Locate]:
         """Everything not answered yet, for a journal that has not been asked."""
         return [self._message(cid) for cid in self._open]
@@ -101,22 +111,23 @@ class Asking:
 
     def overdue(self, now_ms: int) -> list[Question]:
         """Closes and returns the questions whose time is over."""
-        late = {id(one): one for one in self._questions() if one.deadline_ms <= now_ms}
+        late = {id(one): one for one in self.questions() if one.deadline_ms <= now_ms}
         self._drop(late)
         return list(late.values())
 
     def next_wake_ms(self) -> int | None:
         """When the next question is overdue."""
-        return min((question.deadline_ms for question in self._questions()), default=None)
+        return min((question.deadline_ms for question in self.questions()), default=None)
 
     def forget(self, rid: bytes, key: int | None = None) -> None:
         """Closes the questions of a connection, or of one of its subscriptions."""
         self._drop({
-            id(question): question for question in self._questions()
+            id(question): question for question in self.questions()
             if question.rid == rid and key in (None, question.key)
         })  # fmt: skip
 
-    def _questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[Question]:
+        """The open ones; one with several points may come several times."""
         return (question for question, _ in self._open.values())
 
     def _drop(self, questions: dict[int, Question]) -> None:

@@ -79,7 +79,7 @@ class Maker:
         if parts is None:
             batch = block.items[index]
             assert isinstance(batch, Batch)
-            span = Span(batch.skip, batch.count)
+            span = Span(batch.skip, batch.count - batch.cut)
             parts = block.parts[key] = self.some(block, index, span, wanted, zstd=zstd)
         return parts
 
@@ -135,8 +135,8 @@ class Maker:
     def _msg(self, batch: Batch, first: int, count: int) -> Msg:
         ahead = first - batch.skip
         msg = Msg(
-            "", batch.publisher, batch.sequence + ahead, batch.position + ahead,
-            time_of(batch, first), count,
+            "", batch.publisher, batch.sequence + ahead, time_of(batch, first), count,
+            batch.position + ahead if batch.position else 0,  # none: it is not recorded
         )  # fmt: skip
         if batch.origin_instance:
             origin = (batch.origin_instance, batch.origin_generation)

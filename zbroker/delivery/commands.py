@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from zbroker.delivery.effects import Counts, Send
 from zbroker.errors import ClientError
 from zbroker.limits import FRAMES_MAX
+from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.bodies import CODEC_ZSTD
@@ -52,6 +54,27 @@ def takes_zstd(options: dict[str, Any]) -> bool:
     if not isinstance(codecs, list) or not all(isinstance(name, str) for name in codecs):
         raise ClientError("bad_field", "option `codecs` is a list of names")
     return CODEC_ZSTD in codecs
+
+
+def wants_unrecorded(command: m.Subscribe) -> bool:
+    """True if it wants messages of topics that are not recorded too."""
+    if command.unrecorded is None:
+        return command.bookmark is None and command.until is None
+    return command.unrecorded
+
+
+def check_recorded(command: m.Subscribe, recording: Recording) -> None:
+    """Raises: ClientError topic_not_recorded, if nothing could ever come."""
+    if not command.regex and not wants_unrecorded(command) and not recording(command.topic):
+        raise ClientError("topic_not_recorded", f"topic {command.topic!r} is not recorded")
+
+
+def refusal(
+    counts: Counts, rid: bytes, error: ClientError, cid: str | None, sid: str | None = None
+) -> Send:
+    """The answer to a command that is not served, counted."""
+    counts.errors += 1
+    return Send(rid, codec.encode(m.Error(error.code, error.reason, error.hint, cid, sid)))
 
 
 def unknown_sid(sid: str) -> ClientError:

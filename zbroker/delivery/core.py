@@ -19,23 +19,38 @@ import msgspec
 
 from zbroker.delivery.asking import PATIENCE_MS, Asking, Question
 from zbroker.delivery.blocks import Block
-from zbroker.delivery.commands import Received, cid_of, decode, sid_of, takes_zstd, unknown_sid
+from zbroker.delivery.commands import (
+    Received,
+    check_recorded,
+    cid_of,
+    decode,
+    refusal,
+    sid_of,
+    takes_zstd,
+    unknown_sid,
+    wants_unrecorded,
+)
 from zbroker.delivery.connections import Connection, Connections, made_by_zeromq
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Ask, Counts, Effect, Note, Plan, Read, Send
+from zbroker.delivery.holds import Needs
+from zbroker.delivery.live import Live, told_of_drops
+from zbroker.delivery.plans import Plans
 from zbroker.delivery.points import values
 from zbroker.delivery.subscription import Names, Subscription
-from zbroker.delivery.topics import matcher
 from zbroker.errors import ClientError
-from zbroker.ids import Origin, format_vector
+from zbroker.ids import NOW, Origin, format_vector
 from zbroker.journal.reader import Gap
 from zbroker.limits import HEARTBEAT_MS, SUBSCRIPTIONS_MAX
+from zbroker.recording import Recording
+from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Located, Marks, Welcome
 from zbroker.wire.token import verify
 
 TICK_MS: Final = 250  # how exact heartbeats and the patience with the journal are
+EVERYTHING: Final = Recording([])
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
 
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
@@ -46,6 +61,7 @@ class Settings(NamedTuple):
 
     key: bytes
     clients_max: int
+    recording: Recording = EVERYTHING
 
 
 class Core:
@@ -57,6 +73,9 @@ class Core:
         self.cursors = Cursors()
         self._settings = settings
         self._asking = Asking()
+        self.needs = Needs(self.connections, self.cursors, self._asking)
+        self.live = Live(self.counts)
+        self.plans = Plans(self.connections, self.cursors, self.counts)
         self._subscriptions: dict[int, Subscription] = {}
         self._last_key = 0
         self._welcomed = False
@@ -96,9 +115,7 @@ class Core:
             return [self._refusal(rid, error, cid, sid_of(command, error))]
 
     def _refusal(self, rid: bytes, error: ClientError, cid: str | None, sid: str | None) -> Send:
-        self.counts.errors += 1
-        answer = m.Error(error.code, error.reason, error.hint, cid, sid)
-        return Send(rid, codec.encode(answer))
+        return refusal(self.counts, rid, error, cid, sid)
 
     def _logon(self, rid: bytes, command: m.DoorLogon, now_ms: int, now_s: float) -> list[Effect]:
         if not made_by_zeromq(rid):
@@ -124,8 +141,10 @@ class Core:
             raise ClientError("bad_filter", "content filters are not spoken here")
         zstd = takes_zstd(command.options or {})
         wants = matcher(command.topic, regex=command.regex)
+        check_recorded(command, self._settings.recording)
         question = Question(
-            connection.rid, command, now_ms + PATIENCE_MS, values(command.bookmark),
+            connection.rid, command, now_ms + PATIENCE_MS,
+            values(NOW if command.bookmark is None else command.bookmark),
             values(command.until, end=True) if command.until is not None else [],
         )  # fmt: skip
         self._last_key += 1
@@ -133,7 +152,7 @@ class Core:
         names = Names(self._last_key, connection.rid, command.sid)
         one = Subscription(
             names, wants, connection.grant(command.credit), zstd,
-            sid_packed=msgspec.msgpack.encode(command.sid),
+            sid_packed=msgspec.msgpack.encode(command.sid), topic=command.topic,
         )  # fmt: skip
         self._subscriptions[one.names.key] = connection.subscriptions[command.sid] = one
         return self._ask(question)
@@ -150,7 +169,8 @@ class Core:
             raise unknown_sid(command.sid)
         one.credit += connection.grant(command.bytes, command.sid)
         self.cursors.wake(one)
-        return []
+        told = told_of_drops(one)
+        return [Send(connection.rid, told)] if told is not None else []
 
     def _unsubscribe(
         self, connection: Connection, command: m.Unsubscribe, _now_ms: int
@@ -220,6 +240,8 @@ class Core:
             start, end = question.start(here), question.end(here)
         except ClientError as error:
             return self._give_up(question, error)
+        if start.position < self.cursors.floor:  # it rose after the answer: see holds.py
+            return [Ask(message) for message in self._asking.repeat(question)]
         if isinstance(question.command, m.Ranges):
             assert end is not None, "ranges have an end by default"
             last = min(end.position, self.cursors.persisted)
@@ -227,6 +249,8 @@ class Core:
         one = self._subscriptions[question.key]
         one.start(start, end, question.persisted)
         self.cursors.add(one)
+        if wants_unrecorded(question.command) and not self._settings.recording.everything:
+            self.live.add(one, regex=question.command.regex)
         answer = m.Ack(
             "processed", question.command.cid, sid=one.names.sid, position=one.position,
             credit=one.credit,
@@ -239,28 +263,6 @@ class Core:
             return [self._refusal(question.rid, error, question.command.cid, None)]
         self._end(self._subscriptions[question.key])
         return [self._refusal(question.rid, error, question.command.cid, question.command.sid)]
-
-    def planned(self, plan: Plan, ranges: list[tuple[int, int, int]]) -> list[Effect]:
-        """The log between two points is split."""
-        connection, here = self.connections.get(plan.rid), self.cursors.here
-        if connection is None or here is None:
-            return []
-        connection.plans -= 1
-        floor, persisted = self.cursors.floor, self.cursors.persisted
-        answer = m.RangeList(here.generation, here.instance, floor, persisted, ranges, plan.cid)
-        return [Send(plan.rid, codec.encode(answer))]
-
-    def plan_failed(self, plan: Plan, reason: str) -> list[Effect]:
-        """The log between two points cannot be split."""
-        connection = self.connections.get(plan.rid)
-        if connection is None:
-            return []
-        connection.plans -= 1
-        failed = ClientError("internal", "the log could not be read")
-        return [
-            self._refusal(plan.rid, failed, plan.cid, None),
-            Note("delivery.plan_failed", f"{reason}; its client was told; nothing is lost"),
-        ]
 
     # -- reading and sending ------------------------------------------------------------------
 
@@ -368,6 +370,7 @@ class Core:
     def _end(self, one: Subscription) -> None:
         _, rid, sid = one.names
         self.cursors.remove(one)
+        self.live.remove(one)
         self._asking.forget(rid, one.names.key)
         del self._subscriptions[one.names.key]
         self.connections[rid].end(sid)
@@ -384,6 +387,7 @@ class Core:
     def check(self) -> None:
         """Asserts what is always true."""
         self.cursors.check()
+        self.live.check(self.cursors.running)
         held = {
             one.names.key for c in self.connections.values() for one in c.subscriptions.values()
         }

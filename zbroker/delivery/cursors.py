@@ -37,8 +37,9 @@ class Cursors:
         restarted = incarnation != self.incarnation
         if restarted:
             self.incarnation, self.here, self.maker = incarnation, here, Maker(here)
-            self.persisted = persisted
-        self.floor, self.persisted = floor, max(self.persisted, persisted)
+            self.floor, self.persisted = floor, persisted
+        # a welcome may be older than marks that were read before it
+        self.floor, self.persisted = max(self.floor, floor), max(self.persisted, persisted)
         rewound = sum(self._look_again(one) for one in self.running.values()) if restarted else None
         for one in self.running.values():
             one.dry = False

@@ -29,7 +29,7 @@ class Ask(NamedTuple):
 class Plan(NamedTuple):
     """Split the log between two points by bytes; a long log takes several turns.
 
-    Done with `Core.planned`.
+    Done with `Core.plans`.
     """
 
     rid: bytes
@@ -70,5 +70,6 @@ class Counts:
 
     messages_out: int = 0
     bytes_out: int = 0
+    dropped: int = 0  # unrecorded messages for subscriptions without credit
     errors: int = 0
     rewound: int = 0

@@ -15,7 +15,7 @@ import zmq
 from zbroker import sockets
 from zbroker.paths import Paths
 from zbroker.wire import codec
-from zbroker.wire.internal import Hello, Locate, Located, Marks, Welcome
+from zbroker.wire.internal import Hello, Holds, Locate, Located, Marks, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
 
@@ -94,6 +94,15 @@ class JournalLink:
             self._shut(self._marks)
             self._marks = self._open_marks()
         self._welcomed_by = welcome.incarnation
+
+    @property
+    def welcomed_by(self) -> int:
+        """The incarnation of the journal that listens; 0 while none does."""
+        return self._welcomed_by
+
+    def say(self, holds: Holds) -> None:
+        """Tells what is needed; it is told again on each beat."""
+        self._dealer.send(codec.encode(holds), zmq.NOBLOCK)
 
     def ask(self, locate: Locate) -> None:
         """Sends one look-up; it is asked again if the journal dies before it answers."""

@@ -1,10 +1,11 @@
 """The delivery process: bookmark and live subscriptions.
 
 Purpose   replays the log to subscribers and follows its end, tells where points are, splits the log
-          into ranges for Spark. Nothing is sent that is not durable.
-Sockets   ROUTER tcp for clients ([listen] delivery); SUB ipc marks; DEALER ipc journal.
+          into ranges for Spark. Nothing that is recorded is sent before it is durable.
+Sockets   ROUTER tcp for clients ([listen] delivery); SUB ipc marks; DEALER ipc journal; with a
+          [[record]] table ROUTER ipc live.
 Owns      nothing on disk; reads <data>/journal.
-Settings  [listen] delivery; [limits] clients.
+Settings  [listen] delivery; [limits] clients; [[record]].
 Exits     0 when told to stop.
 Weakness  one thread: a slow disk delays all subscribers. What was sent to a client that gives
           credit without reading is kept in memory.
@@ -24,16 +25,19 @@ from zbroker.delivery.commands import Received
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
 from zbroker.delivery.journal_link import Events, JournalLink
+from zbroker.delivery.live_door import LiveDoor
 from zbroker.delivery.reading import Reading
 from zbroker.errors import StorageError
 from zbroker.journal.reader import Log
 from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.process import EX_OK, Process
+from zbroker.recording import Recording
 from zbroker.wire.internal import Welcome
 
 BURST_MAX: Final = 256  # commands of one turn
 READS_MAX: Final = 64  # blocks of one turn; bounds how long commands and marks wait
 PLAN_SLICE_MS: Final = 3  # how long a turn works on ranges
+LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
 
 
 def run(process: Process) -> int:
@@ -50,8 +54,9 @@ class DeliveryRoom:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        settings = Settings(process.paths.token_key.read_bytes(), process.config.limits.clients)
-        self.core = Core(settings)
+        key, config = process.paths.token_key.read_bytes(), process.config
+        recording = Recording(config.record)
+        self.core = Core(Settings(key, config.limits.clients, recording))
         self._router = sockets.public_router(
             process.context, HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0
         )
@@ -63,20 +68,27 @@ class DeliveryRoom:
         self._journal = JournalLink(
             process.context, process.paths, process.incarnation, self._poller
         )
+        self._live: LiveDoor | None = None
+        if not recording.everything:
+            self._live = LiveDoor(process.context, process.paths, process.incarnation, self._poller)
         self._reading: Reading | None = None
         self._incarnation = 0
         self._plans: deque[tuple[Plan, Generator[None, None, ranges.Ranges]]] = deque()
-        self._stats_ms = 0
+        self._stats_ms = self._holds_ms = self._let_go_ms = 0
+        self._told_floor = 0
 
     def turn(self) -> None:
         """Waits for something, then handles what came and sends what is due."""
         events = dict(self._poller.poll(self._wait_ms()))
         now_ms = self._process.clock.mono_ms()
         self._read_journal(events, now_ms)
+        self._hold(now_ms)
         if self._router in events:
             commands = self._commands()
             now_s = self._process.clock.wall_ns() / 1e9
             self._perform(self.core.turn(commands, now_ms, now_s))
+        if self._live is not None:
+            self._read_live(self._live, now_ms)
         self._read_log()
         self._plan(now_ms)
         self._perform(self.core.tick(now_ms))
@@ -105,9 +117,24 @@ class DeliveryRoom:
         for answer in self._journal.answers(events):
             if isinstance(answer, Welcome):
                 self._met(answer.incarnation)
+                self._holds_ms = 0
                 self._perform(self.core.welcomed(answer))
             else:
                 self._perform(self.core.located(answer))
+
+    def _hold(self, now_ms: int) -> None:
+        """Tells the journal what is needed: on each beat, and at once when the floor rises."""
+        floor = self.core.cursors.floor
+        welcomed_by = self._journal.welcomed_by
+        if not welcomed_by or (floor == self._told_floor and now_ms < self._holds_ms):
+            return
+        wall_ms = self._process.clock.wall_ns() // 1_000_000
+        holds = self.core.needs.holds(welcomed_by, (plan for plan, _ in self._plans), wall_ms)
+        self._journal.say(holds)
+        if self._reading is not None and (floor != self._told_floor or now_ms >= self._let_go_ms):
+            self._let_go_ms = now_ms + LET_GO_MS
+            self._reading.let_go()
+        self._told_floor, self._holds_ms = floor, now_ms + BEAT_MS
 
     def _met(self, incarnation: int) -> None:
         """A new journal may have set bytes aside: what was read is forgotten."""
@@ -127,6 +154,13 @@ class DeliveryRoom:
             rid, frames, over = found
             commands.append(Received(rid, [frame.buffer for frame in frames], over))
         return commands
+
+    def _read_live(self, live: LiveDoor, now_ms: int) -> None:
+        """Passes on what is not recorded, then grants more."""
+        for entries, bodies in live.read():
+            wall_ns = self._process.clock.wall_ns()
+            self._perform(self.core.live.fan_out(entries, bodies, wall_ns))
+        live.tick(now_ms)
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -161,7 +195,8 @@ class DeliveryRoom:
     def _read(self, read: Read) -> list[Effect]:
         try:
             if self._reading is None:
-                self._reading = Reading(self._process.paths.journal)
+                paths = self._process.paths
+                self._reading = Reading(paths.journal, paths.archive)
             block = self._reading.read(read)
         except StorageError as error:
             return self.core.read_failed(read, str(error))
@@ -169,7 +204,7 @@ class DeliveryRoom:
 
     def _begin(self, plan: Plan) -> Generator[None, None, ranges.Ranges]:
         """A plan has a Log of its own: it stops in the middle, while other reads go on."""
-        log = Log(self._process.paths.journal)
+        log = Log(self._process.paths.journal, self._process.paths.archive)
         try:
             return (yield from ranges.plan(log, plan.start, plan.end, plan.parts))
         finally:
@@ -184,13 +219,14 @@ class DeliveryRoom:
                 next(steps)
             except StopIteration as done:
                 self._plans.popleft()
-                self._perform(self.core.planned(plan, done.value))
+                self._perform(self.core.plans.planned(plan, done.value))
             except StorageError as error:
                 self._plans.popleft()
-                self._perform(self.core.plan_failed(plan, str(error)))
+                self._perform(self.core.plans.failed(plan, str(error)))
 
     def _stats(self) -> dict[str, int | float | str]:
-        counts, reading = self.core.counts, self._reading
+        counts, reading, live = self.core.counts, self._reading, self._live
+        unrecorded = {"unrecorded": live.taken, "dropped": counts.dropped} if live else {}
         return {
             "clients": len(self.core.connections),
             "subscriptions": sum(len(one.subscriptions) for one in self.core.connections.values()),
@@ -198,6 +234,7 @@ class DeliveryRoom:
             "bytes_out": counts.bytes_out,
             "errors": counts.errors,
             "rewound": counts.rewound,
+            **unrecorded,
             "read_cache_hits": reading.hits if reading else 0,
             "read_cache_misses": reading.misses if reading else 0,
         }

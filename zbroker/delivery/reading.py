@@ -24,8 +24,8 @@ _ITEM_BYTES: Final = 1_000  # of Python objects for one batch, roughly
 class Reading:
     """The logs of one process and the blocks read lately."""
 
-    def __init__(self, directory: Path) -> None:
-        self._logs = (Log(directory), Log(directory))
+    def __init__(self, directory: Path, archive: Path | None = None) -> None:
+        self._logs = (Log(directory, archive), Log(directory, archive))
         self._blocks: OrderedDict[Cursor, Block] = OrderedDict()
         self._bytes = 0
         self._newest = Cursor(0, 0, 0)  # a batch that stands near the end
@@ -38,6 +38,11 @@ class Reading:
         self._bytes, self._newest = 0, Cursor(0, 0, 0)
         for log in self._logs:
             log.refresh()
+
+    def let_go(self) -> None:
+        """Closes files: one that was removed takes space for as long as somebody has it open."""
+        for log in self._logs:
+            log.close()
 
     def read(self, read: Read) -> Block:
         """What stands at a cursor, mostly without reading it again. Raises: StorageError."""

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from zbroker.delivery.blocks import Block, Maker, Span, since
 from zbroker.delivery.points import Point
-from zbroker.delivery.topics import Matcher
 from zbroker.ids import format_bookmark
 from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor, Gap
 from zbroker.limits import KIB, MIB, U63_MAX
+from zbroker.topics import Matcher
 
 #: A turn of one subscription is one block: big enough to be cheap for big batches, small enough
 #: that tiny ones do not keep the others waiting.
@@ -49,6 +49,7 @@ class Subscription:
     hint: serial and offset of a batch that was there when last read.
     until: the range ends before this position. target: when it is passed, `completed` is due.
     not_before_ns, stop_ns: the same two ends while they are times later than the log.
+    dropped: unrecorded messages that came while it had no credit; dropped_told: it knows of.
     """
 
     names: Names
@@ -71,7 +72,10 @@ class Subscription:
     publisher: int = 0  # of the newest message passed
     sequence: int = 0
     gap: Gap | None = None
+    dropped: int = 0
+    dropped_told: int = 0
     sid_packed: bytes = field(default=b"", repr=False)
+    topic: str = ""  # as it was asked for, for people
 
     @property
     def bounded(self) -> bool:
@@ -138,7 +142,7 @@ class Subscription:
         assert isinstance(batch, Batch)
         wanted = tuple(map(self.wants, batch.topics))
         timed = self.not_before_ns is not None or self.stop_ns is not None
-        end = batch.position + batch.count - batch.skip
+        end = batch.position + batch.count - batch.skip - batch.cut
         if timed or self.position != batch.position or end > self.until:
             parts = maker.some(block, at, self._span(batch), wanted, zstd=self.zstd)
         elif True in wanted:

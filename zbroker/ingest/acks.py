@@ -1,27 +1,25 @@
-"""What publishers are told of the batches that were forwarded for them. Pure.
+"""What publishers are told of the batches that were taken for them. Pure.
 
-forwarded --receipt--> one merged `persisted` per client, or a refusal alone and in its place
+    recorded     forwarded --receipt--> one merged `persisted` per client, or a refusal alone
+    unrecorded   passed on --everything before it settled--> one merged `processed`
+
+Both in the order of their publisher's sequences, so an ack with `seq` always means: everything up
+to it is settled. Behind a refused batch the unrecorded ones of the session are refused too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from zbroker.errors import TEMPORARY
+from zbroker.ingest.chain import Ask, Chain, Waiting
 from zbroker.ingest.clients import Client
 from zbroker.ingest.effects import Send
 from zbroker.ingest.link import Outstanding
+from zbroker.ingest.told import Told
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
-
-
-class Ask(NamedTuple):
-    """What a publish asked for: a persisted ack, and the `cid` of an error."""
-
-    persisted: bool
-    cid: str | None
 
 
 @dataclass(slots=True)
@@ -33,10 +31,11 @@ class Pending:
     last: int
     bytes: int
     ask: Ask
+    epoch: int = 0
 
 
 class Acks:
-    """Batches that wait for their receipt, by ordinal."""
+    """Batches that wait for their receipt, by ordinal; unrecorded ones behind them, by client."""
 
     def __init__(self) -> None:
         self._pending: dict[int, Pending] = {}
@@ -46,7 +45,24 @@ class Acks:
         client.window_used += size
         client.last_ordinal = ordinal
         last = entry.seq + entry.count - 1
-        self._pending[ordinal] = Pending(client, entry.seq, last, size, ask)
+        epoch = client.chain.epoch if client.chain is not None else 0
+        self._pending[ordinal] = Pending(client, ask.seq or entry.seq, last, size, ask, epoch)
+
+    def passed(
+        self, client: Client, chain: Chain, entry: i.Entry, size: int, ask: Ask
+    ) -> list[Send]:
+        """An unrecorded batch was passed on: it is settled once everything before it is."""
+        last = entry.seq + entry.count - 1
+        seq = ask.seq or entry.seq
+        behind = client.last_ordinal
+        waiting = Waiting(behind, seq, last, entry.topics, size, ask, chain.epoch)
+        if self.waits(client):
+            client.window_used += size
+            chain.waiting.append(waiting)
+            return []
+        told = Told(client)
+        _passed(client, waiting, told)
+        return told.sends(None)
 
     def waits(self, client: Client) -> bool:
         """True if something of this client is not settled."""
@@ -57,46 +73,94 @@ class Acks:
     ) -> list[Send]:
         """Answers to the clients whose batches these are."""
         sends: list[Send] = []
-        told: dict[bytes, tuple[Client, int]] = {}  # whom to ack, and how many were duplicates
+        told: dict[bytes, Told] = {}
         for out, item in settled:
             pending = self._pending.pop(out.ordinal)
             client = pending.client
             client.window_used -= pending.bytes
             if item.code:
                 if client.rid in told:
-                    duplicate = told.pop(client.rid)[1]
-                    sends.append(Send(client.rid, persisted(client, durability, None, duplicate)))
-                sends.append(_refused(pending, item))
+                    sends += told.pop(client.rid).sends(durability)
+                sends.append(_refused(pending, item, chained=out.entry.prev is not None))
             else:
-                client.acked = max(client.acked, pending.last)
-                if pending.ask.persisted:
-                    duplicate = told.get(client.rid, (client, 0))[1] + item.duplicate
-                    told[client.rid] = (client, duplicate)
+                _accepted(pending, told, item.duplicate)
+            if client.chain is not None and client.chain.waiting:
+                sends += _settle_waiting(client, client.chain, out.ordinal, told, durability)
             if client.flushes:
                 sends += _flushed(client, out.ordinal, durability)
-        for rid, (client, duplicate) in told.items():
-            if client.state == "live":
-                sends.append(Send(rid, persisted(client, durability, None, duplicate)))
+        for one in told.values():
+            if one.client.state == "live":
+                sends += one.sends(durability)
         return sends
 
     def check(self, clients: Iterable[Client]) -> None:
         """Asserts what is always true."""
         for client in clients:
-            mine = sum(p.bytes for p in self._pending.values() if p.client is client)
-            assert client.window_used == mine
+            waiting = client.chain.waiting if client.chain is not None else ()
+            used = sum(p.bytes for p in self._pending.values() if p.client is client)
+            assert client.window_used == used + sum(one.bytes for one in waiting)
+            assert not waiting or self.waits(client), "nobody would settle it"
+            assert client.recorded <= client.acked
 
 
-def persisted(client: Client, durability: str | None, cid: str | None, duplicate: int = 0) -> m.Ack:
-    """Everything of this client up to its highest settled sequence is durable."""
-    return m.Ack("persisted", cid, seq=client.acked, durability=durability, duplicate=duplicate)
+def persisted(client: Client, durability: str | None, cid: str | None) -> m.Ack:
+    """Everything recorded of this client up to its highest settled sequence is durable."""
+    return m.Ack("persisted", cid, seq=client.recorded or client.found, durability=durability)
 
 
-def _refused(pending: Pending, item: i.ReceiptItem) -> Send:
+def _accepted(pending: Pending, told: dict[bytes, Told], duplicate: int) -> None:
     client = pending.client
+    client.acked = max(client.acked, pending.last)
+    client.recorded = max(client.recorded, pending.last)
+    if client.chain is not None:
+        client.chain.settled(pending.last)
+        if client.held <= pending.last:
+            client.held = 0  # another copy of it was on its way
+    if pending.ask.persisted or client.rid in told:
+        told.setdefault(client.rid, Told(client)).recorded(duplicate, asked=pending.ask.persisted)
+
+
+def _refused(pending: Pending, item: i.ReceiptItem, *, chained: bool) -> Send:
+    client, chain = pending.client, pending.client.chain
     if item.code in TEMPORARY:
         client.held_code = item.code  # the journal holds what follows
+    if chain is not None and pending.epoch == chain.epoch and (chained or item.code in TEMPORARY):
+        chain.broken(item.high, client.acked)
+        if not chained:
+            client.held = pending.seq  # unrecorded ones never get to the journal
     cid, seq = pending.ask.cid, pending.seq
     return Send(client.rid, m.Error(item.code, item.reason, cid=cid, seq=seq, high=item.high))
+
+
+def _settle_waiting(
+    client: Client, chain: Chain, ordinal: int, told: dict[bytes, Told], durability: str | None
+) -> list[Send]:
+    """Unrecorded batches that came behind this ordinal, up to the next recorded one."""
+    sends: list[Send] = []
+    while chain.waiting and chain.waiting[0].behind <= ordinal:
+        waiting = chain.waiting.popleft()
+        client.window_used -= waiting.bytes
+        if waiting.epoch == chain.epoch:
+            _passed(client, waiting, told.setdefault(client.rid, Told(client)))
+            continue
+        if client.rid in told:
+            sends += told.pop(client.rid).sends(durability)
+        if client.state == "live":
+            sends.append(_left_behind(client, chain, waiting))
+    return sends
+
+
+def _passed(client: Client, waiting: Waiting, told: Told) -> None:
+    client.acked = max(client.acked, waiting.last)
+    if waiting.ask.any:
+        told.unrecorded(waiting.topics)
+
+
+def _left_behind(client: Client, chain: Chain, waiting: Waiting) -> Send:
+    """An unrecorded batch: something before it in its session was refused."""
+    reason = f"what came before {waiting.seq} was refused"
+    cid, seq = waiting.ask.cid, waiting.seq
+    return Send(client.rid, m.Error("sequence_gap", reason, cid=cid, seq=seq, high=chain.handled))
 
 
 def _flushed(client: Client, ordinal: int, durability: str | None) -> list[Send]:

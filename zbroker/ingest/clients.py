@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zbroker.ingest.chain import Chain
 from zbroker.limits import HEARTBEAT_MS
 
 
@@ -29,13 +30,16 @@ class Client:
     open_cid: int = 0
     publisher: int = 0
     session: int = 0
-    acked: int = 0  # highest sequence that is settled
+    found: int = 0  # what was durable at the logon
+    acked: int = 0  # highest sequence that is settled; where not everything is recorded, in this
+    recorded: int = 0  # session. Highest one of these that is in the log
     window_used: int = 0  # bytes forwarded and not receipted
     last_ordinal: int = 0  # of the newest batch forwarded
     held: int = 0  # without `prev`: the temporarily refused sequence that must come again first
     held_code: str = ""
     beat_ms: int = 0  # when the next heartbeat to it is due
     flushes: list[tuple[int, str | None]] = field(default_factory=list)  # (ordinal waited for, cid)
+    chain: Chain | None = None  # where not everything is recorded, once it is live
 
     @property
     def interval_ms(self) -> int:

@@ -12,23 +12,26 @@ loses only its place, never what it was told is persisted.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
-from zbroker.ingest.acks import Acks, Ask, persisted
-from zbroker.ingest.checks import PublishChecks
+from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
 from zbroker.ingest.effects import Effect, Send, Token
 from zbroker.ingest.link import Link
-from zbroker.ingest.packing import Run
+from zbroker.ingest.live import LiveLink
+from zbroker.ingest.publishing import Publishing
+from zbroker.ingest.turn import Limits, Turn
 from zbroker.limits import HEARTBEAT_MS
+from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
 PROBE_MS = 25  # between heartbeats to an old connection that holds a wanted name
 PROBES = 8  # all of them could be sent: it lives, the name is in use
+__all__ = ["PROBES", "PROBE_MS", "IngestCore", "Item", "Limits"]
+
 _RID_BYTES = (
     5  # ids that ZeroMQ gives have 5 bytes and begin with 0; others were chosen by the peer
 )
@@ -53,40 +56,34 @@ class Contested(NamedTuple):
     left: int
 
 
-@dataclass(slots=True, frozen=True)
-class Limits:
-    """What ingest tells and enforces; see `[limits]` of the settings."""
-
-    message_bytes: int
-    batch_bytes: int
-    window_bytes: int
-    clients: int
-    publisher_time: bool = False
-
-
-@dataclass(slots=True)
-class Turn:
-    """What one turn collects."""
-
-    now_ms: int
-    effects: list[Effect] = field(default_factory=list)
-    runs: dict[bytes, Run] = field(default_factory=dict)
-
-
 class IngestCore:
     """The front door's mind."""
 
-    def __init__(self, limits: Limits, incarnation: int) -> None:
+    def __init__(
+        self, limits: Limits, incarnation: int, recording: Recording | None = None
+    ) -> None:
+        """recording: what is recorded; None: everything."""
         self.limits = limits
         self.link = Link(incarnation)
+        self.live = LiveLink(incarnation)
         self.clients = Clients()
         self.errors: Counter[str] = Counter()
-        self.messages = 0
-        self._checks = PublishChecks(
-            limits.message_bytes, limits.batch_bytes, limits.publisher_time
+        self._everything = recording is None or recording.everything
+        self._publishing = Publishing(
+            limits, self.link, self.live, None if self._everything else recording
         )
-        self._acks = Acks()
         self._contested: list[Contested] = []
+
+    @property
+    def messages(self) -> int:
+        """How many were taken from publishers."""
+        return self._publishing.messages
+
+    def unrecorded(self) -> dict[str, int]:
+        """Messages that went to delivery only, and how many did not get there."""
+        if self._everything:
+            return {}
+        return {"unrecorded": self.live.passed, "live_dropped": self.live.dropped}
 
     # -- clients' commands --------------------------------------------------------------------
 
@@ -97,7 +94,7 @@ class IngestCore:
             self._command_or_refuse(turn, item)
         for rid in list(turn.runs):
             self._end_run(turn, rid)
-        return [*turn.effects, *self.link.flush()]
+        return [*turn.effects, *self.link.flush(), *self.live.flush()]
 
     def _command_or_refuse(self, turn: Turn, item: Item) -> None:
         try:
@@ -113,13 +110,15 @@ class IngestCore:
         if client is not None:
             client.seen_ms = turn.now_ms
         if isinstance(command, m.Publish):
-            self._publish(turn, client, command, item.body)
+            if client is None:
+                raise ClientError("not_logged_on", "this connection has no session here")
+            self._publishing.publish(turn, client, command, item.body)
         elif isinstance(command, m.Logon):
             self._logon(turn, item.rid, command)
         elif client is None:
             raise ClientError("not_logged_on", "this connection has no session here")
         elif isinstance(command, m.Flush):
-            self._flush(turn, client, command)
+            self._publishing.flush(turn, client, command, self._durability)
         elif isinstance(command, m.Logoff):
             self._end_run(turn, client.rid)
             turn.effects.append(Send(client.rid, m.Ack("processed", command.cid)))
@@ -133,87 +132,15 @@ class IngestCore:
         if item.rid in turn.runs:
             self._end_run(turn, item.rid)
         answer = m.Error(error.code, error.reason, error.hint, cid, seq=seq)
+        client = self.clients.by_rid.get(item.rid)
+        if error.code == "sequence_gap" and client is not None and client.chain is not None:
+            answer.high = client.chain.handled
         turn.effects.append(Send(item.rid, answer))
 
-    # -- publish ------------------------------------------------------------------------------
-
-    def _publish(
-        self, turn: Turn, client: Client | None, publish: m.Publish, body: bytes | None
-    ) -> None:
-        if client is None:
-            raise ClientError("not_logged_on", "this connection has no session here")
-        if client.state != "live":
-            raise ClientError("not_ready", "the logon of this connection is not answered yet")
-        if body is None:
-            raise ClientError("bad_frame", "a publish has a body frame behind its header")
-        self._checks.check(publish, body)
-        self._room_for(turn, client, publish, len(body))
-        self.messages += publish.count or 1
-        if publish.ack is not None and "processed" in publish.ack:
-            turn.effects.append(Send(client.rid, m.Ack("processed", publish.cid, seq=publish.seq)))
-        if publish.count is None:
-            self._single(turn, client, publish, body)
-        else:
-            self._packed(turn, client, publish, body)
-
-    def _room_for(self, turn: Turn, client: Client, publish: m.Publish, size: int) -> None:
-        """Temporary refusals; without `prev` they hold what follows (zbroker.journal.sessions)."""
-        if client.held and publish.prev is None and publish.seq > client.held:
-            raise ClientError(
-                client.held_code, f"sequence {client.held} was refused and must come again first"
-            )
-        run = turn.runs.get(client.rid)
-        used = client.window_used + (run.bytes if run is not None else 0)
-        code = ""
-        if used and used + size > self.limits.window_bytes:
-            code, reason = (
-                "window_full",
-                f"{used} bytes wait for their ack, at most {self.limits.window_bytes} may",
-            )
-        elif self.link.full and not self.link.up:
-            code, reason = "not_ready", "the journal is restarting"
-        if code:
-            if publish.prev is None:
-                client.held, client.held_code = publish.seq, code
-            raise ClientError(code, reason)
-        client.held = 0
-
-    def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
-        run = turn.runs.get(client.rid)
-        if run is not None and run.fits(publish, body, self.limits.batch_bytes):
-            run.add(publish, body)
-            return
-        if run is not None:
-            self._end_run(turn, client.rid)
-        turn.runs[client.rid] = Run(publish, body)
-
     def _end_run(self, turn: Turn, rid: bytes) -> None:
-        run, client = turn.runs.pop(rid, None), self.clients.by_rid.get(rid)
-        if run is not None and client is not None and client.state == "live":
-            entry, body = run.entry(client.publisher, client.session)
-            self._forward(client, entry, body, Ask(run.ask, run.cid))
-
-    def _packed(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
-        self._end_run(turn, client.rid)
-        assert publish.count is not None
-        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
-        crc = publish.crc if publish.crc is not None else self._checks.crc(body)
-        entry = i.Entry(
-            client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
-            publish.codec, topics, publish.time_ns, publish.columns,
-        )  # fmt: skip
-        ask = publish.ack is not None and "persisted" in publish.ack
-        self._forward(client, entry, body, Ask(ask, publish.cid))
-
-    def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
-        self._acks.forwarded(self.link.append(entry, body), client, entry, len(body), ask)
-
-    def _flush(self, turn: Turn, client: Client, flush: m.Flush) -> None:
-        self._end_run(turn, client.rid)
-        if self._acks.waits(client):
-            client.flushes.append((client.last_ordinal, flush.cid))
-        else:
-            turn.effects.append(Send(client.rid, persisted(client, self._durability, flush.cid)))
+        client = self.clients.by_rid.get(rid)
+        if client is not None:
+            self._publishing.end_run(turn, client)
 
     # -- logon --------------------------------------------------------------------------------
 
@@ -270,11 +197,12 @@ class IngestCore:
             self.errors[opened.code] += 1
             return [Send(client.rid, m.Error(opened.code, opened.reason, cid=client.cid))]
         client.state = "live"
-        client.publisher, client.session, client.acked = (
-            opened.publisher,
-            opened.session,
-            opened.acked,
-        )
+        client.publisher, client.session = opened.publisher, opened.session
+        client.found = opened.acked
+        if self._everything:
+            client.acked = client.recorded = opened.acked
+        else:
+            client.chain = Chain(opened.seq, opened.seq)
         limits = self.limits
         answer = m.Ack(
             "processed", client.cid, seq=opened.seq, acked=opened.acked, publisher=opened.publisher,
@@ -282,6 +210,7 @@ class IngestCore:
             origin=(welcome.instance, welcome.generation), window_bytes=limits.window_bytes,
             max_message_bytes=limits.message_bytes, max_batch_bytes=limits.batch_bytes,
             heartbeat_s=client.interval_ms / 1_000,
+            recording=None if self._everything else "some",
         )  # fmt: skip
         return [Token(client, answer)]
 
@@ -309,7 +238,7 @@ class IngestCore:
 
     def on_receipt(self, receipt: i.Receipt) -> list[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
-        sends = self._acks.settle(self.link.on_receipt(receipt), self._durability)
+        sends = self._publishing.acks.settle(self.link.on_receipt(receipt), self._durability)
         for send in sends:
             if isinstance(send.message, m.Error):
                 self.errors[send.message.code] += 1
@@ -342,7 +271,10 @@ class IngestCore:
         self._settle_contested(turn)
         live = [c for c in self.clients.by_name.values() if c.state == "live"]
         sessions = [i.OpenSession(c.name, "", c.session) for c in live] if not self.link.up else []
-        return [*turn.effects, *self.link.tick(now_ms, sessions)]
+        turn.effects += self.link.tick(now_ms, sessions)
+        if not self._everything:
+            turn.effects += self.live.tick(now_ms)
+        return turn.effects
 
     def next_wake_ms(self, now_ms: int) -> int:
         """When `tick` has something to do at the latest."""
@@ -369,4 +301,5 @@ class IngestCore:
         """Asserts what is always true."""
         self.link.check()
         self.clients.check()
-        self._acks.check(self.clients.by_rid.values())
+        self.live.check()
+        self._publishing.acks.check(self.clients.by_rid.values())

@@ -1,4 +1,4 @@
-"""What ingest's core wants done, beside what its link to the journal wants. Pure."""
+"""What ingest's core wants done, beside what its links to journal and delivery want. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from zbroker.ingest.clients import Client
 from zbroker.ingest.link import LinkEffect
+from zbroker.ingest.live import LiveEffect
 from zbroker.wire import messages as m
 
 
@@ -23,4 +24,4 @@ class Token(NamedTuple):
     answer: m.Ack
 
 
-Effect = Send | Token | LinkEffect
+Effect = Send | Token | LinkEffect | LiveEffect

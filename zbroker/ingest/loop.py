@@ -1,12 +1,15 @@
 """The ingest process: the front door for publishers.
 
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
-          to the journal, acknowledges what is persisted.
-Sockets   ROUTER tcp for clients ([listen] ingest); DEALER ipc journal; SUB ipc marks.
+          to the journal, acknowledges what is persisted. What is not recorded goes to delivery.
+Sockets   ROUTER tcp for clients ([listen] ingest); DEALER ipc journal; SUB ipc marks; with a
+          [[record]] table DEALER ipc live.
 Owns      nothing on disk.
-Settings  [limits]; [ingest] spin_us; [listen] advertise.
+Settings  [limits]; [[record]]; [ingest] spin_us; [listen] advertise.
 Exits     0 when told to stop.
 Weakness  one thread: about half a million single publishes per second is its limit on one core.
+          While the journal's credit is used up no client is read, so what is not recorded waits
+          too. A batch of recorded and unrecorded messages is cut and packed anew here.
 
 It alone spins: for spin_us after the last event it looks again instead of sleeping, as long as few
 messages come per turn; waking a sleeping core costs more than all the rest of one publish.
@@ -25,9 +28,17 @@ from zbroker.endpoints import told
 from zbroker.errors import ClientError
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Effect, Send, Token
-from zbroker.ingest.link import Forward
-from zbroker.limits import FRAME_SLACK_BYTES, FRAMES_MAX, HEADER_MAX_BYTES, INGEST_TURN_MAX
+from zbroker.ingest.link import Forward, Reconnect
+from zbroker.ingest.live import LiveForward
+from zbroker.limits import (
+    FRAME_SLACK_BYTES,
+    FRAMES_MAX,
+    HEADER_MAX_BYTES,
+    INGEST_TURN_MAX,
+    UNRECORDED_NAMED_MAX,
+)
 from zbroker.process import EX_OK, Process
+from zbroker.recording import Recording
 from zbroker.wire import codec, internal
 from zbroker.wire.messages import Ack, Logon
 from zbroker.wire.token import make as make_token
@@ -59,13 +70,11 @@ class IngestRoom:
             config.limits.message_bytes, config.limits.batch_bytes, config.limits.window_bytes,
             config.limits.clients, config.journal.time == "publisher",
         )  # fmt: skip
-        self.core = IngestCore(limits, process.incarnation)
+        self.core = IngestCore(limits, process.incarnation, Recording(config.record))
         self._key = process.paths.token_key.read_bytes()
         self._spin_s = config.ingest.spin_us / 1e6  # 0 on a machine with one core
         self._mean = 0.0
-        self._full: dict[
-            bytes, dict[str, bytes]
-        ] = {}  # answers that found a full queue, newest of each kind
+        self._full: dict[bytes, dict[str, msgspec.Struct]] = {}  # found a full queue, see _keep
         self._endpoints: tuple[int, dict[str, str]] = (0, {})
         self._confirm_ms = 0
         self._stop_ms: int | None = None
@@ -74,6 +83,7 @@ class IngestRoom:
         self._clients.bind(process.listen)
         self._marks = sockets.marks_subscriber(process.context, process.paths.ipc("marks"))
         self._journal: zmq.Socket[bytes] | None = None
+        self._live: zmq.Socket[bytes] | None = None
         self._poller = zmq.Poller()
         for socket in (self._clients, self._marks, process.link):
             self._poller.register(socket, zmq.POLLIN)
@@ -91,6 +101,8 @@ class IngestRoom:
             self._read_journal()
         if self._marks in events:
             self._read_marks()
+        if self._live is not None and self._live in events:
+            self._read_live(self._live)
         if self._clients in events:
             self._read_clients()
         self._tick()
@@ -138,7 +150,7 @@ class IngestRoom:
         errors = {f"error_{code}": count for code, count in core.errors.items()}
         return {
             "clients": len(core.clients), "messages": core.messages, "errors": core.errors.total(),
-            "journal": "up" if core.link.up else "down", **errors,
+            "journal": "up" if core.link.up else "down", **core.unrecorded(), **errors,
         }  # fmt: skip
 
     # -- reading ------------------------------------------------------------------------------
@@ -175,6 +187,10 @@ class IngestRoom:
         if frames is not None:
             self._perform(self.core.on_marks(codec.MARKS.decode(frames[0].buffer)))
 
+    def _read_live(self, live: zmq.Socket[bytes]) -> None:
+        while (frames := sockets.receive(live)) is not None:
+            self.core.live.on_grant(codec.FROM_LIVE.decode(frames[0].buffer))
+
     def _announce(self) -> None:
         if not self._ready:
             self._ready = True
@@ -204,31 +220,47 @@ class IngestRoom:
             elif isinstance(effect, Token):
                 self._answer(effect.client.rid, self._with_token(effect))
             elif isinstance(effect, Forward):
-                self._forward(effect)
+                assert self._journal is not None
+                _send_on(self._journal, effect)
+            elif isinstance(effect, LiveForward):
+                assert self._live is not None
+                _send_on(self._live, effect)
+            elif isinstance(effect, Reconnect):
+                self._journal = self._new_dealer(self._journal, "journal")
             else:
-                self._reconnect()
+                self._live = self._new_dealer(self._live, "live")
 
     def _answer(self, rid: bytes, message: msgspec.Struct) -> None:
-        header = codec.encode(message)
         try:
-            sockets.deliver(self._clients, rid, header)
+            sockets.deliver(self._clients, rid, codec.encode(message))
         except zmq.Again:
-            kind = (
-                "ack"
-                if isinstance(message, Ack) and message.cid is None
-                else type(message).__name__
-            )
-            self._full.setdefault(rid, {})[kind] = header
+            self._keep(rid, message)
         except zmq.ZMQError:
             self._full.pop(rid, None)
             self._perform(self.core.gone(rid, self._process.clock.mono_ms()))
 
+    def _keep(self, rid: bytes, message: msgspec.Struct) -> None:
+        """Keeps an answer that found a full queue, in the place of an older one of its kind.
+
+        Acks are merged, so the newest says it all; but for the topics that are not recorded.
+        """
+        kinds = self._full.setdefault(rid, {})
+        if not isinstance(message, Ack) or message.cid is not None:
+            kinds[type(message).__name__] = message
+            return
+        kind = "unrecorded" if message.unrecorded else message.type
+        older = kinds.get(kind)
+        if isinstance(older, Ack) and message.unrecorded:
+            names = dict.fromkeys([*message.unrecorded, *(older.unrecorded or [])])
+            message.unrecorded = list(names)[:UNRECORDED_NAMED_MAX]
+        kinds[kind] = message
+
     def _retry(self) -> None:
-        """Answers that found a full queue: the newest ack and one error are all that is kept."""
+        """Answers that found a full queue: the newest of each kind is all that is kept."""
         for rid, kinds in list(self._full.items()):
-            for kind, header in list(kinds.items()):
+            for kind, message in list(kinds.items()):
                 try:
-                    sockets.deliver(self._clients, rid, header)
+                    sockets.deliver(self._clients, rid, codec.encode(message))
                 except zmq.Again:
                     break
                 except zmq.ZMQError:
@@ -252,23 +284,24 @@ class IngestRoom:
         }
         return answer
 
-    def _forward(self, effect: Forward) -> None:
-        journal = self._journal
-        assert journal is not None
-        bodies = effect.bodies
-        sockets.send(journal, codec.encode(effect.message), sockets.MORE if bodies else 0)
-        for body in bodies[:-1]:
-            sockets.send(journal, body, sockets.MORE, copy=len(body) < sockets.COPY_MAX_BYTES)
-        if bodies:
-            last = bodies[-1]
-            sockets.send(journal, last, copy=len(last) < sockets.COPY_MAX_BYTES)
+    def _new_dealer(self, old: zmq.Socket[bytes] | None, name: str) -> zmq.Socket[bytes]:
+        """A new socket in the place of one in which frames for a dead process may be queued."""
+        if old is not None:
+            self._poller.unregister(old)
+            old.close(linger=0)
+        new = sockets.dealer(self._process.context, self._process.paths.ipc(name))
+        self._poller.register(new, zmq.POLLIN)
+        return new
 
-    def _reconnect(self) -> None:
-        if self._journal is not None:
-            self._poller.unregister(self._journal)
-            self._journal.close(linger=0)
-        self._journal = sockets.dealer(self._process.context, self._process.paths.ipc("journal"))
-        self._poller.register(self._journal, zmq.POLLIN)
+
+def _send_on(dealer: zmq.Socket[bytes], effect: Forward | LiveForward) -> None:
+    bodies = effect.bodies
+    sockets.send(dealer, codec.encode(effect.message), sockets.MORE if bodies else 0)
+    for body in bodies[:-1]:
+        sockets.send(dealer, body, sockets.MORE, copy=len(body) < sockets.COPY_MAX_BYTES)
+    if bodies:
+        last = bodies[-1]
+        sockets.send(dealer, last, copy=len(last) < sockets.COPY_MAX_BYTES)
 
 
 def _item(rid: bytes, frames: sockets.Frames, over: bool) -> Item:

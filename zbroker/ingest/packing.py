@@ -19,15 +19,22 @@ pack = msgpack.Encoder().encode
 
 
 class Run:
-    """Consecutive single publishes of one client: sequences seq, seq + 1, ..."""
+    """Consecutive single publishes of one client: sequences seq, seq + 1, ...
 
-    __slots__ = ("ask", "bytes", "cid", "payloads", "prev", "seq", "times", "topics", "which")
+    All of them are recorded, or none is.
+    """
 
-    def __init__(self, publish: Publish, payload: bytes) -> None:
+    __slots__ = (
+        "ask", "bytes", "cid", "payloads", "prev", "processed", "recorded", "seq", "times",
+        "topics", "which",
+    )  # fmt: skip
+
+    def __init__(self, publish: Publish, payload: bytes, *, recorded: bool = True) -> None:
+        self.recorded = recorded
         self.seq = publish.seq
         self.prev = publish.prev
         self.cid = publish.cid
-        self.ask = False
+        self.ask = self.processed = False
         self.bytes = 0
         self.payloads: list[bytes] = []
         self.topics: dict[str, int] = {}
@@ -55,8 +62,9 @@ class Run:
         self.bytes += len(payload) + 5  # a msgpack binary has a header of at most 5 bytes
         if self.times is not None:
             self.times.append(publish.time_ns)  # type: ignore[arg-type]
-        if publish.ack is not None and "persisted" in publish.ack:
-            self.ask = True
+        if publish.ack is not None:
+            self.ask = self.ask or "persisted" in publish.ack
+            self.processed = self.processed or "processed" in publish.ack
 
     def entry(self, publisher: int, session: int) -> tuple[Entry, bytes]:
         """The record batch and its body."""

@@ -1,10 +1,10 @@
-"""Which topics are wanted (zbroker/delivery/topics.py)."""
+"""Which topics are wanted (zbroker/topics.py)."""
 
 from __future__ import annotations
 
 import pytest
 
-from zbroker.delivery import topics
+from zbroker import topics
 from zbroker.errors import ClientError
 
 

@@ -1,4 +1,4 @@
-"""Which topics a subscription wants: one exact name, or an RE2 pattern that matches whole names.
+"""Which topics are meant: one exact name, or an RE2 pattern that matches whole names.
 
 RE2 runs in time linear in the topic, and its memory is bounded; `re` has neither bound.
 """

@@ -1,0 +1,91 @@
+"""Whole histories where not everything is recorded; and bugs that must be found in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.sim.recording_world import RecordingWorld
+from tests.sim.world import Violation
+from zbroker.client.unrecorded import Unrecorded
+from zbroker.ingest.acks import Acks
+from zbroker.ingest.chain import Chain
+
+SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
+FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
+
+
+def run(seed: int, *, faults: bool = True) -> RecordingWorld:
+    world = RecordingWorld(seed, faults=faults)
+    try:
+        world.run()
+        assert faults or world.errors == [], "refused without a reason"
+    except AssertionError as error:
+        again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest {__file__}"
+        raise Violation(f"seed {seed}: {error}\nfaults: {world.faults}\n{again}") from error
+    return world
+
+
+@pytest.mark.timeout(3_600)
+def test_no_history_breaks_a_promise() -> None:
+    worlds = [run(seed) for seed in range(FIRST, FIRST + SEEDS)]
+    if SEEDS >= 100:
+        assert sum(world.delivered for world in worlds)
+        assert sum(world.dropped for world in worlds), "nothing was dropped for lack of credit"
+        seen = {code for world in worlds for code in world.errors}
+        assert seen >= {"disk_full", "sequence_gap"}
+
+
+def test_without_faults_nothing_is_refused() -> None:
+    for seed in range(FIRST, FIRST + min(SEEDS, 50)):
+        run(seed, faults=False)
+
+
+def _no_link(self: Chain, entry: Any) -> None:
+    self.linked = max(self.linked, entry.seq + entry.count - 1)
+
+
+def _never_broken(self: Chain, high: int, acked: int) -> None:
+    self.linked, self.handled = high, max(high, acked)
+
+
+def _not_checked(self: Chain, seq: int, count: int, prev: int | None) -> None:
+    self.handled = max(self.handled, seq + count - 1)
+
+
+def _always(_self: Chain, _entry: Any) -> bool:
+    return True
+
+
+def _at_once(_self: Acks, _client: Any) -> bool:
+    return False
+
+
+def _not_named(_self: Unrecorded, _topics: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "bug"),
+    [
+        (Chain, "link", _no_link),
+        (Chain, "broken", _never_broken),
+        (Chain, "follow", _not_checked),
+        (Chain, "passes", _always),
+        (Acks, "waits", _at_once),
+        (Unrecorded, "named", _not_named),
+    ],
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, method: str, bug: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(owner, method, bug)
+    for seed in range(300):
+        try:
+            run(seed, faults=seed % 4 != 0)
+        except AssertionError:
+            return
+    pytest.fail(f"{bug.__name__} was not found in 300 seeds")

@@ -1,0 +1,114 @@
+"""ingest's side of its link to delivery: messages that are not recorded. Pure.
+
+    down --Grant to our Hello--> up --other incarnation, or silence--> down (new socket, Hello)
+
+Nothing is kept: what finds no delivery or no credit is dropped and counted, so that it never holds
+up what is recorded. Delivery grants bytes and tells how many it took; what was sent to one that
+died is lost and not counted, because nobody can tell. An empty message on each beat makes a
+delivery that was restarted ask for a Hello.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from zbroker.limits import BEAT_MS
+from zbroker.wire import internal as m
+
+Body = bytes | memoryview
+HELLO_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead delivery
+SILENCE_MS: Final = 6 * BEAT_MS  # grants come on each beat
+
+
+class LiveForward(NamedTuple):
+    """Effect: send this to delivery, bodies behind the header."""
+
+    message: m.Message
+    bodies: list[Body]
+
+
+class LiveReconnect(NamedTuple):
+    """Effect: throw the socket to delivery away, make a new one, then send what follows."""
+
+
+LiveEffect = LiveForward | LiveReconnect
+
+
+class LiveLink:
+    """What may still go to delivery, and what goes there in this turn."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.passed = 0  # messages handed over
+        self.dropped = 0  # messages given up for lack of a delivery or of credit
+        self._mine = incarnation
+        self._delivery = 0  # incarnation that granted; 0: down
+        self._hello_ms: int | None = None
+        self._heard_ms = self._beat_ms = 0
+        self._heard = False  # since the last tick
+        self._used = 0  # bytes sent since the Hello
+        self._taken = 0  # of these
+        self._credit = 0
+        self._entries: list[m.Entry] = []
+        self._bodies: list[Body] = []
+
+    @property
+    def up(self) -> bool:
+        """True while delivery is known to listen."""
+        return self._delivery != 0
+
+    def take(self, entry: m.Entry, body: Body) -> None:
+        """Hands one batch over, or drops it. With nothing under way one of any size may go."""
+        under_way = self._used - self._taken
+        if not self.up or (under_way and under_way + len(body) > self._credit):
+            self.dropped += entry.count
+            return
+        self.passed += entry.count
+        self._used += len(body)
+        self._entries.append(entry)
+        self._bodies.append(body)
+
+    def flush(self) -> list[LiveEffect]:
+        """One message with everything that was handed over."""
+        if not self._entries:
+            return []
+        live = LiveForward(m.Live(self._delivery, self._entries), self._bodies)
+        self._entries, self._bodies = [], []
+        return [live]
+
+    def on_grant(self, grant: m.Grant) -> None:
+        """How much more may go; from another incarnation it means: say Hello to that one."""
+        if grant.echo != self._mine or grant.incarnation != (self._delivery or grant.incarnation):
+            self._down()
+            return
+        self._delivery, self._heard = grant.incarnation, True
+        self._taken = max(self._taken, grant.taken_bytes)
+        self._credit = grant.credit_bytes
+
+    def tick(self, now_ms: int) -> list[LiveEffect]:
+        """Notices silence; beats, or says Hello on a new socket when no answer came in time."""
+        if self._heard:
+            self._heard, self._heard_ms = False, now_ms
+        elif self.up and now_ms - self._heard_ms > SILENCE_MS:
+            self._down()
+        waits = self._hello_ms is not None and now_ms - self._hello_ms < HELLO_WAIT_MS
+        if self.up and now_ms >= self._beat_ms:
+            self._beat_ms = now_ms + BEAT_MS
+            return [LiveForward(m.Live(self._delivery, []), [])]
+        if self.up or waits:
+            return []
+        self._hello_ms, self._beat_ms = now_ms, now_ms + BEAT_MS
+        self._used = self._taken = self._credit = 0
+        return [LiveReconnect(), LiveForward(m.Hello("ingest", self._mine, []), [])]
+
+    def _down(self) -> None:
+        self.dropped += sum(entry.count for entry in self._entries)
+        self.passed -= sum(entry.count for entry in self._entries)
+        self._entries, self._bodies = [], []
+        if self.up:
+            self._delivery, self._hello_ms = 0, None
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert 0 <= self._taken <= self._used
+        assert len(self._entries) == len(self._bodies)
+        assert self.up or not self._entries

@@ -1,0 +1,145 @@
+"""What becomes of a publish: checked, packed, and forwarded to the journal or, where its topic is
+not recorded, passed on to delivery. Pure.
+
+Where everything is recorded (`recording` None) the journal checks `prev`; else Chain does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbroker.errors import ClientError
+from zbroker.ingest.acks import Acks, persisted
+from zbroker.ingest.chain import Ask
+from zbroker.ingest.checks import PublishChecks
+from zbroker.ingest.clients import Client
+from zbroker.ingest.effects import Send
+from zbroker.ingest.link import Link
+from zbroker.ingest.live import LiveLink
+from zbroker.ingest.packing import Run
+from zbroker.ingest.split import split
+from zbroker.ingest.turn import Limits, Turn
+from zbroker.recording import Recording
+from zbroker.wire import internal as i
+from zbroker.wire import messages as m
+
+_NOTHING: Final[list[str]] = []
+
+
+class Publishing:
+    """Publishes of all clients, on their way out of ingest."""
+
+    def __init__(
+        self, limits: Limits, link: Link, live: LiveLink, recording: Recording | None
+    ) -> None:
+        self.acks = Acks()
+        self.messages = 0
+        self._limits = limits
+        self._link = link
+        self._live = live
+        self._recording = recording
+        self._checks = PublishChecks(
+            limits.message_bytes, limits.batch_bytes, limits.publisher_time
+        )
+
+    def publish(self, turn: Turn, client: Client, publish: m.Publish, body: bytes | None) -> None:
+        """Takes one publish. Raises: ClientError; then nothing of it was taken."""
+        if client.state != "live":
+            raise ClientError("not_ready", "the logon of this connection is not answered yet")
+        if body is None:
+            raise ClientError("bad_frame", "a publish has a body frame behind its header")
+        self._checks.check(publish, body)
+        self._room_for(turn, client, publish, len(body))
+        if client.chain is not None:
+            client.chain.follow(publish.seq, publish.count or 1, publish.prev)
+        self.messages += publish.count or 1
+        if publish.ack is not None and "processed" in publish.ack:
+            turn.effects.append(Send(client.rid, m.Ack("processed", publish.cid, seq=publish.seq)))
+        if publish.count is None:
+            self._single(turn, client, publish, body)
+        else:
+            self._packed(turn, client, publish, body)
+
+    def _room_for(self, turn: Turn, client: Client, publish: m.Publish, size: int) -> None:
+        """Temporary refusals; without `prev` they hold what follows (zbroker.journal.sessions)."""
+        if client.held and publish.prev is None and publish.seq > client.held:
+            raise ClientError(
+                client.held_code, f"sequence {client.held} was refused and must come again first"
+            )
+        run = turn.runs.get(client.rid)
+        used = client.window_used + (run.bytes if run is not None else 0)
+        code = ""
+        if used and used + size > self._limits.window_bytes:
+            code, reason = (
+                "window_full",
+                f"{used} bytes wait for their ack, at most {self._limits.window_bytes} may",
+            )
+        elif self._link.full and not self._link.up:
+            code, reason = "not_ready", "the journal is restarting"
+        if code:
+            if publish.prev is None:
+                client.held, client.held_code = publish.seq, code
+            raise ClientError(code, reason)
+        client.held = 0
+
+    def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
+        run = turn.runs.get(client.rid)
+        recorded = self._recording is None or self._recording(publish.topic or "")
+        if run is not None:
+            if run.recorded is recorded and run.fits(publish, body, self._limits.batch_bytes):
+                run.add(publish, body)
+                return
+            self.end_run(turn, client)
+        turn.runs[client.rid] = Run(publish, body, recorded=recorded)
+
+    def end_run(self, turn: Turn, client: Client) -> None:
+        """Sends the single publishes of this turn on their way."""
+        run = turn.runs.pop(client.rid, None)
+        if run is None or client.state != "live":
+            return
+        entry, body = run.entry(client.publisher, client.session)
+        ask = Ask(run.ask, run.cid, run.processed)
+        if run.recorded:
+            self._forward(client, entry, body, ask)
+        else:
+            self._pass(turn, client, entry, body, ask)
+
+    def _packed(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
+        self.end_run(turn, client)
+        assert publish.count is not None
+        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        crc = publish.crc if publish.crc is not None else self._checks.crc(body)
+        entry = i.Entry(
+            client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
+            publish.codec, topics, publish.time_ns, publish.columns,
+        )  # fmt: skip
+        asked = publish.ack or _NOTHING
+        ask = Ask("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
+        if self._recording is None:
+            self._forward(client, entry, body, ask)
+            return
+        max_bytes = max(self._limits.batch_bytes, self._limits.message_bytes) + 8
+        for part in split(entry, body, self._recording, max_bytes):
+            if part.recorded:
+                self._forward(client, part.entry, part.body, ask)
+            else:
+                self._pass(turn, client, part.entry, part.body, ask)
+
+    def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+        if client.chain is not None:
+            client.chain.link(entry)
+        self.acks.forwarded(self._link.append(entry, body), client, entry, len(body), ask)
+
+    def _pass(self, turn: Turn, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+        assert client.chain is not None
+        if client.chain.passes(entry):
+            self._live.take(entry, body)
+        turn.effects += self.acks.passed(client, client.chain, entry, len(body), ask)
+
+    def flush(self, turn: Turn, client: Client, flush: m.Flush, durability: str | None) -> None:
+        """Answered once everything before it is settled."""
+        self.end_run(turn, client)
+        if self.acks.waits(client):
+            client.flushes.append((client.last_ordinal, flush.cid))
+        else:
+            turn.effects.append(Send(client.rid, persisted(client, durability, flush.cid)))

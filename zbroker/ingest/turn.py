@@ -1,0 +1,28 @@
+"""What one turn of ingest is about: the limits it keeps and what it collects. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zbroker.ingest.effects import Effect
+from zbroker.ingest.packing import Run
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """What ingest tells and enforces; see `[limits]` of the settings."""
+
+    message_bytes: int
+    batch_bytes: int
+    window_bytes: int
+    clients: int
+    publisher_time: bool = False
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one turn collects."""
+
+    now_ms: int
+    effects: list[Effect] = field(default_factory=list)
+    runs: dict[bytes, Run] = field(default_factory=dict)
