@@ -1,0 +1,111 @@
+"""zbroker/admin/alarms.py: the table of what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zbroker.admin import alarms
+from zbroker.admin.alarms import Disk, Facts, Failure, Watch
+from zbroker.admin.removal import Blocked
+
+SECOND_NS = 1_000_000_000
+HELD = Blocked("held", 200, "segments 2 to 3: needed by a replay")
+FAILED = Failure("archive", (4,), "the disk is full")
+
+
+def codes(facts: Facts) -> list[str]:
+    return [finding.code for finding in alarms.found(facts)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (Facts({}), []),
+        (Facts({"accepting": 1, "damage": 0, "conflicts": 0, "index_failed": ""}), []),
+        (Facts({"accepting": 0}), ["disk_full"]),
+        (Facts({"accepting": 0}, disks=(Disk("/j", 1, 100),)), ["disk_full", "disk_80"]),
+        (Facts({}, disks=(Disk("/j", 20, 100),)), ["disk_80"]),
+        (Facts({}, disks=(Disk("/j", 21, 100),)), []),
+        (Facts({}, disks=(Disk("/j", 50, 100), Disk("/a", 1, 100))), ["disk_80"]),
+        (Facts({}, disks=(Disk("/j", 0, 0),)), []),
+        (Facts({"damage": 2}), ["damage"]),
+        (Facts({"conflicts": 1}), ["conflicts"]),
+        (Facts({"index_failed": "MDB_MAP_FULL"}), ["index_failed"]),
+        (Facts({}, grown={"flush_late": 1}), ["flush_late"]),
+        (Facts({}, grown={"unprepared": 1}), ["unprepared"]),
+        (Facts({}, blocked=HELD, held_alarm=199), ["held"]),
+        (Facts({}, blocked=HELD, held_alarm=200), []),
+        (Facts({}, blocked=Blocked("share", 1, ""), held_alarm=200), ["removal_blocked"]),
+        (Facts({}, blocked=Blocked("stated", 1, ""), held_alarm=200), ["removal_blocked"]),
+        (Facts({}, blocked=Blocked("elsewhere", 1, ""), held_alarm=200), ["removal_blocked"]),
+        (Facts({}, failures=(FAILED,)), ["action_failed"]),
+        (Facts({}, clock_behind_ms=59_999), []),
+        (Facts({}, clock_behind_ms=60_000), ["clock_jumped"]),
+    ],
+)
+def test_the_table_of_alarms(facts: Facts, expected: list[str]) -> None:
+    assert codes(facts) == expected
+
+
+def test_every_alarm_says_what_it_means_and_what_to_do() -> None:
+    facts = Facts(
+        {"accepting": 0, "damage": 1, "conflicts": 1, "index_failed": "x"},
+        (Disk("/j", 1, 100),), HELD, 0, (FAILED,), 60_000, {"flush_late": 1, "unprepared": 1},
+    )  # fmt: skip
+    found = alarms.found(facts)
+    assert len(found) == 10
+    assert all(finding.what and finding.means and finding.next for finding in found)
+
+
+def test_who_holds_is_named() -> None:
+    [finding] = alarms.found(Facts({}, blocked=HELD))
+    assert "a replay" in finding.what
+
+
+def test_the_newest_of_several_failures_is_told() -> None:
+    other = Failure("compress", (5, 6), "cannot be read")
+    [finding] = alarms.found(Facts({}, failures=(FAILED, other)))
+    assert finding.what == "compress of segments 5 to 6 failed: cannot be read (and 1 more)"
+
+
+def look(watch: Watch, second: int, stats: dict[str, Any], **more: Any) -> list[tuple[str, int]]:
+    found = watch.look(Facts(stats, **more), second * SECOND_NS)
+    return [(alarm.finding.code, alarm.since_ns // SECOND_NS) for alarm in found]
+
+
+def test_an_alarm_tells_since_when_it_stands() -> None:
+    watch = Watch()
+    assert look(watch, 1, {"damage": 1}) == [("damage", 1)]
+    assert look(watch, 5, {"damage": 2}) == [("damage", 1)]
+
+
+def test_an_alarm_that_comes_back_begins_anew() -> None:
+    watch = Watch()
+    look(watch, 1, {"accepting": 0})
+    assert look(watch, 2, {"accepting": 1}) == []
+    assert look(watch, 3, {"accepting": 0}) == [("disk_full", 3)]
+
+
+def test_a_holder_has_a_moment_to_let_go() -> None:
+    watch = Watch()
+    assert look(watch, 10, {}, blocked=HELD) == []
+    assert look(watch, 39, {}, blocked=HELD) == []
+    assert look(watch, 40, {}, blocked=HELD) == [("held", 10)]
+
+
+@pytest.mark.parametrize("counter", alarms.COUNTERS)
+def test_a_counter_alarms_while_it_grew_lately(counter: str) -> None:
+    watch = Watch()
+    assert look(watch, 0, {counter: 5}) == [], "what was before is old"
+    assert look(watch, 10, {counter: 7}) == [(counter, 10)]
+    assert look(watch, 609, {counter: 7}) == [(counter, 10)]
+    assert look(watch, 610, {counter: 7}) == []
+
+
+def test_a_counter_of_a_new_process_is_no_growth() -> None:
+    watch = Watch()
+    look(watch, 0, {"unprepared": 5})
+    assert look(watch, 1, {"unprepared": 0}) == []
+    assert look(watch, 2, {"unprepared": 1}) == [("unprepared", 2)]

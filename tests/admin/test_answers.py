@@ -1,0 +1,218 @@
+"""zbroker/admin/answers.py: the shapes that the command line reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.admin.desk import Desk
+from zbroker.admin import jobs
+from zbroker.admin.answers import Answers
+from zbroker.errors import ClientError
+from zbroker.wire import internal as m
+
+SEGMENT_KEYS = {
+    "serial", "place", "packed", "first", "end", "first_time", "last_time", "bytes", "size", "open",
+}  # fmt: skip
+JOURNAL_KEYS = {
+    "instance", "generation", "floor", "persisted", "log_time_ns", "directory",
+    "archive_directory", "bytes", "free_bytes", "conflicts", "stated", "removing", "silent",
+    "holders", "segments",
+}  # fmt: skip
+ACTION_KEYS = {
+    "id", "time", "action", "by", "why", "serials", "bytes", "result", "reason", "took_s",
+    "progress",
+}  # fmt: skip
+
+
+class Supervisor:
+    """What processes say; tests set `stats` of the journal."""
+
+    def __init__(self) -> None:
+        self.stats: dict[str, Any] = {"conflicts": 3}
+        self.silent = False
+
+    def status(self) -> m.Status | None:
+        room: dict[str, Any] = {"room": "journal", "stats": self.stats}
+        return None if self.silent else m.Status(1, "ready", [room])
+
+
+class Bench:
+    def __init__(self, data: Path, **retention: int) -> None:
+        self.desk = Desk(data, **retention)
+        self.supervisor = Supervisor()
+        link: Any = self.supervisor
+        self.answers = Answers(self.desk.tools, link, self.desk.worker)
+
+    def post(self, path: str, **body: object) -> dict[str, Any]:
+        return self.answers.post(path, json.dumps(body).encode())
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(jobs, "PACE_BYTES_S", 1 << 40)
+    return Bench(tmp_path)
+
+
+def test_every_answer_is_json(bench: Bench) -> None:
+    bench.post("/journal/archive", serials=[1])
+    bench.desk.turns()
+    for path in ("/status", "/journal", "/holders", "/actions", "/actions/1"):
+        found = bench.answers.get(path)
+        assert json.loads(json.dumps(found)) == found
+
+
+def test_the_journal_has_the_published_keys(bench: Bench) -> None:
+    found = bench.answers.get("/journal")
+    assert set(found) == JOURNAL_KEYS
+    assert all(set(segment) == SEGMENT_KEYS for segment in found["segments"])
+    assert (found["instance"], found["conflicts"]) == ("000000000000abcd", 3)
+
+
+def test_segments_join_and_the_open_one_has_no_end(bench: Bench) -> None:
+    bench.desk.turns()  # summaries are made
+    segments = bench.answers.get("/journal")["segments"]
+    assert [segment["serial"] for segment in segments] == [1, 2, 3, 4, 5]
+    assert [segment["end"] for segment in segments[:-1]] == [
+        segment["first"] for segment in segments[1:]
+    ]
+    assert segments[-1]["end"] is None
+    assert [segment["open"] for segment in segments] == [False] * 4 + [True]
+    assert segments[0]["first_time"] == "19700101T000000.000001Z"
+    assert segments[-1]["last_time"] is None
+
+
+def test_a_segment_tells_where_it_is(bench: Bench) -> None:
+    bench.post("/journal/archive", serials=[1])
+    bench.desk.turns()
+    bench.post("/journal/compress", serials=[1, 2])
+    bench.desk.turns()
+    found = bench.answers.get("/journal")["segments"]
+    assert [(segment["place"], segment["packed"]) for segment in found[:3]] == [
+        ("archive", True), ("journal", True), ("journal", False),
+    ]  # fmt: skip
+    assert found[1]["bytes"] < found[1]["size"] == found[2]["size"] == found[2]["bytes"]
+
+
+def test_holders_are_told_by_name(bench: Bench) -> None:
+    holdings = [m.Holding("spark", "a job", 7, 1_000), m.Holding("x", "", 9, 0)]
+    bench.desk.journal.holders = m.Holders(0, 5, 90, 1, holdings, ["delivery"])
+    assert bench.answers.get("/holders") == {
+        "floor": 5,
+        "persisted": 90,
+        "silent": ["delivery"],
+        "holders": [
+            {"who": "spark", "what": "a job", "position": 7, "since": "19700101T000001Z"},
+            {"who": "x", "what": "", "position": 9, "since": None},
+        ],
+    }
+
+
+@pytest.mark.parametrize("action", ["archive", "compress"])
+def test_a_dry_run_says_what_would_be_done(bench: Bench, action: str) -> None:
+    found = bench.post(f"/journal/{action}", through=2, dry_run=True)
+    assert found["id"] is None
+    assert [row["serial"] for row in found["serials"]] == [1, 2]
+    assert {"serial", "bytes", "why"} == set(found["serials"][0])
+    assert bench.answers.get("/actions")["actions"] == []
+
+
+def test_what_is_left_out_is_told(bench: Bench) -> None:
+    found = bench.post("/journal/archive", serials=[5, 9])
+    assert found["id"] is None
+    assert [row["serial"] for row in found["skipped"]] == [5, 9]
+
+
+def test_a_request_can_be_followed(bench: Bench) -> None:
+    number = bench.post("/journal/archive", through=2)["id"]
+    found = bench.answers.get(f"/actions/{number}")
+    assert set(found) == ACTION_KEYS
+    assert (found["result"], found["by"], found["serials"]) == ("queued", "hand", [1, 2])
+    again = bench.post("/journal/archive", through=2)
+    assert [row["reason"] for row in again["skipped"]] == ["it is being worked on"] * 2
+    bench.desk.turns()
+    found = bench.answers.get(f"/actions/{number}")
+    assert (found["result"], found["progress"]["done"]) == ("done", found["bytes"])
+
+
+def test_what_runs_is_told(bench: Bench) -> None:
+    assert bench.answers.get("/actions") == {"running": None, "actions": []}
+    number = bench.post("/journal/remove", through=2)["id"]
+    found = bench.answers.get("/actions")
+    assert found["running"]["id"] == number
+    assert found["actions"][0]["progress"] == {"done": 0, "total": 2}
+
+
+def test_a_removal_tells_what_goes(bench: Bench) -> None:
+    dry = bench.post("/journal/remove", through=2, dry_run=True)
+    assert (dry["id"], dry["serials"]) == (None, [1, 2])
+    assert set(dry) == {"id", "serials", "floor", "blocked", "held_by"}
+    assert bench.desk.files()[1] == ["j"]
+
+
+def test_an_action_that_is_not_known_is_not_found(bench: Bench) -> None:
+    with pytest.raises(ClientError, match="not_found"):
+        bench.answers.get("/actions/7")
+
+
+def test_one_new_index_at_a_time(bench: Bench) -> None:
+    assert bench.post("/journal/reindex")["id"] == 1
+    with pytest.raises(ClientError, match="too_many"):
+        bench.post("/journal/reindex")
+
+
+def test_a_hold_reaches_the_journal_and_is_told_again_to_the_next_one(bench: Bench) -> None:
+    assert bench.post("/journal/hold", who="b", what="backup", position=3, ttl_s=60) == {}
+    [ask] = [ask for ask in bench.desk.journal.asked if isinstance(ask, m.Lease)]
+    assert (ask.holding.who, ask.holding.position, ask.ttl_ms) == ("b", 3, 60_000)
+    assert bench.desk.journal.welcome is not None
+    bench.desk.journal.welcome.incarnation += 1
+    bench.desk.clock.seconds += 10
+    bench.post("/journal/remove", through=1, dry_run=True)
+    again = [ask for ask in bench.desk.journal.asked if isinstance(ask, m.Lease)][1:]
+    assert [(ask.holding.who, ask.ttl_ms) for ask in again] == [("b", 50_000)]
+
+
+def test_a_hold_that_the_journal_refuses_is_an_error(bench: Bench) -> None:
+    bench.desk.journal.refuse[m.Lease] = ("bookmark_expired", "too old")
+    with pytest.raises(ClientError, match="too old"):
+        bench.post("/journal/hold", who="b", what="backup", position=3, ttl_s=60)
+
+
+def test_without_the_journal_there_is_an_error_and_a_status(bench: Bench) -> None:
+    bench.desk.journal.welcome = None
+    for path in ("/journal", "/holders"):
+        with pytest.raises(ClientError, match="not_ready"):
+            bench.answers.get(path)
+    assert bench.answers.get("/status")["state"] == "ready"
+
+
+def test_a_silent_supervisor_is_an_error(bench: Bench) -> None:
+    bench.supervisor.silent = True
+    with pytest.raises(ClientError, match="not_ready"):
+        bench.answers.get("/status")
+    assert bench.answers.watch() == 0
+
+
+def test_alarms_stand_in_the_status_and_in_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.supervisor.stats = {"damage": 1, "accepting": 1}
+    caplog.set_level("INFO")
+    codes = {alarm["code"] for alarm in bench.answers.get("/status")["alarms"]}
+    assert "damage" in codes
+    assert bench.answers.watch() == len(codes)
+    bench.supervisor.stats = {}
+    bench.answers.watch()
+    lines = [record.message for record in caplog.records if "damage" in record.message]
+    assert [line.split(":")[0] for line in lines] == ["alarm damage", "alarm damage is over"]
+
+
+def test_an_alarm_has_the_published_keys(bench: Bench) -> None:
+    bench.supervisor.stats = {"damage": 1}
+    [alarm] = [a for a in bench.answers.get("/status")["alarms"] if a["code"] == "damage"]
+    assert set(alarm) == {"code", "since", "what", "means", "next"}
+    assert alarm["since"] == "19700101T010000Z"

@@ -1,0 +1,239 @@
+"""Old segments of a real instance: archived, compressed, removed; readable all the while."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.load import until
+from zbroker.client import connect
+from zbroker.errors import ZBrokerError
+from zbroker.local import LocalBroker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+BODY_BYTES = 4_000
+FAST = {"segment_size": "1MiB"}
+
+
+class Desk:
+    """A broker with small segments, what was published to it, and its admin."""
+
+    def __init__(self, data: Path, **retention: str | int) -> None:
+        settings = {"journal": FAST, "retention": {"every": "1s", **retention}}
+        self.broker = LocalBroker(data, settings=settings)
+        self.rng = random.Random(1)
+        self.sent: list[bytes] = []
+
+    def publish(self, mebibytes: int) -> None:
+        """Half of each body can be compressed away; small groups, so that segments stay small."""
+        with connect(self.broker.url, "writer") as client:
+            for number in range(mebibytes * 1_048_576 // BODY_BYTES):
+                if number % 50 == 0:
+                    client.flush(60)
+                half = BODY_BYTES // 2
+                body = b"%d:" % len(self.sent) + self.rng.randbytes(half) + b"." * half
+                client.publish("t", body, timeout=60)
+                self.sent.append(body)
+            client.flush(60)
+
+    def replayed(self, since: str = "epoch") -> list[bytes]:
+        with connect(self.broker.url) as client:
+            return [
+                bytes(message.data) for message in client.subscribe("t", since=since, until="now")
+            ]
+
+    def ask(self, method: str, path: str, **body: object) -> tuple[int, Any]:
+        """One request to the admin; (0, None) while it is down."""
+        try:
+            running = json.loads((self.broker.data_dir / "run" / "instance.json").read_text())
+            at = running["endpoints"]["admin"].removeprefix("http://")
+            token = (self.broker.data_dir / "run" / "admin.token").read_text()
+            peer = http.client.HTTPConnection(at, timeout=10)
+            text = json.dumps(body) if method == "POST" else None
+            peer.request(method, path, text, {"X-ZBroker-Token": token})
+            answer = peer.getresponse()
+            found = answer.status, json.loads(answer.read())
+            peer.close()
+        except (OSError, http.client.HTTPException, KeyError, ValueError):
+            return 0, None
+        return found
+
+    def segments(self) -> list[dict[str, Any]]:
+        _, found = self.ask("GET", "/journal")
+        return found["segments"] if found and "segments" in found else []
+
+    def sealed(self) -> set[tuple[str, bool]]:
+        """Where the sealed segments are, and whether they are packed."""
+        return {(s["place"], s["packed"]) for s in self.segments() if not s["open"]}
+
+    def actions(self, *names: str) -> list[dict[str, Any]]:
+        _, found = self.ask("GET", "/actions")
+        return [entry for entry in (found or {}).get("actions", []) if entry["action"] in names]
+
+    def files(self) -> dict[str, list[str]]:
+        """The files of segments in both directories."""
+        return {
+            folder: sorted(p.name for p in (self.broker.data_dir / folder).glob("*.journal*"))
+            for folder in ("journal", "archive")
+        }
+
+    def wait(self, done: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+        try:
+            until(lambda: bool(done()), what, seconds)
+        except AssertionError as error:
+            told = f"{error}\n{self.files()}\n{self.actions('archive', 'compress', 'remove')[:5]}"
+            raise AssertionError(f"{told}\n{self.broker.log_tail(40)}") from None
+
+
+def test_old_segments_are_archived_and_compressed_and_stay_readable(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data", archive_after="1s", compress_after="1s")
+    with desk.broker:
+        desk.publish(5)
+        desk.wait(lambda: desk.sealed() == {("archive", True)}, "all sealed ones are archived")
+        assert desk.replayed() == desk.sent
+        files = desk.files()
+        assert len(files["journal"]) == 1
+        assert all(name.endswith(".journal.zst") for name in files["archive"])
+        done = desk.actions("archive", "compress")
+        assert {entry["result"] for entry in done} == {"done"}
+        assert any("archive_after is 1 s" in entry["why"] for entry in done)
+        assert any("compress_after is 1 s" in entry["why"] for entry in done)
+        desk.publish(1)
+        assert desk.replayed() == desk.sent
+
+
+def test_what_is_too_old_is_removed_and_the_rest_stays(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data", remove_after="2s", remove_share_max=100)
+    with desk.broker:
+        desk.publish(4)
+        desk.wait(
+            lambda: desk.segments() and all(s["open"] for s in desk.segments()), "sealed ones gone"
+        )
+        desk.wait(lambda: _results(desk, "remove") == {"done"}, "the removals are told as done")
+        entry = desk.actions("remove")[-1]
+        assert "remove_after is 2 s" in entry["why"]
+        assert entry["by"] == "policy"
+        kept = desk.replayed()
+        assert kept == desk.sent[len(desk.sent) - len(kept) :]
+        assert 0 < len(kept) < len(desk.sent)
+        before = len(desk.sent)
+        desk.publish(1)
+        assert desk.replayed()[-(len(desk.sent) - before) :] == desk.sent[before:]
+
+
+def _results(desk: Desk, action: str) -> set[str]:
+    return {entry["result"] for entry in desk.actions(action)}
+
+
+def test_a_log_stays_below_its_size(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data", max_bytes="4MiB", remove_share_max=50)
+    with desk.broker:
+        for _ in range(4):
+            desk.publish(2)
+        desk.wait(
+            lambda: 0 < sum(s["bytes"] for s in desk.segments()) <= 4 << 20, "below max_bytes"
+        )
+        kept = desk.replayed()
+        assert kept == desk.sent[len(desk.sent) - len(kept) :]
+
+
+def test_by_hand_the_same_with_a_dry_run_first(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data")
+    with desk.broker:
+        desk.publish(4)
+        serial = [s["serial"] for s in desk.segments()][1]
+        status, found = desk.ask("POST", "/journal/archive", through=serial, dry_run=True)
+        assert (status, found["id"], len(found["serials"])) == (200, None, 2)
+        assert desk.files()["archive"] == []
+        for action in ("archive", "compress"):
+            _, found = desk.ask("POST", f"/journal/{action}", through=serial)
+            _wait_action(desk, found["id"])
+        assert [s["place"] for s in desk.segments()][:3] == ["archive", "archive", "journal"]
+        assert desk.replayed() == desk.sent
+        _, dry = desk.ask("POST", "/journal/remove", through=serial, dry_run=True)
+        _, found = desk.ask("POST", "/journal/remove", through=serial)
+        assert found["serials"] == dry["serials"] == [1, 2]
+        _wait_action(desk, found["id"])
+        assert desk.files()["archive"] == []
+        kept = desk.replayed()
+        assert kept == desk.sent[len(desk.sent) - len(kept) :]
+        _, found = desk.ask("POST", "/journal/reindex")
+        _wait_action(desk, found["id"])
+
+
+def _wait_action(desk: Desk, number: int) -> None:
+    desk.wait(
+        lambda: (desk.ask("GET", f"/actions/{number}")[1] or {}).get("result") == "done",
+        f"action {number}",
+    )
+
+
+def test_a_hold_keeps_what_it_names(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data")
+    with desk.broker:
+        desk.publish(3)
+        position = desk.segments()[1]["first"]
+        hold = {"who": "backup", "what": "copies", "position": position}
+        assert desk.ask("POST", "/journal/hold", **hold, ttl_s=600)[0] == 200
+        last = [s["serial"] for s in desk.segments()][-2]
+        _, found = desk.ask("POST", "/journal/remove", through=last)
+        assert found["serials"] == [1]
+        assert [held["who"] for held in found["held_by"]] == ["backup"]
+        assert desk.ask("POST", "/journal/hold", **hold, ttl_s=0)[0] == 200
+        _, found = desk.ask("POST", "/journal/remove", through=last)
+        assert found["serials"][-1] == last
+
+
+def test_without_the_token_nothing_can_be_changed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data")
+    with desk.broker:
+        token = desk.broker.data_dir / "run" / "admin.token"
+        assert token.stat().st_mode & 0o777 == 0o600
+        hold = {"who": "x", "what": "", "position": 1, "ttl_s": 1}
+        assert desk.ask("POST", "/journal/hold", **hold)[0] == 200
+        token.write_text("guess")
+        status, found = desk.ask("POST", "/journal/remove", through=1)
+        assert (status, found["code"]) == (403, "forbidden")
+        assert desk.ask("GET", "/journal")[0] == 200
+
+
+def test_a_killed_admin_leaves_nothing_half_done(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data", archive_after="1s", compress_after="1s")
+    rng = random.Random(7)
+    with desk.broker:
+        for _ in range(8):
+            desk.publish(2)
+            desk.wait(lambda: (desk.ask("GET", "/actions")[1] or {}).get("running"), "at work")
+            until(_after(rng.uniform(0, 0.05)), "a moment")
+            pid = _pid(desk)
+            os.kill(pid, signal.SIGKILL)
+            desk.wait(lambda killed=pid: _pid(desk) not in (0, killed), "the admin is back")
+        desk.wait(lambda: desk.sealed() == {("archive", True)}, "all sealed ones are archived")
+        desk.wait(lambda: len(desk.files()["journal"]) == 1, "no second copies")
+        assert not list(desk.broker.data_dir.glob("*/*.part"))
+        assert desk.replayed() == desk.sent
+        results = [entry["result"] for entry in desk.actions("archive", "compress")]
+        assert "running" not in results
+        assert "failed" in results, "a kill hit an action"
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    then = time.monotonic() + seconds
+    return lambda: time.monotonic() >= then
+
+
+def _pid(desk: Desk) -> int:
+    try:
+        return desk.broker.pids.get("admin", 0)
+    except (OSError, ValueError, ZBrokerError):
+        return 0

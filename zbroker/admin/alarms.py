@@ -1,0 +1,220 @@
+"""From numbers to alarms: what is wrong, what it means for the data, what to do. Pure.
+
+    found(facts)         what is wrong now; one entry per code
+    Watch.look(facts)    the same with memory: since when, and counters that grew lately
+
+An alarm stands in /status as long as its reason lasts. Nothing here acts: what acts says so itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from zbroker.admin import words
+from zbroker.admin.removal import Blocked
+
+DISK_PERCENT: Final = 80  # from here on somebody should look
+LATELY_NS: Final = 600 * 1_000_000_000  # how long an alarm outlives the last growth of its counter
+PATIENCE_NS: Final = {"held": 30 * 1_000_000_000}  # a reader may need a moment to let go
+CLOCK_BEHIND_MS: Final = 60_000  # less is how clocks are corrected
+#: statistics of the journal that only ever grow: an alarm for a while after they did
+COUNTERS: Final = ("flush_late", "unprepared")
+
+
+class Disk(NamedTuple):
+    """A disk of the log."""
+
+    path: str
+    free_bytes: int
+    total_bytes: int
+
+
+class Failure(NamedTuple):
+    """An action that failed and did not succeed since."""
+
+    action: str
+    serials: tuple[int, ...]
+    reason: str
+
+
+class Facts(NamedTuple):
+    """Everything that alarms are made of.
+
+    journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
+    not happen. held_alarm: bytes. clock_behind_ms: the clock of ages behind the wall clock.
+    """
+
+    journal: Mapping[str, Any]
+    disks: tuple[Disk, ...] = ()
+    blocked: Blocked | None = None
+    held_alarm: int = 0
+    failures: tuple[Failure, ...] = ()
+    clock_behind_ms: int = 0
+    grown: Mapping[str, int] = {}
+
+
+class Finding(NamedTuple):
+    """Something that is wrong now."""
+
+    code: str
+    what: str
+    means: str
+    next: str
+
+
+class Alarm(NamedTuple):
+    """A finding, and since when (ns since 1970)."""
+
+    since_ns: int
+    finding: Finding
+
+
+def found(facts: Facts) -> list[Finding]:
+    """What is wrong, the worst first."""
+    return [*_disks(facts), *_journal(facts), *_retention(facts)]
+
+
+def _disks(facts: Facts) -> Iterator[Finding]:
+    if not facts.journal.get("accepting", 1):
+        free = f"; {words.size(facts.disks[0].free_bytes)} are free" if facts.disks else ""
+        yield Finding(
+            "disk_full",
+            f"the journal's disk is nearly full{free}",
+            "publishers are refused with disk_full and keep their messages; reading goes on",
+            "free space there, archive, compress or remove segments; publishing resumes by itself",
+        )
+    full = [disk for disk in facts.disks if _percent(disk) >= DISK_PERCENT]
+    if full:
+        told = (
+            f"{disk.path} is {_percent(disk)} % full ({words.size(disk.free_bytes)} free)"
+            for disk in full
+        )
+        yield Finding(
+            "disk_80",
+            "; ".join(told),
+            "nothing yet; when the journal's disk is full, publishers are refused",
+            "see [retention] in the config, or free space",
+        )
+
+
+def _percent(disk: Disk) -> int:
+    used = disk.total_bytes - disk.free_bytes
+    return used * 100 // disk.total_bytes if disk.total_bytes > 0 else 0
+
+
+def _journal(facts: Facts) -> Iterator[Finding]:
+    stats, grown = facts.journal, facts.grown
+    if damaged := int(stats.get("damage", 0)):
+        yield Finding(
+            "damage",
+            f"damaged places in the log: {damaged}; {stats.get('finding_texts', '')}".rstrip("; "),
+            "exactly these messages cannot be read; a replay reports them as gaps, the rest is "
+            "served",
+            "zbroker-admin journal verify names them; see docs/howto/a-file-is-damaged.md",
+        )
+    if conflicts := int(stats.get("conflicts", 0)):
+        yield Finding(
+            "conflicts",
+            f"{conflicts} batches came again with another content",
+            "the first content stands in the log, the other one was not stored there",
+            "zbroker-admin journal conflicts shows them; two programs use one client name, or a "
+            "publisher forgot what it sent",
+        )
+    if failed := stats.get("index_failed"):
+        yield Finding(
+            "index_failed",
+            f"the bookmark index cannot be written: {failed}",
+            "no message is lost; replays from a bookmark take longer until it is made anew",
+            "free space or repair the disk, then zbroker-admin journal rebuild-index",
+        )
+    if grown.get("flush_late"):
+        yield Finding(
+            "flush_late",
+            f"{grown['flush_late']} times lately a message was not on stable storage within "
+            "journal.flush_interval",
+            "nothing is lost: it is acknowledged when it is durable, so later than wanted",
+            "the disk is slow: see who else writes to it; journal.sync_ms in the status",
+        )
+    if grown.get("unprepared"):
+        yield Finding(
+            "unprepared",
+            f"{grown['unprepared']} segments lately were not filled with zeros in time",
+            "nothing is lost; writes to these segments take longer",
+            "a faster disk, or a larger journal.segment_size",
+        )
+
+
+def _retention(facts: Facts) -> Iterator[Finding]:
+    blocked = facts.blocked
+    if blocked is not None and (blocked.code != "held" or blocked.bytes > facts.held_alarm):
+        yield _blocked(blocked)
+    if facts.failures:
+        yield _failed(facts.failures)
+    if facts.clock_behind_ms >= CLOCK_BEHIND_MS:
+        yield Finding(
+            "clock_jumped",
+            f"the clock jumped ahead by {words.duration(facts.clock_behind_ms)}",
+            "ages of segments follow it slowly, so nothing is removed too early",
+            "set the clock right, if it is wrong; this ends by itself",
+        )
+
+
+def _blocked(blocked: Blocked) -> Finding:
+    size = words.size(blocked.bytes)
+    if blocked.code == "held":
+        return Finding(
+            "held",
+            f"{size} should be removed and are still needed: {blocked.why}",
+            "nothing is lost; the disk fills up until whoever needs them goes on",
+            "zbroker-admin journal holders; end what is stuck",
+        )
+    means = "nothing is removed; the disk may fill up"
+    hints = {
+        "share": "raise retention.remove_share_max, or remove by hand: zbroker-admin journal "
+        "remove",
+        "stated": "a snapshot is written with each new segment; if none comes, see the log",
+        "elsewhere": "move segments there: retention.archive_after, or zbroker-admin journal "
+        "archive",
+    }
+    return Finding("removal_blocked", f"{size}: {blocked.why}", means, hints[blocked.code])
+
+
+def _failed(failures: tuple[Failure, ...]) -> Finding:
+    newest = failures[-1]
+    which = f" of {words.serials(newest.serials)}" if newest.serials else ""
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    return Finding(
+        "action_failed",
+        f"{newest.action}{which} failed: {newest.reason}{more}",
+        "every message is where it was; no copy goes before another one is whole",
+        "zbroker-admin action ls; it is tried again by itself",
+    )
+
+
+class Watch:
+    """Remembers since when each alarm stands."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        self._grown: dict[str, list[tuple[int, int]]] = {name: [] for name in COUNTERS}
+
+    def look(self, facts: Facts, now_ns: int) -> list[Alarm]:
+        """The alarms that stand now; `facts.grown` is filled in here."""
+        grown = {name: self._growth(name, facts.journal, now_ns) for name in COUNTERS}
+        findings = found(facts._replace(grown=grown))
+        self._since = {f.code: self._since.get(f.code, now_ns) for f in findings}
+        alarms = [Alarm(self._since[finding.code], finding) for finding in findings]
+        return [a for a in alarms if now_ns - a.since_ns >= PATIENCE_NS.get(a.finding.code, 0)]
+
+    def _growth(self, name: str, stats: Mapping[str, Any], now_ns: int) -> int:
+        """How much a counter grew in the last LATELY_NS; one that fell belongs to a new process."""
+        value = int(stats.get(name, 0))
+        before = self._before.get(name, value)
+        self._before[name] = value
+        steps = [step for step in self._grown[name] if now_ns - step[0] < LATELY_NS]
+        if value > before:
+            steps.append((now_ns, value - before))
+        self._grown[name] = steps
+        return sum(size for _, size in steps)

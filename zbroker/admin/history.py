@@ -1,0 +1,171 @@
+"""What was done to segments and why: <data>/actions, one JSON object per line, newest last.
+
+An action has a line when it begins and one when it ends; of two lines with the same id the later
+one counts. What has no second line after a restart was interrupted. The file is bounded: when it is
+over FILE_MAX_BYTES it is written anew with the newest half. A line that cannot be read is left out,
+and a history that cannot be written costs the history only: no action waits for it or fails by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+FILE_MAX_BYTES: Final = 2 << 20  # some ten thousand lines; read whole at each start
+ENTRIES_MAX: Final = 1_000  # kept in memory and told by GET /actions
+INTERRUPTED: Final = "the admin ended before it did; what was left is finished or thrown away now"
+
+
+class Progress(Struct, frozen=True):
+    """Bytes for archiving and compressing, segments for a removal."""
+
+    done: int = 0
+    total: int = 0
+
+
+class Entry(Struct, frozen=True):
+    """One action. time: text form, when it was asked for; took_s: of the work, without waiting."""
+
+    id: int
+    time: str
+    action: str
+    by: str
+    why: str
+    serials: list[int]
+    bytes: int = 0
+    result: str = "queued"
+    reason: str = ""
+    took_s: float = 0.0
+    progress: Progress = Progress()
+
+    @property
+    def ended(self) -> bool:
+        """Nothing happens to it any more."""
+        return self.result not in ("queued", "running")
+
+
+_DECODER: Final = msgspec.json.Decoder(Entry)
+
+
+class History:
+    """Thread-safe: the worker writes, those who answer requests read."""
+
+    def __init__(self, path: Path, log: logging.Logger) -> None:
+        self._path = path
+        self._log = log
+        self._lock = threading.Lock()
+        self._entries: dict[int, Entry] = {}
+        self._bytes = 0
+        self._failed = False
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._tell(error)
+            return
+        self._bytes = len(data)
+        for line in data.splitlines():
+            with suppress(msgspec.DecodeError):
+                entry = _DECODER.decode(line)
+                self._entries[entry.id] = entry
+        self._forget()
+        if not data.endswith(b"\n"):
+            self._append(b"\n")  # a line that was cut off must not swallow the next one
+
+    def interrupted(self) -> list[Entry]:
+        """What was under way when the last process ended."""
+        with self._lock:
+            return [entry for entry in self._entries.values() if not entry.ended]
+
+    def new(self, entry: Entry) -> Entry:
+        """Writes a new action under the next free number."""
+        with self._lock:
+            entry = replace(entry, id=max(self._entries, default=0) + 1)
+            self._write(entry)
+            return entry
+
+    def get(self, number: int) -> Entry | None:
+        """The action with this id."""
+        with self._lock:
+            return self._entries.get(number)
+
+    def newest(self) -> list[Entry]:
+        """All that is kept, newest first."""
+        with self._lock:
+            return [self._entries[number] for number in sorted(self._entries, reverse=True)]
+
+    def add(self, entry: Entry) -> None:
+        """Writes what has become of an action."""
+        with self._lock:
+            self._write(entry)
+
+    def progress(self, number: int, done: int, total: int) -> None:
+        """Told to who asks, not written."""
+        with self._lock:
+            entry = self._entries.get(number)
+            if entry is not None:
+                self._entries[number] = replace(entry, progress=Progress(done, total))
+
+    def _write(self, entry: Entry) -> None:
+        self._entries[entry.id] = entry
+        self._forget()
+        self._append(msgspec.json.encode(entry) + b"\n", durable=entry.ended)
+        if self._bytes > FILE_MAX_BYTES:
+            self._rewrite()
+
+    def _forget(self) -> None:
+        ended = [number for number, entry in sorted(self._entries.items()) if entry.ended]
+        for number in ended[: max(0, len(self._entries) - ENTRIES_MAX)]:
+            del self._entries[number]
+
+    def _append(self, data: bytes, *, durable: bool = False) -> None:
+        try:
+            descriptor = os.open(
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
+            try:
+                os.write(descriptor, data)
+                if durable:
+                    os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._bytes += len(data)
+            self._failed = False
+        except OSError as error:
+            self._tell(error)
+
+    def _rewrite(self) -> None:
+        """The newest entries, at most half of the bound, in a new file in place of the old one."""
+        lines: list[bytes] = []
+        size = 0
+        for number in sorted(self._entries, reverse=True):
+            line = msgspec.json.encode(self._entries[number]) + b"\n"
+            size += len(line)
+            if size <= FILE_MAX_BYTES // 2 or not self._entries[number].ended:
+                lines.append(line)
+        temporary = self._path.with_name(self._path.name + ".new")
+        try:
+            temporary.write_bytes(b"".join(reversed(lines)))
+            temporary.chmod(0o600)
+            temporary.replace(self._path)
+        except OSError as error:
+            self._tell(error)
+        self._bytes = sum(map(len, lines))
+
+    def _tell(self, error: OSError) -> None:
+        """Once per failure that lasts; losing a line loses no data."""
+        if not self._failed:
+            self._log.warning("the history of actions cannot be kept: %s; actions go on", error)
+        self._failed = True

@@ -1,0 +1,152 @@
+"""Doing one thing to one segment: a whole new copy first, then the journal lets go of the old one.
+
+    archive   copy into the archive directory -> Retire what is in the journal directory
+    compress  packed file beside the raw one  -> Retire the raw ones
+
+Either may be done again at any time: a copy that is already whole is found to be so. A crash leaves
+an unfinished file (thrown away at the next start) or two whole copies (finished then). Only the
+journal unlinks segments, so nothing here can lose one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from threading import Event
+from typing import Final, Literal
+
+from zbroker import archive
+from zbroker.admin.catalog import Catalog
+from zbroker.admin.journal_link import JournalLink
+from zbroker.admin.survey import on_one_disk
+from zbroker.errors import ClientError, StorageError
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.places import Place, Places
+from zbroker.journal.reader import Log
+from zbroker.limits import MIB
+from zbroker.paths import Paths
+from zbroker.wire import internal as m
+
+#: of a segment; each byte is written, compared and checked, so thrice that for the disk. On a busy
+#: machine with two cores compressing at 32 MiB/s doubled the p99 of publishing, 16 did nearly, 8
+#: added a third; it is the syncs, not the CPU, so a lower priority changes nothing
+PACE_BYTES_S: Final = 8 * MIB  # while somebody publishes
+PACE_IDLE_BYTES_S: Final = 256 * MIB  # while nobody does
+PACE_LOOK_S: Final = 1.0  # so long it takes to notice that somebody does
+SUMMARIES_MAX_S: Final = 2.0  # of one evaluation; a log that never had any is planned for, too
+
+Rewrite = Literal["archive", "compress"]
+Tell = Callable[[int], None]  # bytes of the segment that are done
+
+
+class Stopped(Exception):
+    """The work was given up half way; nothing of it is left."""
+
+
+class Jobs:
+    """For the worker's thread. segment_bytes: what the journal's next file takes."""
+
+    def __init__(self, paths: Paths, link: JournalLink, stop: Event, segment_bytes: int) -> None:
+        self._paths = paths
+        self._link = link
+        self._stop = stop
+        self._segment_bytes = segment_bytes
+
+    def _open(self) -> Places:
+        """Both directories, for new files; opened for each job, so that no file is kept open."""
+        return Places(RealDisk(self._paths.journal), RealDisk(self._paths.archive))
+
+    def tidy(self) -> int:
+        """Throws away what was not finished; how many files. Raises: StorageError."""
+        with closing(self._open()) as places:
+            return len(archive.tidy(places))
+
+    def summarize(self, catalog: Catalog, until: Callable[[], bool]) -> bool:
+        """Makes summaries that are missing, the oldest first, for SUMMARIES_MAX_S or `until`.
+
+        Returns: True if none is missing any more. Raises: StorageError.
+        """
+        begun = time.monotonic()
+        missing = [row.serial for row in catalog.rows() if not row.is_open and not row.summarized]
+        if not missing:
+            return True
+        with closing(Log(places=self._open())) as log:
+            for serial in missing:
+                if until() or time.monotonic() - begun > SUMMARIES_MAX_S:
+                    return False
+                with suppress(StorageError):  # without one its age is that of the next segment
+                    catalog.learn(serial, archive.summary(log, serial, keep=True))
+        return True
+
+    def rewrite(self, action: Rewrite, serial: int, tell: Tell) -> None:
+        """Archives or compresses one segment.
+
+        Raises: Stopped, ZBrokerError (refused, differs, or the journal did not let go), OSError.
+        """
+        make = archive.copy if action == "archive" else archive.pack
+        with closing(self._open()) as places:
+            steps = make(places, serial, keep_free_bytes=self._keep_free(action))
+            with closing(steps):  # gives up when it is not at its end
+                made = self._run(steps, tell)
+            copies = places.by_serial().get(serial, [])
+        self._retire(copies, made.place)
+
+    def _run(self, steps: archive.Steps, tell: Tell) -> archive.Made:
+        """Every step, at the pace: whoever serves clients goes first."""
+        pace, before = Pace(self._link), 0
+        while True:
+            try:
+                done = next(steps)
+            except StopIteration as stop:
+                made: archive.Made = stop.value
+                return made
+            tell(done)
+            wait_s, before = pace.wait_s(done - before), done
+            if self._stop.wait(wait_s):
+                raise Stopped
+
+    def _keep_free(self, action: Rewrite) -> int:
+        """The journal's next file must find its space, and what is written meanwhile."""
+        paths = self._paths
+        shared = action == "compress" or on_one_disk(paths.journal, paths.archive)
+        return 2 * self._segment_bytes if shared else 0
+
+    def _retire(self, copies: list[Place], made: Place) -> None:
+        """Asks the journal to unlink every copy that the new one stands for."""
+        assert made in copies, "the new copy is there before an old one goes"
+        for old in copies:
+            if old.archived < made.archived or old.packed < made.packed:
+                done = self._link.ask(
+                    m.Done, m.Retire, serial=old.serial, archived=old.archived, packed=old.packed
+                )
+                if done.code:
+                    raise ClientError(done.code, done.reason)
+
+
+class Pace:
+    """How fast one piece of work may go on: slowly while the log grows."""
+
+    def __init__(self, link: JournalLink) -> None:
+        self._link = link
+        self._persisted = self._look()
+        self._looked_s = self._due_s = time.monotonic()
+        self._busy = True
+
+    def wait_s(self, done_bytes: int) -> float:
+        """How long to wait after a step of so many bytes."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= PACE_LOOK_S:
+            before, self._persisted = self._persisted, self._look()
+            self._busy = self._persisted != before
+            self._looked_s = now_s
+        pace = PACE_BYTES_S if self._busy else PACE_IDLE_BYTES_S
+        self._due_s = max(self._due_s, now_s - PACE_LOOK_S) + done_bytes / pace
+        return max(0.0, self._due_s - now_s)
+
+    def _look(self) -> int:
+        """The end of the log, -1 while the journal does not say."""
+        try:
+            return self._link.ask(m.Holders, m.AskHolders).persisted
+        except ClientError:
+            return -1

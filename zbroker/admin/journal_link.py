@@ -1,0 +1,185 @@
+"""The admin's socket to the journal: questions from any thread, sent and answered by the loop's.
+
+    down --Welcome--> up --the connection ended, or no answer in time--> down (new socket, Hello)
+
+A socket to a journal that died is thrown away: ZeroMQ would hand what is queued in it to the
+journal's successor. Its end is seen by the socket's monitor; subscribing to the marks would wake
+this process at every commit. What was asked and not answered then fails with not_ready, and whoever
+asked decides whether to ask again: a Remove or Retire that was done is found done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeVar
+
+import zmq
+
+from zbroker import sockets
+from zbroker.errors import ClientError
+from zbroker.wire import codec
+from zbroker.wire import internal as m
+
+WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
+ASK_WAIT_S: Final = 3.0  # the journal answers in one turn, behind a sync that may be slow
+
+Context = zmq.Context[zmq.Socket[bytes]]
+Answer = m.Holders | m.Removal | m.Done
+A = TypeVar("A", m.Holders, m.Removal, m.Done)
+
+
+class _Ask(NamedTuple):
+    """A question: its incarnation and number are filled in when it is sent."""
+
+    kind: Any
+    fields: dict[str, Any]
+    future: Future[Answer]
+
+
+class JournalLink:
+    """`turn` belongs to the loop's thread; `send` and `ask` to anybody."""
+
+    def __init__(
+        self, context: Context, endpoint: str, incarnation: int, poller: zmq.Poller
+    ) -> None:
+        self._context = context
+        self._endpoint = endpoint
+        self._mine = incarnation
+        self._poller = poller
+        self._lock = threading.Lock()
+        self._unsent: deque[_Ask] = deque()
+        self._asked: dict[int, Future[Answer]] = {}
+        self._cids = itertools.count(1)
+        self._closed = False
+        self._hello_ms = 0
+        self.welcome: m.Welcome | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        poller.register(self._wake, zmq.POLLIN)
+        self._open()
+
+    # -- from any thread ----------------------------------------------------------------------
+
+    def send(self, kind: type[m.Message], **fields: object) -> Future[Answer]:
+        """Asks; `fields` are those of the message besides cid and incarnation."""
+        future: Future[Answer] = Future()
+        with self._lock:
+            if self._closed:
+                future.set_exception(_not_ready("the admin is stopping"))
+                return future
+            self._unsent.append(_Ask(kind, fields, future))
+            os.eventfd_write(self._wake, 1)
+        return future
+
+    def ask(
+        self, answer: type[A], kind: type[m.Message], wait_s: float = ASK_WAIT_S, **fields: object
+    ) -> A:
+        """Asks and waits. Raises: ClientError not_ready."""
+        future = self.send(kind, **fields)
+        try:
+            found = future.result(wait_s)
+        except TimeoutError:
+            self._give_up(future)
+            raise _not_ready(f"the journal did not answer in {wait_s:g} s") from None
+        assert isinstance(found, answer)
+        return found
+
+    def _give_up(self, future: Future[Answer]) -> None:
+        future.cancel()
+        with self._lock:
+            self._unsent = deque(ask for ask in self._unsent if ask.future is not future)
+
+    # -- the loop's thread --------------------------------------------------------------------
+
+    def turn(self, now_ms: int) -> None:
+        """Sends what is asked, takes what is answered, begins anew with a new journal."""
+        if self._hello_ms == 0:
+            self._hello_ms = now_ms
+        self._receive()
+        if self._ended():
+            self._again(now_ms, "the journal ended before it answered")
+        elif self.welcome is None and now_ms - self._hello_ms >= WELCOME_WAIT_MS:
+            self._again(now_ms, "the journal does not answer")
+        with suppress(BlockingIOError):  # nobody asked anything
+            os.eventfd_read(self._wake)
+        self._flush()
+
+    def _receive(self) -> None:
+        while (frames := sockets.receive(self._dealer)) is not None:
+            message = codec.FROM_JOURNAL.decode(frames[0].buffer)
+            if isinstance(message, m.Welcome):
+                if message.echo == self._mine:
+                    self.welcome = message
+            elif isinstance(message, m.Holders | m.Removal | m.Done):
+                future = self._asked.pop(message.cid, None)
+                if future is not None and future.set_running_or_notify_cancel():
+                    future.set_result(message)
+
+    def _flush(self) -> None:
+        if self.welcome is None:
+            return
+        while True:
+            with self._lock:
+                if not self._unsent:
+                    return
+                ask = self._unsent.popleft()
+            if ask.future.cancelled():
+                continue
+            cid = next(self._cids)
+            message = ask.kind(cid, self.welcome.incarnation, **ask.fields)
+            self._asked[cid] = ask.future
+            self._dealer.send(codec.encode(message), zmq.NOBLOCK)
+
+    def _ended(self) -> bool:
+        """True if the connection broke: a process that ends closes it."""
+        ended = False
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()  # it tells of nothing else
+            ended = True
+        return ended
+
+    def _again(self, now_ms: int, why: str) -> None:
+        self.welcome, self._hello_ms = None, now_ms
+        self._shut()
+        self._fail(list(self._asked.values()), why)
+        self._asked.clear()
+        self._open()
+
+    def _fail(self, futures: list[Future[Answer]], why: str) -> None:
+        for future in futures:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(_not_ready(why))
+
+    def _open(self) -> None:
+        self._dealer = sockets.dealer(self._context, self._endpoint)
+        self._monitor = self._dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._poller.register(self._dealer, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        self._dealer.send(codec.encode(m.Hello("admin", self._mine)), zmq.NOBLOCK)
+
+    def _shut(self) -> None:
+        self._poller.unregister(self._dealer)
+        self._poller.unregister(self._monitor)
+        self._dealer.disable_monitor()
+        self._monitor.close(linger=0)
+        self._dealer.close(linger=0)
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        with self._lock:
+            self._closed = True
+            waiting = [ask.future for ask in self._unsent]
+            self._unsent.clear()
+        self._fail([*waiting, *self._asked.values()], "the admin is stopping")
+        self._asked.clear()
+        self._shut()
+        self._poller.unregister(self._wake)
+        os.close(self._wake)
+
+
+def _not_ready(reason: str) -> ClientError:
+    return ClientError("not_ready", reason, "it is starting or restarting: try again")

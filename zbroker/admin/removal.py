@@ -1,0 +1,168 @@
+"""What may be removed: how much the settings ask for, and what stops it. Pure.
+
+Removal takes a stretch from the oldest segment on. It stops at the first one that somebody needs,
+that no newer state snapshot covers, that is being worked on, or that would make it more than
+`remove_share_max` of the log. The journal, which removes, checks all of that again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from zbroker.admin import view as v
+from zbroker.admin import words
+from zbroker.config import RetentionConfig
+
+
+class Blocked(NamedTuple):
+    """Removal that the settings ask for and that does not happen."""
+
+    code: Literal["held", "share", "stated", "elsewhere"]
+    bytes: int
+    why: str
+
+
+class Due(NamedTuple):
+    """So many of the oldest segments, and why."""
+
+    number: int
+    why: str
+
+
+def removal(state: v.State, settings: RetentionConfig) -> tuple[v.Decision | None, Blocked | None]:
+    """At most one decision; none while an earlier removal waits for readers."""
+    segments = state.sealed()
+    due = max(_asked(state, settings, segments), key=lambda found: found.number)
+    if not due.number:
+        return None, _waiting(state) or _only_elsewhere(state, settings, segments)
+    wanted = segments[: due.number]
+    if state.removing:
+        return None, _waiting(state)
+    allowed = _allowed(state, wanted)
+    total = sum(segment.bytes for segment in state.segments)
+    within = _within_share(allowed, total * settings.remove_share_max // 100)
+    blocked = _why_not_more(state, settings, wanted, allowed, within)
+    if not within or ("remove", 0) in state.resting:
+        return None, blocked
+    serials = tuple(segment.serial for segment in within)
+    return v.Decision("remove", serials, sum(s.bytes for s in within), due.why), blocked
+
+
+def _asked(state: v.State, settings: RetentionConfig, segments: list[v.Segment]) -> list[Due]:
+    """How much each setting asks for."""
+    found = [Due(0, "")]
+    if settings.remove_after:
+        found.append(_by_age(state, settings.remove_after, segments))
+    if settings.max_bytes:
+        found.append(_by_size(state, settings.max_bytes, segments))
+    if settings.min_free:
+        found.append(_by_free(state, settings, segments))
+    return found
+
+
+def _by_age(state: v.State, after_ms: int, segments: list[v.Segment]) -> Due:
+    due = Due(0, "")
+    for count, segment in enumerate(segments, 1):
+        age = v.age_ms(state, segment)
+        if age is None or age < after_ms:
+            break
+        due = Due(count, v.aged(age, "remove_after", after_ms))
+    return due
+
+
+def _by_size(state: v.State, bytes_max: int, segments: list[v.Segment]) -> Due:
+    going = sum(s.bytes for s in state.segments if s.serial in state.removing)
+    total = left = sum(segment.bytes for segment in state.segments) - going
+    count = 0
+    while count < len(segments) and left > bytes_max:
+        left -= segments[count].bytes
+        count += 1
+    return Due(count, f"the log has {words.size(total)}, max_bytes is {words.size(bytes_max)}")
+
+
+def _by_free(state: v.State, settings: RetentionConfig, segments: list[v.Segment]) -> Due:
+    """Only what makes room on the journal's disk: the archive is not spent for it in vain.
+
+    Where archiving moves segments to another disk, that is done instead (see actions).
+    """
+    if state.elsewhere and settings.archive_after:
+        return Due(0, "")
+    missing = v.missing_bytes(state, settings)
+    count = 0
+    while count < len(segments) and missing > 0 and (frees := v.here(state, segments[count])):
+        missing -= frees
+        count += 1
+    return Due(count, v.little_free(state, settings))
+
+
+def _only_elsewhere(
+    state: v.State, settings: RetentionConfig, segments: list[v.Segment]
+) -> Blocked | None:
+    """Tells when removing the oldest would free nothing where space is missing."""
+    missing = v.missing_bytes(state, settings)
+    if missing <= 0 or settings.archive_after or not segments or v.here(state, segments[0]):
+        return None
+    why = (
+        f"{v.little_free(state, settings)}; the oldest segments are in the archive on another "
+        "disk, so removing them would free nothing here"
+    )
+    return Blocked("elsewhere", missing, why)
+
+
+def _allowed(state: v.State, wanted: list[v.Segment]) -> list[v.Segment]:
+    """As many of the oldest as nobody needs any more and a newer state snapshot covers."""
+    if state.silent:
+        return []
+    for index, segment in enumerate(wanted):
+        needed = segment.end is None or segment.end > state.held_from
+        if needed or segment.serial >= state.stated or segment.serial in state.busy:
+            return wanted[:index]
+    return wanted
+
+
+def _within_share(allowed: list[v.Segment], bytes_max: int) -> list[v.Segment]:
+    taken = 0
+    for index, segment in enumerate(allowed):
+        taken += segment.bytes
+        if taken > bytes_max:
+            return allowed[:index]
+    return allowed
+
+
+def _why_not_more(
+    state: v.State,
+    settings: RetentionConfig,
+    wanted: list[v.Segment],
+    allowed: list[v.Segment],
+    within: list[v.Segment],
+) -> Blocked | None:
+    """What stops the removal; None where it only waits for a moment."""
+    if len(within) < len(allowed):
+        oldest, share = allowed[len(within)], settings.remove_share_max
+        why = f"more than {share} % of the log would go at once (remove_share_max)"
+        return None if within else Blocked("share", oldest.bytes, why)
+    rest = wanted[len(allowed) :]
+    if not rest:
+        return None
+    if state.silent or rest[0].end is None or rest[0].end > state.held_from:
+        return _held(state, rest)
+    if rest[0].serial >= state.stated:
+        why = f"no complete state snapshot stands behind segment {rest[0].serial} yet"
+        return Blocked("stated", sum(segment.bytes for segment in rest), why)
+    return None
+
+
+def _waiting(state: v.State) -> Blocked | None:
+    """Who keeps files that were given up from going."""
+    rest = [segment for segment in state.segments if segment.serial in state.removing]
+    if not rest or not (state.silent or rest[0].end is None or rest[0].end > state.held_from):
+        return None
+    return _held(state, rest)
+
+
+def _held(state: v.State, rest: list[v.Segment]) -> Blocked:
+    who = ", ".join(state.holders) or "a reader that the journal did not name"
+    if state.silent:
+        who = f"{', '.join(state.silent)} (did not say yet what it needs)"
+    what = words.serials([segment.serial for segment in rest])
+    return Blocked("held", sum(segment.bytes for segment in rest), f"{what}: needed by {who}")

@@ -1,0 +1,349 @@
+"""The thread that does the work: one thing at a time, niced, requests before the policy.
+
+    request --queued--+
+                      +--> running --> done, failed, refused
+    policy -----------+
+
+The policy is evaluated every `retention.every`, and again when its last plan is done; a plan is
+thrown away by the next evaluation, so nothing old is ever carried out. What fails rests for a while
+that doubles. What is interrupted (by a stop, a kill, a journal that restarts) is found by the next
+evaluation in what it left: two whole copies. Removals run in the journal, meanwhile work goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from zbroker.admin import actions, words
+from zbroker.admin.alarms import Failure
+from zbroker.admin.following import Following
+from zbroker.admin.history import INTERRUPTED, Entry, Progress
+from zbroker.admin.jobs import Jobs, Rewrite, Stopped
+from zbroker.admin.removal import Blocked
+from zbroker.admin.survey import Survey, Tools
+from zbroker.admin.view import Decision, State
+from zbroker.clock import format_time
+from zbroker.errors import ClientError, StorageError, ZBrokerError
+from zbroker.limits import U63_MAX
+from zbroker.wire import internal as m
+
+NICE: Final = 19  # whoever serves clients goes first
+HAND_MAX: Final = 16  # requests that wait; each may name many segments
+AGAIN_MS: Final = 1_000  # until the journal is asked again when it is not there
+FOLLOW_MS: Final = 500  # how often what the journal does is looked at
+STOP_WAIT_S: Final = 1.0  # then the process ends all the same: nothing half done is taken for whole
+
+
+class Rest(NamedTuple):
+    """What failed so often is left alone until then (monotonic ms)."""
+
+    failures: int
+    until_ms: int
+    failure: Failure | None
+
+
+class Worker:
+    """`start` and `stop` by the loop; what stands before `_run` by any thread."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._retention = tools.config.retention
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._removing = threading.Lock()  # one removal is asked for at a time
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+        segment_bytes = tools.config.journal.segment_size
+        self._jobs = Jobs(tools.paths, tools.link, self._stop, segment_bytes)
+        self._hand: deque[Entry] = deque()
+        self._plan: deque[Decision] = deque()
+        self._rests: dict[tuple[str, int], Rest] = {}
+        self._next_ms = self._follow_ms = 0
+        self._running: Entry | None = None
+        self._given_up = 0  # serials up to it are removed: no new copies of them
+        self.survey = Survey(tools)
+        self.following = Following(tools, self.survey, self._end)
+        self.blocked: Blocked | None = None
+
+    def start(self) -> None:
+        """Begins with what an earlier process left."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Gives up what is under way; returns soon."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WAIT_S)
+
+    # -- from any thread ----------------------------------------------------------------------
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What the policy tried, failed at and has not done since."""
+        return tuple(rest.failure for rest in list(self._rests.values()) if rest.failure)
+
+    def state(self, holders: m.Holders, now_ns: int = 0) -> State:
+        """What is decided by. Raises: StorageError."""
+        now_ms = self._tools.clock.mono_ms()
+        with self._lock:
+            busy = self._busy()
+        return self.survey.state(holders, now_ns)._replace(
+            busy=busy,
+            resting=frozenset(k for k, rest in list(self._rests.items()) if rest.until_ms > now_ms),
+        )
+
+    def _busy(self) -> frozenset[int]:
+        entries = [*self._hand, *([self._running] if self._running else [])]
+        return frozenset(serial for entry in entries for serial in entry.serials)
+
+    def submit(self, action: str, serials: list[int], size: int, why: str) -> int:
+        """Queues a request to archive or compress; its id. Raises: ClientError too_many."""
+        with self._lock:
+            if len(self._hand) >= HAND_MAX:
+                raise ClientError("too_many", f"{HAND_MAX} requests wait already", "wait for them")
+            entry = self.entry(action, "hand", why)
+            entry = self._tools.history.new(replace(entry, serials=serials, bytes=size))
+            self._hand.append(entry)
+        self._wake.set()
+        return entry.id
+
+    def running(self) -> Entry | None:
+        """What is under way, as it stands now."""
+        with self._lock:
+            entry = self._running or next(iter(self.following.entries()), None)
+        return self._tools.history.get(entry.id) if entry else None
+
+    def entry(self, action: str, by: str, why: str) -> Entry:
+        """A new action, which has no number yet."""
+        return Entry(0, format_time(self._tools.clock.wall_ns()), action, by, why, [])
+
+    def reindex(self) -> Entry:
+        """Has the index made anew; which action that is. Raises: ClientError too_many."""
+        if any(entry.action == "reindex" for entry in self.following.entries()):
+            raise ClientError("too_many", "the index is being made anew already", "wait for it")
+        entry = self.following.reindex(self.entry("reindex", "hand", "asked for by hand"))
+        self._wake.set()
+        return entry
+
+    def remove(
+        self, entry: Entry, through: int, share_max: int, *, dry_run: bool = False
+    ) -> tuple[Entry | None, m.Removal]:
+        """Has the oldest segments removed, up to one that is being worked on.
+
+        A copy that is made of a segment while it is removed would come back without it.
+        Raises: ClientError not_ready, StorageError.
+        """
+        with self._removing:
+            with self._lock:
+                busy = min(self._busy(), default=U63_MAX)
+                before, self._given_up = self._given_up, max(self._given_up, through)
+                through = min(through, busy - 1)
+            made: Entry | None = None
+            try:
+                made, removal = self.following.remove(entry, through, share_max, dry_run=dry_run)
+            finally:
+                with self._lock:
+                    gone = made.serials[-1] if made else 0
+                    self._given_up = max(before, gone)
+        self._wake.set()
+        if through == busy - 1 and not removal.blocked:
+            removal.blocked = f"segment {busy} is being worked on"
+        return made, removal
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        self.begin()
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                wait_s = self.turn()
+            except Exception:
+                # best effort: whatever it was, the instance goes on and the next evaluation looks
+                self._tools.log.exception("a bug in the work on segments; no message is lost")
+                wait_s = self._retention.every / 1_000
+            if wait_s and not self._stop.is_set():
+                self._wake.wait(wait_s)
+
+    def begin(self) -> None:
+        """What an earlier process left: what is unfinished goes, what was asked for is told."""
+        tools = self._tools
+        for entry in tools.history.interrupted():
+            if entry.action == "remove":
+                self.following.adopt(entry)
+            else:
+                tools.history.add(replace(entry, result="failed", reason=INTERRUPTED))
+        try:
+            thrown = self._jobs.tidy()
+        except (OSError, StorageError) as error:
+            tools.log.warning("unfinished copies are not looked for: %s; they harm nobody", error)
+            return
+        if thrown:
+            entry = self.entry("tidy", "policy", "left over from an earlier run")
+            reason = f"{thrown} files thrown away"
+            tools.history.new(replace(entry, result="done", reason=reason))
+            tools.log.info("%d unfinished copies thrown away; their segments are whole", thrown)
+
+    def turn(self) -> float:
+        """Does what comes next; how long (s) nothing will, if nobody asks."""
+        now_ms = self._tools.clock.mono_ms()
+        if self.following.anything and now_ms >= self._follow_ms:
+            self._follow_ms = now_ms + FOLLOW_MS
+            if self.following.look():
+                self._rests.pop(("remove", 0), None)
+                self._next_ms = 0  # there may be more to remove
+        with self._lock:
+            self._running = entry = self._hand.popleft() if self._hand else None
+        if entry is not None:
+            self._perform(entry)
+        elif now_ms >= self._next_ms:
+            self._evaluate(now_ms)
+        elif self._plan:
+            self._carry_out(self._plan.popleft())
+        else:
+            until_ms = self._next_ms
+            if self.following.anything:
+                until_ms = min(until_ms, self._follow_ms)
+            return max(1, until_ms - now_ms) / 1_000
+        return 0.0
+
+    def _evaluate(self, now_ms: int) -> None:
+        """What is due now takes the place of what was."""
+        tools = self._tools
+        self._next_ms = now_ms + AGAIN_MS
+        try:
+            tools.leases.secure(tools.link)
+            complete = self._jobs.summarize(tools.catalog, until=self._interrupts)
+            holders = self.survey.holders()
+            state = self.state(holders, self.survey.ages(holders))
+        except ClientError:
+            return  # the journal is starting; without it nobody knows who needs what
+        except (OSError, StorageError) as error:
+            tools.log.warning("the segments cannot be looked at: %s; nothing is changed", error)
+            return
+        # what is old is looked at first, so a plan without the newest summaries is a plan
+        self._next_ms = now_ms + (self._retention.every if complete else AGAIN_MS)
+        serials = {0, *(segment.serial for segment in state.segments)}
+        self._rests = {key: rest for key, rest in self._rests.items() if key[1] in serials}
+        plan = actions.plan(state, self._retention)
+        self._plan, self.blocked = deque(plan.decisions), plan.blocked
+
+    def _interrupts(self) -> bool:
+        """True if something comes before summaries."""
+        return self._stop.is_set() or bool(self._hand)
+
+    def _carry_out(self, decision: Decision) -> None:
+        entry = self.entry(decision.action, "policy", decision.why)
+        if decision.action == "remove":
+            self._remove(entry, decision.serials[-1])
+            return
+        with self._lock:
+            entry = replace(entry, serials=list(decision.serials), bytes=decision.bytes)
+            self._running = entry = self._tools.history.new(entry)
+        result = self._perform(entry)
+        if result == "done" and not self._plan:
+            self._next_ms = 0  # something more may be due now
+
+    def _remove(self, entry: Entry, through: int) -> None:
+        try:
+            share = self._retention.remove_share_max
+            started, removal = self.remove(entry, through, share)
+        except (ClientError, StorageError):
+            return  # the next evaluation asks again
+        if started is None:
+            self._tools.log.info("nothing is removed although it is due: %s", removal.blocked)
+            self._rest("remove", 0, None)
+
+    # -- one action ---------------------------------------------------------------------------
+
+    def _perform(self, entry: Entry) -> str:
+        """Archives or compresses, whatever comes of it; the result."""
+        entry = replace(entry, result="running", progress=Progress(0, entry.bytes))
+        begun = time.monotonic()
+        try:
+            self._tools.history.add(entry)
+            result, reason = self._rewrite(entry)
+        except Exception as error:
+            self._end(entry, "failed", f"a bug: {error!r}", time.monotonic() - begun)
+            raise
+        finally:
+            with self._lock:
+                self._running = None
+        self._end(entry, result, reason, time.monotonic() - begun)
+        return result
+
+    def _rewrite(self, entry: Entry) -> tuple[str, str]:
+        """Every segment of it; one that fails does not keep the others from being done."""
+        failed: list[str] = []
+        refused = 0
+        for number, serial in enumerate(entry.serials):
+            key = (entry.action, serial)
+            try:
+                self._rewrite_one(entry, number)
+                self._rests.pop(key, None)
+            except Stopped:
+                return "failed", "the instance stops; finished or undone at its next start"
+            except (ZBrokerError, OSError) as error:
+                reason = error.reason if isinstance(error, ZBrokerError) else str(error)
+                failed.append(f"segment {serial}: {reason}")
+                code = getattr(error, "code", "")
+                refused += code == "disk_full"
+                if entry.by == "policy" and code not in ("not_ready", "not_found"):
+                    self._rest(*key, Failure(entry.action, (serial,), reason))
+        if not failed:
+            return "done", ""
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        return "refused" if refused == len(entry.serials) else "failed", failed[0] + more
+
+    def _rewrite_one(self, entry: Entry, number: int) -> None:
+        """One of its segments; progress takes them as equally large."""
+        serial = entry.serials[number]
+        with self._lock:
+            if serial <= self._given_up:
+                raise ClientError("not_found", "it is being removed")
+        before = entry.bytes * number // len(entry.serials)
+
+        def tell(done: int) -> None:
+            self._tools.history.progress(entry.id, min(before + done, entry.bytes), entry.bytes)
+
+        action: Rewrite = "archive" if entry.action == "archive" else "compress"
+        self._jobs.rewrite(action, serial, tell)
+
+    def _rest(self, action: str, serial: int, failure: Failure | None) -> None:
+        before = self._rests.get((action, serial))
+        failures = before.failures + 1 if before else 1
+        wait_ms = actions.retry_ms(failures, self._retention.every)
+        until_ms = self._tools.clock.mono_ms() + wait_ms
+        self._rests[action, serial] = Rest(failures, until_ms, failure)
+
+    def _end(self, entry: Entry, result: str, reason: str, took_s: float) -> None:
+        tools = self._tools
+        progress = (tools.history.get(entry.id) or entry).progress
+        if result == "done":
+            progress = Progress(progress.total, progress.total)
+        entry = replace(
+            entry, result=result, reason=reason, took_s=round(took_s, 3), progress=progress
+        )
+        tools.history.add(entry)
+        level = logging.INFO if result == "done" else logging.WARNING
+        tools.log.log(level, "%s", told(entry))
+
+
+def told(entry: Entry) -> str:
+    """The line of an action that ended: what happened, why, what it means."""
+    which = f" of {words.serials(entry.serials)}" if entry.serials else ""
+    took = f" in {entry.took_s:.1f} s" if entry.took_s else ""
+    head = f"action {entry.id}: {entry.action}{which} ({entry.by}: {entry.why})"
+    if entry.result == "done":
+        return f"{head}: done, {words.size(entry.bytes)}{took}"
+    retry = "tried again later" if entry.by == "policy" else "ask again"
+    return f"{head}: {entry.result}: {entry.reason}; no message is lost by it, {retry}"
