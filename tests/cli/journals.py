@@ -7,13 +7,14 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 from google_crc32c import value as crc32c
 
-from zbroker.cli.journal import journal
-from zbroker.cli.target import Target
+from zbroker.cli.admin_main import main
 from zbroker.ids import publisher_id
 from zbroker.journal import format as f
+from zbroker.journal import snapshot
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.recover import recover
 from zbroker.journal.segments import segment_name
+from zbroker.journal.sessions import Sessions
 from zbroker.journal.writer import Writer
 from zbroker.limits import MIB
 from zbroker.wire.bodies import pack
@@ -57,14 +58,36 @@ class Maker:
             self.sequence += batch.taken
         return batch
 
+    def state(self) -> None:
+        """Appends a complete state snapshot."""
+        cutter = snapshot.Cutter(snapshot.folds(Sessions(INSTANCE)), self.writer.position)
+        self.batch([b""], kind=f.KIND_STATE, body=cutter.cut(), topics=[])
+        assert cutter.done
+
     def close(self) -> None:
         self.disk.close()
 
 
 def run(maker: Maker, *arguments: str) -> Result:
+    """Runs `zbroker-admin journal` on the journal."""
     maker.close()
-    target = Target(None, None, str(maker.directory.parent), False)
-    return CliRunner().invoke(journal, arguments, obj=target)
+    return admin(maker.directory.parent, "journal", *arguments)
+
+
+def admin(data: Path, *arguments: str) -> Result:
+    """Runs `zbroker-admin` on a data directory."""
+    return CliRunner().invoke(
+        main, ["--data-dir", str(data), *arguments], prog_name="zbroker-admin"
+    )
+
+
+def segments(maker: Maker, count: int, *, states: bool = True) -> None:
+    """So many segments with ten positions each or so, the newest one open; each with a snapshot."""
+    while maker.writer.serial < count:
+        serial = maker.writer.serial
+        maker.batch([b"%d" % maker.sequence + bytes(100_000)])
+        if states and maker.writer.serial != serial:
+            maker.state()
 
 
 def ten_batches(maker: Maker) -> None:

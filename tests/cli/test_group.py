@@ -54,7 +54,19 @@ class TestEveryCommand:
     def test_has_a_test(
         self, program: click.Group, path: tuple[str, ...], command: click.Command
     ) -> None:
-        assert list((ROOT / "tests" / "cli").glob(f"test_{path[0]}*.py"))
+        folder = (ROOT / "tests" / "cli").joinpath(*path[:-1])
+        name = path[-1].replace("-", "_")
+        if isinstance(command, click.Group):
+            assert list(folder.glob(f"test_{name}*.py")) or (folder / name).is_dir()
+        else:
+            assert list(folder.glob(f"test_{name}*.py")) or path[0] == "config"
+
+    def test_has_an_example(
+        self, program: click.Group, path: tuple[str, ...], command: click.Command
+    ) -> None:
+        if path[0] in ("journal", "action") and not isinstance(command, click.Group):
+            assert f"Example: {program.name}" in command.help
+            assert f"journal {path[-1]}" in command.help or f"action {path[-1]}" in command.help
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

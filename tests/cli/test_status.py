@@ -73,6 +73,12 @@ def test_plain_text_is_one_fact_or_process_per_line(data: Path) -> None:
     assert run(data, "status").output.splitlines() == lines(STATUS)
 
 
+def test_an_alarm_says_what_it_means_and_what_to_do(data: Path) -> None:
+    alarm = {"code": "disk_full", "since": "T", "what": "2 MiB free", "means": "m", "next": "n"}
+    text = lines(STATUS | {"alarms": [alarm]})
+    assert "alarm disk_full since T: 2 MiB free; m; n" in text
+
+
 def test_a_terminal_gets_tables(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zbroker.cli.status.on_terminal", lambda: True)
     output = run(data, "status").output

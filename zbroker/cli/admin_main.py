@@ -14,6 +14,7 @@ from zbroker.cli.target import Target
 COMMANDS: Final = {
     "status": "zbroker.cli.status:status",
     "journal": "zbroker.cli.journal:journal",
+    "action": "zbroker.cli.action:action",
 }
 
 

@@ -5,6 +5,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 not found; 74 the storage, 78 the config: 
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import Any, Final
 
@@ -40,12 +42,23 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Runs the command; an error of ours is one line on stderr, never a traceback."""
+        """Runs the command; an error of ours is one line on stderr, never a traceback.
+
+        When nobody reads the output any more, as with `| head`, it ends in peace.
+        """
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            hush()
+            ctx.exit(0)
         except ZBrokerError as error:
-            click.echo(f"{ctx.info_name}: {error}", err=True)
+            click.echo(f"{ctx.command_path}: {error}", err=True)
             ctx.exit(exit_code(error))
+
+
+def hush() -> None:
+    """Keeps Python from complaining at its end about the output that nobody reads."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: ZBrokerError) -> int:

@@ -38,6 +38,7 @@ def on_terminal() -> bool:
 def lines(found: dict[str, Any]) -> list[str]:
     """The status as plain text, for pipes and logs."""
     head = [f"{key} {value}" for key, value in summary(found)]
+    head += [f"alarm {alarm_text(alarm)}" for alarm in found.get("alarms", ())]
     rows = [" ".join(f"{key}={value}" for key, value in p.items()) for p in found["processes"]]
     return head + rows
 
@@ -48,9 +49,15 @@ def summary(found: dict[str, Any]) -> list[tuple[str, str]]:
     for key, value in found.items():
         if isinstance(value, dict):
             flat += [(f"{key}.{inner}", str(what)) for inner, what in value.items()]
-        elif key != "processes":
+        elif key not in ("processes", "alarms"):
             flat.append((key, str(value)))
     return flat
+
+
+def alarm_text(alarm: dict[str, str]) -> str:
+    """What is wrong, what it means, what to do."""
+    told = "; ".join(alarm[key] for key in ("what", "means", "next") if alarm.get(key))
+    return f"{alarm['code']} since {alarm['since']}: {told}"
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -62,6 +69,8 @@ def _show(found: dict[str, Any]) -> None:
     for key, value in summary(found):
         head.add_row(key, value, style="bold" if key == "state" else "")
     console.print(head)
+    for alarm in found.get("alarms", ()):
+        console.print(f"alarm {alarm_text(alarm)}", style="bold red", highlight=False, markup=False)
     names = list(found["processes"][0]) if found["processes"] else []
     table = Table(*names)
     for process in found["processes"]:

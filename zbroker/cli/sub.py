@@ -4,7 +4,8 @@
     zbroker sub tcp://127.0.0.1:9101 'orders|trades' --regex --since -1h --json
 
 Writes each payload and a line feed, or with --json one object per line: topic, bookmark, position,
-time and data (text; as base64 under `data_base64` where it is not UTF-8). Exit code 0 at the end of
+time and data (text; as base64 under `data_base64` where it is not UTF-8). A message of a topic that
+is not recorded has neither bookmark nor position. Exit code 0 at the end of
 the range, at --limit, or when nobody reads the output any more; 130 after Ctrl-C.
 """
 
@@ -35,9 +36,8 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 @click.argument("topic")
 @click.option(
     "--since",
-    default="now",
-    show_default=True,
-    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, or -1h.",
+    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, or -1h. "
+    "Without --since and --until: from now on, unrecorded topics too.",
 )
 @click.option("--until", help="now, a bookmark (with it), a time (without it), a vector, or -5m.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
@@ -46,7 +46,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def sub(  # noqa: PLR0913 - click passes each option by itself
     url: str,
     topic: str,
-    since: str,
+    since: str | None,
     until: str | None,
     limit: int | None,
     as_json: bool,
@@ -54,7 +54,7 @@ def sub(  # noqa: PLR0913 - click passes each option by itself
 ) -> None:
     """Write the messages of TOPIC of the broker at URL, old ones if asked, then as they come."""
     now = to_datetime(SystemClock().wall_ns())
-    start, end = point(since, now), point(until, now) if until is not None else None
+    start, end = (point(text, now) if text is not None else None for text in (since, until))
     try:
         with (
             zbroker.connect(url) as client,
@@ -103,6 +103,8 @@ def as_object(message: Any) -> bytes:  # noqa: ANN401 - a message of the client 
         "position": message.position,
         "time": message.time.isoformat(),
     }
+    if not message.position:  # it is not recorded
+        del found["bookmark"], found["position"]
     try:
         found["data"] = message.data.decode()
     except UnicodeDecodeError:

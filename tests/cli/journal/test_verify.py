@@ -10,24 +10,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.journal.test_archive import messages
 from tests.cli.journals import (
     INSTANCE,
     PUBLISHER,
     Maker,
     flip,
     run,
+    segments,
     ten_batches,
 )
-from zbroker.cli.journal_verify import Report, verify
+from zbroker.archive.making import finish
+from zbroker.archive.packing import pack
+from zbroker.cli.journal.verifying import Report, verify
+from zbroker.cli.progress import silent
 from zbroker.journal import format as f
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.places import Places
 from zbroker.journal.reader import Gap, Log
 from zbroker.journal.segments import segment_name
 from zbroker.limits import MIB
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Maker:
-    return Maker(tmp_path)
 
 
 def verified(maker: Maker) -> Report:
@@ -44,7 +46,8 @@ def test_an_intact_log_is_counted(maker: Maker) -> None:
     assert found == {
         "ok": True, "instance": f"{INSTANCE:016x}", "generation": 1, "first_position": 1,
         "end_position": 32, "messages": 30, "control_records": 1, "batches": 11, "groups": 11,
-        "segments": 1, "bytes": MIB, "bytes_behind_end": 0, "publishers": 1,
+        "segments": 1, "archived": 0, "packed": 0, "bytes": MIB, "bytes_behind_end": 0,
+        "publishers": 1, "missing_segments": [], "snapshot": None,
         "first_time": "20231114T221321Z", "last_time": "20231114T221348Z", "missing_sequences": 0,
         "holes": [], "gaps": [], "damaged": [],
     }  # fmt: skip
@@ -206,3 +209,100 @@ def test_many_findings_are_cut_short_in_text_only() -> None:
     text = "\n".join(report.lines())
     assert "and 15 more" in text
     assert len(report.as_dict()["gaps"]) == 25
+
+
+# -- archived and packed segments -----------------------------------------------------------------
+
+
+def spread(maker: Maker) -> tuple[Path, Path]:
+    """Six segments: two packed in the archive, one raw there, one packed here, two raw here."""
+    segments(maker, 6)
+    assert run(maker, "archive", "--through", "3").exit_code == 0
+    assert run(maker, "compress", "--through", "2").exit_code == 0
+    data = maker.directory.parent
+    disk = RealDisk(maker.directory)
+    places = Places(disk, RealDisk(data / "archive"))
+    finish(pack(places, 4))
+    places.unlink(next(p for p in places.by_serial()[4] if not p.packed))
+    places.close()
+    return maker.directory, data / "archive"
+
+
+def test_archived_and_packed_segments_are_whole_too(maker: Maker) -> None:
+    spread(maker)
+    result = run(maker, "verify", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["segments"], found["archived"], found["packed"]) == (6, 3, 3)
+    assert found["snapshot"] == 6
+    assert found["messages"] + found["control_records"] == found["end_position"] - 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_flipped_byte_of_a_packed_file_is_found(maker: Maker, seed: int) -> None:
+    """A few bits of a Zstandard frame mean nothing: then all messages are as they were."""
+    journal, archive = spread(maker)
+    before = messages(maker)
+    rng = random.Random(seed)
+    path = rng.choice(
+        [archive / "0000000001.journal.zst", archive / "0000000002.journal.zst",
+         journal / "0000000004.journal.zst"]
+    )  # fmt: skip
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    report = verify(journal, silent, archive)
+    if report.ok:
+        assert messages(maker) == before
+        return
+    assert {place.serial for place in report.damaged} == {int(path.name[:10])}
+    assert report.damaged[0].file == f"{path.parent.name}/{path.name}"
+
+
+def test_a_damaged_archived_file_is_found(maker: Maker) -> None:
+    journal, archive = spread(maker)
+    path = archive / "0000000003.journal"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"zbRB") + 1_000] ^= 1
+    path.write_bytes(data)
+    report = verify(journal, silent, archive)
+    assert [place.file for place in report.damaged] == ["archive/0000000003.journal"]
+    assert len(report.gaps) == 1
+
+
+def test_a_copy_that_readers_do_not_use_is_checked_too(maker: Maker) -> None:
+    """Of two copies the raw one is read; the damaged one would be left when it goes."""
+    journal, archive = spread(maker)
+    raw = archive / "0000000003.journal"
+    data = bytearray(raw.read_bytes())
+    (journal / raw.name).write_bytes(data)
+    data[20_000] ^= 1
+    raw.write_bytes(data)
+    report = verify(journal, silent, archive)
+    assert report.gaps == []
+    assert [place.file for place in report.damaged] == ["archive/0000000003.journal"]
+
+
+def test_segments_that_are_not_there_are_named(maker: Maker) -> None:
+    _, archive = spread(maker)
+    archive.rename(archive.with_name("not mounted"))
+    result = run(maker, "verify")
+    assert result.exit_code == 1
+    assert "missing_segments   1, 2, 3" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("INCOMPLETE")
+
+
+def test_a_log_whose_beginning_was_removed_needs_a_snapshot(maker: Maker) -> None:
+    segments(maker, 4)
+    assert run(maker, "remove", "--through", "2").exit_code == 0
+    assert "no state snapshot" not in run(maker, "verify").stdout
+    for serial in (3, 4):
+        path = maker.directory / segment_name(serial)
+        data = bytearray(path.read_bytes())
+        at = next(
+            b for b in maker.batches
+            if b.kind == f.KIND_STATE and data[b.offset : b.offset + 4] == b"zbRB"
+        )  # fmt: skip
+        data[at.offset + at.header_length] ^= 1
+        path.write_bytes(data)
+    assert "no state snapshot" in run(maker, "verify").stdout

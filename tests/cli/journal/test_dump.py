@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from array import array
 from pathlib import Path
 
@@ -20,16 +21,11 @@ from tests.cli.journals import (
     ten_batches,
 )
 from zbroker.cli.admin_main import main
-from zbroker.cli.journal import journal
-from zbroker.cli.target import Target
 from zbroker.journal import format as f
+from zbroker.journal import records
+from zbroker.spawn import command
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Maker:
-    return Maker(tmp_path)
 
 
 def dumped(maker: Maker, *arguments: str) -> list[dict]:
@@ -59,6 +55,26 @@ def test_control_records_say_their_kind(maker: Maker) -> None:
     assert [row["kind"] for row in rows] == ["publisher", "noop", "77"]
     assert (rows[0]["name"], rows[0]["principal"]) == ("maker", "joe")
     assert rows[1]["data"] == "\x01"
+
+
+def test_a_state_snapshot_is_summed_up(maker: Maker) -> None:
+    maker.state()
+    [row] = dumped(maker)
+    assert (row["kind"], row["through"], row["part"], row["last"]) == ("state", 1, 0, True)
+    assert row["folds"]["publishers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "record", "told"),
+    [
+        (f.KIND_POINT, records.PointRecord("end", "a.1.2"), {"name": "end", "vector": "a.1.2"}),
+        (f.KIND_PURGE, records.PurgeRecord("q", "a.1.2"), {"queue": "q", "vector": "a.1.2"}),
+    ],
+)
+def test_points_and_purges_say_what_they_mean(maker: Maker, kind: int, record, told) -> None:
+    maker.batch([b""], kind=kind, body=records.encode(record), topics=[])
+    [row] = dumped(maker)
+    assert row.items() >= told.items()
 
 
 def test_columns_give_topic_and_time_of_each_message(maker: Maker) -> None:
@@ -147,8 +163,78 @@ def test_without_a_journal_the_exit_code_is_not_found(tmp_path: Path) -> None:
     assert "there is no journal" in result.stderr
 
 
-def test_a_url_is_refused_since_files_are_read() -> None:
-    target = Target("tcp://127.0.0.1:9101", None, None, False)
-    result = CliRunner().invoke(journal, ["dump"], obj=target)
+def test_only_messages_of_a_topic_are_shown(maker: Maker) -> None:
+    maker.batch([b""], kind=f.KIND_NOOP, body=b"", topics=[])
+    maker.batch([b"a", b"b"], topics=["orders"])
+    maker.batch([b"c"], topics=["orders.eu"])
+    maker.batch([b"d"], topics=["trades"])
+    assert [row["data"] for row in dumped(maker, "--topic", "orders")] == ["a", "b"]
+    assert [row["data"] for row in dumped(maker, "--topic", "orders.*")] == ["a", "b", "c"]
+    assert [row["topics"] for row in dumped(maker, "--topic", "trades", "--headers")] == [
+        ["trades"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        ("5", "8", [5, 6, 7]),
+        ("20231114T221327Z", "20231114T221333Z", [7, 8, 9, 10, 11, 12]),
+        (f"{PUBLISHER}|5|", f"{PUBLISHER}|7|", [6, 7]),
+        ("epoch", f"{PUBLISHER}|2|", [1, 2]),
+        ("28", "now", [28, 29, 30]),
+        ("-1h", None, []),
+    ],
+)
+def test_points_are_those_of_subscriptions(maker: Maker, since, until, expected) -> None:
+    ten_batches(maker)
+    arguments = ["--since", since, *(["--until", until] if until else [])]
+    assert [row["position"] for row in dumped(maker, *arguments)] == expected
+
+
+@pytest.mark.parametrize("point", ["yesterday", "1|2", "20239999T000000Z", "-5w"])
+def test_a_point_that_is_none_is_a_usage_error(maker: Maker, point: str) -> None:
+    ten_batches(maker)
+    result = run(maker, "dump", "--since", point)
     assert result.exit_code == 2
-    assert "--data-dir" in result.stderr
+    assert len(result.stderr.strip().splitlines()) <= 4
+
+
+def test_a_bookmark_that_is_not_in_the_log_is_not_found(maker: Maker) -> None:
+    ten_batches(maker)
+    result = run(maker, "dump", "--since", f"{PUBLISHER}|99|")
+    assert result.exit_code == 3
+    assert "does not hold" in result.stderr
+
+
+def test_a_payload_is_shown_by_the_type_of_its_topic(maker: Maker, tmp_path: Path) -> None:
+    maker.batch([b"35=D\x0155=ABC\x01"], topics=["fix.orders"])
+    config = tmp_path / "zbroker.toml"
+    record = '[[record]]\ntopic = "fix.*"\nregex = true\ntype = "fix"\n'
+    config.write_text(f'[instance]\ndata_dir = "{maker.directory.parent}"\n{record}')
+    maker.close()
+    result = CliRunner().invoke(main, ["-c", str(config), "journal", "dump"])
+    row = json.loads(result.stdout)
+    assert row["value"] == {"35": "D", "55": "ABC"}
+    assert row["data"] == "35=D\x0155=ABC\x01"
+
+
+def test_nobody_has_to_read_to_the_end(maker: Maker) -> None:
+    for _ in range(20):
+        maker.batch([b"x" * 900] * 100)
+    maker.close()
+    given = ["--data-dir", str(maker.directory.parent), "journal", "dump"]
+    process = subprocess.Popen(
+        command("zbroker.cli.admin_main", *given), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

@@ -1,0 +1,70 @@
+"""`zbroker-admin journal info` describes the log, or one segment."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.journals import INSTANCE, Maker, admin, run, segments, ten_batches
+from zbroker.journal import format as f
+
+
+def told(maker: Maker, *arguments: str) -> dict:
+    result = run(maker, "info", "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_log_is_counted(maker: Maker) -> None:
+    ten_batches(maker)
+    maker.batch([b"x", b"y"], topics=["other"])
+    maker.batch([b""], kind=f.KIND_NOOP, body=b"", topics=[])
+    found = told(maker)
+    assert found["instance"] == f"{INSTANCE:016x}"
+    assert (found["floor"], found["end"], found["generation"]) == (1, 34, 1)
+    assert (found["messages"], found["control_records"], found["batches"]) == (32, 1, 12)
+    assert found["topics"] == {"orders": 30, "other": 2}
+    assert found["publishers"] == 1
+    assert found["note"]["position"] == 34
+    assert found["snapshot"] is None
+
+
+def test_the_newest_state_snapshot_is_named(maker: Maker) -> None:
+    segments(maker, 3)
+    assert told(maker)["snapshot"] == 3
+    assert told(maker, "3")["snapshot"] is True
+    assert told(maker, "1")["snapshot"] is False
+
+
+def test_compression_shows_in_the_ratio(maker: Maker) -> None:
+    segments(maker, 3)
+    assert told(maker)["ratio"] == 1.0
+    assert admin(maker.directory.parent, "journal", "compress", "--all-sealed").exit_code == 0
+    found = told(maker)
+    assert found["packed"] == 2
+    assert found["ratio"] > 2
+    assert told(maker, "1")["ratio"] > 10
+
+
+def test_a_segment_has_its_header_its_counts_its_files(maker: Maker) -> None:
+    segments(maker, 3)
+    found = told(maker, "2")
+    first = next(b for b in maker.batches if b.offset == 8192 + 64 and b.position > 1)
+    assert (found["serial"], found["first"], found["open"]) == (2, first.position, False)
+    assert found["previous_last_position"] == first.position - 1
+    assert found["messages"] + found["control_records"] == found["end"] - found["first"]
+    assert [copy["place"] for copy in found["copies"]] == ["journal"]
+    assert found["used_bytes"] <= found["size"]
+
+
+def test_a_segment_that_is_not_there_is_not_found(maker: Maker) -> None:
+    segments(maker, 2)
+    result = run(maker, "info", "9")
+    assert result.exit_code == 3
+    assert "there are 1 to 2" in result.stderr
+
+
+def test_text_has_a_fact_per_line(maker: Maker) -> None:
+    ten_batches(maker)
+    lines = run(maker, "info").stdout.splitlines()
+    assert "messages          30" in lines
+    assert lines[-1] == "topic=orders messages=30"

@@ -1,0 +1,81 @@
+"""`zbroker-admin journal conflicts`: what came twice with another content.
+
+Reads <data>/conflicts, also while the instance runs. Answer: per batch its publisher, sequences,
+where the first one stands in the log, and with --json what came the second time.
+
+    zbroker-admin --data-dir /var/lib/zbroker journal conflicts
+    zbroker-admin --json journal conflicts | jq '.conflicts[0].messages'
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.journal.rows import BODY_MAX_BYTES, text_or_base64
+from zbroker.cli.target import Target
+from zbroker.clock import format_time
+from zbroker.errors import ClientError
+from zbroker.ids import format_bookmark
+from zbroker.journal.conflicts import Conflict, read_conflicts
+from zbroker.wire import bodies
+
+COLUMNS: Final = (
+    show.Column("time"),
+    show.Column("name"),
+    show.Column("bookmark"),
+    show.number("count"),
+    show.number("original_position"),
+    show.Column("topics"),
+    show.byte_size("body_bytes"),
+)
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(min=1), help="Only the newest ones.")
+@show.json_option
+@click.pass_obj
+def conflicts(target: Target, limit: int | None, json_here: bool) -> None:
+    """Show what a publisher sent twice under the same numbers with different content.
+
+    The first one is in the log, at original_position. What came the second time is only here: a
+    publisher that counts wrongly, or two programs that publish under one name.
+
+    Example: zbroker-admin --data-dir /var/lib/zbroker journal conflicts
+    """
+    found = read_conflicts(target.paths().conflicts)
+    shown = found[-limit:] if limit else found
+    if show.wants_json(target, json_here):
+        show.as_json({"kept": len(found), "conflicts": [as_row(one, full=True) for one in shown]})
+    elif shown:
+        show.table(COLUMNS, [as_row(one) for one in shown])
+    else:
+        click.echo("no conflicts: nothing came twice with different content")
+
+
+def as_row(one: Conflict, *, full: bool = False) -> dict[str, Any]:
+    """A conflict with stable keys; `full`: with the messages that came the second time."""
+    row: dict[str, Any] = {
+        "time": format_time(one.time_ns),
+        "publisher": one.publisher,
+        "name": one.name,
+        "session": one.session,
+        "bookmark": format_bookmark(one.publisher, one.seq),
+        "sequence": one.seq,
+        "count": one.count,
+        "original_position": one.original_position,
+        "topics": one.topics,
+        "body_bytes": len(one.body),
+    }
+    return row | {"messages": _messages(one)} if full else row
+
+
+def _messages(one: Conflict) -> list[dict[str, str]] | None:
+    """None where the body is not what the batch says."""
+    try:
+        found = bodies.unpack(one.body, one.codec, one.count, BODY_MAX_BYTES)
+    except ClientError:
+        return None
+    return [text_or_base64(message) for message in found]

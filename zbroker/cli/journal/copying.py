@@ -1,0 +1,240 @@
+"""What `journal export` does: a consistent copy of the log, also while an instance writes it.
+
+    note read --> sealed segments, as their files are --> the last one, up to what the note proves
+
+The note is read first: everything below its position was durable by then, so the segments that are
+copied behind it hold at least that. Groups that came later are left out, so the copy ends where
+the log was durable at one moment, and the note of the copy says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from zbroker.cli.journal.verifying import Unpacked
+from zbroker.errors import StorageError, ZBrokerError
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.format import DATA_AT, Note, SegmentHeader
+from zbroker.journal.places import LOOKS_MAX, Place, Places
+from zbroker.journal.scan import Scan, Stretch
+from zbroker.journal.segments import (
+    NOTE_FILE,
+    NOTE_FILE_BYTES,
+    give_up,
+    read_note,
+    segment_name,
+)
+from zbroker.limits import MIB, U63_MAX
+
+CHUNK_BYTES: Final = 4 * MIB
+
+Copied = Callable[[int], None]  # bytes that were copied just now
+
+
+class Bounds(NamedTuple):
+    """A segment with positions [first, end); end None: of the open one, or nobody knows."""
+
+    serial: int
+    first: int
+    end: int | None
+    generation: int
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was copied. Positions are [first_position, end_position)."""
+
+    output: str
+    instance: int
+    generation: int
+    first_position: int
+    end_position: int
+    live: bool
+    segments: int = 0
+    packed: int = 0
+    bytes: int = 0
+    took_s: float = 0.0
+    snapshot: int | None = None
+    verified: bool | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """With stable keys, for JSON."""
+        return {
+            "output": self.output,
+            "instance": f"{self.instance:016x}",
+            "generation": self.generation,
+            "first_position": self.first_position,
+            "end_position": self.end_position,
+            "live": self.live,
+            "segments": self.segments,
+            "packed": self.packed,
+            "bytes": self.bytes,
+            "took_s": round(self.took_s, 3),
+            "snapshot": self.snapshot,
+            "verified": self.verified,
+        }
+
+
+class Plan(NamedTuple):
+    """What to copy: segments, the last one up to `below` (None: all of it), and the note."""
+
+    segments: list[Bounds]
+    below: int | None
+    note: Note
+    bytes: int
+
+
+def plan(places: Places, first: int, end: int | None, *, live: bool) -> Plan:
+    """What a copy of positions [first, end) consists of; end None: of all that is durable.
+
+    live: an instance writes, so only what its note proves is taken. Raises: ZBrokerError.
+    """
+    note, segments = read_note(places.journal), bounds(places)
+    if note is None or not segments:
+        reason = f"there is no log with an acked-through note in {_where(places)}"
+        raise ZBrokerError("not_found", reason, "see --data-dir; start the instance once")
+    if end is not None and end <= first:
+        raise ZBrokerError("not_found", f"positions {first} to {end} are no range", "see --from")
+    if live:
+        segments = [one for one in segments if one.serial <= note.serial]
+    below = note.position if live else None
+    if end is not None:
+        below = min(end, below or end)
+    picked = chosen(segments, first, U63_MAX if below is None else max(below, first + 1))
+    oldest = picked[0].serial if picked[0].serial > 1 else 0
+    note = note._replace(
+        serial=picked[-1].serial, generation=picked[-1].generation, oldest=oldest,
+        position=min(note.position, end or U63_MAX),
+    )  # fmt: skip
+    found = {place.serial: place for place in places.list()}
+    sizes = [found[one.serial].file_bytes for one in picked[:-1] if one.serial in found]
+    return Plan(picked, below, note, sum(sizes) + places.size(found[picked[-1].serial]))
+
+
+def _where(places: Places) -> str:
+    disk = places.journal
+    return str(disk.directory) if isinstance(disk, RealDisk) else "this directory"
+
+
+def bounds(places: Places) -> list[Bounds]:
+    """Where each segment begins and ends; an unreadable one is taken to hold what is around it."""
+    found: list[Bounds] = []
+    for place in places.list():
+        header = places.header(place)
+        if isinstance(header, SegmentHeader):
+            if found:
+                found[-1] = found[-1]._replace(end=header.first_position)
+            found.append(Bounds(place.serial, header.first_position, None, header.generation))
+        else:
+            before = found[-1] if found else Bounds(0, 0, None, 0)
+            found.append(before._replace(serial=place.serial, end=None))
+    return found
+
+
+def chosen(segments: list[Bounds], first: int, end: int) -> list[Bounds]:
+    """The segments that hold anything of [first, end). Raises: ZBrokerError not_found."""
+    found = [one for one in segments if (one.end is None or one.end > first) and one.first < end]
+    if not found:
+        reason = f"no segment holds anything of positions {first} to {end - 1}"
+        raise ZBrokerError("not_found", reason, "see `journal ls`")
+    return found
+
+
+def copy_file(places: Places, serial: int, target: Path, copied: Copied) -> Place:
+    """Copies a sealed segment as its best file is; which one that was. Raises: StorageError."""
+    for left in reversed(range(LOOKS_MAX)):
+        place = places.find(serial)
+        if place is None:
+            raise StorageError("file_missing", f"segment {serial} was removed meanwhile")
+        try:
+            _copy_bytes(places, place, target / places.name(place), copied)
+        except StorageError as error:
+            if error.code != "file_missing" or not left:
+                raise
+            with suppress(FileNotFoundError):  # it was archived or packed meanwhile
+                (target / places.name(place)).unlink()
+            continue
+        return place
+    raise AssertionError("the last look raises")
+
+
+def _copy_bytes(places: Places, place: Place, target: Path, copied: Copied) -> None:
+    disk, name = places.disk(place), places.name(place)
+    _write(target, place.file_bytes, _chunks(disk.read, name, place.file_bytes), copied)
+
+
+def _chunks(
+    read: Callable[[str, int, int], bytes], name: str, size: int
+) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while offset < size:
+        data = read(name, offset, min(CHUNK_BYTES, size - offset))
+        if not data:
+            raise StorageError("disk_error", f"{name} became shorter while it was read")
+        yield offset, data
+        offset += len(data)
+
+
+def copy_last(places: Places, serial: int, target: Path, below: int | None, copied: Copied) -> int:
+    """Copies the newest segment of the copy, raw; the position behind what it holds.
+
+    below: groups from this position on are left out; None: nothing is.
+    """
+    place = places.find(serial)
+    header = places.header(place) if place is not None else None
+    if place is None or not isinstance(header, SegmentHeader):
+        raise StorageError("file_missing", f"segment {serial} was removed meanwhile")
+    size = places.size(place)
+    disk = places.disk(place)
+    assert isinstance(disk, RealDisk), "files are copied from a real disk"
+    unpacked = Unpacked(disk.directory, places, place)
+    used, position = _used(Scan(unpacked, header, size), below)
+    name = segment_name(serial)
+    _write(target / name, size, _chunks(unpacked.read, name, min(used, size)), copied)
+    return position
+
+
+def _used(scan: Scan, below: int | None) -> tuple[int, int]:
+    """How many bytes of a segment to copy, and the position behind the groups in them.
+
+    Damaged places below the end are copied as they are; what stands behind it may be half written.
+    """
+    position, groups_end, data_end = scan.header.first_position, DATA_AT, DATA_AT
+    for item in scan.items():
+        if isinstance(item, Stretch):
+            data_end = data_end if item.blank else item.end
+            continue
+        if below is not None and item.header.first_position >= below:
+            break
+        groups_end = data_end = item.header.offset + item.header.length
+        position = item.header.first_position + item.header.positions
+    complete = below is not None and position >= below
+    return (groups_end if complete else data_end), position
+
+
+def _write(path: Path, size: int, chunks: Iterator[tuple[int, bytes]], copied: Copied) -> None:
+    """A new file of `size` bytes, zeros where there is no chunk; durable when it returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, size)
+        for offset, data in chunks:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(descriptor, data[written:], offset + written)
+            copied(len(data))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_notes(target: Path, note: Note) -> None:
+    """The acked-through note of the copy, in all its places, durable."""
+    disk = RealDisk(target)
+    disk.create(NOTE_FILE, NOTE_FILE_BYTES)
+    give_up(disk, note._replace(counter=0))
+    disk.close()

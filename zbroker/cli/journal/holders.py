@@ -1,0 +1,45 @@
+"""`zbroker-admin journal holders`: who needs which part of the log.
+
+Asks the running instance (GET /holders). Answer: the floor, the positions from which on somebody
+needs the log, and who did not say yet. Without an instance nobody holds anything: exit code 3.
+
+    zbroker-admin --data-dir /var/lib/zbroker journal holders
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.target import Target
+
+COLUMNS: Final = (
+    show.number("position"),
+    show.Column("who"),
+    show.Column("what"),
+    show.Column("since"),
+)
+
+
+@click.command()
+@show.json_option
+@click.pass_obj
+def holders(target: Target, json_here: bool) -> None:
+    """Say who needs which part of the log: replays, exports, jobs.
+
+    What somebody needs is not removed. `floor` is the oldest position that is served; rooms under
+    `silent` did not say yet what they need, so nothing is removed before they do.
+
+    Example: zbroker-admin --data-dir /var/lib/zbroker journal holders
+    """
+    found = target.ask("/holders")
+    if show.wants_json(target, json_here):
+        show.as_json(found)
+        return
+    show.facts({key: found[key] for key in ("floor", "persisted", "silent")})
+    if found["holders"]:
+        show.table(COLUMNS, found["holders"])
+    else:
+        click.echo("nobody holds the log back")

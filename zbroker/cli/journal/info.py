@@ -1,0 +1,155 @@
+"""`zbroker-admin journal info`: the log as a whole, or one segment.
+
+Reads the files, every batch header once. Answer: whose log it is, positions, note, counts, times,
+topics, space and compression; of one segment also its header and all its copies.
+
+    zbroker-admin --data-dir /var/lib/zbroker journal info
+    zbroker-admin --json journal info 17
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from zbroker.cli import progress, show
+from zbroker.cli.journal import opened
+from zbroker.cli.journal.describing import describe
+from zbroker.cli.target import Target
+from zbroker.clock import format_time
+from zbroker.errors import ZBrokerError
+from zbroker.journal import stated
+from zbroker.journal.format import SegmentHeader
+from zbroker.journal.places import Place
+from zbroker.journal.reader import Log
+from zbroker.journal.segments import read_note
+from zbroker.paths import Paths
+
+SIZES: Final = ("bytes", "size", "body_bytes", "journal_bytes", "archive_bytes")
+TOPICS_SHOWN: Final = 20  # in text; JSON has more
+
+
+@click.command()
+@click.argument("serial", required=False, type=click.IntRange(min=1))
+@show.json_option
+@click.pass_obj
+def info(target: Target, serial: int | None, json_here: bool) -> None:
+    """Describe the log, or with SERIAL one segment.
+
+    `size` is what the segments hold, `bytes` what their files take, `ratio` the one by the other.
+    `snapshot` is the newest segment with a complete state snapshot: only older ones can be removed.
+
+    Example: zbroker-admin --data-dir /var/lib/zbroker journal info 17
+    """
+    paths = opened.find(target)
+    with opened.log(target) as log, progress.bar() as step:
+        found = of_segment(log, paths, serial, step) if serial else of_log(log, paths, step)
+    if show.wants_json(target, json_here):
+        show.as_json(found)
+    else:
+        _show(found)
+
+
+def of_log(log: Log, paths: Paths, step: progress.Step) -> dict[str, Any]:
+    """The whole log."""
+    places, copies = log.places.list(), log.places.copies()
+    note, end = read_note(log.places.journal), log.end()
+    taken, size = sum(p.file_bytes for p in copies), sum(map(log.places.size, places))
+    return {
+        "instance": f"{log.instance:016x}",
+        "generation": log.generation,
+        "directory": str(paths.journal),
+        "archive_directory": str(paths.archive),
+        "floor": log.first_position,
+        "end": end,
+        "note": note._asdict() | {"instance": f"{note.instance:016x}"} if note else None,
+        "segments": len(places),
+        "archived": sum(place.archived for place in places),
+        "packed": sum(place.packed for place in places),
+        "missing_segments": list(log.missing),
+        "journal_bytes": sum(place.file_bytes for place in copies if not place.archived),
+        "archive_bytes": sum(place.file_bytes for place in copies if place.archived),
+        "bytes": taken,
+        "size": size,
+        "ratio": _ratio(size, taken),
+        "snapshot": found.serial if (found := stated.newest(log, end)) else None,
+        **describe(log, (log.first_position, end), step).as_dict(),
+    }
+
+
+def of_segment(log: Log, paths: Paths, serial: int, step: progress.Step) -> dict[str, Any]:
+    """One segment. Raises: ZBrokerError not_found."""
+    by_serial = log.places.by_serial()
+    if serial not in by_serial:
+        there = f"there are {min(by_serial)} to {max(by_serial)}" if by_serial else "there is none"
+        raise ZBrokerError("not_found", f"there is no segment {serial}", there)
+    place = by_serial[serial][0]
+    header = log.places.header(place)
+    if not isinstance(header, SegmentHeader):
+        reason = f"both copies of the header of segment {serial} are damaged: {header.why}"
+        raise ZBrokerError("damaged", reason, "`journal verify` shows all damage")
+    follower = by_serial.get(serial + 1)
+    after = log.places.header(follower[0]) if follower else None
+    end = after.first_position if isinstance(after, SegmentHeader) else log.end()
+    size = log.places.size(place)
+    return {
+        **_header(header),
+        "end": end,
+        "open": follower is None,
+        "copies": [_copy(paths, copy) for copy in by_serial[serial]],
+        "bytes": place.file_bytes,
+        "size": size,
+        "used_bytes": after.previous_end if isinstance(after, SegmentHeader) else None,
+        "ratio": _ratio(size, place.file_bytes),
+        "snapshot": _has_snapshot(log, serial, end),
+        **describe(log, (header.first_position, end), step).as_dict(),
+    }
+
+
+def _has_snapshot(log: Log, serial: int, end: int) -> bool:
+    """True if the newest complete state snapshot below `end` stands in this segment."""
+    found = stated.newest(log, end)
+    return found is not None and found.serial == serial
+
+
+def _header(header: SegmentHeader) -> dict[str, Any]:
+    return {
+        "serial": header.serial,
+        "instance": f"{header.instance:016x}",
+        "generation": header.generation,
+        "first": header.first_position,
+        "previous_last_position": header.previous_last_position,
+        "previous_end": header.previous_end,
+        "salt": f"{header.salt:016x}",
+        "created": format_time(header.created_ns),
+    }
+
+
+def _copy(paths: Paths, place: Place) -> dict[str, Any]:
+    return {
+        "file": str(opened.file_of(paths, place)),
+        "place": "archive" if place.archived else "journal",
+        "packed": place.packed,
+        "bytes": place.file_bytes,
+    }
+
+
+def _ratio(size: int, taken: int) -> float | None:
+    return round(size / taken, 2) if taken else None
+
+
+def _show(found: dict[str, Any]) -> None:
+    topics, copies = found.pop("topics"), found.pop("copies", [])
+    found["gaps"] = len(found["gaps"])
+    found["topics"] = len(topics)
+    if isinstance(found.get("note"), dict):
+        found |= {f"note.{key}": value for key, value in found.pop("note").items()}
+    show.facts(found, SIZES)
+    for copy in copies:
+        click.echo(f"copy {copy['file']} ({copy['bytes']} bytes)")
+    rows = [{"topic": name, "messages": count} for name, count in topics.items()]
+    if rows:
+        show.table((show.Column("topic"), show.number("messages")), rows[:TOPICS_SHOWN])
+    if len(rows) > TOPICS_SHOWN:
+        click.echo(f"and {len(rows) - TOPICS_SHOWN} more topics: --json shows all")

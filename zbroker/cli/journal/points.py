@@ -1,0 +1,90 @@
+"""Points in the log as people write them: a position, a bookmark, a time, -1h, epoch, now.
+
+`--since` a position or time begins there, `--since` a bookmark behind it. `--until` a position or
+time ends before it, `--until` a bookmark with it. So it is for subscriptions too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import click
+
+from zbroker.clock import SystemClock, is_time, parse_time
+from zbroker.errors import ClientError, ZBrokerError
+from zbroker.ids import format_bookmark, parse_bookmark
+from zbroker.journal.reader import Log
+
+_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
+_UNITS_NS: Final = {unit: s * 1_000_000_000 for unit, s in
+                    {"s": 1, "m": 60, "h": 3_600, "d": 86_400}.items()}  # fmt: skip
+_FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, epoch or now"
+
+since_option = click.option(
+    "--since", metavar="POINT", help=f"Begin here: {_FORMS}; behind a bookmark."
+)
+until_option = click.option(
+    "--until", metavar="POINT", help="End before this position or time, or with this bookmark."
+)
+
+
+def span(log: Log, since: str | None, until: str | None) -> tuple[int, int]:
+    """Positions [first, end) between two points. Raises: ZBrokerError, click.UsageError."""
+    end = log.end()
+    first = max(edge(log, since), log.first_position) if since else log.first_position
+    return min(first, end), min(edge(log, until), end) if until else end
+
+
+def edge(log: Log, text: str) -> int:
+    """The position at which this point begins or ends something: behind a bookmark's message."""
+    found = exactly(log, text)
+    return found + 1 if is_bookmark(text) else found
+
+
+def exactly(log: Log, text: str) -> int:
+    """The position that a point names: of a bookmark's message, of the first one from a time on.
+
+    Raises: ZBrokerError not_found, click.UsageError.
+    """
+    if text in ("epoch", "now"):
+        return log.first_position if text == "epoch" else log.end()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    at_ns = time_ns(text)
+    if at_ns is not None:
+        return log.locate_time(at_ns)
+    return _of_bookmark(log, text)
+
+
+def time_ns(text: str) -> int | None:
+    """Nanoseconds since 1970 of a time, or of -1h; None if it is neither."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return SystemClock().wall_ns() - int(float(ago[1]) * _UNITS_NS[ago[2]])
+    return _parsed(text) if is_time(text) else None
+
+
+def is_bookmark(text: str) -> bool:
+    """True if it has the form of a bookmark of a message."""
+    return text.count("|") == 2
+
+
+def _of_bookmark(log: Log, text: str) -> int:
+    try:
+        bookmark = parse_bookmark(text)
+    except ClientError:
+        raise click.UsageError(f"{text!r} is no point of the log; write {_FORMS}") from None
+    position = log.locate(bookmark)
+    if position is None:
+        reason = f"the log does not hold {format_bookmark(*bookmark)}"
+        hint = "it may be older than the oldest segment: `journal info` says where the log begins"
+        raise ZBrokerError("not_found", reason, hint)
+    return position
+
+
+def _parsed(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ClientError as error:
+        raise click.UsageError(error.reason) from None

@@ -1,0 +1,144 @@
+"""Messages, control records and batches of the log as rows: what dump, grep and search print."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from zbroker.clock import format_time
+from zbroker.errors import StorageError
+from zbroker.ids import format_bookmark
+from zbroker.journal import format as f
+from zbroker.journal import records, snapshot
+from zbroker.limits import MIB
+from zbroker.wire import bodies
+
+READ_BYTES: Final = 1 * MIB
+BODY_MAX_BYTES: Final = 256 * MIB  # above any message limit in use; more is a wrong announcement
+
+KINDS: Final = {
+    f.KIND_PUBLISH: "publish",
+    f.KIND_PUBLISHER: "publisher",
+    f.KIND_STATE: "state",
+    f.KIND_POINT: "point",
+    f.KIND_PURGE: "purge",
+    f.KIND_NOOP: "noop",
+    f.KIND_TIE: "tie",
+}
+_RECORDS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
+    f.KIND_PUBLISHER: records.PUBLISHER,
+    f.KIND_POINT: records.POINT,
+    f.KIND_PURGE: records.PURGE,
+}
+FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late"}
+
+
+class Message(NamedTuple):
+    """One message of a batch."""
+
+    position: int
+    topic: str
+    publisher: int
+    sequence: int
+    time_ns: int
+    data: bytes
+
+
+def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> list[Message]:
+    """The messages of a batch that count, or those of them whose payload has this `content`.
+
+    Raises: ClientError if the body is not what it says.
+    """
+    codec = bodies.CODEC_ZSTD if batch.flags & f.FLAG_ZSTD else None
+    payloads = bodies.unpack(batch.body, codec, batch.count, BODY_MAX_BYTES)
+    columns, topics, skip = batch.columns, batch.topics, batch.skip
+    index = bodies.indexes(columns.index) if columns and columns.index else None
+    times = bodies.times(columns.time) if columns and columns.time else None
+    wanted: Iterable[int] = range(skip, skip + batch.taken)
+    if content is not None:
+        wanted = [i for i in wanted if content(payloads[i])]
+    return [
+        Message(
+            batch.position + i - skip,
+            topics[index[i]] if index else topics[0],
+            batch.publisher,
+            batch.sequence + i - skip,
+            times[i] if times else batch.log_time,
+            payloads[i],
+        )
+        for i in wanted
+    ]
+
+
+def message_row(message: Message) -> dict[str, Any]:
+    """A message with stable keys."""
+    return {
+        "position": message.position,
+        "topic": message.topic,
+        "bookmark": format_bookmark(message.publisher, message.sequence),
+        "time": format_time(message.time_ns),
+        **text_or_base64(message.data),
+    }
+
+
+def control_row(batch: f.Batch) -> dict[str, Any]:
+    """A control record; what its body says is decoded, if that can be."""
+    row: dict[str, Any] = {
+        "position": batch.position,
+        "kind": KINDS.get(batch.kind, str(batch.kind)),
+        "time": format_time(batch.log_time),
+    }
+    if batch.publisher:
+        row["publisher"] = batch.publisher
+    told: dict[str, Any] | None = None
+    with suppress(msgspec.DecodeError, StorageError):  # then the bytes are shown
+        told = _told(batch)
+    return row | (text_or_base64(bytes(batch.body)) if told is None else told)
+
+
+def _told(batch: f.Batch) -> dict[str, Any] | None:
+    """What the body says; None for a kind that has none, or an unknown one."""
+    if batch.kind in _RECORDS:
+        found: dict[str, Any] = msgspec.to_builtins(_RECORDS[batch.kind].decode(batch.body))
+        return found
+    part = snapshot.decode(batch.body) if batch.kind == f.KIND_STATE else None
+    if part is None:
+        return None
+    rows = {name: len(msgspec.msgpack.decode(rows)) for name, rows in part.folds.items()}
+    return {"through": part.through, "part": part.part, "last": part.last, "folds": rows}
+
+
+def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
+    """A record batch without its messages, and where it stands."""
+    return {
+        "position": batch.position,
+        "end": batch.end_position,
+        "kind": KINDS.get(batch.kind, str(batch.kind)),
+        "time": format_time(batch.log_time),
+        "publisher": batch.publisher,
+        "session": batch.session,
+        "sequence": batch.sequence,
+        "prev": batch.prev,
+        "count": batch.count,
+        "skip": batch.skip,
+        "cut": batch.cut,
+        "topics": batch.topics,
+        "flags": [name for flag, name in FLAGS.items() if batch.flags & flag],
+        "origin": [batch.origin_instance, batch.origin_generation, batch.origin_position],
+        "serial": serial,
+        "offset": batch.offset,
+        "header_bytes": batch.header_length,
+        "body_bytes": batch.body_length,
+    }
+
+
+def text_or_base64(data: bytes) -> dict[str, str]:
+    """Under `data` if it is UTF-8, else under `data_base64`."""
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"data_base64": b64encode(data).decode()}

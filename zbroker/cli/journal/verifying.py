@@ -1,0 +1,334 @@
+"""What `journal verify` finds out.
+
+Twice over the log: as every reader gets it (batches, bodies, packed counts, gaps, holes), and every
+copy of every segment as it stands on the medium past the page cache (groups and their chain,
+stretches that are none). What stands behind the end of the log (set aside by recovery, or written
+by a running instance since the end was looked for) is counted as bytes_behind_end and not judged.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from zbroker.cli.journal.rows import BODY_MAX_BYTES, READ_BYTES
+from zbroker.cli.progress import Step
+from zbroker.clock import format_time
+from zbroker.errors import ClientError, StorageError
+from zbroker.journal import format as f
+from zbroker.journal import stated
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.packed import read_head, read_seek_table
+from zbroker.journal.places import Place, Places
+from zbroker.journal.reader import Gap, Log, first_time, last_time
+from zbroker.journal.scan import Group, Scan, Stretch
+from zbroker.journal.segments import read_note
+from zbroker.wire import bodies
+
+STATE_MISSING: Final = (
+    "no state snapshot: a start does not know publishers whose messages were all removed"
+)
+FIRST_SHOWN: Final = 10  # of gaps, holes and damaged places in the text; JSON has them all
+
+
+class Damaged(NamedTuple):
+    """Bytes [start, end) of one copy of a segment whose checksums are wrong."""
+
+    serial: int
+    start: int
+    end: int
+    why: str
+    file: str
+
+
+class Hole(NamedTuple):
+    """Sequences `first` to `last` of a publisher that were recorded or issued, but are not here."""
+
+    publisher: int
+    first: int
+    last: int
+
+
+@dataclass
+class Report:
+    """What was found. Positions are [first_position, end_position)."""
+
+    instance: int = 0
+    generation: int = 0
+    first_position: int = 1
+    end_position: int = 1
+    first_time: int | None = None
+    last_time: int | None = None
+    messages: int = 0
+    control_records: int = 0
+    batches: int = 0
+    groups: int = 0
+    segments: int = 0
+    archived: int = 0
+    packed: int = 0
+    bytes: int = 0
+    bytes_behind_end: int = 0
+    high: dict[int, int] = field(default_factory=dict)  # publisher -> its highest sequence so far
+    holes: list[Hole] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)  # serials that are not there
+    snapshot: int | None = None  # newest segment with a complete state snapshot
+
+    @property
+    def ok(self) -> bool:
+        """True if every byte is as it was written, and nothing is missing."""
+        return not self.gaps and not self.damaged and not self.missing
+
+    def as_dict(self) -> dict[str, Any]:
+        """With stable keys, for JSON."""
+        return {
+            "ok": self.ok,
+            "instance": f"{self.instance:016x}",
+            "generation": self.generation,
+            **{name: getattr(self, name) for name in _COUNTS},
+            "publishers": len(self.high),
+            "first_time": format_time(self.first_time) if self.first_time is not None else None,
+            "last_time": format_time(self.last_time) if self.last_time is not None else None,
+            "missing_sequences": sum(hole.last - hole.first + 1 for hole in self.holes),
+            "holes": [hole._asdict() for hole in self.holes],
+            "gaps": [gap._asdict() for gap in self.gaps],
+            "damaged": [place._asdict() for place in self.damaged],
+            "missing_segments": self.missing,
+            "snapshot": self.snapshot,
+        }
+
+    def lines(self) -> list[str]:
+        """As text: counts, then the first of everything that is wrong, then the verdict."""
+        found = self.as_dict()
+        lists = {name: found.pop(name) for name in ("holes", "gaps", "damaged")}
+        del found["ok"]
+        found["missing_segments"] = ", ".join(map(str, self.missing)) or "none"
+        text = [f"{name:18} {value}" for name, value in found.items()]
+        for name, items in lists.items():
+            text.append(f"{name:18} {len(items)}")
+            shown = (" ".join(f"{k}={v}" for k, v in item.items()) for item in items[:FIRST_SHOWN])
+            text += (f"  {item}" for item in shown)
+            if len(items) > FIRST_SHOWN:
+                text.append(f"  and {len(items) - FIRST_SHOWN} more: --json shows all")
+        if self.snapshot is None and self.first_position > 1:
+            text.append(STATE_MISSING)
+        return [*text, self._verdict()]
+
+    def _verdict(self) -> str:
+        if self.ok:
+            return "ok: every byte is as it was written"
+        if self.damaged:
+            return "DAMAGED: see above; `journal repair` saves what is intact"
+        return "INCOMPLETE: what is there is as it was written, but see gaps and missing segments"
+
+
+_COUNTS: Final = (
+    "first_position", "end_position", "messages", "control_records", "batches", "groups",
+    "segments", "archived", "packed", "bytes", "bytes_behind_end",
+)  # fmt: skip
+
+
+def verify(directory: Path, step: Step, archive: Path | None = None) -> Report:
+    """Reads the whole journal in `directory` and its archive."""
+    report = Report()
+    archived = Direct(archive) if archive is not None else None
+    with closing(Places(Direct(directory), archived)) as places:
+        log = Log(places=places)
+        note = read_note(places.journal)
+        end = log.end()
+        if note is not None and note.generation >= log.generation:
+            end = max(end, note.position)  # what was acknowledged and is not there is a gap
+        report.instance, report.generation = log.instance, log.generation
+        report.first_position, report.end_position = log.first_position, end
+        report.missing = list(log.missing)
+        found = stated.newest(log, end)
+        report.snapshot = found.serial if found is not None else None
+        _read(log, report, step)
+        _scan(places, report, step)
+    return report
+
+
+class Direct(RealDisk):
+    """A directory, read only, of which everything is read past the page cache."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, read_only=True)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        return self.read_direct(name, offset, size)
+
+
+class Unpacked(Direct):
+    """One copy of a segment as a directory of its own, for whoever reads raw files by name."""
+
+    def __init__(self, directory: Path, places: Places, place: Place) -> None:
+        super().__init__(directory)
+        self._places = places
+        self._place = place
+
+    def read_direct(self, name: str, offset: int, size: int) -> bytes:
+        return self._places.read(self._place, offset, size)
+
+
+# -- as readers get it ------------------------------------------------------------------------
+
+
+def _read(log: Log, report: Report, step: Step) -> None:
+    first, end = report.first_position, report.end_position
+    cursor = log.seek(first)
+    while cursor.position < end:
+        items, cursor = log.read(cursor, end, READ_BYTES)
+        for item in items:
+            _take(item, report)
+        step("messages", cursor.position - first, end - first)
+        if not items:
+            report.gaps.append(Gap(cursor.position, end, "missing"))
+            return
+
+
+def _take(item: f.Batch | Gap, report: Report) -> None:
+    if isinstance(item, Gap):
+        report.gaps.append(item)
+        return
+    report.batches += 1
+    if item.kind != f.KIND_PUBLISH:
+        report.control_records += item.taken
+        return
+    report.last_time = last_time(item)
+    if report.first_time is None:
+        report.first_time = first_time(item)
+    report.messages += item.taken
+    _sequences(item, report)
+    try:
+        codec = bodies.CODEC_ZSTD if item.flags & f.FLAG_ZSTD else None
+        bodies.check_packed(item.body, item.count, codec, BODY_MAX_BYTES)
+    except ClientError as error:
+        report.gaps.append(Gap(item.position, item.end_position, error.reason))
+
+
+def _sequences(batch: f.Batch, report: Report) -> None:
+    """`prev` is what this publisher issued before: numbers that it never used are no hole."""
+    last = batch.sequence + batch.taken - 1
+    high = report.high.get(batch.publisher)
+    if high is not None and batch.prev > high:
+        report.holes.append(Hole(batch.publisher, high + 1, batch.prev))
+    if batch.flags & f.FLAG_LATE:
+        report.holes = [part for hole in report.holes for part in _without(hole, batch)]
+    report.high[batch.publisher] = max(last, high or 0)
+
+
+def _without(hole: Hole, batch: f.Batch) -> list[Hole]:
+    """What is left of a hole when a late batch came."""
+    first, last = batch.sequence, batch.sequence + batch.taken - 1
+    if hole.publisher != batch.publisher or last < hole.first or hole.last < first:
+        return [hole]
+    parts = (hole._replace(last=first - 1), hole._replace(first=last + 1))
+    return [part for part in parts if part.first <= part.last]
+
+
+# -- as it stands on the medium ---------------------------------------------------------------
+
+
+def _scan(places: Places, report: Report, step: Step) -> None:
+    by_serial = places.by_serial()
+    total, done = sum(place.file_bytes for place in places.copies()), 0
+    for serial, copies in by_serial.items():
+        end = _end_of(places, by_serial.get(serial + 1))
+        before = report.groups
+        for place in copies:
+            report.groups = before  # copies hold the same groups
+            try:
+                _scan_copy(places, place, end, report)
+            except StorageError as error:
+                if error.code != "file_missing":
+                    raise
+                moved = places.find(serial)  # archived, compressed or removed meanwhile
+                if moved is not None:
+                    _scan_copy(places, moved, end, report)
+            report.bytes += place.file_bytes
+            done += place.file_bytes
+            step("files", done, total)
+        report.segments += 1
+        report.archived += copies[0].archived
+        report.packed += copies[0].packed
+
+
+class _End(NamedTuple):
+    """Where a segment's data ends: offset None for the open one, and where nobody knows."""
+
+    offset: int | None
+    is_open: bool
+
+
+def _end_of(places: Places, follower: list[Place] | None) -> _End:
+    """The next one's header knows."""
+    headers = (places.header(place) for place in follower or ())
+    found = (head.previous_end for head in headers if isinstance(head, f.SegmentHeader))
+    return _End(next(found, None), is_open=follower is None)
+
+
+def _scan_copy(places: Places, place: Place, end: _End, report: Report) -> None:
+    file = f"{'archive' if place.archived else 'journal'}/{places.name(place)}"
+    header = places.header(place)
+    if not isinstance(header, f.SegmentHeader):
+        why = f"header: {header.why}"
+        report.damaged.append(Damaged(place.serial, 0, f.DATA_AT, why, file))
+        return
+    disk = places.disk(place)
+    assert isinstance(disk, RealDisk), "files are read past the cache of a real disk"
+    if place.packed:
+        report.damaged += (
+            Damaged(place.serial, 0, 0, why, file) for why in _bad_lists(places, place)
+        )
+    scan = Scan(Unpacked(disk.directory, places, place), header, places.size(place))
+    _scan_segment(scan, end, report, file)
+
+
+def _bad_lists(places: Places, place: Place) -> list[str]:
+    """A packed file has two lists of its frames: one is enough to read it, but both should be."""
+    disk, name = places.disk(place), places.name(place)
+
+    def read(offset: int, size: int) -> bytes:
+        return disk.read(name, offset, size)
+
+    head = read_head(name, read, place.file_bytes)[1]
+    listed = read_seek_table(read, place.file_bytes)
+    if head is None:
+        return ["head of the packed file"]
+    # the seek table lists the head, too, which gives nothing
+    same = listed is not None and (head.at, head.base) == (listed.at[1:], listed.base[1:])
+    return [] if same else ["seek table of the packed file"]
+
+
+def _scan_segment(scan: Scan, upto: _End, report: Report, file: str) -> None:
+    """A stretch in the open one is damage if a group of the log stands behind it, or should."""
+    end = upto.offset
+    serial, position, held = scan.header.serial, scan.header.first_position, list[Stretch]()
+    for item in scan.items():
+        if isinstance(item, Stretch):
+            held.append(item)
+        elif _counts(item, end, report):
+            report.damaged += (Damaged(serial, s.start, s.end, "group", file) for s in held)
+            report.damaged += (
+                Damaged(serial, b.offset, b.end_offset, "body", file) for b in item.bad
+            )
+            report.groups += 1
+            position = item.header.first_position + item.header.positions
+            held.clear()
+        else:
+            report.bytes_behind_end += item.header.length
+    for rest in held:
+        should = upto.is_open and position < report.end_position
+        if should if end is None else rest.start < end:
+            behind = rest.end if end is None else min(rest.end, end)
+            report.damaged.append(Damaged(serial, rest.start, behind, "group", file))
+        elif not rest.blank:
+            report.bytes_behind_end += rest.end - rest.start
+
+
+def _counts(group: Group, end: int | None, report: Report) -> bool:
+    header = group.header
+    return header.first_position < report.end_position and (end is None or header.offset < end)

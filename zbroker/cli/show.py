@@ -1,0 +1,119 @@
+"""How answers are shown: JSON with stable keys, tables on a terminal, plain lines otherwise.
+
+A plain line is `key=value key=value`, so that pipes keep working when keys are added.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from zbroker.cli.target import Target
+
+_STEPS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+json_option = click.option(
+    "--json", "json_here", is_flag=True, help="Answer in JSON with stable keys."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Only say what would be done, and why."
+)
+
+
+def on_terminal() -> bool:
+    """True if a person reads this."""
+    return sys.stdout.isatty()
+
+
+def as_json(document: Any) -> None:  # noqa: ANN401 - whatever has a form in JSON
+    """The whole answer as one JSON document."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def size(count: int) -> str:
+    """Bytes for people: three digits and a unit."""
+    number, step = float(count), 0
+    while number >= 1000 and step < len(_STEPS) - 1:
+        number, step = number / 1024, step + 1
+    shown = f"{number:.0f}" if number >= 100 or step == 0 else f"{number:.3g}"
+    return f"{shown} {_STEPS[step]}"
+
+
+def plain(value: Any) -> str:  # noqa: ANN401 - a value of JSON
+    """A value in one word; `-` where there is none."""
+    if value is None or value == "" or value == []:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}:{plain(item)}" for key, item in value.items())
+    return str(value)
+
+
+class Column(NamedTuple):
+    """A column of a table: the key of its values; how a person is shown them."""
+
+    key: str
+    shown: Callable[[Any], str] = plain
+    right: bool = False
+
+
+def number(key: str) -> Column:
+    """A column of numbers."""
+    return Column(key, plain, right=True)
+
+
+def byte_size(key: str) -> Column:
+    """A column of sizes: exact in plain text, with a unit for people."""
+    return Column(key, lambda value: "-" if value is None else size(value), right=True)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
+    """Rows as a table for a person, as `key=value` lines for a pipe."""
+    if not on_terminal():
+        for row in rows:
+            click.echo(line(columns, row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(title=title or None, title_justify="left")
+    for column in columns:
+        name = column.key.replace("_", " ")
+        drawn.add_column(name, justify="right" if column.right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(column.shown(row.get(column.key)) for column in columns))
+    Console().print(drawn)
+
+
+def line(columns: Sequence[Column], row: Mapping[str, Any]) -> str:
+    """One row for a pipe; a value with blanks is quoted."""
+    return " ".join(f"{column.key}={_word(plain(row.get(column.key)))}" for column in columns)
+
+
+def facts(found: Mapping[str, Any], sizes: Sequence[str] = ()) -> None:
+    """One fact per line; `sizes` are keys whose values are bytes."""
+    width = max(map(len, found), default=0)
+    for key, value in found.items():
+        exact = f" ({size(value)})" if key in sizes and value is not None and on_terminal() else ""
+        click.echo(f"{key:{width}} {plain(value)}{exact}")
+
+
+def wants_json(target: Target, json_here: bool) -> bool:
+    """`--json` may stand before the command or behind it."""
+    return json_here or target.as_json
+
+
+def warn(text: str) -> None:
+    """A line on stderr."""
+    click.echo(text, err=True)
+
+
+def _word(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if " " in text else text
