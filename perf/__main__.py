@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from perf import handwritten, publish, reading, start, topics
+from perf import handwritten, index, life, publish, reading, start, topics
 from perf.harness import PEERS, Result, Setup, check_disk, environment
 
 WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
@@ -24,6 +24,8 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "handwritten": handwritten.one_message_per_send,
     "topics": topics.interleaved,
     "start": start.ready,
+    "life": life.kept,
+    "index": index.rebuild,
 }
 WIDTH: Final = 150  # of the table in a file or pipe
 LATEST: Final = Path(__file__).parent / "results" / "latest.json"

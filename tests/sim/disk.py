@@ -1,10 +1,13 @@
 """The simulator's disk: a cache and a medium, and everything that may happen between them.
 
 A crash of the process loses nothing that was written. A power cut keeps a random subset of the
-512-byte sectors that were not synced, and may leave garbage in one whose bytes were changing;
+512-byte sectors that were not synced, and may leave garbage in some whose bytes were changing;
 creations, renames and removals that were not synced with the directory survive or not, each by
 itself. A failed sync marks its pages clean, as Linux does: the cache goes on showing bytes that
 the medium never got.
+
+A disk that lies is an option: syncs that do nothing (`lost_syncs`, a share of them), sectors that a
+power cut takes back to what they held before they were last written (`stale_sectors`, so many).
 
 Every operation has two boundaries, "before:<operation>:<role>" and "after:..."; `hook` is called
 at each and may raise SimCrash. A crash before a write may leave a part of it.
@@ -23,6 +26,7 @@ from zbroker.journal.disk import Buffer, failed, second_writer
 from zbroker.journal.segments import NOTE_FILE, PLAIN, SPARE
 
 SECTOR = 512
+_ENDINGS = {".journal": "segment", ".zst": "packed", ".idx": "summary", ".part": "part"}
 _ROLES = {SPARE: "spare", PLAIN: "spare", NOTE_FILE: "note", "": "directory"}
 
 
@@ -32,7 +36,7 @@ class SimCrash(Exception):
 
 def role(name: str) -> str:
     """What kind of file this is, for the names of boundaries."""
-    return _ROLES.get(name) or ("segment" if name.endswith(".journal") else "other")
+    return _ROLES.get(name) or _ENDINGS.get(name[name.rfind(".") :], "other")
 
 
 class _Inode:
@@ -40,6 +44,7 @@ class _Inode:
         self.cache = bytearray()
         self.medium = bytearray()
         self.dirty: set[int] = set()
+        self.before: dict[int, bytes] = {}  # what a sector held before its last write
 
     def put(self, offset: int, data: bytes) -> None:
         end = offset + len(data)
@@ -53,6 +58,8 @@ class _Inode:
         for sector in sectors:
             start, end = sector * SECTOR, min((sector + 1) * SECTOR, len(self.cache))
             self.medium.extend(bytes(max(0, end - len(self.medium))))
+            if self.medium[start:end] != self.cache[start:end]:
+                self.before[sector] = bytes(self.medium[start:end])
             self.medium[start:end] = self.cache[start:end]
 
 
@@ -68,7 +75,11 @@ class SimDisk:
         self.fail_at = 0  # the number of the operation that fails; 0: none
         self.fail_errno = errno.EIO
         self.sticky = False  # all later ones fail, too
+        self.count_reads = False  # reads count and fail, too
         self.unreadable: set[tuple[str, int]] = set()  # (name, sector)
+        self.lost_syncs = 0.0  # the share of syncs that report success and do nothing
+        self.stale_sectors = 0  # that go back to older bytes in a power cut
+        self.went_stale: list[tuple[str, int]] = []  # (name, sector) of the last power cut
         self._names: dict[str, _Inode] = {}
         self._durable: dict[str, _Inode] = {}
         self._pending: list[tuple[str, str, _Inode | None]] = []
@@ -93,13 +104,28 @@ class SimDisk:
         changing = [(inode, sector) for inode in inodes for sector in _changing(inode)]
         for inode in inodes:
             self._settle(inode, keep)
-        if changing and self.rng.random() < 0.3:
-            inode, sector = self.rng.choice(changing)
+        garbage = self.rng.choice((0, 0, 0, 1, 1, 3)) if changing else 0
+        for inode, sector in self.rng.choices(changing, k=garbage):
             start, end = sector * SECTOR, min((sector + 1) * SECTOR, len(inode.medium))
             inode.medium[start:end] = self.rng.randbytes(max(0, end - start))
+        self._go_stale()
         for inode in inodes:
             inode.cache = bytearray(inode.medium)
+            inode.before = {}
         self._names = dict(self._durable)
+
+    def _go_stale(self) -> None:
+        places = [
+            (name, sector, inode)
+            for name, inode in sorted(self._durable.items())
+            for sector in sorted(inode.before)
+            if (sector + 1) * SECTOR <= len(inode.medium)
+        ]
+        chosen = self.rng.sample(places, min(self.stale_sectors, len(places)))
+        for _, sector, inode in chosen:
+            old = inode.before[sector].ljust(SECTOR, b"\0")
+            inode.medium[sector * SECTOR : (sector + 1) * SECTOR] = old
+        self.went_stale = [(name, sector) for name, sector, _ in chosen]
 
     def _settle(self, inode: _Inode, keep: float) -> None:
         size = self.rng.choice((len(inode.medium), len(inode.cache)))
@@ -191,6 +217,8 @@ class SimDisk:
         try:
             with self._operation("sync", name):
                 inode = self._inode(name)
+                if self.lost_syncs and self.rng.random() < self.lost_syncs:
+                    return
                 inode.flush(inode.dirty)
                 inode.medium.extend(bytes(max(0, len(inode.cache) - len(inode.medium))))
                 inode.dirty = set()
@@ -238,7 +266,7 @@ class SimDisk:
         boundary = f"{operation}:{role(name)}"
         self._boundary("before:" + boundary)
         try:
-            if counts:
+            if counts or self.count_reads:
                 self.operations += 1
                 if self._fails():
                     raise _os_error(self.fail_errno)

@@ -12,12 +12,21 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.journal import build
-from tests.sim.disk import SECTOR, SimCrash, SimDisk
+from tests.sim.disk import SECTOR, SimCrash, SimDisk, role
 from zbroker.errors import StorageError
-from zbroker.journal.format import DATA_AT, Batch
+from zbroker.journal.format import DATA_AT, Batch, Note, SegmentHeader
 from zbroker.journal.reader import Gap
 from zbroker.journal.recover import Recovered
-from zbroker.journal.segments import segment_name
+from zbroker.journal.scan import Group, Scan, Stretch
+from zbroker.journal.segments import (
+    NOTE_FILE,
+    PLAIN,
+    SPARE,
+    list_segments,
+    read_header,
+    segment_name,
+    write_note,
+)
 from zbroker.journal.writer import Writer
 
 SEGMENT_BYTES = 16 * 1024
@@ -45,6 +54,7 @@ class World:
     """One seed's history. Planted bugs are subclasses."""
 
     disk_class: type[SimDisk] = SimDisk
+    writer_class: type[Writer] = Writer
     ack_before_sync = False
 
     def __init__(self, seed: int) -> None:
@@ -69,8 +79,8 @@ class World:
     # -- starting --
 
     def start(self) -> Recovered:
-        """Recovers, perhaps interrupted, compares, and recovers again to see the same."""
-        if self.rng.random() < 0.3:
+        """Recovers, perhaps interrupted again and again, compares, recovers to see the same."""
+        for _ in range(self.rng.choice((0, 0, 0, 0, 0, 1, 1, 2, 3))):
             try:
                 self.crash_after(self.rng.randint(1, 60))
                 self.recover()
@@ -133,7 +143,7 @@ class World:
         self.crash_after(self.rng.randint(1, BOUNDARIES_MAX))
         self.plan_faults()
         try:
-            writer = Writer(
+            writer = self.writer_class(
                 self.disk, recovered.tail, segment_bytes=SEGMENT_BYTES, clock=build.Clock(),
                 salt=lambda: self.rng.getrandbits(64),
             )  # fmt: skip
@@ -229,7 +239,11 @@ class World:
         That takes days: nothing is unsynced any more.
         """
         self.disk.settle()
-        places = [kept for kept in self.written.values() if kept.end <= self.acked]
+        places = [
+            kept
+            for kept in self.written.values()
+            if kept.end <= self.acked and self.disk.exists(segment_name(kept.serial))
+        ]
         if not places:
             return
         kept = self.rng.choice(places[-self.rng.choice((1, 12)) :])
@@ -256,7 +270,7 @@ class World:
         self.demand(end >= self.acked, f"acked up to {self.acked}, recovered up to {end}")
         self.demand(recovered.generation == self.generation, "the generation rose without a loss")
         at = recovered.floor
-        self.demand(at == 1, f"the floor is {at}")
+        self.check_floor(at)
         for item in build.read_all(self.disk, end):
             first = item.first if isinstance(item, Gap) else item.position
             self.demand(first == at, f"position {first} stands where {at} belongs")
@@ -264,6 +278,9 @@ class World:
         self.demand(at == end, f"read up to {at} of {end}")
         self.written = {p: kept for p, kept in self.written.items() if p < end}
         self.acked = max(self.acked, end)
+
+    def check_floor(self, floor: int) -> None:
+        self.demand(floor == 1, f"the floor is {floor}")
 
     def check_gap(self, gap: Gap) -> int:
         """Only what was damaged; or what was never promised and torn right beside damage."""
@@ -320,6 +337,55 @@ class SyncRetried(World):
                 super().sync(name)
 
 
+class NameBeforeContent(World):
+    """Gives a segment its name before its header is durable."""
+
+    class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
+        def sync(self, name: str) -> None:
+            if name not in (SPARE, PLAIN):
+                super().sync(name)
+
+
+class PageCacheBelieved(World):
+    """Recovery takes for durable what the page cache shows."""
+
+    class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
+        def read_direct(self, name: str, offset: int, size: int) -> bytes:
+            return self.read(name, offset, size)
+
+
+class UnsyncedRecovery(World):
+    """Recovery announces what it read without making it durable."""
+
+    class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
+        recovering = False
+
+        def sync(self, name: str) -> None:
+            if not (self.recovering and role(name) == "segment"):
+                super().sync(name)
+
+        def read_direct(self, name: str, offset: int, size: int) -> bytes:
+            return self.read(name, offset, size) if self.recovering else b""
+
+    def recover(self, **options: object) -> Recovered:
+        self.disk.recovering = True  # type: ignore[attr-defined]
+        try:
+            return super().recover(**options)
+        finally:
+            self.disk.recovering = False  # type: ignore[attr-defined]
+
+
+class NoteBeforeSync(World):
+    """Says in the note that positions are durable before they are."""
+
+    class writer_class(Writer):  # noqa: N801 - stands in for the attribute
+        def sync(self) -> int:
+            head, self._notes = self._header, self._notes + 1
+            note = Note(self._notes, head.instance, head.generation, self.position, head.serial)
+            write_note(self._disk, note)
+            return super().sync()
+
+
 class CutAtFirstBadChecksum(World):
     """Truncates the newest segment at the first bad group, whatever the evidence says."""
 
@@ -330,10 +396,6 @@ class CutAtFirstBadChecksum(World):
 
 def cut_at_first_bad(disk: SimDisk) -> None:
     """What a naive recovery does; the note that would give it away is forgotten, too."""
-    from zbroker.journal.format import SegmentHeader
-    from zbroker.journal.scan import Group, Scan, Stretch
-    from zbroker.journal.segments import NOTE_FILE, list_segments, read_header
-
     segments = list_segments(disk)
     header = read_header(disk, segments[-1][0]) if segments else None
     if not isinstance(header, SegmentHeader):
@@ -354,4 +416,8 @@ PLANTED: dict[str, Callable[[int], World]] = {
     "no directory sync": NoDirectorySync,
     "sync retried after an error": SyncRetried,
     "cut at the first bad checksum": CutAtFirstBadChecksum,
+    "a name before its content": NameBeforeContent,
+    "the page cache believed": PageCacheBelieved,
+    "recovery does not sync": UnsyncedRecovery,
+    "the note before the sync": NoteBeforeSync,
 }

@@ -1,5 +1,7 @@
 """Whatever crashes, wherever: nothing acknowledged is lost, changed or served twice.
 
+And where the disk itself lies: nothing wrong is served, and what is provably lost is told.
+
 ZB_SEEDS says how many seeds (default 500); ZB_SEED=<n> replays one.
 """
 
@@ -11,11 +13,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.sim.journal_world import PLANTED, Violation, World
+from tests.sim.lying_world import LYING, LyingWorld, RotWithCut
+from tests.sim.removing_world import REMOVING, RemovingWorld
 from zbroker.errors import StorageError
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "500"))
 ONLY = os.environ.get("ZB_SEED")
 PLANTED_SEEDS = 500
+FEWER = SEEDS if SEEDS > PLANTED_SEEDS else SEEDS // 4  # of each special world in scripts/test
+ALL_PLANTED = {**PLANTED, **LYING, **REMOVING}
 
 #: Boundaries at which a process or the power was ended. The list may grow, never shrink.
 STEPS = (
@@ -27,13 +33,16 @@ BOUNDARIES = {f"{when}:{step}" for when in ("before", "after") for step in STEPS
 CRASHED_MIN = 28
 
 
+_TESTS = {LyingWorld: "lies", RotWithCut: "rot", RemovingWorld: "removals"}
+
+
 def run(make: Callable[[int], World], seed: int) -> World:
     """One history. A failure says how to see it again."""
     world = make(seed)
     try:
         world.run()
     except (Violation, StorageError) as error:
-        test = "tests/sim/test_crash_points.py -k nothing_acknowledged"
+        test = f"tests/sim/test_crash_points.py -k {_TESTS.get(type(world), 'nothing')}"
         again = f"ZB_SEED={seed} python -m pytest {test}"
         raise Violation(f"seed {seed}: {error}\nreplay: {again}") from error
     return world
@@ -48,16 +57,42 @@ def test_nothing_acknowledged_is_ever_lost() -> None:
         assert crashed >= BOUNDARIES, f"no crash at {sorted(BOUNDARIES - crashed)}"
 
 
+def test_a_disk_that_lies_makes_nothing_wrong_be_served() -> None:
+    refused = 0
+    for seed in [int(ONLY)] if ONLY else range(FEWER):
+        world = run(LyingWorld, seed)
+        refused += sum(world.refusals.values())  # type: ignore[attr-defined]
+    assert ONLY or refused, "no loss was ever told"
+
+
+def test_rot_in_the_moment_of_a_power_cut_costs_at_most_the_last_sync() -> None:
+    """The note may be gone with it; then a rotten last group looks like a torn one."""
+    quietly = 0
+    for seed in [int(ONLY)] if ONLY else range(FEWER):
+        world = run(RotWithCut, seed)
+        quietly += world.lost_quietly  # type: ignore[attr-defined]
+    assert ONLY or quietly, "the worst case never happened"
+
+
+def test_removals_lose_nothing_else_and_never_keep_a_start_from_working() -> None:
+    removed = 0
+    for seed in [int(ONLY)] if ONLY else range(FEWER):
+        world = run(RemovingWorld, seed)
+        removed += world.removed  # type: ignore[attr-defined]
+    assert ONLY or removed > FEWER // 2, "too little was removed"
+
+
 def test_the_list_of_boundaries_does_not_shrink() -> None:
     assert len(BOUNDARIES) >= CRASHED_MIN
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.parametrize("bug", ALL_PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
     """Or else the simulation proves nothing."""
+    make = ALL_PLANTED[bug]
     for seed in range(PLANTED_SEEDS):
         try:
-            run(PLANTED[bug], seed)
+            run(make, seed)
         except Violation:
             return
     pytest.fail(f"{bug!r} was not found within {PLANTED_SEEDS} seeds")
