@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import lmdb
+
 from tests.bookmarks.logs import FakeLog
+from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.bookmarks.keys import BLOCK_BYTES
 from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
@@ -22,6 +25,14 @@ def add_all(index: Index, log: FakeLog) -> None:
 
 def place(entry: tuple[Batch, int]) -> Hint:
     return Hint(entry[1], entry[0].offset, entry[0].position)
+
+
+def entries_in(path: Path) -> list[tuple[bytes, int]]:
+    """Key and position of every place in a closed index."""
+    with lmdb.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        places = [(bytes(key), keys.decode_place(key, value)) for key, value in txn.cursor()
+                  if key != keys.STAMP]  # fmt: skip
+    return [(key, place.position) for key, place in places if isinstance(place, keys.Hint)]
 
 
 @contextmanager

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.bookmarks.checking import KIB, Checker, add_all, full_disk
+from tests.bookmarks import damages
+from tests.bookmarks.checking import KIB, Checker, add_all, entries_in, full_disk
 from tests.bookmarks.logs import INSTANCE, FakeLog
 from zbroker.bookmarks import files, rebuild
 from zbroker.bookmarks.index import Index, Stamp
 from zbroker.bookmarks.rebuild import Progress, Rebuild
 from zbroker.errors import StorageError
 from zbroker.journal.format import Batch
+from zbroker.journal.reader import Log
 
 
 class Source:
@@ -83,6 +85,27 @@ def test_it_holds_what_adding_one_by_one_would(path: Path, log: FakeLog):
     Checker(log, index).check()
     index.close()
     assert names(path) == ["index"]
+
+
+def test_from_a_real_log_it_is_the_same_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The header walk leaves out what an index does not need, and nothing else."""
+    monkeypatch.setattr(rebuild, "COMMIT_BYTES", 500 * KIB)
+    source = damages.make(tmp_path / "data", seed=2)
+    log = Log(source / "journal")
+    plain = Index(tmp_path / "plain", INSTANCE)
+    batches = 0
+    for found, serial in log.header_lists(log.seek(1), log.end()):
+        for batch in found:
+            if isinstance(batch, Batch):
+                plain.add(batch, serial)
+                batches += 1
+    plain.commit(plain.take())
+    plain.close()
+    made = Rebuild(tmp_path / "made", INSTANCE, log.generation, rebuild.batches_of(log))
+    made.finish(log.end()).close()
+    log.close()
+    assert made.batches == batches
+    assert entries_in(tmp_path / "made") == entries_in(tmp_path / "plain")
 
 
 def test_the_old_index_serves_until_the_new_one_is_whole(path: Path, log: FakeLog):

@@ -7,7 +7,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from tests.bookmarks.checking import KIB, Checker, add_all
+from tests.bookmarks.checking import KIB, Checker, add_all, entries_in
 from tests.bookmarks.logs import INSTANCE, FakeLog
 from zbroker.bookmarks import keys, sweep
 from zbroker.bookmarks.index import Index
@@ -26,14 +26,6 @@ def long_log() -> FakeLog:
 
 def floor_of(log: FakeLog, serial: int) -> int:
     return next(batch.position for batch, found in log.entries if found == serial)
-
-
-def entries_in(path: Path) -> list[tuple[bytes, int]]:
-    """Key and position of every place in a closed index."""
-    with lmdb.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
-        places = [(bytes(key), keys.decode_place(key, value)) for key, value in txn.cursor()
-                  if key != keys.STAMP]  # fmt: skip
-    return [(key, place.position) for key, place in places if isinstance(place, keys.Hint)]
 
 
 @pytest.fixture
