@@ -28,7 +28,12 @@ RUNNING = [page for page in PAGES if page.runs]
 LINES_MAX = {"docs/reference/wire.md": 150, "docs/reference/journal.md": 100}
 LINES_MAX_OTHERS = 400
 NAMED = re.compile(r"\bzbroker(?:\.\w+)+")
-NO_MODULES = ("zbroker.toml", "zbroker.aio", "zbroker.example.toml", "zbroker.service")  # a file; what is to come
+NO_MODULES = (
+    "zbroker.toml",
+    "zbroker.aio",
+    "zbroker.example.toml",
+    "zbroker.service",
+)  # a file; what is to come
 
 
 def page(name: str) -> Page:

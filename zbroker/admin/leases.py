@@ -43,7 +43,7 @@ class Leases:
             found = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Lease])
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._log.warning("leases of an earlier run are lost: %s; ask for them again", error)
             return {}
         return found

@@ -116,7 +116,7 @@ class Replicas:
     def _teach(self, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
         try:
             name = records.PUBLISHER.decode(body)
-        except DecodeError as error:
+        except (DecodeError, UnicodeDecodeError) as error:
             return self._refused(ordinal, 0, "bad_field", f"not a publisher record: {error}")
         if not self._to.sessions.teach(record.publisher, name.name, name.principal):
             reason = f"the name {name.name!r} has the publisher id of another name"
