@@ -22,6 +22,7 @@ from zbroker.bookmarks.index import Index, Stamp
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.opening import beginning
 from zbroker.journal.reader import Log
 from zbroker.journal.recover import Recovered, recover
 from zbroker.journal.writer import Writer
@@ -81,18 +82,16 @@ def open_index(
     log = Log(path / "journal")
     index.forget_later_generations(log.end_of)
     log.close()
-    fold = Fold(INSTANCE, index, index.end)
+    fold = Fold(INSTANCE)
     try:
         recovered = recover(
             disk, INSTANCE, evidence=index.stamp, accept_loss=accept_loss, on_batch=fold,
-            begin=fold.begin, segment_bytes=SEGMENT_BYTES,
+            begin=beginning(index, fold, lambda _: None), segment_bytes=SEGMENT_BYTES,
         )  # fmt: skip
     except BaseException:
         index.close()
         raise
-    index.set_generation(recovered.generation)
-    if recovered.next_position < index.end:
-        index.forget_after(recovered.next_position)
+    assert index.end == recovered.next_position
     return index, recovered, fold
 
 

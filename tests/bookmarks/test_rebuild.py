@@ -180,7 +180,7 @@ def test_it_works_for_its_share_of_the_time(
     monkeypatch.setattr(rebuild.time, "sleep", slept.append)
     made = Rebuild(path, INSTANCE, 0, Source(log), share=0.25)
     made.run(log.position)
-    assert sum(slept) == pytest.approx(3 * made._worked_s)
+    assert sum(slept) == pytest.approx(3 * made._teller._worked_s)
 
 
 def test_a_crash_in_the_middle_leaves_nothing_at_the_next_start(path: Path, log: FakeLog):
@@ -319,4 +319,28 @@ def test_a_damaged_index_is_replaced(path: Path, log: FakeLog):
     index = Rebuild(path, INSTANCE, 0, Source(log)).finish(log.position, old)
     Checker(log, index).check()
     add_all(index, log)
+    index.close()
+
+
+def test_an_index_catches_up_with_the_log(path: Path, log: FakeLog):
+    index = old_index(path, log, upto=100)
+    told: list[Progress] = []
+    source = Source(log)
+    rebuild.catch_up(index, source, log.position, told.append)
+    assert source.asked == [(log.entries[100][0].position, log.position)]
+    assert index.stamp == Stamp(0, log.position)
+    assert told[0].until == log.position
+    Checker(log, index).check()
+    rebuild.catch_up(index, source, log.position, told.append)
+    assert len(source.asked) == 1
+    index.close()
+
+
+def test_catching_up_goes_on_in_memory_when_the_disk_is_full(path: Path, log: FakeLog):
+    index = old_index(path, log, upto=100)
+    with full_disk(path):
+        rebuild.catch_up(index, Source(log), log.position, lambda _: None)
+    assert index.failed
+    assert index.end == log.position
+    Checker(log, index).check()
     index.close()

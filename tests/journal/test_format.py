@@ -203,3 +203,18 @@ def test_a_single_column_stays_single() -> None:
     assert isinstance(found, Batch)
     assert found.columns == Columns(index=b"\0\0")
     assert COLUMN_INDEX == 1
+
+
+def test_messages_that_are_cut_take_no_position() -> None:
+    batch = publish(1, b"body", 9)
+    batch.skip, batch.cut = 2, 3
+    found = decode_batch_header(encode_batch_header(batch, OFFSET, 1), 0, OFFSET, 1)
+    assert isinstance(found, Batch)
+    assert (found.skip, found.cut, found.taken, found.end_position) == (2, 3, 4, 5)
+
+
+def test_a_batch_of_which_nothing_counts_is_none() -> None:
+    batch = publish(1, b"body", 5)
+    batch.skip, batch.cut = 2, 3
+    data = encode_batch_header(batch, OFFSET, 1)
+    assert decode_batch_header(data, 0, OFFSET, 1) == Stop(OFFSET, "length")

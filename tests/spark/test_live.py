@@ -22,9 +22,11 @@ TOPICS = ("a.x", "b.x", "c")
 def broker() -> Iterator[zbroker.LocalBroker]:
     with zbroker.LocalBroker(settings={"journal": {"segment_size": "1MiB"}}) as local:
         with zbroker.connect(local.url, name="filler") as client:
-            for number in range(COUNT):
+            for number in range(COUNT - 1):
                 client.publish(TOPICS[number % 3], f"{number}:".encode().ljust(400, b"."))
             client.flush(timeout=30)
+            # behind a state snapshot that the messages before it may have caused: the log stands
+            client.publish(TOPICS[(COUNT - 1) % 3], b"last").wait(30)
         yield local
 
 
@@ -61,9 +63,11 @@ def test_both_ways_replay_the_same(
 @pytest.mark.process
 def test_a_range_of_any_positions_is_replayed_exactly(broker: zbroker.LocalBroker) -> None:
     part = plan_ranges(broker.url, min_partitions=1)[0]
-    for first, end in ((2, 3), (17, 1_234), (part.end - 5, part.end)):
+    positions = [message.position for message in replay(part)]
+    for first, end in ((2, 3), (17, 1_234), (part.end - 50, part.end)):
         found = [message.position for message in replay(replace(part, first=first, end=end))]
-        assert found == list(range(first, end))
+        assert found == [position for position in positions if first <= position < end]
+        assert found
 
 
 @pytest.mark.process

@@ -162,7 +162,17 @@ class Index:
 
     def add(self, batch: Batch, serial: int) -> None:
         """Takes note of a batch in segment `serial`; in the order of the log."""
-        self.add_all((batch,), serial)
+        if batch.position < self._end:
+            return
+        if batch.offset >= self._block_end or serial != self._serial:
+            self._add_block(batch, serial)
+        self._bytes += batch.header_length + batch.body_length
+        self._end = batch.end_position
+        if batch.kind == KIND_PUBLISH:
+            if batch.flags & FLAG_LATE:
+                self._add_late(batch, serial)
+            elif batch.publisher not in self._seen:
+                self._add_run(batch, serial)
 
     def add_all(self, batches: Sequence[Batch], serial: int) -> None:
         """The same for batches that follow each other in one segment: a tight loop for rebuilds."""

@@ -14,7 +14,7 @@ For the same reason an index that is ahead of the log is never replaced.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -69,6 +69,54 @@ class Progress(NamedTuple):
     batches_per_s: int
 
 
+Tell = Callable[[Progress], None]
+
+
+class _Teller:
+    """Tells of the progress, but not all the time."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.batches = 0
+        self._tell = tell
+        self._worked_s = self._told_s = 0.0
+
+    def tell(self, position: int, until: int, batches: int, worked_s: float) -> None:
+        """That many batches more, in that time."""
+        self.batches += batches
+        self._worked_s += worked_s
+        now = time.monotonic()
+        if now >= self._told_s + TELL_S:
+            self._told_s = now
+            self.end(position, until)
+
+    def end(self, position: int, until: int) -> None:
+        """Once more, whenever the last time was."""
+        rate = round(self.batches / max(self._worked_s, 1e-9))
+        self._tell(Progress(position, until, self.batches, rate))
+
+
+def _adding(index: Index, read: Batches, until: int) -> Iterator[int]:
+    """Adds and commits what the log has below `until`; how many batches after each list."""
+    for found, serial, batches in read(index.end, until):
+        index.add_all([batch for batch in found if isinstance(batch, Batch)], serial)
+        if index.pending_bytes >= COMMIT_BYTES:
+            index.commit(index.take())
+        yield batches
+    index.skip_to(until)
+    index.commit(index.take())
+
+
+def catch_up(index: Index, read: Batches, until: int, tell: Tell) -> None:
+    """Gives an index that is in use what it lacks; for a start, before anything else is added."""
+    if index.end >= until:
+        return
+    teller, begun = _Teller(tell), time.monotonic()
+    for batches in _adding(index, read, until):
+        now = time.monotonic()
+        teller.tell(index.end, until, batches, now - begun)
+        begun = now
+
+
 class Rebuild:
     """One rebuild. `end`: positions below it were added.
 
@@ -82,21 +130,24 @@ class Rebuild:
         instance: int,
         generation: int,
         batches: Batches,
-        progress: Callable[[Progress], None] = lambda _: None,
+        progress: Tell = lambda _: None,
         *,
         share: float = 1.0,
     ) -> None:
-        self.batches = 0
         self._path = path
         self._instance = instance
         self._read = batches
-        self._progress = progress
+        self._teller = _Teller(progress)
         self._rest = 1 / share - 1
-        self._worked_s = self._told_s = 0.0
         files.remove(files.new_path(path))
         self._index = Index(files.new_path(path), instance)
         self._index.set_generation(generation)
         self._check()
+
+    @property
+    def batches(self) -> int:
+        """That were looked at."""
+        return self._teller.batches
 
     @property
     def end(self) -> int:
@@ -106,32 +157,18 @@ class Rebuild:
     def run(self, until: int, stopping: Callable[[], bool] = lambda: False) -> bool:
         """Adds what the log has below position `until` and commits it; False if it was stopped."""
         begun = time.monotonic()
-        for found, serial, batches in self._read(self.end, until):
-            self._add(found, serial)
-            self.batches += batches
+        for batches in _adding(self._index, self._read, until):
+            self._check()
             worked_s = time.monotonic() - begun
-            self._worked_s += worked_s
-            self._tell(until)
+            self._teller.tell(self.end, until, batches, worked_s)
             if stopping():
                 return False
             if self._rest:
                 time.sleep(worked_s * self._rest)
             begun = time.monotonic()
-        self._index.skip_to(until)
-        self._commit()
-        self._told_s = 0.0
-        self._tell(until)
-        return True
-
-    def _add(self, found: Sequence[object], serial: int) -> None:
-        batches = [batch for batch in found if isinstance(batch, Batch)]
-        self._index.add_all(batches, serial)
-        if self._index.pending_bytes >= COMMIT_BYTES:
-            self._commit()
-
-    def _commit(self) -> None:
-        self._index.commit(self._index.take())
         self._check()
+        self._teller.end(self.end, until)
+        return True
 
     def _check(self) -> None:
         if why := self._index.failed:
@@ -141,13 +178,6 @@ class Rebuild:
                 f"the new bookmark index cannot be written: {why}; the old one stays",
                 "free space or repair the disk, then try again",
             )
-
-    def _tell(self, until: int) -> None:
-        now = time.monotonic()
-        if now >= self._told_s + TELL_S:
-            self._told_s = now
-            rate = round(self.batches / max(self._worked_s, 1e-9))
-            self._progress(Progress(self.end, until, self.batches, rate))
 
     def finish(self, until: int, old: Index | None = None) -> Index:
         """Adds the rest up to `until`; the new index, open in the place of `old`, which is closed.

@@ -76,17 +76,10 @@ class Control(NamedTuple):
     body: bytes
 
 
-class Waiting(NamedTuple):
-    """What stands in line for a group: mostly an entry or a record with its ordinal and body.
-
-    size: bytes of log that it takes at most; more only where it falls into several holes.
-    """
-
-    requester: Requester
-    what: m.Entry | Record | m.Open | m.Close | Control
-    ordinal: int = 0
-    body: Body = b""
-    size: int = 0
+#: What stands in line for a group: who sent it; an entry or record, or a logon, its end, a control
+#: record; its ordinal and body; the bytes of log that it takes at most (more only where it falls
+#: into several holes). A plain tuple, since there is one for each batch.
+Waiting = tuple[Requester, m.Entry | Record | m.Open | m.Close | Control, int, Body, int]
 
 
 class InFlight(NamedTuple):
@@ -143,7 +136,7 @@ class JournalCore(Placing):
                 raise Bug(f"{requester.room} sent records of another instance")
             self._append(requester, message, message.records, bodies)
         elif isinstance(message, m.Open | m.Close):
-            self._queue.append(Waiting(requester, message))
+            self._queue.append((requester, message, 0, b"", 0))
         elif isinstance(message, m.Confirm):
             self._confirmed(requester, message.confirmed)
         return []
@@ -151,12 +144,9 @@ class JournalCore(Placing):
     def _hello(self, rid: bytes, hello: m.Hello) -> list[Send]:
         for old in [r for r in self._requesters.values() if r.room == hello.room]:
             del self._requesters[old.rid]
-        self._queue = deque(
-            w
-            for w in self._queue
-            if w.requester is self._own or w.requester.rid in self._requesters
-        )
-        self._queued_bytes = sum(waiting.size for waiting in self._queue)
+        heard = (self._own.rid, *self._requesters)
+        self._queue = deque(waiting for waiting in self._queue if waiting[0].rid in heard)
+        self._queued_bytes = sum(size for *_, size in self._queue)
         self._requesters[rid] = Requester(rid, hello.room, hello.incarnation)
         ended = [
             s.name
@@ -192,20 +182,22 @@ class JournalCore(Placing):
         if len(bodies) != len(entries):
             raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
         self._confirmed(requester, append.confirmed)
-        for index, entry in enumerate(entries):
-            body = bodies[index]
+        wait, ordinal, total = self._queue.append, append.ordinal, 0
+        for entry, body in zip(entries, bodies, strict=True):
             size = len(body) + _BATCH_BYTES
             if entry.columns is not None or len(entry.topics) > 1:
                 size += _columns_size(entry)
-            self._queued_bytes += size
-            self._queue.append(Waiting(requester, entry, append.ordinal + index, body, size))
+            wait((requester, entry, ordinal, body, size))
+            ordinal += 1
+            total += size
+        self._queued_bytes += total
 
     def append_control(self, kind: int, body: bytes) -> None:
         """A point or a purge of this instance, behind everything that waits already."""
         assert not self.fenced, "who asks for it has to look first"
         size = len(body) + _BATCH_BYTES
         self._queued_bytes += size
-        self._queue.append(Waiting(self._own, Control(kind, body), size=size))
+        self._queue.append((self._own, Control(kind, body), 0, b"", size))
 
     def _confirmed(self, requester: Requester, ordinal: int) -> None:
         items = requester.unconfirmed
@@ -224,8 +216,8 @@ class JournalCore(Placing):
         size = self._queued_bytes
         if size > GROUP_MAX_BYTES:
             size = 0
-            for waiting in self._queue:
-                size += waiting.size
+            for *_, needs in self._queue:
+                size += needs
                 if size >= GROUP_MAX_BYTES:
                     break
         stated = STATE_BODY_BYTES if self._stating.active and self._stating.due else 0

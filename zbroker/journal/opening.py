@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from logging import Logger
 
 from zbroker.bookmarks.index import Index
+from zbroker.bookmarks.rebuild import Progress, batches_of, catch_up
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
 from zbroker.journal.found import Finding
 from zbroker.journal.locate import Locator
 from zbroker.journal.places import Place
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import Recovered, recover
+from zbroker.journal.reader import Cursor, Log
+from zbroker.journal.recover import Begin, Recovered, recover
 from zbroker.journal.writer import Writer
 from zbroker.process import Process
 
@@ -50,7 +52,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     index = Index(paths.index, paths.instance, progress=process.progress)
     log = Log(paths.journal, paths.archive)
     index.forget_later_generations(log.end_of)
-    fold = Fold(paths.instance, index, index.end)
+    fold = Fold(paths.instance)
     recovered = recover(
         disk,
         paths.instance,
@@ -59,14 +61,11 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
         accept_loss=config.accept_tail_loss,
         accept_missing=config.accept_missing,
         on_batch=fold,
-        begin=fold.begin,
+        begin=beginning(index, fold, process.progress),
         progress=process.progress,
         segment_bytes=config.segment_size,
     )
     _tell(recovered, index, process.log)
-    index.set_generation(recovered.generation)
-    if recovered.next_position < index.end:
-        index.forget_after(recovered.next_position)
     writer = Writer(
         disk, recovered.tail, segment_bytes=config.segment_size, preallocate=config.preallocate
     )
@@ -81,6 +80,25 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     )  # fmt: skip
     opened.forget_removed()
     return opened
+
+
+def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begin:
+    """Where recovery's walk begins. Before it the index gets what it lacks, loses what was lost.
+
+    Not by that walk: an index needs few of the batches, and the table not all of the log.
+    """
+
+    def begin(log: Log, limit: int) -> tuple[Cursor, str]:
+        index.set_generation(log.generation)
+        if limit < index.end:
+            index.forget_after(limit)
+        catch_up(index, batches_of(log), limit, told)
+        return fold.begin(log, limit)
+
+    def told(at: Progress) -> None:
+        progress(f"making the bookmark index: position {at.position:,} of {at.until:,}")
+
+    return begin
 
 
 def _core(process: Process, fold: Fold, recovered: Recovered) -> JournalCore:
