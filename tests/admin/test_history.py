@@ -116,3 +116,9 @@ def test_a_history_that_cannot_be_written_is_told_once(
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     opened(tmp_path).add(entry(1))
     assert (tmp_path / "actions").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_of_a_newer_version_is_left_out() -> None:
+    line = h.encode(entry(1))
+    assert h.decode(line) == entry(1)
+    assert h.decode(line.replace(b'"v":1', b'"v":2')) is None

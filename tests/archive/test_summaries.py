@@ -161,7 +161,7 @@ def test_one_of_another_version_is_not_believed() -> None:
     data = encode(made(places, 1))
     assert decode(data[:4] + struct.pack("<I", 2) + data[8:], header_of(places, 1)) is None
     body = b"\xc1 no msgpack"
-    other = struct.pack("<4sIII", b"zbIX", 1, len(body), crc32c(body)) + body
+    other = struct.pack("<4sIII", b"zbSM", 1, len(body), crc32c(body)) + body
     assert decode(other, header_of(places, 1)) is None
 
 

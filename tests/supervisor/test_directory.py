@@ -116,3 +116,14 @@ def test_cleaning_leaves_nothing_of_a_running_instance(locked: Config) -> None:
 
 def test_an_unused_place_has_no_identity(tmp_path: Path) -> None:
     assert directory.read_identity(tmp_path) is None
+
+
+def test_an_identity_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "instance.json").write_text('{"version": 2, "instance": "0000000000000007"}')
+    with pytest.raises(StorageError, match="unknown_version"):
+        directory.read_identity(tmp_path)
+
+
+def test_an_identity_without_a_version_is_of_the_first(tmp_path: Path) -> None:
+    (tmp_path / "instance.json").write_text('{"instance": "0000000000000007"}')
+    assert directory.read_identity(tmp_path) == 7

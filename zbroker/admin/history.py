@@ -2,7 +2,8 @@
 
 An action has a line when it begins and one when it ends; of two lines with the same id the later
 one counts. What has no second line after a restart was interrupted. The file is bounded: when it is
-over FILE_MAX_BYTES it is written anew with the newest half. A line that cannot be read is left out,
+over FILE_MAX_BYTES it is written anew with the newest half. Each line has its format version, `v`.
+A line that cannot be read, or of a newer version, is left out,
 and a history that cannot be written costs the history only: no action waits for it or fails by it.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +52,33 @@ class Entry(Struct, frozen=True):
         return self.result not in ("queued", "running")
 
 
-_DECODER: Final = msgspec.json.Decoder(Entry)
+VERSION: Final = 1
+
+
+class Line(Entry, frozen=True):
+    """An entry as it stands in the file."""
+
+    v: int = VERSION
+
+
+_DECODER: Final = msgspec.json.Decoder(Line)
+_ENCODER: Final = msgspec.json.Encoder()
+_VERSION: Final = b'{"v":%d,' % VERSION
+
+
+def encode(entry: Entry) -> bytes:
+    """A line of the file."""
+    return _VERSION + _ENCODER.encode(entry)[1:] + b"\n"
+
+
+def decode(line: bytes) -> Entry | None:
+    """The entry in a line of the file; None if it cannot be read."""
+    try:
+        found = _DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    fields = {name: getattr(found, name) for name in Entry.__struct_fields__}
+    return Entry(**fields) if found.v <= VERSION else None
 
 
 class History:
@@ -77,8 +103,8 @@ class History:
             return
         self._bytes = len(data)
         for line in data.splitlines():
-            with suppress(msgspec.DecodeError):
-                entry = _DECODER.decode(line)
+            entry = decode(line)
+            if entry is not None:
                 self._entries[entry.id] = entry
         self._forget()
         if not data.endswith(b"\n"):
@@ -121,7 +147,7 @@ class History:
     def _write(self, entry: Entry) -> None:
         self._entries[entry.id] = entry
         self._forget()
-        self._append(msgspec.json.encode(entry) + b"\n", durable=entry.ended)
+        self._append(encode(entry), durable=entry.ended)
         if self._bytes > FILE_MAX_BYTES:
             self._rewrite()
 
@@ -151,7 +177,7 @@ class History:
         lines: list[bytes] = []
         size = 0
         for number in sorted(self._entries, reverse=True):
-            line = msgspec.json.encode(self._entries[number]) + b"\n"
+            line = encode(self._entries[number])
             size += len(line)
             if size <= FILE_MAX_BYTES // 2 or not self._entries[number].ended:
                 lines.append(line)

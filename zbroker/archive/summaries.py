@@ -1,6 +1,6 @@
 """What is in a sealed segment, in a small file beside it: `<serial>.idx`.
 
-    magic "zbIX", version u32, length u32, CRC-32C u32, then `length` bytes of msgpack
+    magic "zbSM", version u32, length u32, CRC-32C u32, then `length` bytes of msgpack
 
 Nothing depends on it: one that is missing, damaged, of another version or of another segment is
 made anew by a walk over the headers.
@@ -26,7 +26,7 @@ from zbroker.journal.segments import PART_SUFFIX, discard, summary_name
 from zbroker.limits import KIB, MIB
 
 VERSION: Final = 1
-MAGIC: Final = b"zbIX"
+MAGIC: Final = b"zbSM"
 TOPICS_MAX: Final = 1_000  # names kept; a log with more of them is not searched by topic
 MARK_BYTES: Final = 64 * KIB  # of the segment from one mark to the next
 FILE_MAX_BYTES: Final = 16 * MIB  # a longer one is none of ours

@@ -1,7 +1,7 @@
 """The data directory of an instance: made, locked, and given its identity and keys.
 
 lock            flock; its holder's pid stands in it
-instance.json   {"instance": "<16 hex digits>"}, made once, durable before anything uses it
+instance.json   {"version": 1, "instance": "<16 hex digits>"}, made once, durable before use
 run/            0700: token.key (32 bytes, 0600), instance.json of the running instance
 """
 
@@ -20,6 +20,7 @@ from zbroker.config import Config
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths
 
+VERSION: Final = 1  # of instance.json
 TOKEN_KEY_BYTES: Final = 32
 
 
@@ -70,12 +71,22 @@ def read_identity(data: Path) -> int | None:
     """The id of the instance in `data`, or None when there is none yet. Raises: StorageError."""
     path = data / "instance.json"
     try:
-        return int(json.loads(path.read_text())["instance"], 16)
+        found = json.loads(path.read_text())
+        version, instance = int(found.get("version", VERSION)), int(found["instance"], 16)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         hint = "restore the file; the id also stands in the header of every segment"
         raise StorageError("damaged", f"{path} is damaged", hint) from None
+    if version > VERSION:
+        reason = f"{path} is of version {version}, this release knows {VERSION}"
+        raise StorageError("unknown_version", reason, "start the release that made it")
+    return instance
+
+
+def identity(instance: int) -> str:
+    """What stands in instance.json."""
+    return json.dumps({"version": VERSION, "instance": f"{instance:016x}"}) + "\n"
 
 
 def _identity(path: Path) -> int:
@@ -83,7 +94,7 @@ def _identity(path: Path) -> int:
     if known is not None:
         return known
     instance = secrets.randbits(63) | 1
-    write_durably(path, json.dumps({"instance": f"{instance:016x}"}).encode() + b"\n")
+    write_durably(path, identity(instance).encode())
     return instance
 
 

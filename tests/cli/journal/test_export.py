@@ -51,7 +51,7 @@ def test_the_copy_has_everything_and_can_be_started_on(maker: Maker, tmp_path: P
     found = started(tmp_path / "out")
     assert (found.next_position, found.findings) == (maker.batches[-1].end_position, [])
     identity = json.loads((tmp_path / "out" / "instance.json").read_text())
-    assert identity == {"instance": f"{INSTANCE:016x}"}
+    assert identity == {"version": 1, "instance": f"{INSTANCE:016x}"}
 
 
 def test_the_tools_take_the_copy_as_a_data_directory(maker: Maker, tmp_path: Path) -> None:

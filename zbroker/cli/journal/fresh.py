@@ -9,7 +9,6 @@ The file goes last: a DIR that has it is whole, too, only its maker was ended be
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from zbroker.errors import StorageError, ZBrokerError
+from zbroker.supervisor.directory import identity
 
 UNFINISHED: Final = "unfinished"
 _SLACK_BYTES: Final = 16 << 20
@@ -35,7 +35,7 @@ def fresh(output: Path, instance: int, needed_bytes: int) -> Iterator[Path]:
         _begin(output, part, needed_bytes)
         journal = part / "journal"
         journal.mkdir(mode=0o700)
-        (part / "instance.json").write_text(json.dumps({"instance": f"{instance:016x}"}) + "\n")
+        (part / "instance.json").write_text(identity(instance))
         yield journal
         _finish(output, part)
     except OSError as error:
