@@ -1,0 +1,93 @@
+"""Compiled filters and the slow reading of their trees agree (zbroker/filters/compiling)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.filters import making, naive
+from zbroker.filters import Payloads, compile_filter
+from zbroker.filters.nodes import fields_of
+from zbroker.filters.parsing import parse
+from zbroker.formats import TYPES, FormatError, decode
+
+
+class About:
+    """Of the messages of a batch; none of them the same."""
+
+    def topic(self, i: int) -> str:
+        return ("x", "AB", "orders")[i % 3]
+
+    def time_ns(self, i: int) -> int:
+        return i * 500_000_000
+
+    def bookmark(self, i: int) -> str:
+        return f"7|{i}|" if i else ""
+
+
+def expected(text: str, type_: str, data: Sequence[bytes]) -> list[int]:
+    """What matches, by the slow reading."""
+    tree, about, found = parse(text), About(), []
+    for i, payload in enumerate(data):
+        message = {
+            "TOPIC_NAME": about.topic(i),
+            "BOOKMARK": about.bookmark(i),
+            "LAST_UPDATED": about.time_ns(i) / 1e9 or None,
+            "MESSAGE_SIZE": len(payload),
+        }
+        try:
+            value: Any = decode(type_, payload)
+        except FormatError:
+            if fields_of(tree):
+                continue
+            value = None
+        if naive.truth(naive.evaluate(tree, value, message)) is True:
+            found.append(i)
+    return found
+
+
+@pytest.mark.seed("004", "content filter")
+@pytest.mark.parametrize("type_", TYPES)
+@given(data=st.data())
+@settings(deadline=None)
+def test_a_compiled_filter_picks_what_the_slow_reading_picks(type_: str, data: Any) -> None:
+    text = data.draw(making.with_message)
+    batch = data.draw(st.lists(making.payloads(type_), max_size=6))
+    filter_ = compile_filter(text)
+    test = filter_.test(type_)
+    wanted = expected(text, type_, batch)
+    every = range(len(batch))
+    alone, shared = Payloads(type_, batch), Payloads(type_, batch)
+    assert test.picks(alone, every, About()) == wanted
+    compile_filter("/z = 1").test(type_).picks(shared, every, About())
+    assert test.picks(shared, every, About()) == wanted
+    assert test.picks(shared, every[::2], About()) == [i for i in wanted if i % 2 == 0]
+
+
+@given(text=making.expressions, batch=st.lists(making.payloads("json"), max_size=6))
+@settings(deadline=None)
+def test_a_message_that_can_be_read_is_true_false_or_null(text: str, batch: list[bytes]) -> None:
+    picked: list[int] = []
+    for each in (text, f"NOT {text}", f"(NOT {text}) IS NULL"):
+        each = f"/none IS NULL AND {each}"  # so that it looks into payloads
+        picked += (
+            compile_filter(each)
+            .test("json")
+            .picks(Payloads("json", batch), range(len(batch)), About())
+        )
+    readable = compile_filter("/none IS NULL").test("json")
+    assert sorted(picked) == readable.picks(Payloads("json", batch), range(len(batch)), About())
+
+
+@example("/a = 'x' AND /b > 1", {"a": "x", "b": 2})
+@given(text=making.expressions, value=making.objects)
+@settings(deadline=None)
+def test_one_message_is_a_batch_of_one(text: str, value: dict[str, Any]) -> None:
+    payload = msgspec.json.encode(value)
+    found = compile_filter(text).test("json").one(payload)
+    assert found == bool(naive.truth(naive.evaluate(parse(text), value, {})))

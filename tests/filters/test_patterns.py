@@ -1,0 +1,80 @@
+"""Regular expressions of filters (zbroker/filters/patterns)."""
+
+from __future__ import annotations
+
+import pytest
+import re2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zbroker.filters.limits import TEXT_MAX_CHARS
+from zbroker.filters.patterns import BadPattern, Pattern
+
+LETTERS = "aB1 -/\"'é$^"
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("AB", ("AB", "anywhere")),
+        ("^AB", ("AB", "begin")),
+        ("AB$", ("AB", "end")),
+        ("^A-B c$", ("A-B c", "whole")),
+        ("A.B", None),
+        ("(?i)ab", None),
+        ("^$", None),
+    ],
+)
+def test_a_pattern_that_is_only_text_is_known(text: str, plain: object) -> None:
+    assert Pattern(text).plain == plain
+
+
+@given(
+    st.text(st.sampled_from(LETTERS), min_size=1, max_size=4),
+    st.text(st.sampled_from(LETTERS + "\n"), max_size=8),
+)
+@settings(deadline=None)
+def test_text_is_found_where_re2_finds_it(pattern: str, text: str) -> None:
+    assert Pattern(pattern).search(text) == (re2.search(pattern, text) is not None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "text", "result"),
+    [
+        ("b+", "-", "abbcb", "a-c-"),
+        ("(.)(.)", r"\2\1", "abcd", "badc"),
+        ("b", r"\\[\0]", "abc", r"a\[b]c"),
+        ("(x)?b", r"<\1>", "ab", "a<>"),
+        ("x*", "-", "ab", "-a-b-"),
+        ("é", "e", "été", "ete"),
+        ("z", "-", "abc", "abc"),
+    ],
+)
+def test_what_matches_is_replaced(pattern: str, replacement: str, text: str, result: str) -> None:
+    made = Pattern(pattern)
+    made.check_replacement(replacement)
+    assert made.replace(text, replacement) == result
+
+
+def test_a_result_that_would_be_too_long_is_none() -> None:
+    assert Pattern("x").replace("x" * 2_000, "y" * 1_000) is None
+    assert Pattern("x").replace("x" * 100 + "z" * TEXT_MAX_CHARS, "") is not None
+
+
+@pytest.mark.parametrize("replacement", [r"\1", r"\9", r"\n", "\\"])
+def test_a_replacement_names_only_groups_that_are_there(replacement: str) -> None:
+    with pytest.raises(BadPattern):
+        Pattern("x").check_replacement(replacement)
+
+
+@pytest.mark.parametrize(
+    "text", ["(", "[a", "a{2000}", "(a?){300}b{300}", r"\1", "(?=x)", "(?<n>x", "x" * 2_000]
+)
+def test_a_bad_pattern_is_refused(text: str) -> None:
+    with pytest.raises(BadPattern):
+        Pattern(text)
+
+
+def test_a_pattern_that_backtracking_cannot_end_does() -> None:
+    text = "a" * 50_000
+    assert not Pattern("(a+)+$x|(a|aa)+b").search(text)

@@ -1,0 +1,25 @@
+"""Content filters: which messages are wanted, by what is in them. Pure.
+
+    text -> grammar, parsing -> nodes -> compiling -> one Python function per message type
+                                   \\--> needs: bytes without which no message can match
+
+The language is on docs/reference/filters.md. `paths` names one value in a payload, `projection`
+leaves parts of payloads out.
+"""
+
+from zbroker.filters.filtering import About, Filter, Test, compile_filter
+from zbroker.filters.paths import Path, parse_path
+from zbroker.filters.payloads import Payloads
+from zbroker.filters.projection import Select, compile_select
+
+__all__ = [
+    "About",
+    "Filter",
+    "Path",
+    "Payloads",
+    "Select",
+    "Test",
+    "compile_filter",
+    "compile_select",
+    "parse_path",
+]

@@ -1,0 +1,279 @@
+"""A tree of a filter to one Python function that goes over a batch.
+
+The function is made as a syntax tree whose only names are made here; constants and helpers come in
+through its globals, so no text of a filter ever stands in code. It looks like this, for
+`/price > 100`:
+
+    def run(at, rows, about, data):
+        found = []
+        take = found.append
+        for i, row in zip(at, rows):
+            v0 = row.f0
+            if v0 > c0 if v0.__class__ is int or v0.__class__ is float else c1(v0, c0):
+                take(i)
+        return found
+
+Logic has three values, but a filter only asks whether it is True. So an operand is compiled for
+one question, "is it True" or "is it False", and no None is handled where a field meets a constant.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from zbroker.filters import nodes, runtime, syntax, values
+from zbroker.filters.arithmetic import OPERATORS
+from zbroker.filters.loading import Scope
+from zbroker.filters.nodes import Node
+from zbroker.filters.paths import Path
+from zbroker.filters.patterns import Where
+
+#: indices, their rows, About, payloads -> the indices that match
+Run = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[int]]
+
+_COMPARE: Final[dict[str, type[ast.cmpop]]] = {
+    "=": ast.Eq,
+    "!=": ast.NotEq,
+    "<": ast.Lt,
+    "<=": ast.LtE,
+    ">": ast.Gt,
+    ">=": ast.GtE,
+}
+_TURNED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ASKED: Final = {"TOPIC_NAME": "topic", "BOOKMARK": "bookmark", "LAST_UPDATED": "time_ns"}
+
+
+def compile_run(tree: Node, columns: dict[str, str] | None, *, numbers: bool) -> Run:
+    """The function of a tree.
+
+    Rows are objects with an attribute for each first name of a path, as `columns` says, or, if
+    that is None, decoded payloads. `numbers`: a map may have numbers for keys.
+    """
+    code = _Code(columns, numbers=numbers)
+    condition = code.true(tree)
+    take = syntax.do(syntax.call("take", syntax.load("i")))
+    loop = syntax.each(
+        syntax.pair("i", "row"),
+        syntax.call("zip", syntax.load("at"), syntax.load("rows")),
+        [*code.loads, syntax.if_(condition, take)],
+    )
+    body = [
+        syntax.assign("found", syntax.empty_list()),
+        syntax.assign("take", syntax.attribute("found", "append")),
+        loop,
+        syntax.give(syntax.load("found")),
+    ]
+    module = syntax.function("run", ["at", "rows", "about", "data"], body)
+    scope = dict(code.constants)
+    exec(compile(module, "<filter>", "exec"), scope)  # made of our own names only
+    return scope["run"]  # type: ignore[no-any-return]
+
+
+class _Code(Scope):
+    """Expressions for nodes."""
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def true(self, node: Node) -> ast.expr:
+        """An expression that holds if the node is True."""
+        match node:
+            case nodes.Not(item):
+                return self.false(item)
+            case nodes.And(items):
+                return syntax.and_(*map(self.true, items))
+            case nodes.Or(items):
+                return syntax.or_(*map(self.true, items))
+            case nodes.If(condition, then, otherwise):
+                return syntax.choice(self.true(condition), self.true(then), self.true(otherwise))
+        return self._short(node, asked=True) or self.truth(node)
+
+    def false(self, node: Node) -> ast.expr:
+        """An expression that holds if the node is False."""
+        match node:
+            case nodes.Not(item):
+                return self.true(item)
+            case nodes.And(items):
+                return syntax.or_(*map(self.false, items))
+            case nodes.Or(items):
+                return syntax.and_(*map(self.false, items))
+            case nodes.If(condition, then, otherwise):
+                return syntax.choice(self.true(condition), self.false(then), self.false(otherwise))
+        return self._short(node, asked=False) or syntax.is_(
+            self.truth(node), syntax.constant(False)
+        )
+
+    def truth(self, node: Node) -> ast.expr:
+        """An expression that is the node as a condition: True, False or None."""
+        match node:
+            case nodes.Not() | nodes.And() | nodes.Or():
+                return self._logic(node)
+            case nodes.Compare(op, left, right):
+                return self.use(values.ORDERS[op], self.value(left), self.value(right))
+            case nodes.Between(item, low, high):
+                return self.use(values.between, *map(self.value, (item, low, high)))
+            case nodes.In(item, choices):
+                return self.use(values.one_of, self.value(item), *map(self.value, choices))
+            case nodes.IsNull(item):
+                return self.use(values.is_null, self.value(item))
+            case nodes.IsNan(item):
+                return self.use(values.is_nan, self.value(item))
+            case nodes.Like(item) | nodes.Affix(item):
+                test = self.constant(_text_test(node))
+                return self.use(values.of_text, self.value(item), test)
+        return self.use(values.truth, self.value(node))
+
+    def _logic(self, node: nodes.Not | nodes.And | nodes.Or) -> ast.expr:
+        if isinstance(node, nodes.Not):
+            return self.use(values.not_, self.truth(node.item))
+        logic = values.and_ if isinstance(node, nodes.And) else values.or_
+        return self.use(logic, *map(self.truth, node.items))
+
+    def value(self, node: Node) -> ast.expr:
+        """An expression that is the node's value."""
+        match node:
+            case nodes.Literal(value):
+                return self.constant(value)
+            case nodes.Field(path):
+                return syntax.load(self.field(path))
+            case nodes.Arithmetic(op, left, right):
+                return self.use(OPERATORS[op], self.value(left), self.value(right))
+            case nodes.If(condition, then, otherwise):
+                return syntax.choice(self.true(condition), self.value(then), self.value(otherwise))
+            case nodes.Coalesce(items):
+                return self.use(runtime.coalesce, *map(self.value, items))
+            case nodes.Call(_, call, items):
+                return self.use(call, *map(self.value, items))
+            case nodes.OfMessage(what):
+                return self._of_message(what)
+        return self.truth(node)
+
+    def _of_message(self, what: str) -> ast.expr:
+        if what == "MESSAGE_SIZE":
+            return self.use(len, syntax.item("data", syntax.load("i")))
+        found = syntax.method("about", _ASKED[what], syntax.load("i"))
+        return self.use(runtime.in_seconds, found) if what == "LAST_UPDATED" else found
+
+    # -- a field and a constant ---------------------------------------------------------------
+
+    def _short(self, node: Node, *, asked: bool) -> ast.expr | None:
+        """`true` or `false` where a field meets a constant; None if there is no short way.
+
+        What is of the constant's kind is compared at once, everything else by the helper.
+        """
+        match node:
+            case nodes.Compare(op, nodes.Field(path), nodes.Literal(value)):
+                return self._short_compare(op, path, value, asked=asked)
+            case nodes.Compare(op, nodes.Literal(value), nodes.Field(path)):
+                return self._short_compare(_TURNED[op], path, value, asked=asked)
+            case nodes.In(nodes.Field(path), choices) if asked:
+                return self._short_in(path, choices)
+            case nodes.Between(nodes.Field(path), nodes.Literal(low), nodes.Literal(high)):
+                return self._short_between(path, low, high, asked=asked)
+            case nodes.Like(nodes.Field(path)) | nodes.Affix(nodes.Field(path)):
+                return self._short_text(path, node, asked=asked)
+            case nodes.IsNull(nodes.Field(path)):
+                field = self.field(path)
+                if asked:
+                    return syntax.or_(
+                        syntax.is_none(field), self.use(values.is_null, syntax.load(field))
+                    )
+                return syntax.and_(
+                    syntax.not_(syntax.is_none(field)),
+                    syntax.not_(self.use(values.is_null, syntax.load(field))),
+                )
+        return None
+
+    def _short_compare(
+        self,
+        op: str,
+        path: Path,
+        value: object,
+        *,
+        asked: bool,
+    ) -> ast.expr | None:
+        kind = value.__class__
+        if kind not in (int, float, str) or value == "":
+            return None
+        field, constant = self.field(path), self.constant(value)
+        quick = syntax.compare(syntax.load(field), _COMPARE[op], constant)
+        quick = quick if asked else syntax.not_(quick)
+        if kind is str:
+            same_kind = syntax.has_class(field, "str")
+            if not (op == "=" and asked):
+                quick = syntax.and_(syntax.load(field), quick)  # empty text is NULL
+        else:
+            same_kind = _is_number(field)
+        slow = self.use(values.ORDERS[op], syntax.load(field), constant)
+        return syntax.choice(same_kind, quick, self._slow(field, slow, asked=asked))
+
+    def _short_in(self, path: Path, choices: tuple[Node, ...]) -> ast.expr | None:
+        """Texts of a set are found at once; everything else is asked one by one."""
+        literals = [each.value for each in choices if isinstance(each, nodes.Literal)]
+        if len(literals) < len(choices):
+            return None
+        texts = frozenset(each for each in literals if isinstance(each, str) and each)
+        field = self.field(path)
+        slow = self.use(runtime.among(literals), syntax.load(field))
+        if any(type(each) in (int, float, bool) for each in literals):
+            return self._slow(field, slow, asked=True)
+        quick = syntax.compare(syntax.load(field), ast.In, self.constant(texts))
+        return syntax.choice(
+            syntax.has_class(field, "str"), quick, self._slow(field, slow, asked=True)
+        )
+
+    def _short_between(
+        self, path: Path, low: object, high: object, *, asked: bool
+    ) -> ast.expr | None:
+        if {type(low), type(high)} - {int, float}:
+            return None
+        field = self.field(path)
+        ends = self.constant(low), self.constant(high)
+        quick = syntax.and_(
+            syntax.compare(ends[0], ast.LtE, syntax.load(field)),
+            syntax.compare(syntax.load(field), ast.LtE, ends[1]),
+        )
+        quick = quick if asked else syntax.not_(quick)
+        slow = self.use(values.between, syntax.load(field), *ends)
+        return syntax.choice(_is_number(field), quick, self._slow(field, slow, asked=asked))
+
+    def _short_text(self, path: Path, node: nodes.Like | nodes.Affix, *, asked: bool) -> ast.expr:
+        field = self.field(path)
+        test = _text_test(node)
+        quick = self._plain_text(field, node) or self.use(test, syntax.load(field))
+        quick = syntax.and_(syntax.load(field), quick if asked else syntax.not_(quick))
+        slow = self.use(values.of_text, syntax.load(field), self.constant(test))
+        slow = self._slow(field, slow, asked=asked)
+        return syntax.choice(syntax.has_class(field, "str"), quick, slow)
+
+    def _plain_text(self, field: str, node: nodes.Like | nodes.Affix) -> ast.expr | None:
+        """The test of a text without a call of ours; None if it takes a regular expression."""
+        wanted: str | tuple[str, ...]
+        where: Where
+        if isinstance(node, nodes.Affix):
+            wanted, where = node.texts, node.at
+        elif node.pattern.plain is None:
+            return None
+        else:
+            wanted, where = node.pattern.plain
+        constant = self.constant(wanted)
+        if where == "anywhere":
+            return syntax.compare(constant, ast.In, syntax.load(field))
+        if where == "whole":
+            return syntax.compare(syntax.load(field), ast.Eq, constant)
+        return syntax.method(field, "startswith" if where == "begin" else "endswith", constant)
+
+    def _slow(self, field: str, truth: ast.expr, *, asked: bool) -> ast.expr:
+        wanted = truth if asked else syntax.is_(truth, syntax.constant(False))
+        return syntax.and_(syntax.not_(syntax.is_none(field)), wanted)
+
+
+def _is_number(field: str) -> ast.expr:
+    return syntax.or_(syntax.has_class(field, "int"), syntax.has_class(field, "float"))
+
+
+def _text_test(node: nodes.Like | nodes.Affix) -> Callable[[str], bool]:
+    if isinstance(node, nodes.Like):
+        return node.pattern.search
+    return runtime.affix_test(node.texts, node.at)

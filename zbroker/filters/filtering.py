@@ -1,0 +1,159 @@
+"""Filters as others use them: made once from a text, then asked batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from zbroker.filters import compiling, needs
+from zbroker.filters.limits import FIELDS_APART_MAX
+from zbroker.filters.nodes import Node, asks_message, fields_of
+from zbroker.filters.parsing import parse
+from zbroker.filters.paths import as_number
+from zbroker.filters.payloads import BROKEN, Payloads, check_type
+
+_DECODERS: Final[dict[str, Callable[..., Any]]] = {
+    "json": msgspec.json.Decoder,
+    "auto": msgspec.json.Decoder,
+    "msgpack": msgspec.msgpack.Decoder,
+}
+
+
+class About(Protocol):
+    """What is known of the messages of a batch besides their payloads, by index."""
+
+    def topic(self, i: int) -> str: ...
+
+    def time_ns(self, i: int) -> int:
+        """Log time; 0 if it has none."""
+
+    def bookmark(self, i: int) -> str:
+        """Empty if it has none."""
+
+
+def compile_filter(text: str) -> Filter:
+    """The filter that a text describes.
+
+    Raises: ClientError bad_filter; the reason names the column, from 1, and what was expected.
+    """
+    return Filter(text, parse(text))
+
+
+class Filter:
+    """What messages have to be like. `text` is what it was made from."""
+
+    __slots__ = ("_tests", "_tree", "text")
+
+    def __init__(self, text: str, tree: Node) -> None:
+        self.text = text
+        self._tree = tree
+        self._tests: dict[str, Test] = {}
+
+    def test(self, type: str) -> Test:  # noqa: A002
+        """The filter for payloads of one type; made once.
+
+        Raises: ValueError for a type that there is not.
+        """
+        test = self._tests.get(type)
+        if test is None:
+            check_type(type)
+            test = self._tests[type] = Test(self._tree, type)
+        return test
+
+
+class Test:
+    """A filter for payloads of one type.
+
+    A batch is first read field by field, which skips what the filter does not ask for. Skipped
+    parts are not checked, so what matches is decoded whole and asked once more: whether a message
+    matches never depends on who else looks at the batch.
+    """
+
+    __slots__ = ("_apart", "_decode", "_is_dense", "_looks", "_search", "_type", "_whole")
+
+    def __init__(self, tree: Node, type: str) -> None:  # noqa: A002
+        self._type = type
+        self._looks = bool(fields := fields_of(tree))
+        self._search = needs.search_for(tree, type)
+        numbers = type in ("fix", "msgpack")
+        self._whole = compiling.compile_run(tree, None, numbers=numbers)
+        self._is_dense = False  # of the last batch: most matched, so decoding twice costs more
+        names = sorted({str(path.steps[0]) for path in fields})
+        self._decode = None
+        if _can_be_apart(names, type) and not (type == "auto" and self._may_match_nothing(tree)):
+            columns = {name: f"f{at}" for at, name in enumerate(names)}
+            self._apart = compiling.compile_run(tree, columns, numbers=numbers)
+            self._decode = _DECODERS[type](_struct(columns)).decode
+
+    def maybe(self, body: bytes | memoryview) -> bool:
+        """False only if no message of this packed body, uncompressed, can match."""
+        search = self._search
+        return search is None or search(body if isinstance(body, bytes) else bytes(body))
+
+    def picks(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+        """Which of the messages `at` match, in order. Malformed ones never do."""
+        assert payloads.type == self._type, "payloads of another type"
+        if not self._looks:
+            return self._whole(at, repeat(None), about, payloads.data)
+        if self._decode is None or payloads.is_shared(self) or self._is_dense:
+            return self._picks_whole(payloads, at, about)
+        data = payloads.data
+        rows = map(self._decode, map(data.__getitem__, at))
+        try:
+            found = self._apart(at, rows, about, data)
+        except BROKEN:
+            return self._picks_whole(payloads, at, about)
+        self._is_dense = 2 * len(found) > len(at)
+        return self._of_whole(payloads, found, about) if found else found
+
+    def _picks_whole(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+        found = self._of_whole(payloads, at, about)
+        self._is_dense = 2 * len(found) > len(at)
+        return found
+
+    def _of_whole(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+        good, values = payloads.values(at)
+        return self._whole(good, values, about, payloads.data)
+
+    def one(self, data: bytes, topic: str = "") -> bool:
+        """True if one message matches; it has no log time and no bookmark."""
+        return bool(self.picks(Payloads(self._type, [data]), [0], _Alone(topic)))
+
+    def _may_match_nothing(self, tree: Node) -> bool:
+        """True if what has no fields may match, as bytes that are no JSON have none."""
+        return asks_message(tree) or bool(self._whole([0], [None], None, [b""]))
+
+
+class _Alone:
+    """Of a message that is in no log."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def topic(self, _i: int) -> str:
+        return self._topic
+
+    def time_ns(self, _i: int) -> int:
+        return 0
+
+    def bookmark(self, _i: int) -> str:
+        return ""
+
+
+def _can_be_apart(names: list[str], type: str) -> bool:  # noqa: A002
+    """True if msgspec can read these names without the rest."""
+    if type not in _DECODERS or not 1 <= len(names) <= FIELDS_APART_MAX:
+        return False
+    if type == "msgpack" and any(as_number(name) is not None for name in names):
+        return False  # the key may be a number, too
+    return all(name.isprintable() and not set(name) & {"\\", '"'} for name in names)
+
+
+def _struct(columns: dict[str, str]) -> type[msgspec.Struct]:
+    """A class with one attribute per name, None where a payload has no such name."""
+    fields = [(column, Any, None) for column in columns.values()]
+    rename = {column: name for name, column in columns.items()}
+    return msgspec.defstruct("Row", fields, rename=rename, gc=False)

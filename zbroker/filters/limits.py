@@ -1,0 +1,28 @@
+"""Limits of filters, each with its reason. A filter over one of them is refused."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbroker.limits import KIB, MIB
+
+FILTER_MAX_CHARS: Final = 8 * KIB  # parsing takes milliseconds, while others wait
+DEPTH_MAX: Final = 64  # nesting; what walks a tree calls itself
+NODES_MAX: Final = 2_000  # fields, values, operators and calls; each costs time per message
+IN_MAX: Final = 1_000  # values of one IN or BEGINS WITH
+PATTERNS_MAX: Final = 32  # regular expressions of one filter
+PATTERN_MAX_CHARS: Final = 1 * KIB
+PATTERN_MEMORY_BYTES: Final = 1 * MIB  # a compiled pattern with its automata
+PATTERN_STEPS_MAX: Final = 1_250  # of RE2's program (\pL+ has 1,201); at worst some 10 us per byte
+TEXT_MAX_CHARS: Final = 1 * MIB  # a text that a function makes; a longer one is NULL
+NUMBER_MAX_CHARS: Final = 64  # a text that is longer is no number; reading digits takes time
+PATH_MAX_CHARS: Final = 1 * KIB
+PATH_STEPS_MAX: Final = 32
+INDEX_MAX: Final = 999_999_999  # of an array
+SELECT_MAX_CHARS: Final = 8 * KIB
+SELECT_ENTRIES_MAX: Final = 500
+FIELDS_APART_MAX: Final = 32  # with more fields a payload is decoded whole
+NEEDS_MAX: Final = 32  # byte strings looked for in a body; each is a scan
+
+INTEGER_MIN: Final = -(1 << 63)
+INTEGER_MAX: Final = (1 << 64) - 1  # unsigned above the signed range, as in JSON and msgpack

@@ -1,0 +1,89 @@
+"""The messages of a batch, for all filters that look at it: what they share is decoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from zbroker.formats import TYPES, FormatError, decode
+
+BROKEN: Final = (msgspec.MsgspecError, FormatError, UnicodeDecodeError, RecursionError)
+
+_ABSENT: Final = object()
+_MALFORMED: Final = object()
+_FAST: Final[dict[str, Callable[[bytes], Any]]] = {
+    "json": msgspec.json.Decoder().decode,
+    "msgpack": msgspec.msgpack.Decoder().decode,
+}
+
+
+class Payloads:
+    """Messages of one type."""
+
+    __slots__ = ("_asker", "_decode", "_is_whole", "_values", "data", "type")
+
+    def __init__(self, type: str, data: Sequence[bytes]) -> None:  # noqa: A002
+        check_type(type)
+        self.type = type
+        self.data = data
+        self._decode = _FAST.get(type) or partial(decode, type)
+        self._values: list[Any] | None = None
+        self._asker: object = None
+        self._is_whole = True  # nothing malformed was met
+
+    def is_shared(self, asker: object) -> bool:
+        """True once somebody else has asked too: then it pays to decode messages whole."""
+        if self._asker is None:
+            self._asker = asker
+        elif self._asker is not asker:
+            self._asker = _ABSENT
+        return self._asker is _ABSENT
+
+    def values(self, at: Sequence[int]) -> tuple[Sequence[int], list[Any]]:
+        """Those of `at` whose bytes are what the type says, and their decoded values."""
+        known = self._values
+        if known is None and len(at) == len(self.data):
+            return self._first(at)
+        if known is None:
+            known = self._values = [_ABSENT] * len(self.data)
+        missing = [i for i in at if known[i] is _ABSENT]
+        for i, value in zip(missing, self._decoded(missing), strict=True):
+            known[i] = value
+        return self._good(at, list(map(known.__getitem__, at)))
+
+    def _first(self, at: Sequence[int]) -> tuple[Sequence[int], list[Any]]:
+        """The same if all messages are asked for, each once, and none has been before."""
+        self._values = [_ABSENT] * len(self.data)
+        values = self._decoded(at)
+        for i, value in zip(at, values, strict=True):
+            self._values[i] = value
+        return self._good(at, values)
+
+    def _good(self, at: Sequence[int], values: list[Any]) -> tuple[Sequence[int], list[Any]]:
+        if self._is_whole:
+            return at, values
+        good = [(i, value) for i, value in zip(at, values, strict=True) if value is not _MALFORMED]
+        return [i for i, _ in good], [value for _, value in good]
+
+    def _decoded(self, at: Sequence[int]) -> list[Any]:
+        data = self.data
+        try:
+            return list(map(self._decode, map(data.__getitem__, at)))
+        except BROKEN:
+            return [self._careful(data[i]) for i in at]
+
+    def _careful(self, data: bytes) -> Any:  # noqa: ANN401 - what a payload may hold
+        try:
+            return self._decode(data)
+        except BROKEN:
+            self._is_whole = False
+            return _MALFORMED
+
+
+def check_type(type: str) -> None:  # noqa: A002
+    """Raises: ValueError for a type that there is not."""
+    if type not in TYPES:
+        raise ValueError(f"{type!r} is none of the message types {', '.join(TYPES)}")
