@@ -29,7 +29,16 @@ from zbroker.journal.format import (
     offset_bytes,
     pad,
 )
-from zbroker.journal.headers import Sparse, decode_headers, skim_headers, take_bodies
+from zbroker.journal.headers import (
+    ANSWERS_KEPT,
+    Skipped,
+    Sparse,
+    Wanted,
+    decode_headers,
+    pick_headers,
+    skim_headers,
+    take_bodies,
+)
 from zbroker.journal.segments import segment_name
 from zbroker.limits import U63_MAX
 from zbroker.wire.messages import Columns
@@ -151,6 +160,9 @@ def test_topics_that_cannot_be_are_no_header(tail: bytes):
     struct.pack_into("<I", head, 108, extend(SEED, covered))
     data = bytes(FIRST) + bytes(head) + bytes(64)
     assert at_once(data) == []
+    assert pick_headers(
+        data, 0, FIRST, SEED, 1, U63_MAX, U63_MAX, Wanted("a".__eq__)
+    ) == ([], FIRST, 1, U63_MAX)  # fmt: skip
     assert decode_batch_header(data, FIRST, FIRST, SEED) == Stop(FIRST, "length")
 
 
@@ -236,3 +248,126 @@ def test_a_body_that_is_cut_off_is_not_taken():
     found = at_once(DATA[:end])
     assert len(found) == 10
     assert take_bodies(found, DATA[:end], 0) == 9
+
+
+# -- only what somebody wants -------------------------------------------------------------------
+
+WANTS = ({"t0"}, {"t1"}, {"t2"}, {"t0", "t1"}, set[str]())
+
+
+def picks(
+    data: bytes, wants: set[str], limit: int = U63_MAX, room: int = U63_MAX
+) -> tuple[list[Batch | Skipped], int, int, int]:
+    return pick_headers(data, 0, FIRST, SEED, 1, limit, room, Wanted(wants.__contains__))
+
+
+def filtered(batches: list[Batch], wants: set[str]) -> list[Batch | Skipped]:
+    """What has to come of these, the plain way."""
+    found: list[Batch | Skipped] = []
+    for batch in batches:
+        if batch.kind != KIND_PUBLISH or not wants.isdisjoint(batch.topics):
+            found.append(batch)
+            continue
+        run = found.pop() if found and isinstance(found[-1], Skipped) else None
+        first = run.first if isinstance(run, Skipped) else batch.position
+        last = batch.sequence + batch.taken - 1
+        found.append(Skipped(first, batch.end_position, batch.publisher, last))
+    return found
+
+
+def with_bodies(data: bytes, limit: int = U63_MAX) -> list[Batch]:
+    found = at_once(data, limit)
+    return found[: take_bodies(found, data, 0)]
+
+
+@pytest.mark.parametrize("wants", WANTS)
+def test_picking_is_decoding_and_filtering(wants: set[str]):
+    expected = filtered(with_bodies(DATA), wants)
+    assert picks(DATA, wants) == (expected, BODIES_END, ALL[-1].end_position, *room_left(expected))
+    assert {type(item) for item in expected} == {Batch, Skipped}
+
+
+def room_left(items: list[Batch | Skipped]) -> tuple[int]:
+    batches = [item for item in items if isinstance(item, Batch)]
+    return (U63_MAX - sum(batch.header_length + batch.body_length for batch in batches),)
+
+
+@pytest.mark.parametrize("wants", WANTS)
+def test_picking_stops_at_the_limit(wants: set[str]):
+    for number, batch in enumerate(ALL):
+        expected = filtered(with_bodies(DATA, limit=batch.position), wants)
+        found, offset, position, _ = picks(DATA, wants, limit=batch.position)
+        assert (found, position) == (expected, batch.position)
+        assert offset == (ALL[number - 1].end_offset if number else FIRST)
+
+
+def test_picking_takes_as_much_as_there_is_room_for():
+    wants = {"t1"}
+    whole = [item for item in filtered(with_bodies(DATA), wants) if isinstance(item, Batch)]
+    for room in range(1, 6_000, 89):
+        items, _, _, left = picks(DATA, wants, room=room)
+        found = [item for item in items if isinstance(item, Batch)]
+        assert found == whole[: len(found)]
+        sizes = [batch.header_length + batch.body_length for batch in found]
+        assert sum(sizes[:-1]) < room
+        assert left == room - sum(sizes)
+        assert left <= 0 or found == whole
+
+
+@pytest.mark.parametrize("wants", WANTS)
+def test_bodies_that_are_stepped_over_need_not_be_there(wants: set[str]):
+    for end in range(FIRST, BODIES_END, 37):
+        items, offset, position, _ = picks(DATA[:end], wants)
+        done = [batch for batch in ALL if batch.end_position <= position]
+        assert items == filtered(with_bodies(DATA)[: len(done)], wants)
+        assert offset == (done[-1].end_offset if done else FIRST)
+        rest = ALL[len(done) :]
+        if rest and rest[0].offset + rest[0].header_length <= end:  # its body ends it
+            assert isinstance(filtered([rest[0]], wants)[0], Batch)
+            assert rest[0].offset + rest[0].header_length + rest[0].body_length > end
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(FIRST, BODIES_END - 1), st.integers(1, 255)), min_size=1),
+    st.sampled_from(WANTS),
+)
+def test_picking_checks_every_header_but_only_wanted_bodies(
+    flips: list[tuple[int, int]], wants: set[str]
+):
+    damaged = bytearray(DATA)
+    for offset, bits in flips:
+        damaged[offset] ^= bits
+    data = bytes(damaged)
+    good = []
+    for batch in at_once(data):
+        if isinstance(filtered([batch], wants)[0], Batch) and not take_bodies([batch], data, 0):
+            break
+        good.append(batch)
+    found, offset, position, _ = picks(data, wants)
+    assert found == filtered(good, wants)
+    assert position == (good[-1].end_position if good else 1)
+    assert offset == (good[-1].end_offset if good else FIRST)
+
+
+def test_answers_are_kept_up_to_a_number():
+    wanted = Wanted("t5".__eq__)
+    for number in range(3 * ANSWERS_KEPT):
+        name = f"t{number}".encode()
+        tail = len(name).to_bytes(2, "little") + name
+        assert wanted.learn(tail, 1) == (1 if number == 5 else -1)
+        assert 0 < len(wanted.known) <= ANSWERS_KEPT
+
+
+def test_the_same_bytes_may_be_another_number_of_topics():
+    """Then they say something else: the number stands in the header, not among the names."""
+    one = publish(1, b"")
+    one.topics = ["a"]
+    two = publish(2, b"")
+    two.topics = ["a", ""]
+    head = encode_batch_header(one, FIRST, SEED)
+    data = bytes(FIRST) + head + encode_batch_header(two, FIRST + len(head), SEED) + bytes(64)
+    for wants in ({"a"}, {""}):
+        found = filtered([one, two], wants)
+        kinds = [type(item) for item in picks(data, wants)[0]]
+        assert kinds == [type(item) for item in found]

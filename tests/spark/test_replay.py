@@ -101,6 +101,42 @@ def test_a_damaged_body_is_an_error(maker: JournalMaker) -> None:
     assert error_of(part) == "gap"
 
 
+def test_damage_of_other_topics_is_an_error_only_where_a_header_is_lost(
+    maker: JournalMaker,
+) -> None:
+    """Who knows what stood there?"""
+    part = plan_ranges(maker.directory, min_partitions=1, topic="only")[0]
+    segment = maker.directory / "0000000001.journal"
+    data = bytearray(segment.read_bytes())
+    payload = data.index(b"77:....")
+    data[payload] ^= 1
+    segment.write_bytes(data)
+    expected = [message for message in maker.messages if message.topic == "only"]
+    assert [written(message) for message in replay(part)] == expected
+    header = data.rindex(b"zbRB", 0, payload)
+    data[header + 20] ^= 1
+    segment.write_bytes(data)
+    assert error_of(part) == "gap"
+
+
+@pytest.mark.parametrize("summarized", [False, True])
+def test_a_rare_topic_is_found_in_every_kind_of_segment(tmp_path: Path, summarized: bool) -> None:
+    maker = JournalMaker(tmp_path / "journal")
+    while maker.serial < 3:
+        maker.batch(["common"] * 50, size=1_000)
+    maker.batch(["common", "rare", "common"])
+    while maker.serial < 5:
+        maker.batch(["common"] * 50, size=1_000)
+    if summarized:
+        with closing(Places(RealDisk(maker.directory))) as places:
+            for serial in range(1, 5):
+                archive.summary(places, serial, keep=True)
+    ranges = plan_ranges(maker.directory, min_partitions=3, topic="rare")
+    expected = [message for message in maker.messages if message.topic == "rare"]
+    assert [written(message) for part in ranges for message in replay(part)] == expected
+    maker.close()
+
+
 def test_a_log_that_became_shorter_is_an_error(maker: JournalMaker) -> None:
     part = plan_ranges(maker.directory, min_partitions=1)[0]
     assert error_of(replace(part, end=part.end + 5)) == "gap"

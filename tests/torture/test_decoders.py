@@ -28,6 +28,7 @@ from zbroker.formats import decoding
 from zbroker.ids import publisher_id
 from zbroker.journal import conflicts, packed, snapshot
 from zbroker.journal import format as f
+from zbroker.journal.files import SUMMARY_HEAD
 from zbroker.journal.headers import decode_headers
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns
@@ -274,7 +275,7 @@ CASES: Final = [
     Case("packed head", [HEAD], read_head, mend_head, (StorageError,)),
     Case("seek table", [PACKED[-100:], packed.encode_table(99, 24_576, [9, 9])], read_table),
     Case("summary", [summary_file()], lambda data: summaries.decode(data, HEADER),
-         mend_body(summaries._HEAD)),
+         mend_body(SUMMARY_HEAD)),
     Case("state snapshot", [STATE], read_state, raises=(StorageError,)),
     Case("conflict", [CONFLICT + b"\x80\x00"], lambda data: conflicts._decode(data, 0),
          mend_body(conflicts.HEAD)),

@@ -8,7 +8,6 @@ made anew by a walk over the headers.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from contextlib import suppress
 from typing import Final
@@ -18,19 +17,22 @@ from msgspec import DecodeError, Struct, msgpack
 
 from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
-from zbroker.journal.files import Segment
+from zbroker.journal.files import (
+    SUMMARY_HEAD,
+    SUMMARY_MAGIC,
+    SUMMARY_MAX_BYTES,
+    SUMMARY_VERSION,
+    Segment,
+    summary_content,
+)
 from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch, SegmentHeader
 from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Cursor, Gap, Log, first_time, last_time
 from zbroker.journal.segments import PART_SUFFIX, discard, summary_name
-from zbroker.limits import KIB, MIB
+from zbroker.limits import KIB
 
-VERSION: Final = 1
-MAGIC: Final = b"zbSM"
 TOPICS_MAX: Final = 1_000  # names kept; a log with more of them is not searched by topic
 MARK_BYTES: Final = 64 * KIB  # of the segment from one mark to the next
-FILE_MAX_BYTES: Final = 16 * MIB  # a longer one is none of ours
-_HEAD: Final = struct.Struct("<4sIII")
 
 
 class Summary(Struct, frozen=True):
@@ -154,16 +156,13 @@ class Maker:
 def encode(made: Summary) -> bytes:
     """The content of the file."""
     body = msgpack.encode(made)
-    return _HEAD.pack(MAGIC, VERSION, len(body), crc32c(body)) + body
+    return SUMMARY_HEAD.pack(SUMMARY_MAGIC, SUMMARY_VERSION, len(body), crc32c(body)) + body
 
 
 def decode(data: bytes, header: SegmentHeader) -> Summary | None:
     """The summary of the segment with this header; None if it is none."""
-    if len(data) < _HEAD.size:
-        return None
-    magic, version, length, crc = _HEAD.unpack_from(data)
-    body = data[_HEAD.size :]
-    if magic != MAGIC or version != VERSION or length != len(body) or crc32c(body) != crc:
+    body = summary_content(data)
+    if body is None:
         return None
     try:
         found = _DECODER.decode(body)
@@ -179,7 +178,7 @@ def read_summary(places: Places, header: SegmentHeader) -> Summary | None:
     for disk in (places.journal, places.archive):
         if disk is not None and disk.exists(name):
             with suppress(StorageError):  # it can be made anew
-                found = decode(disk.read(name, 0, FILE_MAX_BYTES), header)
+                found = decode(disk.read(name, 0, SUMMARY_MAX_BYTES), header)
                 if found is not None:
                     return found
     return None

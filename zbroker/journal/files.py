@@ -1,19 +1,45 @@
 """What a reader knows of the segments: where each begins and ends, and how to get bytes of it.
 
 Copies of a segment come and go (places.py) while somebody reads it. All of them hold the same
-bytes, so a reader that finds its copy gone looks again and goes on in another one.
+bytes, so a reader that finds its copy gone looks again and goes on in another one. Beside a sealed
+segment may stand a summary, which says what topics are in it (zbroker.archive makes it).
 """
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from google_crc32c import value as crc32c
+from msgspec import DecodeError, Struct, msgpack
 
 from zbroker.errors import StorageError
-from zbroker.journal.format import DATA_AT, SegmentHeader, Stop
+from zbroker.journal.format import (
+    BATCH_MAGIC,
+    DATA_AT,
+    GROUP_ALIGN,
+    GROUP_LENGTH,
+    Batch,
+    SegmentHeader,
+    Stop,
+    decode_batch_header,
+    pad,
+)
 from zbroker.journal.places import LOOKS_MAX, Place, Places
-from zbroker.journal.segments import read_note
-from zbroker.limits import U63_MAX
+from zbroker.journal.segments import read_note, summary_name
+from zbroker.limits import KIB, MIB, U63_MAX
+
+HEADER_MAX_BYTES: Final = 16 * MIB  # of one batch: a longer one is a damaged length
+HEADER_FIRST_BYTES: Final = 16 * KIB  # most headers are shorter
+TOPIC_SETS_KEPT: Final = 64  # of one reader; each has at most 1,000 names
+
+#: of a summary: magic, version, length and CRC-32C of what follows
+SUMMARY_HEAD: Final = struct.Struct("<4sIII")
+SUMMARY_MAGIC: Final = b"zbSM"
+SUMMARY_VERSION: Final = 1
+SUMMARY_MAX_BYTES: Final = 16 * MIB  # a longer one is none of ours
 
 
 class Cursor(NamedTuple):
@@ -50,6 +76,7 @@ class Files:
         self._headers: dict[Place, SegmentHeader] = {}
         self._segments: dict[int, Segment] = {}
         self._oldest = 0  # serial of the oldest segment that is kept; 0 if there is no note
+        self._topics: dict[int, frozenset[str] | None] = {}  # by salt; None: nothing tells them
         self.refresh()
 
     def refresh(self) -> None:
@@ -71,6 +98,7 @@ class Files:
         ]
         headers = {place.serial: header for place, header in found}
         self._headers = {place: header for place, header in found if header}
+        self._topics = {salt: topics for salt, topics in self._topics.items() if topics is not None}
         last = max(headers, default=0)
         self._segments = {
             place.serial: self._segment(place, headers, last=place.serial == last)
@@ -192,6 +220,104 @@ class Files:
                     raise
         return b""
 
+    def topics(self, segment: Segment) -> frozenset[str] | None:
+        """Every topic in a sealed segment, if a summary beside it tells them all."""
+        header = segment.header
+        if header is None or segment.end_position is None:
+            return None
+        if header.salt not in self._topics:
+            if len(self._topics) >= TOPIC_SETS_KEPT:
+                self._topics.clear()
+            self._topics[header.salt] = _topics(self.places, header, segment.end_position)
+        return self._topics[header.salt]
+
 
 def _serial(start: tuple[int, int]) -> int:
     return start[1]
+
+
+class Block:
+    """Bytes of one segment, fresh from the file; `base` is the offset of the first of them."""
+
+    __slots__ = ("base", "data", "files", "segment")
+
+    def __init__(self, files: Files, segment: Segment) -> None:
+        self.files = files
+        self.segment = segment
+        self.base = 0
+        self.data = b""
+
+    def load(self, offset: int, size: int) -> None:
+        self.data = self.files.fetch(self.segment, offset, size)
+        self.base = offset
+
+    def batch_at(self, offset: int) -> Batch | Stop:
+        """The batch header at `offset`; loads more where the block ends before the header does."""
+        at, size, seed = offset - self.base, HEADER_FIRST_BYTES, self.segment.seed
+        batch = (
+            decode_batch_header(self.data, at, offset, seed) if at >= 0 else Stop(offset, "short")
+        )
+        while isinstance(batch, Stop) and batch.why == "short" and size <= HEADER_MAX_BYTES:
+            self.load(offset, size)
+            batch = decode_batch_header(self.data, 0, offset, seed)
+            if len(self.data) < size:
+                break
+            size *= 4
+        return batch
+
+    def next_batch(self, offset: int) -> Batch | Stop:
+        """The batch at `offset`, or else the first of the group behind it."""
+        at = offset - self.base
+        if self.data[at : at + len(BATCH_MAGIC)] == BATCH_MAGIC:  # else there is nothing to decode
+            batch = self.batch_at(offset)
+            if isinstance(batch, Batch):
+                return batch
+        return self.batch_at(pad(offset, GROUP_ALIGN) + GROUP_LENGTH)
+
+
+# -- what a summary says ----------------------------------------------------------------------
+
+
+class _Topics(Struct, frozen=True):
+    """What is read of a summary here."""
+
+    instance: int
+    serial: int
+    salt: int
+    first: int
+    end: int
+    missing: int
+    topics: list[str]
+    topics_capped: bool
+
+
+def summary_content(data: bytes) -> bytes | None:
+    """The msgpack map in a summary file; None if it is damaged, of another version or none."""
+    if len(data) < SUMMARY_HEAD.size:
+        return None
+    magic, version, length, crc = SUMMARY_HEAD.unpack_from(data)
+    content = data[SUMMARY_HEAD.size :]
+    known = magic == SUMMARY_MAGIC and version == SUMMARY_VERSION
+    return content if known and length == len(content) and crc32c(content) == crc else None
+
+
+def _topics(places: Places, header: SegmentHeader, end: int) -> frozenset[str] | None:
+    name = summary_name(header.serial)
+    for disk in (places.journal, places.archive):
+        if disk is not None and disk.exists(name):
+            with suppress(StorageError, DecodeError, UnicodeDecodeError):  # the headers say it, too
+                content = summary_content(disk.read(name, 0, SUMMARY_MAX_BYTES))
+                found = _DECODER.decode(content) if content is not None else None
+                if found is not None and _tells_all(found, header, end):
+                    return frozenset(found.topics)
+    return None
+
+
+def _tells_all(found: _Topics, header: SegmentHeader, end: int) -> bool:
+    """A summary of a segment with damaged places does not know what stood there."""
+    of = (found.instance, found.serial, found.salt, found.first, found.end)
+    wanted = (header.instance, header.serial, header.salt, header.first_position, end)
+    return of == wanted and not found.topics_capped and not found.missing
+
+
+_DECODER: Final = msgpack.Decoder(_Topics)

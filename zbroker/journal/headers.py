@@ -9,7 +9,8 @@ also by `skim_headers`, which decodes only what an index needs: little more than
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from google_crc32c import extend as crc_extend
 from google_crc32c import value as crc32c
@@ -21,6 +22,7 @@ from zbroker.journal.format import (
     GROUP_ALIGN,
     GROUP_LENGTH,
     KIND_PUBLISH,
+    TAIL_KEPT_BYTES,
     VERSION,
     Batch,
     Stop,
@@ -41,6 +43,15 @@ _SKIMMED: Final = struct.Struct("<6sHIIIII4xQQ56xII")
 _HEAD: Final = BATCH_MAGIC + VERSION.to_bytes(2, "little")
 assert _SKIMMED.size == BATCH.size, "it is the same header"
 _skim: Final = _SKIMMED.unpack_from
+
+#: And again: magic and version, kind, header length, body length, count, skip, topics, position,
+#: body crc, cut, header crc
+_PICKED: Final = struct.Struct("<6sHII4xIIH2xQ60xIII")
+assert _PICKED.size == BATCH.size, "it is the same header"
+_pick: Final = _PICKED.unpack_from
+
+PICKS_MAX: Final = 256  # headers that are looked at in one go: well under a millisecond
+ANSWERS_KEPT: Final = 1_000  # of one Wanted; 0.2 MB if all of them are long
 
 
 def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log is read by
@@ -179,3 +190,136 @@ def take_bodies(found: list[Batch], data: bytes, base: int) -> int:
         if len(body) < size or crc32c(body) != batch.body_crc:
             return index
     return len(found)
+
+
+# -- only what somebody wants -------------------------------------------------------------------
+
+
+class Skipped(NamedTuple):
+    """Positions [first, end) that hold nothing that is wanted; their headers are good.
+
+    publisher, sequence: of the last message; 0 if that is not known.
+    """
+
+    first: int
+    end: int
+    publisher: int
+    sequence: int
+
+
+class Wanted:
+    """Which batches hold a topic that is wanted; one for each matcher, since it remembers."""
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        self._wants = wants
+        #: by what stands behind the fixed part of a header: how many topics that is, negative if
+        #: none of them is wanted
+        self.known: dict[bytes, int] = {}
+        self._segment: tuple[Iterable[str], bool] = ((), False)
+
+    def batch(self, batch: Batch) -> bool:
+        """True if it may hold something; always for what is no publish."""
+        return batch.kind != KIND_PUBLISH or any(map(self._wants, batch.topics))
+
+    def segment(self, topics: Iterable[str]) -> bool:
+        """True if one of these is wanted; the last answer is remembered with the object."""
+        last, said = self._segment
+        if last is not topics:
+            said = any(map(self._wants, topics))
+            self._segment = (topics, said)
+        return said
+
+    def learn(self, tail: bytes, topics: int) -> int | None:
+        """What `known` has for this tail, as far as it is kept; None if it is none."""
+        try:
+            names, _, _ = decode_tail(tail, topics)
+        except (struct.error, UnicodeDecodeError):
+            return None
+        said = topics if any(map(self._wants, names)) else -topics
+        if len(tail) <= TAIL_KEPT_BYTES:
+            if len(self.known) >= ANSWERS_KEPT:
+                self.known.clear()
+            self.known[tail] = said
+        return said
+
+
+def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like the others
+    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, room: int,
+    wanted: Wanted,
+) -> tuple[list[Batch | Skipped], int, int, int]:  # fmt: skip
+    """Like `decode_headers` and `take_bodies` for what is wanted; the rest is only stepped over.
+
+    Looks at PICKS_MAX at most. `room`: of bytes that are wanted.
+    Returns: also offset and position behind the last batch, maybe behind `data`; the room left.
+    """
+    found: list[Batch | Skipped] = []
+    at = done = offset - base
+    last_at, begun, known = -1, position, wanted.known
+    last = len(data) - _BATCH_BYTES
+    for _ in range(PICKS_MAX):
+        if position >= limit or at > last or room <= 0:
+            break
+        head, kind, length, body_length, count, skip, topics, own, body_crc, cut, crc = _pick(
+            data, at
+        )
+        if head != _HEAD:
+            at += -(base + at) % GROUP_ALIGN + GROUP_LENGTH
+            if data[at : at + 6] != _HEAD:
+                break
+            continue
+        behind = at + length
+        taken = count - skip - cut
+        if (
+            own != position
+            or behind > len(data)
+            or length < _BATCH_BYTES
+            or length % 8
+            or (taken <= 0 and (taken or count))
+        ):
+            break
+        tail = data[at + _BATCH_BYTES : behind]
+        if crc_extend(seed, offset_bytes(base + at) + data[at : at + _CRC_AT] + tail) != crc:
+            break
+        said = known.get(tail)
+        if said is None or (said != topics and said != -topics):
+            said = wanted.learn(tail, topics)
+            if said is None:
+                break
+        if said <= 0 and kind == KIND_PUBLISH:
+            last_at = at
+        else:
+            body = data[behind : behind + body_length]
+            if len(body) < body_length or crc32c(body) != body_crc:
+                break
+            batch = _verified(data, at, base + at, tail)
+            batch.body = body
+            if begun < position:
+                found.append(_skipped(data, last_at, begun, position))
+            begun = position + taken
+            found.append(batch)
+            room -= length + body_length
+        position += taken
+        at = done = behind + (body_length + 7) // 8 * 8
+    if begun < position:
+        found.append(_skipped(data, last_at, begun, position))
+    return found, base + done, position, room
+
+
+def _verified(data: bytes, at: int, offset: int, tail: bytes) -> Batch:
+    """The batch of a header that was found good, and of its tail, too."""
+    (_, _, kind, length, body_length, flags, count, skip, topics, _, position, publisher, session,
+     sequence, prev, log_time, origin_instance, origin_position, origin_generation, body_crc, cut,
+     _) = _unpack(data, at)  # fmt: skip
+    names, columns, extra = decode_tail(tail, topics)
+    return Batch(
+        kind, position, publisher, session, sequence, prev, count, log_time, names, b"", body_crc,
+        body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
+        extra, offset, length, cut,
+    )  # fmt: skip
+
+
+def _skipped(data: bytes, at: int, first: int, end: int) -> Skipped:
+    """Those positions; the header of the last batch stands at `at`."""
+    (_, _, _, _, _, _, count, skip, _, _, _, publisher, _, sequence, _, _, _, _, _, _, cut,
+     _) = _unpack(data, at)  # fmt: skip
+    return Skipped(first, end, publisher, sequence + count - skip - cut - 1)

@@ -11,26 +11,30 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, overload
 
 from zbroker.ids import Bookmark
 from zbroker.journal.disk import Disk
-from zbroker.journal.files import Cursor, Files, Segment
+from zbroker.journal.files import Block, Cursor, Files, Segment
 from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch
-from zbroker.journal.headers import Sparse
+from zbroker.journal.headers import Skipped, Sparse, Wanted
 from zbroker.journal.places import Places, open_places
 from zbroker.journal.reading import (
     BLOCK_MAX_BYTES,
     BLOCK_MIN_BYTES,
-    Block,
     Gap,
+    Item,
     Reading,
     header_lists,
     walk,
 )
 from zbroker.journal.segments import read_note
 from zbroker.limits import U63_MAX
+from zbroker.topics import Matcher
 
-__all__ = ["Cursor", "Gap", "Log", "first_time", "last_time"]
+__all__ = ["Cursor", "Gap", "Item", "Log", "Skipped", "first_time", "last_time"]
+
+WANTED_KEPT: Final = 32  # matchers whose answers one Log remembers
 
 
 class Log:
@@ -50,6 +54,7 @@ class Log:
         self.places = places
         self._files = Files(places)
         self._block = BLOCK_MIN_BYTES
+        self._wanted: dict[Matcher, Wanted] = {}
 
     @property
     def instance(self) -> int:
@@ -88,16 +93,43 @@ class Log:
         """Closes the files."""
         self.places.close()
 
-    def read(self, cursor: Cursor, limit: int, max_bytes: int) -> tuple[list[Batch | Gap], Cursor]:
+    @overload
+    def read(
+        self, cursor: Cursor, limit: int, max_bytes: int
+    ) -> tuple[list[Batch | Gap], Cursor]: ...
+
+    @overload
+    def read(
+        self, cursor: Cursor, limit: int, max_bytes: int, wants: Matcher | None
+    ) -> tuple[list[Item], Cursor]: ...
+
+    def read(
+        self, cursor: Cursor, limit: int, max_bytes: int, wants: Matcher | None = None
+    ) -> tuple[list[Batch | Gap] | list[Item], Cursor]:
         """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
 
-        At least one batch or gap if there is any below `limit`; bodies are set.
+        At least one item if there is anything below `limit`; bodies are set.
+
+        wants: which topics. Runs of batches with none of them are one Skipped each: their headers
+        are checked, their bodies are not read. What is no publish comes as ever. A sealed segment
+        whose summary says that it holds no such topic is skipped whole: with what is no publish in
+        it, and with what was damaged since the summary was made. After STEPS_MAX steps this
+        returns in any case.
         """
-        reading = Reading(self._files, cursor, limit, bodies=True)
+        only = None if wants is None else self._remembering(wants)
+        reading = Reading(self._files, cursor, limit, bodies=True, only=only)
         reading.block = self._block
         reading.run(max_bytes)
         self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)
         return reading.out, Cursor(reading.serial, reading.offset, reading.position)
+
+    def _remembering(self, wants: Matcher) -> Wanted:
+        wanted = self._wanted.get(wants)
+        if wanted is None:
+            if len(self._wanted) >= WANTED_KEPT:
+                self._wanted.clear()
+            wanted = self._wanted[wants] = Wanted(wants)
+        return wanted
 
     def headers(self, cursor: Cursor, limit: int) -> Iterator[tuple[Batch, Cursor] | Gap]:
         """Batches below `limit` without their bodies, each with the cursor that points at it."""
@@ -117,7 +149,7 @@ class Log:
     ) -> Iterator[tuple[list[Batch | Gap], int, int]]:
         """Only what an index of blocks of this size needs, and of how many batches that is all."""
         sparse, before = Sparse(block_bytes), 0
-        reading = Reading(self._files, cursor, limit, bodies=False, sparse=sparse)
+        reading = Reading(self._files, cursor, limit, bodies=False, only=sparse)
         for found, serial in header_lists(reading):
             yield found, serial, sparse.batches - before
             before = sparse.batches

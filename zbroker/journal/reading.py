@@ -9,26 +9,19 @@ aside by recovery and are never served. Use it through reader.Log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from google_crc32c import value as crc32c
 
-from zbroker.journal.files import Cursor, Files, Segment
-from zbroker.journal.format import (
-    ALIGN,
-    BATCH_MAGIC,
-    DATA_AT,
-    GROUP_ALIGN,
-    GROUP_LENGTH,
-    Batch,
-    Stop,
-    decode_batch_header,
-    pad,
-)
+from zbroker.journal.files import HEADER_MAX_BYTES, Block, Cursor, Files, Segment
+from zbroker.journal.format import ALIGN, BATCH_MAGIC, DATA_AT, Batch, pad
 from zbroker.journal.headers import (
+    Skipped,
     Sparse,
+    Wanted,
     announced_length,
     decode_headers,
+    pick_headers,
     skim_headers,
     take_bodies,
 )
@@ -39,10 +32,17 @@ BLOCK_MAX_BYTES: Final = 1 * MIB
 HEADERS_BLOCK_BYTES: Final = 64 * KIB
 HEADERS_FAR_BYTES: Final = 4 * KIB  # where bodies are large, what follows a header is not read
 HEADERS_CHUNK_BYTES: Final = 1 * MIB  # of log that one step of a walk collects the headers of
-HEADER_MAX_BYTES: Final = 16 * MIB  # of one batch: a longer one is a damaged length
+SKIP_BLOCK_BYTES: Final = 128 * KIB  # where hardly anything is wanted: the cheapest per batch
+#: More of a body than this is not read to get to the next header. From the page cache that pays
+#: from 64 KiB on, from a disk from 128 KiB on: there each jump waits for the disk.
+SKIP_FAR_BYTES: Final = 128 * KIB
+#: Of one call that looks for what is wanted: blocks, or PICKS_MAX batches of one, and segments that
+#: are stepped over. So whoever reads soon does something else again, whatever is found.
+STEPS_MAX: Final = 16
 #: Of bytes that look like long headers and are none, in one search: a payload may be full of them.
 FAKES_MAX_BYTES: Final = 256 * MIB
-_NEAR_END: Final = 256  # most headers are shorter; a block with less left is read again from there
+#: A block with less left is read again from there: a header may stand behind the end of a group.
+_NEAR_END: Final = 1 * KIB
 
 
 class Gap(NamedTuple):
@@ -53,51 +53,16 @@ class Gap(NamedTuple):
     why: str
 
 
-class Block:
-    """Bytes of one segment, fresh from the file; `base` is the offset of the first of them."""
-
-    __slots__ = ("base", "data", "files", "segment")
-
-    def __init__(self, files: Files, segment: Segment) -> None:
-        self.files = files
-        self.segment = segment
-        self.base = 0
-        self.data = b""
-
-    def load(self, offset: int, size: int) -> None:
-        self.data = self.files.fetch(self.segment, offset, size)
-        self.base = offset
-
-    def batch_at(self, offset: int) -> Batch | Stop:
-        """The batch header at `offset`; loads more where the block ends before the header does."""
-        at, size, seed = offset - self.base, BLOCK_MIN_BYTES, self.segment.seed
-        batch = (
-            decode_batch_header(self.data, at, offset, seed) if at >= 0 else Stop(offset, "short")
-        )
-        while isinstance(batch, Stop) and batch.why == "short" and size <= HEADER_MAX_BYTES:
-            self.load(offset, size)
-            batch = decode_batch_header(self.data, 0, offset, seed)
-            if len(self.data) < size:
-                break
-            size *= 4
-        return batch
-
-    def next_batch(self, offset: int) -> Batch | Stop:
-        """The batch at `offset`, or else the first of the group behind it."""
-        at = offset - self.base
-        if self.data[at : at + len(BATCH_MAGIC)] == BATCH_MAGIC:  # else there is nothing to decode
-            batch = self.batch_at(offset)
-            if isinstance(batch, Batch):
-                return batch
-        return self.batch_at(pad(offset, GROUP_ALIGN) + GROUP_LENGTH)
+Item = Batch | Gap | Skipped
 
 
 class Reading:
     """Collects batches and gaps in `out`; `serial`, `offset`, `position` are where it goes on.
 
     bodies: also read and verify bodies. to_end: look for the end of a log that nobody writes:
-    collect nothing and stop at the first thing that is no good batch. sparse: without bodies,
-    collect only what it needs.
+    collect nothing and stop at the first thing that is no good batch. only: without bodies, collect
+    what this Sparse needs; or with bodies, what this Wanted wants and what is no publish: only then
+    there is anything Skipped in `out`.
     """
 
     def __init__(
@@ -108,19 +73,21 @@ class Reading:
         *,
         bodies: bool,
         to_end: bool = False,
-        sparse: Sparse | None = None,
+        only: Sparse | Wanted | None = None,
     ) -> None:
         self.serial, self.offset, self.position = cursor
         self.limit = limit
-        self.out: list[Batch | Gap] = []
-        self.used = 0  # bytes of the log
+        self.out: list[Item] = []
+        self.used = 0  # bytes of the log, without what was skipped
         self.block = BLOCK_MIN_BYTES if bodies else HEADERS_BLOCK_BYTES
         self._block_max = BLOCK_MAX_BYTES if bodies else HEADERS_BLOCK_BYTES
         self._files = files
         self._bodies = bodies
         self._to_end = to_end
-        self._sparse = sparse
+        self._sparse = only if isinstance(only, Sparse) else None
+        self._wanted = only if isinstance(only, Wanted) else None
         self._left = 0
+        self._steps = U63_MAX if self._wanted is None else STEPS_MAX
 
     def run(self, max_bytes: int) -> None:
         """Goes on until `limit` or until about `max_bytes` were collected.
@@ -128,7 +95,7 @@ class Reading:
         Without bodies also at the end of a segment, so that all of `out` stands in `serial`.
         """
         self._left = max_bytes
-        while self.position < self.limit and self._left > 0:
+        while self.position < self.limit and self._left > 0 and self._steps > 0:
             if not self._step() or (self.out and not self._bodies):
                 return
 
@@ -139,6 +106,8 @@ class Reading:
             return self._start_again()
         if segment.header is None or (segment.end is not None and self.offset >= segment.end):
             return self._next_segment(segment)
+        if self._wanted is not None and self._skip_segment(segment, self._wanted):
+            return True
         return self._collect(segment) or self._missing(segment)
 
     def _start_again(self) -> bool:
@@ -167,11 +136,11 @@ class Reading:
         block = Block(self._files, segment)
         end = U63_MAX if segment.end is None else segment.end
         limit = self.limit
-        while self.position < limit and self._left > 0 and self.offset < end:
+        while self.position < limit and self._left > 0 and self.offset < end and self._steps > 0:
             if not 0 <= self.offset - block.base <= len(block.data) - _NEAR_END:
                 block.load(self.offset, self.block)
                 self.block = min(self.block * 4, self._block_max)
-            if self._run_over(block) if self._sparse is None else self._skim(block, self._sparse):
+            if self._at_once(block):
                 continue
             batch = block.next_batch(self.offset)
             if not isinstance(batch, Batch) or batch.position != self.position:
@@ -179,6 +148,11 @@ class Reading:
             if not self._take(batch, block):
                 return False
         return True
+
+    def _at_once(self, block: Block) -> bool:
+        if self._wanted is not None:
+            return self._pick(block, self._wanted)
+        return self._run_over(block) if self._sparse is None else self._skim(block, self._sparse)
 
     def _run_over(self, block: Block) -> bool:
         """Collects what follows on, stands whole in the block and is good; False if nothing does.
@@ -222,7 +196,68 @@ class Reading:
         self.out += found
         return True
 
+    def _pick(self, block: Block, wanted: Wanted) -> bool:
+        """The same for who wants some topics; False if nothing follows on."""
+        self._steps -= 1
+        found, offset, position, left = pick_headers(
+            block.data, block.base, self.offset, block.segment.seed, self.position, self.limit,
+            self._left, wanted,
+        )  # fmt: skip
+        if offset == self.offset:
+            return False
+        served = self._left - left
+        if 2 * served < offset - self.offset:
+            self._skip_on(offset - block.base - len(block.data))
+        self.used += served
+        self._left = left
+        self.offset, self.position = offset, position
+        first = found[0] if found else None
+        if isinstance(first, Skipped):
+            self._skip(first)
+            del found[0]
+        self.out += found
+        return True
+
+    def _skip_on(self, unread: int) -> None:
+        """Sets how much is read next, where hardly anything is wanted; `unread`: of a body."""
+        far = unread > SKIP_FAR_BYTES
+        self.block = HEADERS_FAR_BYTES if far else min(self.block, SKIP_BLOCK_BYTES)
+
+    def _skip(self, run: Skipped) -> None:
+        """Nothing of it is wanted: one item with the run before it."""
+        before = self.out[-1] if self.out else None
+        if isinstance(before, Skipped):
+            self.out[-1] = run._replace(first=before.first)
+        else:
+            self.out.append(run)
+
+    def _skip_segment(self, segment: Segment, wanted: Wanted) -> bool:
+        """Steps over the rest of a segment if a summary says that it holds nothing wanted."""
+        header, end = segment.header, segment.end_position
+        if header is None or end is None:
+            return False
+        if not header.first_position <= self.position < end <= self.limit:
+            return False
+        topics = self._files.topics(segment)
+        if topics is None or wanted.segment(topics):
+            return False
+        self._skip(Skipped(self.position, end, 0, 0))
+        self.serial, self.offset, self.position = segment.serial + 1, DATA_AT, end
+        self._steps -= 1
+        return True
+
+    def _skip_batch(self, batch: Batch) -> bool:
+        end = batch.end_position
+        if end > batch.position:
+            last = batch.sequence + batch.taken - 1
+            self._skip(Skipped(batch.position, end, batch.publisher, last))
+        self._skip_on(batch.body_length)
+        self.offset, self.position = batch.end_offset, end
+        return True
+
     def _take(self, batch: Batch, block: Block) -> bool:
+        if self._wanted is not None and not self._wanted.batch(batch):
+            return self._skip_batch(batch)
         good = True
         if self._bodies:
             good = self._fetch_body(batch, block)
@@ -317,7 +352,7 @@ def header_lists(reading: Reading) -> Iterator[tuple[list[Batch | Gap], int]]:
     while reading.position < reading.limit:
         position = reading.position
         reading.run(HEADERS_CHUNK_BYTES)
-        found, reading.out = reading.out, []
+        found, reading.out = cast("list[Batch | Gap]", reading.out), []
         if found:
             yield found, reading.serial
         elif reading.position == position:

@@ -1,7 +1,8 @@
 """Replays one planned range, in an executor or anywhere else: all of it, or an error.
 
     range of a URL         a bounded subscription of the client, checked by it
-    range of a directory   zbroker.journal.reader, which checks every header and every body
+    range of a directory   zbroker.journal.reader, which checks every header, and every body that
+                           holds a wanted topic; no other body is read
 
 ZeroMQ is first touched in the process that replays: Spark forks its workers, and a context of
 their parent would be useless in them.
@@ -20,7 +21,7 @@ from zbroker.client.message import Message, decode
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, format_vector
 from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, Batch
-from zbroker.journal.reader import Gap, Log
+from zbroker.journal.reader import Gap, Item, Log, Skipped
 from zbroker.limits import MIB
 from zbroker.spark.ranges import Range, gap_error
 from zbroker.spark.topics import matcher
@@ -113,18 +114,13 @@ def _read(log: Log, part: Range) -> Iterator[list[Message]]:
     cursor = log.seek(part.first)
     done = part.first
     while done < part.end:
-        found, cursor = log.read(cursor, part.end, READ_BYTES)
+        found, cursor = log.read(cursor, part.end, READ_BYTES, wants)
         for item in found:
             done = _follows(item, done)
-            if (
-                isinstance(item, Batch)
-                and item.kind == KIND_PUBLISH
-                and any(map(wants, item.topics))
-            ):
-                messages = decode(
-                    _clipped(item, part), bytes(item.body), origin, INFLATED_MAX_BYTES
-                )
-                if not all(map(wants, item.topics)):
+            if isinstance(item, Batch) and item.kind == KIND_PUBLISH:
+                msg = _clipped(item, part)
+                messages = decode(msg, bytes(item.body), origin, INFLATED_MAX_BYTES)
+                if wants is not None and not all(map(wants, item.topics)):
                     messages = [message for message in messages if wants(message.topic)]
                 if messages:
                     yield messages
@@ -132,13 +128,17 @@ def _read(log: Log, part: Range) -> Iterator[list[Message]]:
             raise ClientError("gap", f"the log ends at position {done}, the range at {part.end}")
 
 
-def _follows(item: Batch | Gap, done: int) -> int:
+def _follows(item: Item, done: int) -> int:
     """The position behind `item`, which must go on where the one before it ended."""
     if isinstance(item, Gap):
         raise gap_error(item)
-    if item.position > done:
-        raise ClientError("gap", f"positions {done} to {item.position - 1} are not in the log")
-    return item.end_position
+    if isinstance(item, Skipped):
+        first, end = item.first, item.end
+    else:
+        first, end = item.position, item.end_position
+    if first > done:
+        raise ClientError("gap", f"positions {done} to {first - 1} are not in the log")
+    return end
 
 
 def _clipped(batch: Batch, part: Range) -> Msg:
