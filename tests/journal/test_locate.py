@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from google_crc32c import value as crc32c
 
 from tests.journal import build
+from tests.journal.looking import Looking
 from tests.journal.whole import Whole
 from zbroker.bookmarks.index import Index
 from zbroker.clock import format_time
@@ -20,13 +23,17 @@ from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH
 from zbroker.journal.locate import Locator, Where
-from zbroker.journal.reader import Log
+from zbroker.journal.lookup import NEAR_BATCHES
+from zbroker.journal.reader import Gap, Log
 from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
+from zbroker.journal.vectors import Cover
 from zbroker.journal.writer import Writer
+from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Located
 from zbroker.wire.messages import Columns
+from zbroker.wire.ranges import Cut
 from zbroker.wire.record import Record
 
 RID, MINE, INSTANCE = b"\0test", 7, 9
@@ -57,7 +64,7 @@ class Bench:
             self.append(n + 1, seq, [n * 10 * SECOND + k * SECOND for k in range(3)])
         where = Where(INSTANCE, 1, 1, self.core.persisted)
         locator = Locator(Log(path / "journal"), self.index, self.fold.sessions)
-        self.locate = lambda value: locator.locate(1, value, where)
+        self.locate = lambda value, cut="": locator.locate(1, value, where, cut=cut)
 
     def append(self, ordinal: int, seq: int, times: list[int]) -> None:
         known = self.fold.sessions.get(P)
@@ -90,6 +97,7 @@ def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
     made.close()
 
 
+@pytest.mark.seed("004", "begins behind the bookmark")
 @pytest.mark.parametrize(
     ("value", "position"),
     [
@@ -111,6 +119,49 @@ def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
 def test_a_point_is_found(bench: Bench, value: str, position: int) -> None:
     found = bench.locate(value)
     assert (found.code, found.position, found.time_ns) == ("", position, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "at", "behind"),
+    [
+        ("0", 1, 1),
+        ("0|1|", 11, 11),
+        (format_bookmark(P, 11), 6, 7),
+        (format_bookmark(P, 15), 10, 11),
+        (format_vector({Origin(INSTANCE, 1): 4}), 4, 5),
+        (format_vector({Origin(INSTANCE, 1): 0}), 1, 1),
+        (format_time(1 * SECOND), 3, 4),
+        (format_time(3 * SECOND), 5, 5),
+        (format_time(12 * SECOND), 7, 8),
+    ],
+)
+def test_a_cut_stands_before_or_behind_what_is_named(
+    bench: Bench, value: str, at: int, behind: int
+) -> None:
+    assert bench.locate(value, "at").position == at
+    assert bench.locate(value, "behind").position == behind
+
+
+@pytest.mark.parametrize("cut", ["at", "behind"])
+def test_a_time_that_no_log_time_can_reach_crosses_the_wire(tmp_path: Path, cut: Cut) -> None:
+    locator = Looking().look(tmp_path)
+    for value in ("99991231T235959.999999999", "00010101T000000"):
+        found = locator.locate(1, value, Where(build.INSTANCE, 1, 1, 1), cut=cut)
+        assert codec.decode(codec.FROM_JOURNAL, codec.encode(found)) == found
+
+
+def test_behind_the_newest_time_is_a_time_to_come(bench: Bench) -> None:
+    found = bench.locate(format_time(22 * SECOND), "behind")
+    assert (found.position, found.time_ns) == (11, 22 * SECOND + 1)
+
+
+def test_what_is_exactly_below_the_floor_can_be_begun_behind_only(bench: Bench) -> None:
+    locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
+    where = Where(INSTANCE, 1, 5, bench.core.persisted)
+    vector = format_vector({Origin(INSTANCE, 1): 4})
+    assert locator.locate(1, vector, where, cut="behind").position == 5
+    for value in (format_bookmark(P, 3), vector):
+        assert locator.locate(1, value, where, cut="at").code == "bookmark_expired"
 
 
 @pytest.mark.parametrize(
@@ -211,12 +262,12 @@ class Two:
         self.whole.give(record, body)
         self.at += count + 2  # not all that is there comes here
 
-    def locate(self, value: str, floor: int = 0) -> tuple[str, int]:
+    def locate(self, value: str, floor: int = 0, *, end: bool = False) -> tuple[str, int]:
         core, log = self.whole.core, self.whole.log
         log.refresh()
         where = Where(build.INSTANCE, core.generation, floor or log.first_position, core.persisted)
         locator = Locator(log, NoIndex(), core.sessions)  # type: ignore[arg-type]
-        found = locator.locate(1, value, where)
+        found = locator.locate(1, value, where, end=end)
         return found.code, found.position
 
     def vector(self, ours: int, theirs: int, generation: int = 1) -> str:
@@ -257,6 +308,30 @@ def test_a_vector_leads_to_the_first_message_that_it_does_not_cover(
 
 
 @pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (3, 0, 4),
+        (0, 10, 5),
+        (0, 12, 7),
+        (0, 13, 7),
+        (3, 12, 7),
+        (7, 10, 8),
+        (2, 16, 10),
+        (10, 12, 11),
+    ],
+)
+def test_a_range_ends_behind_the_last_message_that_a_vector_covers(
+    two: Two, ours: int, theirs: int, expected: int
+) -> None:
+    assert two.locate(two.vector(ours, theirs), end=True) == ("", expected)
+
+
+def test_the_end_of_a_range_that_was_removed_is_expired(two: Two) -> None:
+    assert two.locate(two.vector(2, 10), floor=5, end=True) == ("", 5)
+    assert two.locate(two.vector(2, 10), floor=6, end=True)[0] == "bookmark_expired"
+
+
+@pytest.mark.parametrize(
     ("value", "code"),
     [
         (format_vector({Origin(THERE, 1): 17}), "bookmark_pending"),
@@ -283,6 +358,7 @@ def test_a_tied_message_is_covered_by_either_origin(two: Two) -> None:
     assert two.locate(two.vector(10, 20)) == ("", 14), "only the tie itself stands behind it"
 
 
+@pytest.mark.seed("004", "found fast")
 def test_only_one_segment_is_read_through(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     two.whole.roll_over()
     two.whole.state()
@@ -354,3 +430,158 @@ def test_a_log_whose_snapshots_do_not_say_how_it_began_expires_rather_too_much(
     assert two.locate(two.vector(ours, 16)) == ("", two.whole.core.persisted)
     assert two.locate(two.vector(floor - 1, 16)) == ("", floor)
     assert two.locate(two.vector(floor - 2, 16))[0] == "bookmark_expired"
+
+
+# -- how much is read -------------------------------------------------------------------------
+
+
+class Steps:
+    """Counts the batch headers that are looked at in a log of many blocks."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
+        self.looking = looking
+        self.locator = looking.look(path)
+        self.read = 0
+        real = Log.headers
+        monkeypatch.setattr(
+            Log, "headers", lambda log, *at: (self._counted(item) for item in real(log, *at))
+        )
+
+    def _counted(self, item: object) -> object:
+        self.read += 1
+        return item
+
+    def of(self, value: str, **how: Any) -> tuple[str | int, int]:
+        """The answer, and how many were looked at."""
+        self.read = 0
+        found = self.locator.locate(1, value, self.looking.where, **how)
+        return found.code or found.position, self.read
+
+
+BLOCK = 200  # more batches of 400 bytes than a block of the index has
+
+
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """Publisher "a" is silent for most of it, and time stands still for a part of it."""
+    looking = Looking()
+    looking.publish("a", [100])
+    for number in range(300):
+        looking.publish("b", [200 + number], size=300)
+    for _ in range(NEAR_BATCHES + BLOCK):
+        looking.publish("b", [2_000], size=300)
+    for number in range(300):
+        looking.publish("b", [3_000 + number], size=300)
+    looking.publish("a", [5_000], skip=50)
+    return Steps(tmp_path, monkeypatch, looking)
+
+
+def test_a_sequence_that_was_never_issued_costs_few_looks(steps: Steps) -> None:
+    code, read = steps.of(format_bookmark(publisher_id("a"), 20))
+    assert code == "bookmark_not_found"
+    assert read <= NEAR_BATCHES + 1
+
+
+def test_a_bookmark_that_was_removed_costs_one_look(steps: Steps) -> None:
+    steps.looking.floor = steps.looking.messages[500].position
+    steps.looking.index.forget_before(steps.looking.floor)
+    assert steps.of(format_bookmark(publisher_id("a"), 1)) == ("bookmark_expired", 1)
+    assert steps.of(format_bookmark(publisher_id("b"), 3)) == ("bookmark_expired", 1)
+    assert steps.of(format_bookmark(publisher_id("a"), 20)) == ("bookmark_not_found", 1)
+
+
+def test_every_bookmark_that_is_there_is_found_within_its_block(steps: Steps) -> None:
+    for seen in steps.looking.messages[::37]:
+        position, read = steps.of(format_bookmark(seen.publisher, seen.sequence))
+        assert position == seen.position + 1
+        assert read <= BLOCK
+
+
+def test_a_time_is_found_within_a_block_also_where_it_stood_still(steps: Steps) -> None:
+    messages = steps.looking.messages
+    for seen in messages[::37]:
+        position, read = steps.of(format_time(seen.time_ns))
+        assert position == next(one.position for one in messages if one.time_ns >= seen.time_ns)
+        assert read <= BLOCK
+    behind = next(one.position for one in messages if one.time_ns > 2_000 * SECOND)
+    position, read = steps.of(format_time(2_000 * SECOND), cut="behind")
+    assert position == behind
+    assert read <= NEAR_BATCHES + 2 * BLOCK
+
+
+def test_without_an_index_a_time_is_looked_for_in_one_segment(tmp_path: Path) -> None:
+    looking = Looking()
+    looking.fill(random.Random(3), 200)
+    locator = looking.look(tmp_path, indexed=False)
+    for seen in looking.messages[::7]:
+        found = locator.locate(1, format_time(seen.time_ns), looking.where)
+        first = next(one.position for one in looking.messages if one.time_ns >= seen.time_ns)
+        assert found.position == first
+
+
+class Many:
+    """A long log of two origins, with an index; theirs are silent for the first part of it."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.two = Two()
+        rng, sequence, mine = random.Random(seed), 0, 0
+        for number in range(160):
+            if number > 40 and rng.random() < 0.4:
+                count = rng.randint(1, 3)
+                self.two.theirs(sequence + 1, count, sequence)
+                sequence += count
+            else:
+                mine += 1
+                self.two.whole.publish("q", mine, size=rng.choice([10, 2_000]))
+            if number % 50 == 49:
+                self.two.whole.state()
+        whole = self.two.whole
+        whole.log.refresh()
+        self.index = Index(path / "index", build.INSTANCE)
+        for item in whole.log.headers(whole.log.seek(1), whole.core.persisted):
+            assert not isinstance(item, Gap)
+            self.index.add(item[0], item[1].serial)
+        self.locator = Locator(whole.log, self.index, whole.core.sessions)
+        self.where = Where(build.INSTANCE, whole.core.generation, 1, whole.core.persisted)
+        self.published = [one for one in whole.batches() if one.kind == KIND_PUBLISH]
+
+    def model(self, vector: dict[Origin, int], *, end: bool) -> int:
+        """By looking at every message."""
+        cover = Cover(dict(vector))
+        if not end:
+            left = [(b, runs) for b in self.published if (runs := cover.left(b))]
+            return left[0][0].position + left[0][1][0][0] - left[0][0].sequence if left else (
+                self.where.persisted)  # fmt: skip
+        own = vector.get(Origin(build.INSTANCE, 1), -1) + 1
+        covered = [
+            b.position + step + 1 for b in self.published for step in range(b.taken)
+            if vector.get(Origin(b.origin_instance, b.origin_generation), 0)
+            >= b.origin_position + step
+        ]  # fmt: skip
+        return max([own, *covered, 1])
+
+
+@pytest.mark.parametrize("near", [1_000, 6])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_vector_leads_where_a_look_at_everything_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, near: int
+) -> None:
+    """With few batches to a look the answer may stand before it, never behind."""
+    many = Many(tmp_path, seed)
+    monkeypatch.setattr("zbroker.journal.locate_vector.NEAR_BATCHES", near)
+    rng = random.Random(seed)
+    ours, theirs = ([b for b in many.published if (b.origin_instance == THERE) == there]
+                    for there in (False, True))  # fmt: skip
+    for _ in range(80):
+        vector = {
+            Origin(build.INSTANCE, 1): rng.choice(ours).position,
+            Origin(THERE, 1): rng.choice(theirs).origin_position,
+        }
+        for end in (False, True):
+            found = many.locator.locate(1, format_vector(vector), many.where, end=end)
+            wanted = many.model(vector, end=end)
+            assert found.code == ""
+            if near == 1_000:
+                assert found.position == wanted, (vector, end)
+            else:
+                assert (found.position >= wanted) if end else (found.position <= wanted)

@@ -30,6 +30,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from zbroker.wire.messages import Columns
+from zbroker.wire.ranges import Cut
 from zbroker.wire.record import Record
 
 
@@ -170,20 +171,22 @@ class Confirm(Message, tag="confirm"):
 class Locate(Message, tag="locate"):
     """delivery -> journal. Where is this point? `value` is one bookmark, time, vector, "0" or now.
 
-    end: the point is where a range ends, so a miss at the upper end is not an error.
+    end: a range ends there: of a vector then the place behind the last message that it covers, not
+    before the first one that it does not. cut: which side of what `value` names is meant.
     """
 
     cid: int
     value: str
     end: bool = False
+    cut: Cut = ""
 
 
 class Located(Message, tag="located"):
-    """journal -> delivery. The first position behind the point (at or after it, for a time).
+    """journal -> delivery. The position of the cut: first behind it. Of a time: at or after it.
 
     serial, offset: a batch at or before it, to be verified by the reader; 0 when it is the tail.
     floor, persisted: as the journal knows them now. time_ns: set when the point is a time that is
-    later than everything in the log.
+    later than everything in the log: the first message from then on is meant.
     """
 
     cid: int
@@ -211,13 +214,15 @@ class Holds(Message, tag="holds"):
 
     floor: of the newest marks that the reader acted on; it opens no cursor below it any more.
     lowest: no cursor of the reader stands below it, U63_MAX if it has none. holdings: the lowest
-    ones, at most HOLDINGS_MAX, for people.
+    ones, at most HOLDINGS_MAX, for people. eager: somebody wants what is written before it is
+    durable, so marks are wanted before the sync, too.
     """
 
     incarnation: int
     floor: int
     lowest: int
     holdings: list[Holding] = []
+    eager: bool = False
 
 
 class Lease(Message, tag="lease"):

@@ -1,0 +1,222 @@
+"""Vectors to positions: where to read on so that nothing is left out, and where a range ends.
+
+A vector leads to the first message that it does not cover; as the end of a range, to the place
+behind the last one that it covers. On a lone instance both are its position plus one.
+
+Where the log holds messages of several origins, some behind the first one that is not covered may
+be covered: who reads on leaves them out (vectors.Cover). How far each origin was at the beginning
+of a segment is in the state snapshot there, so the segment is found by halves; in it the block, by
+halves again, as the positions of one origin rise. An origin that is silent for a long stretch of
+its segment is not looked for there: the answer is then a place before the first message that is not
+covered, behind which more is covered than usual, or for an end one behind the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from zbroker.errors import ClientError
+from zbroker.ids import Origin, format_vector
+from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.lookup import NEAR_BATCHES, Lookup, Where
+from zbroker.journal.reader import Gap
+from zbroker.journal.stated import Head, origins_at_heads
+from zbroker.journal.vectors import Cover, Vector, dominates
+
+
+class Vectors:
+    """Answers for one journal."""
+
+    def __init__(self, look: Lookup) -> None:
+        self._look = look
+        self._removed: tuple[int, Vector] = (0, {})  # floor, and what stood below it at most
+
+    def find(self, vector: Vector, now: Where, *, end: bool) -> int:
+        """The position to which a vector leads.
+
+        Raises: ClientError bookmark_expired, bookmark_pending or bookmark_not_found.
+        """
+        if not self._look.sessions.origins.foreign:
+            if any(origin.instance != now.instance for origin in vector):
+                text = format_vector(vector)
+                raise ClientError("bookmark_not_found", f"{text!r} is not of this log")
+            return self._of_own(vector, now)
+        self._check_reached(vector, now)
+        return self._behind_last(vector, now) if end else self._first_left(vector, now)
+
+    # -- one origin ---------------------------------------------------------------------------
+
+    def _of_own(self, vector: Vector, now: Where) -> int:
+        """Behind the newest entry. What an accepted loss took from its generation was not seen."""
+        newest = max(vector)
+        if newest.generation > now.generation:
+            raise ClientError("bookmark_not_found", f"{newest} is not of this log")
+        position = self._own(newest, vector[newest] + 1, now)
+        if position > now.persisted:
+            raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
+        if position < now.floor:
+            raise _expired(now)
+        return position
+
+    def _own(self, origin: Origin, position: int, now: Where) -> int:
+        """A position of an own generation as it is now: not behind what that one kept."""
+        if origin.generation >= now.generation:
+            return position
+        log = self._look.log
+        if log.generation < now.generation:
+            log.refresh()  # it rose while this process ran
+        return min(position, log.end_of(origin.generation) or position)
+
+    # -- several origins ----------------------------------------------------------------------
+
+    def _check_reached(self, vector: Vector, now: Where) -> None:
+        """Nothing is left out that is not here yet: this log holds as much of every origin.
+
+        What an origin gave up, as its next generation tells, will never be here.
+        """
+        known = self._look.sessions.origins.vector
+        known[Origin(now.instance, now.generation)] = now.persisted - 1
+        for origin, position in vector.items():
+            generations = [o.generation for o in known if o.instance == origin.instance]
+            newest, seen = max(generations, default=-1), known.get(origin, 0)
+            if position <= seen or newest > origin.generation:
+                continue
+            if newest < 0 or (origin.instance == now.instance and newest < origin.generation):
+                raise ClientError("bookmark_not_found", f"{origin} is not in this log")
+            raise ClientError(
+                "bookmark_pending", f"the log holds {origin} up to {seen}, not up to {position}"
+            )
+
+    def _first_left(self, vector: Vector, now: Where) -> int:
+        """The first message that the vector does not cover."""
+        if not dominates(vector, self._below_floor(now)):
+            raise _expired(now)
+        messages = self._look.sessions.origins.messages
+        left = (origin for origin, last in messages.items() if last > vector.get(origin, 0))
+        starts = (self._before(origin, vector.get(origin, 0), now)[0] for origin in left)
+        start = max(min(starts, default=now.persisted), now.floor)
+        cover = Cover(vector, self._look.sessions.origins.ties)
+        for batch in self._near(start, now.persisted):
+            if batch.kind == KIND_PUBLISH and (runs := cover.left(batch)):
+                return batch.position + runs[0][0] - batch.sequence
+            start = batch.end_position
+        return start
+
+    def _behind_last(self, vector: Vector, now: Where) -> int:
+        """Behind the last message that the vector covers."""
+        ends = [self._behind(origin, at, now) for origin, at in vector.items() if at > 0]
+        end = max(ends, default=now.floor)
+        if end < now.floor:
+            raise _expired(now)
+        return min(end, now.persisted)
+
+    def _behind(self, origin: Origin, at: int, now: Where) -> int:
+        if origin.instance == now.instance:
+            return self._own(origin, at + 1, now)
+        first, last = self._before(origin, at - 1, now)
+        for batch in self._near(first, last):
+            if not _is_of(batch, origin):
+                continue
+            over = at + 1 - batch.origin_position
+            if over <= 0:
+                return first
+            first = batch.position + min(over, batch.taken)
+            if over <= batch.taken:
+                return first
+        return last
+
+    def _before(self, origin: Origin, at: int, now: Where) -> tuple[int, int]:
+        """Two positions: what the origin gave at or before `at` stands below the first one or,
+        like the first message that it gave later, between them.
+        """
+        if origin.instance == now.instance:
+            position = self._own(origin, at + 1, now)
+            return position, position
+        low, high = self._segment(origin, at, now)
+        if self._look.index.at_or_before(high) is None:
+            return low, high  # each look would be at all of the segment
+        ahead = high
+        while ahead - low > NEAR_BATCHES:
+            middle = (low + ahead) // 2
+            batch = self._next_of(origin, middle, high)
+            if batch is not None and batch.origin_position + batch.taken - 1 <= at:
+                low = batch.end_position
+                continue
+            ahead = middle  # if it is silent there: look before
+            high = min(high, batch.end_position) if batch is not None else high
+        return low, high
+
+    def _segment(self, origin: Origin, at: int, now: Where) -> tuple[int, int]:
+        """Two neighbouring snapshots between which the origin went beyond `at`."""
+        starts = [start.position for start in self._look.log.starts] + [now.persisted]
+        low, high = now.floor, now.persisted
+        first, last = 0, len(starts) - 1
+        while first < last:
+            middle = (first + last) // 2
+            head = self._head(starts[middle + 1], now)
+            if head is None or head.seen.get(origin, 0) <= at:
+                low = max(low, head.position if head is not None else 0)
+                first = middle + 1
+            else:
+                high = min(high, head.position)
+                last = middle
+        return low, max(low, high)
+
+    def _head(self, before: int, now: Where) -> Head | None:
+        """The newest snapshot that begins a segment below `before`."""
+        return next(origins_at_heads(self._look.log, min(before, now.persisted)), None)
+
+    def _next_of(self, origin: Origin, position: int, limit: int) -> Batch | None:
+        """A batch of this origin that ends not far behind `position`."""
+        found = (batch for batch in self._near(position, limit) if _is_of(batch, origin))
+        return next((batch for batch in found if batch.end_position > position), None)
+
+    def _near(self, position: int, limit: int) -> Iterator[Batch]:
+        """At most NEAR_BATCHES from the one at `position` on, below `limit`."""
+        hint = self._look.index.at_or_before(position)
+        at = (hint.serial, hint.offset) if hint is not None else (0, 0)
+        log = self._look.log
+        items = islice(log.headers(log.seek(position, *at), limit), NEAR_BATCHES)
+        return (item[0] for item in items if not isinstance(item, Gap))
+
+    # -- what was removed ---------------------------------------------------------------------
+
+    def _below_floor(self, now: Where) -> Vector:
+        """How far each origin stood at most in what was removed; all of it if nobody knows."""
+        if now.floor <= 1:
+            return {}
+        if self._removed[0] != now.floor:
+            self._removed = (now.floor, self._look_below(now))
+        return self._removed[1]
+
+    def _look_below(self, now: Where) -> Vector:
+        """Exact if the oldest segment's snapshot says how it began, else rather too much."""
+        through, seen = now.persisted, self._look.sessions.origins.messages
+        starts = self._look.log.starts
+        ends = [start.position for start in starts[1:]] + [now.persisted]
+        head = next((head for end in ends if (head := self._head(end, now)) is not None), None)
+        if head is not None:
+            if head.begun is not None and starts[0].serial == head.serial:
+                return head.begun
+            through, seen = head.position, head.seen
+        first: Vector = {}
+        log = self._look.log
+        for item in log.headers(log.seek(now.floor), through):
+            if not isinstance(item, Gap) and item[0].kind == KIND_PUBLISH:
+                batch = item[0]
+                origin = Origin(batch.origin_instance, batch.origin_generation)
+                first.setdefault(origin, batch.origin_position)
+        return {
+            origin: min(position, first.get(origin, position + 1) - 1)
+            for origin, position in seen.items()
+        }
+
+
+def _is_of(batch: Batch, origin: Origin) -> bool:
+    mine = Origin(batch.origin_instance, batch.origin_generation) == origin
+    return mine and batch.kind == KIND_PUBLISH
+
+
+def _expired(now: Where) -> ClientError:
+    return ClientError("bookmark_expired", f"the oldest position kept is {now.floor}")

@@ -1,0 +1,75 @@
+"""The text of a range of the log, `[a:b)`: two points between brackets. Pure.
+
+Nothing that names a point has a colon in it (EPOCH, NOW, bookmarks, lists of them, times and
+vectors), so the only colon of a range parts its two ends. A square bracket takes what its point
+names into the range, a round one leaves it out. One of the ends may be empty: the range begins at
+the oldest that is kept, or has no end.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from zbroker.errors import ClientError
+from zbroker.ids import EPOCH
+
+#: Which side of what a point names is meant: "at" is before it, "behind" after it. "": as without
+#: brackets, at a time and behind a bookmark or vector.
+Cut = Literal["", "at", "behind"]
+
+OPENING: Final = "[("
+CLOSING: Final = "])"
+
+
+class RangeText(NamedTuple):
+    """A range, not yet looked at its ends. `last` is empty if it has no end."""
+
+    opening: str
+    first: str
+    last: str
+    closing: str
+
+    @property
+    def first_cut(self) -> Cut:
+        """On which side of `first` it begins."""
+        return "at" if self.opening == "[" else "behind"
+
+    @property
+    def last_cut(self) -> Cut:
+        """On which side of `last` it ends."""
+        return "behind" if self.closing == "]" else "at"
+
+    @property
+    def text(self) -> str:
+        """What `parse_range` makes this of."""
+        return f"{self.opening}{self.first}:{self.last}{self.closing}"
+
+    def behind(self, vector: str) -> RangeText:
+        """What is left of it for who has seen everything up to `vector`."""
+        return self._replace(opening="(", first=vector)
+
+
+def is_range(text: str) -> bool:
+    """True if `text` begins like a range; nothing else does."""
+    return text[:1] in tuple(OPENING)
+
+
+def parse_range(text: str) -> RangeText:
+    """The parts of a range. An empty begin is EPOCH.
+
+    Raises: ClientError bad_bookmark.
+    """
+    if text[:1] not in tuple(OPENING) or text[-1:] not in tuple(CLOSING):
+        raise _bad(text, "it stands between '[' or '(' and ']' or ')'")
+    first, colon, last = text[1:-1].partition(":")
+    if not colon:
+        raise _bad(text, "there is no colon between its ends")
+    if ":" in last:
+        raise _bad(text, "there is more than one colon")
+    if not first and not last:
+        raise _bad(text, "it has no end at all")
+    return RangeText(text[0], first or EPOCH, last, text[-1])
+
+
+def _bad(text: str, why: str) -> ClientError:
+    return ClientError("bad_bookmark", f"{text[:64]!r} is not a range of the form '[a:b)': {why}")
