@@ -87,7 +87,7 @@ def test_overrides_win_over_the_file() -> None:
         ("[journal]\nsegment_size = '3 MB'", "z.toml:2: ", "is not a size"),
         ("[journal]\nsegment_size = '1KiB'", "z.toml:2: ", ">= 1048576"),
         ("[delivery]\n# why\nworkers = '1'", "z.toml:3: ", "Expected `int`, got `str`"),
-        ("[delivery]\nworkers = 2", "z.toml:2: ", "only 1 for now"),
+        ("[delivery]\nworkers = 65", "z.toml:2: ", "64 at most"),
         ("journal.time = 'never'", "z.toml:1: ", "Invalid enum value 'never'"),
         ("listen = {ingest = 'nowhere'}", "z.toml:1: ", "write tcp://127.0.0.1:PORT"),
         ("[listen]\ningest = 'tcp://127.0.0.1:70000'", "z.toml:2: ", "not an address"),
@@ -117,15 +117,75 @@ def test_an_error_in_an_override_blames_the_command_line() -> None:
 @pytest.mark.parametrize("door", ["ingest", "delivery"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.1", "broker.example", "[::]"])
 def test_other_hosts_are_let_in_only_when_allowed(door: str, host: str) -> None:
-    text = f"[listen]\n{door} = 'tcp://{host}:9101'\n"
+    text = f"[listen]\n{door} = 'tcp://{host}:9191'\n"
     assert "allow_unauthenticated = true" in wrong(text).hint
     allowed = config.parse(text + "[security]\nallow_unauthenticated = true", "z.toml")
-    assert getattr(allowed.listen, door) == f"tcp://{host}:9101"
+    assert getattr(allowed.listen, door) == f"tcp://{host}:9191"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
 def test_loopback_needs_no_permission(host: str) -> None:
     assert config.parse(f"[listen]\ningest = 'tcp://{host}:1'", "z.toml")
+
+
+def test_delivery_workers_take_consecutive_ports() -> None:
+    settings = config.parse("[delivery]\nworkers = 3", "z.toml")
+    assert config.delivery_rooms(settings) == ("delivery", "delivery-2", "delivery-3")
+    assert config.doors(settings) == {
+        "ingest": "tcp://127.0.0.1:9101",
+        "delivery": "tcp://127.0.0.1:9102",
+        "delivery-2": "tcp://127.0.0.1:9103",
+        "delivery-3": "tcp://127.0.0.1:9104",
+        "admin": "http://127.0.0.1:9105",
+    }
+
+
+def test_one_delivery_worker_is_called_as_ever() -> None:
+    assert config.delivery_rooms(Config()) == ("delivery",)
+    assert list(config.doors(Config())) == ["ingest", "delivery", "admin"]
+
+
+def test_with_port_0_each_worker_gets_a_free_one() -> None:
+    text = "[listen]\ndelivery = 'tcp://127.0.0.1:0'\n[delivery]\nworkers = 64"
+    found = config.doors(config.parse(text, "z.toml"))
+    assert {found[f"delivery-{worker}"] for worker in range(2, 65)} == {"tcp://127.0.0.1:0"}
+
+
+def test_a_worker_knows_its_setting_and_its_sockets() -> None:
+    assert [config.setting_of(room) for room in ("ingest", "delivery", "delivery-2")] == [
+        "ingest", "delivery", "delivery",
+    ]  # fmt: skip
+    assert config.socket_of("live", "delivery") == "live"
+    assert config.socket_of("live", "delivery-64") == "live-64"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "part"),
+    [
+        ("[delivery]\nworkers = 4", "z.toml: `listen.admin`", "port 9105"),
+        ("[listen]\ndelivery = 'tcp://127.0.0.1:9101'", "z.toml:2: `listen.delivery`", "9101"),
+        (
+            "[listen]\ndelivery = 'tcp://127.0.0.1:65534'\n[delivery]\nworkers = 3",
+            "z.toml:2: `listen.delivery`",
+            "up to 65536",
+        ),
+        (
+            "[listen]\ningest = 'tcp://*:7002'\ndelivery = 'tcp://127.0.0.1:7001'\n"
+            "[security]\nallow_unauthenticated = true\n[delivery]\nworkers = 2",
+            "z.toml:3: `listen.delivery`",
+            "ingest and delivery-2 would both listen on port 7002",
+        ),
+    ],
+)
+def test_two_doors_do_not_share_a_port(text: str, where: str, part: str) -> None:
+    error = wrong(text + "\n")
+    assert error.reason.startswith(where)
+    assert part in error.reason
+
+
+def test_two_addresses_may_have_the_same_port() -> None:
+    text = "[listen]\ningest = 'tcp://127.0.0.1:7001'\ndelivery = 'tcp://127.0.0.2:7001'"
+    assert config.parse(text, "z.toml")
 
 
 def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
@@ -140,6 +200,7 @@ def test_a_file_of_bytes_is_a_config_error(tmp_path: Path) -> None:
         config.load(path)
 
 
+@pytest.mark.seed("004", "journal directory")
 def test_the_journal_stands_in_the_data_directory_unless_told() -> None:
     settings = config.parse("[instance]\ndata_dir = '/d'", "z.toml")
     assert settings.paths(1).journal == Path("/d/journal")

@@ -1,20 +1,28 @@
 """What is recorded in the log, and what type its payloads have: the `[[record]]` tables. Pure.
 
-Without any table everything is recorded. With some, a topic is recorded if one of them fits; the
-first that fits says the type. What is not recorded is live only: it goes from ingest to delivery,
-has no position and no bookmark, and nothing of it can be read again.
+Without any table everything is recorded. With some, the first one that fits the topic decides: it
+says the type, and, if it has a filter, that only messages whose content it is true for are
+recorded. What is not recorded is live only: it goes from ingest to delivery, has no position and no
+bookmark, and nothing of it can be read again.
+
+The answer for a message depends on its topic, its payload, its publisher's time and the tables:
+the same message that comes again gets the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from zbroker.errors import ClientError
 from zbroker.limits import TOPICS_MAX
 from zbroker.topics import Matcher, matcher
 
+if TYPE_CHECKING:
+    from zbroker.filters import About
+
 TYPE_DEFAULT: Final = "auto"
+_READ_ANYTHING: Final = frozenset({"auto", "binary"})  # no bytes are wrong
 
 
 class Rule(Protocol):
@@ -26,12 +34,64 @@ class Rule(Protocol):
     def regex(self) -> bool: ...
     @property
     def type(self) -> str: ...
+    @property
+    def filter(self) -> str: ...
 
 
 class BadRule(ClientError):
-    """The table with this index, from 0, cannot be used."""
+    """The table with this index, from 0, cannot be used, because of what `key` says."""
 
     index = 0
+    key = "topic"
+
+
+class Content:
+    """The filter of one table: it decides over each message."""
+
+    def __init__(self, text: str, type_: str) -> None:
+        """Raises: ClientError bad_filter."""
+        # few instances have a filter, and this import doubles the time of reading a config
+        from zbroker.filters import Payloads, compile_filter
+
+        self._type = type_
+        self._payloads = Payloads
+        self._test = compile_filter(text).test(type_)
+
+    def maybe(self, plain: bytes | memoryview) -> bool:
+        """False if no message of this packed body, without its compression, can be recorded."""
+        return self._test.maybe(plain)
+
+    def look(
+        self, messages: Sequence[bytes], at: Sequence[int], about: About
+    ) -> tuple[set[int], int]:
+        """Which of the messages `at` are recorded, and how many others are not of their type."""
+        payloads = self._payloads(self._type, messages)
+        found = set(self._test.picks(payloads, at, about))
+        if len(found) == len(at) or self._type in _READ_ANYTHING:
+            return found, 0
+        left = [index for index in at if index not in found]
+        return found, len(left) - len(payloads.values(left)[0])
+
+
+class _Table:
+    """A rule, compiled."""
+
+    def __init__(self, index: int, rule: Rule) -> None:
+        self.wants: Matcher
+        self.content: Content | None = None
+        self.type = rule.type
+        key = "topic"
+        try:
+            self.wants = matcher(rule.topic, regex=rule.regex)
+            key = "filter"
+            if rule.filter:
+                self.content = Content(rule.filter, rule.type)
+        except ClientError as error:
+            bad = BadRule(error.code, error.reason, error.hint)
+            bad.index, bad.key = index, key
+            raise bad from None
+        #: True: all of it is recorded; None: content decides
+        self.kind = None if rule.filter else True
 
 
 class Recording:
@@ -39,34 +99,41 @@ class Recording:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         """Raises: BadRule bad_topic or bad_filter."""
+        self._tables = [_Table(index, rule) for index, rule in enumerate(rules)]
+        self._known: dict[str, _Table | None] = {}
         self.everything = not rules
-        self._rules = [(_matcher(index, rule), rule.type) for index, rule in enumerate(rules)]
-        self._known: dict[str, str | None] = {}
+        self.by_content = any(table.content is not None for table in self._tables)
 
     def __call__(self, topic: str) -> bool:
-        """True if messages of `topic` are recorded."""
+        """True if messages of `topic` are recorded, all or some of them."""
         return self.everything or self._found(topic) is not None
+
+    def kind(self, topic: str) -> bool | None:
+        """Whether messages of `topic` are recorded; None: their content decides."""
+        if self.everything:
+            return True
+        found = self._found(topic)
+        return False if found is None else found.kind
+
+    def content(self, topic: str) -> Content:
+        """What decides over messages of a topic whose `kind` is None."""
+        found = self._found(topic)
+        assert found is not None
+        assert found.content is not None
+        return found.content
 
     def type_of(self, topic: str) -> str:
         """How payloads of `topic` are read: a type of `zbroker.formats`."""
-        return self._found(topic) or TYPE_DEFAULT
+        found = self._found(topic)
+        return TYPE_DEFAULT if found is None else found.type
 
-    def _found(self, topic: str) -> str | None:
+    def _found(self, topic: str) -> _Table | None:
         try:
             return self._known[topic]
         except KeyError:
             pass
         if len(self._known) >= TOPICS_MAX:
             self._known.clear()
-        found = next((type_ for wants, type_ in self._rules if wants(topic)), None)
+        found = next((table for table in self._tables if table.wants(topic)), None)
         self._known[topic] = found
         return found
-
-
-def _matcher(index: int, rule: Rule) -> Matcher:
-    try:
-        return matcher(rule.topic, regex=rule.regex)
-    except ClientError as error:
-        bad = BadRule(error.code, error.reason, error.hint)
-        bad.index = index
-        raise bad from None

@@ -134,6 +134,7 @@ def test_a_packed_body_goes_on_untouched_behind_the_singles_before_it() -> None:
     assert bench.appended[1][2] == pack([b"x", b"y"])
 
 
+@pytest.mark.seed("004", "acks cover what is before them")
 def test_acks_are_merged_and_only_sent_to_who_asked() -> None:
     bench = Bench()
     bench.logon()

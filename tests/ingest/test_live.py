@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from zbroker.ingest.live import HELLO_WAIT_MS, SILENCE_MS, LiveForward, LiveLink, LiveReconnect
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zbroker.ingest.live import (
+    HELLO_WAIT_MS,
+    SILENCE_MS,
+    LiveEffect,
+    LiveForward,
+    LiveLink,
+    LiveReconnect,
+)
 from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as i
 
@@ -63,7 +75,7 @@ def test_another_delivery_is_greeted_and_what_was_taken_for_the_old_one_is_dropp
     link = linked()
     link.take(entry(4), b"x")
     link.on_grant(grant(incarnation=22))
-    assert (link.up, link.passed, link.dropped) == (False, 0, 4)
+    assert (link.up, link.dropped) == (False, 4)
     assert link.flush() == []
     hello(link, 2)
     link.on_grant(grant(incarnation=22))
@@ -86,6 +98,117 @@ def test_silence_is_taken_for_death() -> None:
     hello(link, SILENCE_MS + 2)
     link.take(entry(), b"x")
     assert link.dropped == 1
+
+
+def test_a_delivery_that_grants_nothing_wants_nothing() -> None:
+    link = LiveLink(MINE)
+    hello(link, 0)
+    link.on_grant(i.Grant(DELIVERY, MINE, 0, 0))
+    link.take(entry(2), b"x")
+    assert (link.flush(), link.passed, link.dropped) == ([], 2, 0)
+    link.on_grant(grant())
+    link.take(entry(), b"x")
+    assert len(link.flush()) == 1
+
+
+def pair() -> LiveLink:
+    """Two workers, both up; delivery of the second is one higher."""
+    link = LiveLink(MINE, 2)
+    assert [effect.worker for effect in link.tick(0)] == [0, 0, 1, 1]
+    for worker in (0, 1):
+        link.on_grant(grant(incarnation=DELIVERY + worker), worker)
+    return link
+
+
+def sent(link: LiveLink) -> list[tuple[int, int]]:
+    """(worker, messages) of what goes out."""
+    found = []
+    for effect in link.flush():
+        assert isinstance(effect, LiveForward)
+        assert isinstance(effect.message, i.Live)
+        assert effect.message.incarnation == DELIVERY + effect.worker
+        found.append((effect.worker, sum(one.count for one in effect.message.entries)))
+    return found
+
+
+def test_every_worker_gets_it_and_it_counts_once() -> None:
+    link = pair()
+    link.take(entry(3), b"x")
+    assert (sent(link), link.passed, link.dropped) == ([(0, 3), (1, 3)], 3, 0)
+
+
+def test_each_worker_has_a_credit_of_its_own() -> None:
+    link = pair()
+    link.take(entry(), bytes(100))
+    link.on_grant(grant(taken=100), 0)
+    link.take(entry(), bytes(50))
+    assert (sent(link), link.passed, link.dropped) == ([(0, 2), (1, 1)], 2, 1)
+
+
+def test_a_worker_that_wants_nothing_gets_nothing() -> None:
+    link = pair()
+    link.on_grant(i.Grant(DELIVERY, MINE, 0, 0), 0)
+    link.take(entry(), b"x")
+    assert (sent(link), link.passed, link.dropped) == ([(1, 1)], 1, 0)
+
+
+def test_a_dead_worker_holds_nobody_up() -> None:
+    link = pair()
+    link.tick(1)
+    for now_ms in range(BEAT_MS, SILENCE_MS + BEAT_MS, BEAT_MS):
+        link.on_grant(grant(), 0)
+        link.tick(now_ms)
+    link.on_grant(grant(), 0)
+    effects = link.tick(SILENCE_MS + BEAT_MS)
+    assert LiveReconnect(1) in effects
+    assert LiveReconnect(0) not in effects
+    link.take(entry(), b"x")
+    assert (link.up, sent(link), link.passed, link.dropped) == (True, [(0, 1)], 1, 1)
+    link.on_grant(grant(incarnation=DELIVERY + 1), 1)
+    link.take(entry(), b"x")
+    assert sent(link) == [(0, 1), (1, 1)]
+    link.check()
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("take"), st.integers(0, 60)),
+        st.tuples(st.just("grant"), st.integers(0, 2), st.integers(0, 1), st.integers(0, 100)),
+        st.tuples(st.just("tick"), st.integers(1, SILENCE_MS)),
+        st.tuples(st.just("flush")),
+    ),
+    max_size=40,
+)
+
+
+@given(EVENTS)
+def test_several_workers_are_as_many_links_of_one(events: list[tuple[Any, ...]]) -> None:
+    """What one worker grants or does not hear changes nothing for the others."""
+    link, alone = LiveLink(MINE, 3), [LiveLink(MINE) for _ in range(3)]
+    now_ms, used = 0, 0
+    for event in events:
+        sent: list[LiveEffect] = []
+        wanted: list[list[LiveEffect]] = [[], [], []]
+        match event:
+            case "take", size:
+                for one in (link, *alone):
+                    one.take(entry(), bytes(size))
+                used += size
+            case "grant", worker, restarts, credit:
+                told = i.Grant(DELIVERY + restarts, MINE, min(used, credit), credit)
+                link.on_grant(told, worker)
+                alone[worker].on_grant(told)
+            case "tick", later_ms:
+                now_ms += later_ms
+                sent, wanted = link.tick(now_ms), [one.tick(now_ms) for one in alone]
+            case _:
+                sent, wanted = link.flush(), [one.flush() for one in alone]
+        for worker in range(3):
+            got = [effect._replace(worker=0) for effect in sent if effect.worker == worker]
+            assert got == wanted[worker]
+        assert link.dropped == sum(one.dropped for one in alone)
+    messages = sum(event[0] == "take" for event in events)
+    assert link.passed <= messages <= link.passed + link.dropped, "each was passed on or counted"
 
 
 def test_grants_on_the_beat_keep_the_link_up() -> None:

@@ -15,7 +15,7 @@ from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Effect, Send, Token
 from zbroker.ingest.link import Forward
 from zbroker.ingest.live import LiveForward
-from zbroker.ingest.split import split
+from zbroker.ingest.split import Splitter
 from zbroker.journal.format import crc32c
 from zbroker.limits import UNRECORDED_NAMED_MAX
 from zbroker.recording import Recording
@@ -33,8 +33,14 @@ pack = msgspec.msgpack.encode
 class Bench:
     """A core with one publisher, a journal that answers what the test says, and a delivery."""
 
-    def __init__(self, high: int = 0, credit: int = 1 << 20, window: int = 10_000) -> None:
-        self.core = IngestCore(Limits(1_000, 2_000, window, 3), MINE, RECORDING)
+    def __init__(
+        self,
+        high: int = 0,
+        credit: int = 1 << 20,
+        window: int = 10_000,
+        recording: Recording = RECORDING,
+    ) -> None:
+        self.core = IngestCore(Limits(1_000, 2_000, window, 3), MINE, recording)
         self.high = high
         self.appended: list[tuple[int, i.Entry, bytes]] = []
         self.passed: list[tuple[i.Entry, bytes]] = []
@@ -155,7 +161,7 @@ def test_times_and_compressed_bodies_are_cut_too() -> None:
     plain = pack([b"a", b"b", b"c", b"d"])
     body = zstandard.compress(plain)
     entry = i.Entry(1, 1, 5, 4, 4, 0, "zstd", ["r", "u"], None, columns)
-    first, second, third = split(entry, body, RECORDING, 1_000)
+    first, second, third = Splitter(RECORDING, 1_000).split(entry, body)
     assert [part.recorded for part in (first, second, third)] == [True, False, True]
     assert third.entry.columns == m.Columns(None, times[2:].tobytes())
     assert (third.entry.seq, third.entry.prev, third.entry.codec) == (7, 5, None)
@@ -174,7 +180,7 @@ def test_the_runs_of_a_batch_are_the_batch(seed: int) -> None:
         1, 1, 100, len(data), 99, 0, None, names, None, m.Columns(index=index.tobytes())
     )
     seen = []
-    for part in split(entry, pack(data), RECORDING, 10_000):
+    for part in Splitter(RECORDING, 10_000).split(entry, pack(data)):
         payloads = bodies.unpack(part.body, None, part.entry.count, 10_000)
         topics = part.entry.topics
         columns = part.entry.columns

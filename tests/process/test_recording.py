@@ -1,4 +1,4 @@
-"""A real broker that records some topics only: both kinds side by side, rooms that are killed."""
+"""A real broker that records some topics, or some of one: both kinds side by side, killed rooms."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import zmq
 
 import zbroker
+from tests.process.load import until_running
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
@@ -48,6 +49,7 @@ def live_link_is_up(client: Client) -> None:
     pytest.fail("nothing unrecorded arrives")
 
 
+@pytest.mark.seed("004", "topics chosen")
 def test_recorded_and_unrecorded_topics_side_by_side(broker: LocalBroker) -> None:
     with connect(broker.url, "mixed") as client:
         live_link_is_up(client)
@@ -73,6 +75,44 @@ def test_recorded_and_unrecorded_topics_side_by_side(broker: LocalBroker) -> Non
             with pytest.raises(ZBrokerError, match="topic_not_recorded"):
                 client.subscribe("prices", since=since)
     until(lambda: broker.status()["ingest"].get("unrecorded", 0) >= 1_000, "it is not counted")
+
+
+@pytest.mark.seed("004", "content chosen")
+def test_content_decides_what_is_recorded() -> None:
+    table = {"topic": "orders", "type": "json", "filter": "/price > 100"}
+    with (
+        LocalBroker(settings={"record": [table]}) as broker,
+        connect(broker.url, "priced") as client,
+    ):
+        live_link_is_up(client)
+        rows = [(b'{"id":%d,"price":%d}' % (n, 90 + n % 20), n % 20 > 10) for n in range(2_000)]
+        rows.insert(1_000, (b'{"price":', False))
+        sent = [data for data, _ in rows]
+        wanted = [data for data, recorded in rows if recorded]
+        with client.subscribe("orders") as plain:
+            receipts = [client.publish("orders", data) for data in sent]
+            client.flush(T)
+            assert [receipt.recorded for receipt in receipts] == [kept for _, kept in rows]
+            messages = [plain.next(T) for _ in sent]
+        found = [(m.data, m.recorded) for m in messages if m is not None]
+        assert [data for data, recorded in found if recorded] == wanted
+        assert [data for data, recorded in found if not recorded] == [
+            data for data, recorded in rows if not recorded
+        ]
+        until(lambda: broker.status()["ingest"].get("unreadable", 0) >= 1, "it is not counted")
+        assert broker.status()["ingest"]["filtered"] >= len(sent) - len(wanted)
+        for room in ("journal", "ingest"):
+            os.kill(until_running(broker, room, 0), signal.SIGKILL)
+            for data in sent:
+                client.publish("orders", data)
+        client.flush(T * 2)
+
+        def replayed() -> list[bytes]:
+            replay = client.subscribe("orders", since="epoch", until="now")
+            return [message.data for message in replay]
+
+        until(lambda: len(replayed()) >= 3 * len(wanted), "delivery has not heard of all")
+        assert replayed() == wanted * 3
 
 
 def test_a_client_by_hand_is_told_what_is_not_recorded(broker: LocalBroker) -> None:
@@ -117,7 +157,7 @@ def test_killed_rooms_lose_nothing_that_is_recorded(broker: LocalBroker) -> None
                 receipts.append((number, client.publish(topic, b"%d" % number)))
                 if number % 50 == 0:
                     time.sleep(0.005)
-            os.kill(broker.pids[room], signal.SIGKILL)
+            os.kill(until_running(broker, room, 0), signal.SIGKILL)
         client.flush(T * 2)
         assert [r.recorded for n, r in receipts] == [n % 3 != 1 for n, r in receipts]
         found = [

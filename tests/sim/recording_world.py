@@ -1,8 +1,9 @@
-"""The world of `tests.sim.world` where one topic of three is not recorded, and with a delivery room
-that comes and goes and grants little.
+"""The world of `tests.sim.world` where one topic of three is not recorded and one by a filter, and
+with a delivery room that comes and goes and grants little.
 
 Beside the promises of the other world: what is not recorded is never in the log, everything of it
 is acknowledged in its place and named as such, what a session passes on arrives in order and once.
+Each message is recorded or not by its own content, in whatever batch it comes and how often.
 """
 
 from __future__ import annotations
@@ -10,20 +11,26 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sim.net import Pipe
-from tests.sim.world import App, ClientNode, IngestNode, Violation, World
+from tests.sim.world import App, ClientNode, IngestNode, Violation, World, _Item
 from zbroker.client import effects as ef
 from zbroker.config import RecordConfig
 from zbroker.delivery.live import Taking
 from zbroker.ingest.live import LiveForward, LiveReconnect
 from zbroker.recording import Recording
-from zbroker.wire import codec
+from zbroker.wire import bodies, codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
 LIVE = "ipc-live"
-UNRECORDED = "t1"
+RECORDED, UNRECORDED, FILTERED = "t0", "t1", "t2"
+FILTER = "MESSAGE_SIZE() % 2 = 0"
 CREDIT_BYTES = 60
 BEAT_MS = 100
+
+
+def is_recorded(topic: str, data: bytes) -> bool:
+    """What the tables of the world say."""
+    return topic == RECORDED or (topic == FILTERED and len(data) % 2 == 0)
 
 
 class RecordingIngest(IngestNode):
@@ -62,10 +69,17 @@ class RecordingClient(ClientNode):
     world: RecordingWorld
     newest_ack = 0
 
-    def _topic(self) -> str:
-        topic = super()._topic()
-        self.world.topics[self.app.name, self.app.sent] = topic
-        return topic
+    def publish(self, messages: int) -> None:
+        """Payloads are numbers with or without a space behind: for the filter."""
+        for _ in range(messages):
+            topic, number = self._topic(), self.app.sent
+            data = b"%d" % number + b" " * self.world.rng.randrange(2)
+            self.world.topics[self.app.name, number] = topic
+            if not is_recorded(topic, data):
+                self.world.live.setdefault(self.app.name, set()).add(number)
+            self.inbox.append(_Item(topic, data))
+            self.app.sent += 1
+        self._pack()
 
     def _event(self, event: Any) -> None:
         if isinstance(event, m.Ack) and event.cid is None and event.seq is not None:
@@ -83,8 +97,10 @@ class RecordingClient(ClientNode):
 
     def _learn(self) -> None:
         for sequence in [s for s in self.numbers if s <= self.core.settled]:
-            topic = self.world.topics[self.app.name, self.numbers[sequence]]
-            if (topic == UNRECORDED) != (topic in self.core.unrecorded.topics):
+            number, known = self.numbers[sequence], self.core.unrecorded
+            topic = self.world.topics[self.app.name, number]
+            named = topic in known.topics or sequence in known.filtered
+            if named != (number in self.world.live.get(self.app.name, ())):
                 raise Violation(f"{self.app.name}: misled about {sequence} on {topic}")
         super()._learn()
 
@@ -104,8 +120,8 @@ class DeliveryNode:
         if isinstance(message, i.Hello):
             self._say(rid, self.taking.hello(rid, message))
         elif self.taking.takes(rid, message.incarnation, sum(map(len, frame[1]))):
-            for entry in message.entries:
-                self.world.passed(self, entry)
+            for entry, body in zip(message.entries, frame[1], strict=True):
+                self.world.passed(self, entry, body)
             if self.world.rng.random() < 0.5:
                 self._say(rid, self.taking.grant())
         else:
@@ -131,10 +147,11 @@ class RecordingWorld(World):
 
     ingest_node = RecordingIngest
     client_node = RecordingClient
-    recording = Recording([RecordConfig("t[02]", regex=True)])
+    recording = Recording([RecordConfig(RECORDED), RecordConfig(FILTERED, filter=FILTER)])
 
     def __init__(self, seed: int, bug: str = "", steps: int = 60, faults: bool = True) -> None:
         self.topics: dict[tuple[str, int], str] = {}
+        self.live: dict[str, set[int]] = {}  # what is not recorded, by application
         self.errors: list[str] = []
         self.delivered = self.handed_over = self.dropped = 0
         self._newest: dict[tuple[int, int, int], int] = {}
@@ -142,13 +159,14 @@ class RecordingWorld(World):
         super().__init__(seed, bug, steps)
         self.delivery: DeliveryNode | None = DeliveryNode(self)
 
-    def passed(self, node: DeliveryNode, entry: i.Entry) -> None:
+    def passed(self, node: DeliveryNode, entry: i.Entry, body: bytes) -> None:
         """A batch arrived at delivery: in order and once within its session."""
         if not node.alive:
             raise Violation("a dead delivery took something")
         key = (entry.publisher, entry.session, node.taking._theirs)
-        if set(entry.topics) != {UNRECORDED}:
-            raise Violation(f"{entry.topics} are recorded, or not checked")
+        for topic, data in _messages(entry, body):
+            if is_recorded(topic, data):
+                raise Violation(f"{data!r} on {topic} is recorded, and was passed on")
         if entry.seq <= self._newest.get(key, 0):
             raise Violation(f"{entry.seq} of {entry.publisher} came again or out of order")
         self._newest[key] = entry.seq + entry.count - 1
@@ -190,10 +208,18 @@ class RecordingWorld(World):
             raise Violation("more was delivered than handed over")
 
     def _compare(self, app: App, numbers: list[int]) -> None:
-        live = {n for (name, n), topic in self.topics.items() if (name, topic) == (app.name, "t1")}
+        live = self.live.get(app.name, set())
         if live & set(numbers):
             raise Violation(f"{app.name}: recorded although it is not: {live & set(numbers)}")
         # what is live only was answered: _verdict found nothing that waits
         app.acked -= live
         app.lost |= live
         super()._compare(app, numbers)
+
+
+def _messages(entry: i.Entry, body: bytes) -> list[tuple[str, bytes]]:
+    """Topic and payload of each message."""
+    column = entry.columns.index if entry.columns is not None else None
+    index = bodies.indexes(column) if column is not None else bytes(entry.count)
+    payloads = bodies.unpack(body, entry.codec, entry.count, 1 << 20)
+    return [(entry.topics[at], data) for at, data in zip(index, payloads, strict=True)]

@@ -10,10 +10,13 @@ import pytest
 
 from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
-from zbroker.client.unrecorded import Unrecorded
+from zbroker.client.unrecorded import Filtered, Unrecorded
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
+from zbroker.ingest.content import Contents
+from zbroker.ingest.split import Part, Splitter
 
+_decide, _split = Contents.decide, Splitter.split
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
@@ -60,11 +63,22 @@ def _always(_self: Chain, _entry: Any) -> bool:
     return True
 
 
+def _first_for_all(self: Contents, recorded: list[bool | None], *more: Any) -> None:
+    asked = [n for n, kind in enumerate(recorded) if kind is None]
+    _decide(self, recorded, *more)
+    for n in asked:
+        recorded[n] = recorded[asked[0]]
+
+
+def _backwards(self: Splitter, *batch: Any) -> list[Part]:
+    return _split(self, *batch)[::-1]
+
+
 def _at_once(_self: Acks, _client: Any) -> bool:
     return False
 
 
-def _not_named(_self: Unrecorded, _topics: Any) -> None:
+def _not_named(_self: Unrecorded | Filtered, _what: Any) -> None:
     pass
 
 
@@ -75,8 +89,11 @@ def _not_named(_self: Unrecorded, _topics: Any) -> None:
         (Chain, "broken", _never_broken),
         (Chain, "follow", _not_checked),
         (Chain, "passes", _always),
+        (Contents, "decide", _first_for_all),
+        (Splitter, "split", _backwards),
         (Acks, "waits", _at_once),
         (Unrecorded, "named", _not_named),
+        (Filtered, "add", _not_named),
     ],
 )
 def test_a_planted_bug_is_found(

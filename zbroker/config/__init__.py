@@ -19,6 +19,7 @@ from zbroker.config.tree import (
     sections,
 )
 from zbroker.config.units import format_duration, format_size, parse_duration, parse_size
+from zbroker.config.workers import delivery_rooms, doors, setting_of, socket_of
 from zbroker.config.writing import example, to_toml, toml_value
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "LogConfig",
     "RecordConfig",
     "RetentionConfig",
+    "delivery_rooms",
+    "doors",
     "example",
     "fields",
     "find_line",
@@ -42,6 +45,8 @@ __all__ = [
     "parse_duration",
     "parse_size",
     "sections",
+    "setting_of",
+    "socket_of",
     "to_toml",
     "toml_value",
 ]

@@ -13,6 +13,7 @@ import msgspec
 
 from zbroker.config.tree import BYTES, DURATION, Config, Field, Section, fields, sections
 from zbroker.config.units import parse_duration, parse_size
+from zbroker.config.workers import clashes
 from zbroker.endpoints import check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError
 from zbroker.recording import BadRule, Recording
@@ -130,8 +131,9 @@ def _check_values(config: Config, source: _Source) -> None:
     try:
         Recording(config.record)
     except BadRule as error:
-        path = ("record", "topic")
-        source.fail(path, f"`record.topic`: {error.reason}", error.hint, error.index)
+        path = ("record", error.key)
+        reason = f"`record.{error.key}` of table {error.index + 1}: {error.reason}"
+        source.fail(path, reason, error.hint, error.index)
     for key in ("ingest", "delivery", "admin"):
         value: str = getattr(config.listen, key)
         scheme = "http" if key == "admin" else "tcp"
@@ -148,6 +150,8 @@ def _check_values(config: Config, source: _Source) -> None:
             reason = f"`listen.{key}`: {value} is open to other hosts and asks nobody for a name"
             hint = "listen on 127.0.0.1, or set security.allow_unauthenticated = true"
             source.fail(("listen", key), reason, hint)
+    for key, what, hint in clashes(config):
+        source.fail(("listen", key), f"`listen.{key}`: {what}", hint)
     if config.limits.window_bytes < config.limits.batch_bytes:
         reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")

@@ -21,6 +21,8 @@ BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "25
 DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
 LAUNCH: Final = {"set": "by the command line only"}
 
+WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of what is not recorded
+
 Positive = Annotated[int, Meta(ge=1)]
 
 
@@ -44,7 +46,13 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ingest: Annotated[str, Meta(description="Publishers, and the URL that clients are given.")] = (
         "tcp://127.0.0.1:9101"
     )
-    delivery: Annotated[str, Meta(description="Subscribers.")] = "tcp://127.0.0.1:9102"
+    delivery: Annotated[
+        str,
+        Meta(
+            description="Subscribers; of several delivery workers the first one's, the others get\n"
+            "the ports behind it."
+        ),
+    ] = "tcp://127.0.0.1:9102"
     admin: Annotated[str, Meta(description="HTTP for zbroker-admin; loopback only.")] = (
         "http://127.0.0.1:9105"
     )
@@ -114,6 +122,13 @@ class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Literal["auto", "json", "msgpack", "nvfix", "fix", "binary"],
         Meta(description='How tools show payloads; "auto": as JSON where they are, else binary.'),
     ] = "auto"
+    filter: Annotated[
+        str,
+        Meta(
+            description='Records only messages this is true for, read by `type`: "/price > 100";\n'
+            'the others are live only. "" is all.'
+        ),
+    ] = ""
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +198,15 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Subscriptions."""
 
-    workers: Annotated[int, Meta(ge=1, le=1, description="Processes; only 1 for now.")] = 1
+    workers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=WORKERS_MAX,
+            description="Processes, 64 at most. Each has a door of its own, and each client is told"
+            "\none of them; more than one pays where one core is too little for all subscribers.",
+        ),
+    ] = 1
 
 
 class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -48,16 +48,10 @@ class Acks:
         epoch = client.chain.epoch if client.chain is not None else 0
         self._pending[ordinal] = Pending(client, ask.seq or entry.seq, last, size, ask, epoch)
 
-    def passed(
-        self, client: Client, chain: Chain, entry: i.Entry, size: int, ask: Ask
-    ) -> list[Send]:
+    def passed(self, client: Client, chain: Chain, waiting: Waiting) -> list[Send]:
         """An unrecorded batch was passed on: it is settled once everything before it is."""
-        last = entry.seq + entry.count - 1
-        seq = ask.seq or entry.seq
-        behind = client.last_ordinal
-        waiting = Waiting(behind, seq, last, entry.topics, size, ask, chain.epoch)
         if self.waits(client):
-            client.window_used += size
+            client.window_used += waiting.bytes
             chain.waiting.append(waiting)
             return []
         told = Told(client)
@@ -153,7 +147,7 @@ def _settle_waiting(
 def _passed(client: Client, waiting: Waiting, told: Told) -> None:
     client.acked = max(client.acked, waiting.last)
     if waiting.ask.any:
-        told.unrecorded(waiting.topics)
+        told.unrecorded(waiting.topics, waiting.filtered)
 
 
 def _left_behind(client: Client, chain: Chain, waiting: Waiting) -> Send:

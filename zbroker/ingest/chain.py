@@ -37,12 +37,17 @@ class Ask(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """An unrecorded batch that was passed on: settled once ordinal `behind` is."""
+    """An unrecorded batch that was passed on: settled once ordinal `behind` is.
+
+    topics: those of it that are never recorded. filtered: its first and last sequence, if a filter
+    kept something of it out of the log.
+    """
 
     behind: int
     seq: int
     last: int
     topics: list[str]
+    filtered: tuple[int, int] | None
     bytes: int
     ask: Ask
     epoch: int

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from zbroker.ingest.chain import Chain
+from zbroker.ingest.doors import Spread
 from zbroker.limits import HEARTBEAT_MS
 
 
@@ -28,6 +29,7 @@ class Client:
     seen_ms: int
     state: Literal["opening", "live", "ended"] = "opening"
     open_cid: int = 0
+    worker: int = 0  # of delivery, that it is told of
     publisher: int = 0
     session: int = 0
     found: int = 0  # what was durable at the logon
@@ -54,7 +56,8 @@ class Client:
 class Clients:
     """Connections by routing id and by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self._spread = Spread(workers)
         self.by_rid: dict[bytes, Client] = {}
         self.by_name: dict[str, Client] = {}
         self.by_open: dict[int, Client] = {}
@@ -73,8 +76,9 @@ class Clients:
     def add(self, client: Client) -> Client | None:
         """Enters a new connection under its name; returns the one it replaces."""
         previous = self.by_rid.get(client.rid)
+        client.worker = previous.worker if previous is not None else self._spread.join(client.name)
         if previous is not None:
-            self.remove(previous)
+            self._forget(previous)
         replaced = self.by_name.get(client.name)
         client.open_cid = self._next_open
         self._next_open += 1
@@ -83,6 +87,11 @@ class Clients:
 
     def remove(self, client: Client) -> None:
         """Forgets a connection."""
+        if self.by_rid.get(client.rid) is client:
+            self._spread.leave(client.worker)
+        self._forget(client)
+
+    def _forget(self, client: Client) -> None:
         client.state = "ended"
         if self.by_rid.get(client.rid) is client:
             del self.by_rid[client.rid]
@@ -92,6 +101,7 @@ class Clients:
 
     def check(self) -> None:
         """Asserts what is always true."""
+        assert sum(self._spread.told) == len(self.by_rid)
         for rid, client in self.by_rid.items():
             assert client.rid == rid
         for name, client in self.by_name.items():

@@ -60,13 +60,17 @@ class IngestCore:
     """The front door's mind."""
 
     def __init__(
-        self, limits: Limits, incarnation: int, recording: Recording | None = None
+        self,
+        limits: Limits,
+        incarnation: int,
+        recording: Recording | None = None,
+        workers: int = 1,
     ) -> None:
-        """recording: what is recorded; None: everything."""
+        """recording: what is recorded; None: everything. workers: of delivery."""
         self.limits = limits
         self.link = Link(incarnation)
-        self.live = LiveLink(incarnation)
-        self.clients = Clients()
+        self.live = LiveLink(incarnation, workers)
+        self.clients = Clients(workers)
         self.errors: Counter[str] = Counter()
         self._everything = recording is None or recording.everything
         self._publishing = Publishing(
@@ -80,10 +84,14 @@ class IngestCore:
         return self._publishing.messages
 
     def unrecorded(self) -> dict[str, int]:
-        """Messages that went to delivery only, and how many did not get there."""
+        """Messages that went to delivery only, how many did not get there, and what filters did."""
         if self._everything:
             return {}
-        return {"unrecorded": self.live.passed, "live_dropped": self.live.dropped}
+        counts = {"unrecorded": self.live.passed, "live_dropped": self.live.dropped}
+        contents = self._publishing.contents
+        if contents is not None:
+            counts |= {"filtered": contents.filtered, "unreadable": contents.unreadable}
+        return counts
 
     # -- clients' commands --------------------------------------------------------------------
 

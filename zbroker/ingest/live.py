@@ -1,6 +1,9 @@
-"""ingest's side of its link to delivery: messages that are not recorded. Pure.
+"""ingest's side of its links to delivery: messages that are not recorded. Pure.
 
     down --Grant to our Hello--> up --other incarnation, or silence--> down (new socket, Hello)
+
+Each delivery worker has a link and a credit of its own. What is not recorded goes to all that are
+up and want it; a worker without clients wants nothing: it grants 0.
 
 Nothing is kept: what finds no delivery or no credit is dropped and counted, so that it never holds
 up what is recorded. Delivery grants bytes and tells how many it took; what was sent to one that
@@ -21,26 +24,70 @@ SILENCE_MS: Final = 6 * BEAT_MS  # grants come on each beat
 
 
 class LiveForward(NamedTuple):
-    """Effect: send this to delivery, bodies behind the header."""
+    """Effect: send this to a delivery worker (from 0), bodies behind the header."""
 
     message: m.Message
     bodies: list[Body]
+    worker: int = 0
 
 
 class LiveReconnect(NamedTuple):
-    """Effect: throw the socket to delivery away, make a new one, then send what follows."""
+    """Effect: throw the socket to this worker away, make a new one, then send what follows."""
+
+    worker: int = 0
 
 
 LiveEffect = LiveForward | LiveReconnect
 
 
 class LiveLink:
-    """What may still go to delivery, and what goes there in this turn."""
+    """The links to all delivery workers."""
 
-    def __init__(self, incarnation: int) -> None:
-        self.passed = 0  # messages handed over
-        self.dropped = 0  # messages given up for lack of a delivery or of credit
+    def __init__(self, incarnation: int, workers: int = 1) -> None:
+        self._links = [_WorkerLink(incarnation, worker) for worker in range(workers)]
+        self.passed = 0  # messages handed over, each once, and those that no worker wanted
+
+    @property
+    def up(self) -> bool:
+        """True while a delivery is known to listen."""
+        return any(link.up for link in self._links)
+
+    @property
+    def dropped(self) -> int:
+        """Messages given up for lack of a delivery or of credit, per worker."""
+        return sum(link.dropped for link in self._links)
+
+    def take(self, entry: m.Entry, body: Body) -> None:
+        """Hands one batch over to whoever wants it, or drops it where it cannot go."""
+        taken = [link.take(entry, body) for link in self._links if link.wants]
+        if not taken or any(taken):
+            self.passed += entry.count
+
+    def flush(self) -> list[LiveEffect]:
+        """One message per worker with everything that was handed over."""
+        return [effect for link in self._links for effect in link.flush()]
+
+    def on_grant(self, grant: m.Grant, worker: int = 0) -> None:
+        """How much more may go to this worker."""
+        self._links[worker].on_grant(grant)
+
+    def tick(self, now_ms: int) -> list[LiveEffect]:
+        """Notices silence, beats, says Hello: each link for itself."""
+        return [effect for link in self._links for effect in link.tick(now_ms)]
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        for link in self._links:
+            link.check()
+
+
+class _WorkerLink:
+    """What may still go to one worker, and what goes there in this turn."""
+
+    def __init__(self, incarnation: int, worker: int) -> None:
+        self.dropped = 0  # messages
         self._mine = incarnation
+        self._worker = worker
         self._delivery = 0  # incarnation that granted; 0: down
         self._hello_ms: int | None = None
         self._heard_ms = self._beat_ms = 0
@@ -53,30 +100,34 @@ class LiveLink:
 
     @property
     def up(self) -> bool:
-        """True while delivery is known to listen."""
+        """True while the worker is known to listen."""
         return self._delivery != 0
 
-    def take(self, entry: m.Entry, body: Body) -> None:
-        """Hands one batch over, or drops it. With nothing under way one of any size may go."""
+    @property
+    def wants(self) -> bool:
+        """False if it said that it wants nothing; True also while it cannot say anything."""
+        return not self.up or self._credit > 0
+
+    def take(self, entry: m.Entry, body: Body) -> bool:
+        """False if it had to be dropped. With nothing under way one of any size may go."""
         under_way = self._used - self._taken
         if not self.up or (under_way and under_way + len(body) > self._credit):
             self.dropped += entry.count
-            return
-        self.passed += entry.count
+            return False
         self._used += len(body)
         self._entries.append(entry)
         self._bodies.append(body)
+        return True
 
     def flush(self) -> list[LiveEffect]:
-        """One message with everything that was handed over."""
         if not self._entries:
             return []
-        live = LiveForward(m.Live(self._delivery, self._entries), self._bodies)
+        live = LiveForward(m.Live(self._delivery, self._entries), self._bodies, self._worker)
         self._entries, self._bodies = [], []
         return [live]
 
     def on_grant(self, grant: m.Grant) -> None:
-        """How much more may go; from another incarnation it means: say Hello to that one."""
+        """A grant from another incarnation means: say Hello to that one."""
         if grant.echo != self._mine or grant.incarnation != (self._delivery or grant.incarnation):
             self._down()
             return
@@ -93,16 +144,16 @@ class LiveLink:
         waits = self._hello_ms is not None and now_ms - self._hello_ms < HELLO_WAIT_MS
         if self.up and now_ms >= self._beat_ms:
             self._beat_ms = now_ms + BEAT_MS
-            return [LiveForward(m.Live(self._delivery, []), [])]
+            return [LiveForward(m.Live(self._delivery, []), [], self._worker)]
         if self.up or waits:
             return []
         self._hello_ms, self._beat_ms = now_ms, now_ms + BEAT_MS
         self._used = self._taken = self._credit = 0
-        return [LiveReconnect(), LiveForward(m.Hello("ingest", self._mine, []), [])]
+        hello = m.Hello("ingest", self._mine, [])
+        return [LiveReconnect(self._worker), LiveForward(hello, [], self._worker)]
 
     def _down(self) -> None:
         self.dropped += sum(entry.count for entry in self._entries)
-        self.passed -= sum(entry.count for entry in self._entries)
         self._entries, self._bodies = [], []
         if self.up:
             self._delivery, self._hello_ms = 0, None

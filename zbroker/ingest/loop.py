@@ -3,9 +3,9 @@
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
           to the journal, acknowledges what is persisted. What is not recorded goes to delivery.
 Sockets   ROUTER tcp for clients ([listen] ingest); DEALER ipc journal; SUB ipc marks; with a
-          [[record]] table DEALER ipc live.
+          [[record]] table DEALER ipc live, live-2, ... of each delivery worker.
 Owns      nothing on disk.
-Settings  [limits]; [[record]]; [ingest] spin_us; [listen] advertise.
+Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers.
 Exits     0 when told to stop.
 Weakness  one thread: about half a million single publishes per second is its limit on one core.
           While the journal's credit is used up no client is read, so what is not recorded waits
@@ -24,9 +24,10 @@ import msgspec
 import zmq
 
 from zbroker import sockets
-from zbroker.endpoints import told
+from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ClientError
 from zbroker.ingest.core import IngestCore, Item, Limits
+from zbroker.ingest.doors import doors_for
 from zbroker.ingest.effects import Effect, Send, Token
 from zbroker.ingest.link import Forward, Reconnect
 from zbroker.ingest.live import LiveForward
@@ -49,6 +50,7 @@ RETRY_MS: Final = 20  # how soon an answer that found a full queue is tried agai
 SPIN_MEAN_MAX: Final = 4.0  # messages per turn (moving mean) up to which spinning pays
 STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
 CONFIRM_MS: Final = 500
+FILTERED_KEPT_BYTES: Final = 16 * 100_000  # of runs for a client that does not read its acks
 
 
 def run(process: Process) -> int:
@@ -70,7 +72,10 @@ class IngestRoom:
             config.limits.message_bytes, config.limits.batch_bytes, config.limits.window_bytes,
             config.limits.clients, config.journal.time == "publisher",
         )  # fmt: skip
-        self.core = IngestCore(limits, process.incarnation, Recording(config.record))
+        self._workers = delivery_rooms(config)
+        self.core = IngestCore(
+            limits, process.incarnation, Recording(config.record), len(self._workers)
+        )
         self._key = process.paths.token_key.read_bytes()
         self._spin_s = config.ingest.spin_us / 1e6  # 0 on a machine with one core
         self._mean = 0.0
@@ -83,7 +88,7 @@ class IngestRoom:
         self._clients.bind(process.listen)
         self._marks = sockets.marks_subscriber(process.context, process.paths.ipc("marks"))
         self._journal: zmq.Socket[bytes] | None = None
-        self._live: zmq.Socket[bytes] | None = None
+        self._live: dict[int, zmq.Socket[bytes]] = {}  # by delivery worker, from 0
         self._poller = zmq.Poller()
         for socket in (self._clients, self._marks, process.link):
             self._poller.register(socket, zmq.POLLIN)
@@ -101,8 +106,9 @@ class IngestRoom:
             self._read_journal()
         if self._marks in events:
             self._read_marks()
-        if self._live is not None and self._live in events:
-            self._read_live(self._live)
+        for worker, live in self._live.items():  # before clients: who subscribed first gets it
+            if live in events:
+                self._read_live(worker, live)
         if self._clients in events:
             self._read_clients()
         self._tick()
@@ -187,9 +193,9 @@ class IngestRoom:
         if frames is not None:
             self._perform(self.core.on_marks(codec.MARKS.decode(frames[0].buffer)))
 
-    def _read_live(self, live: zmq.Socket[bytes]) -> None:
+    def _read_live(self, worker: int, live: zmq.Socket[bytes]) -> None:
         while (frames := sockets.receive(live)) is not None:
-            self.core.live.on_grant(codec.FROM_LIVE.decode(frames[0].buffer))
+            self.core.live.on_grant(codec.FROM_LIVE.decode(frames[0].buffer), worker)
 
     def _announce(self) -> None:
         if not self._ready:
@@ -223,12 +229,13 @@ class IngestRoom:
                 assert self._journal is not None
                 _send_on(self._journal, effect)
             elif isinstance(effect, LiveForward):
-                assert self._live is not None
-                _send_on(self._live, effect)
+                _send_on(self._live[effect.worker], effect)
             elif isinstance(effect, Reconnect):
                 self._journal = self._new_dealer(self._journal, "journal")
             else:
-                self._live = self._new_dealer(self._live, "live")
+                name = socket_of("live", self._workers[effect.worker])
+                old = self._live.get(effect.worker)
+                self._live[effect.worker] = self._new_dealer(old, name)
 
     def _answer(self, rid: bytes, message: msgspec.Struct) -> None:
         try:
@@ -242,17 +249,19 @@ class IngestRoom:
     def _keep(self, rid: bytes, message: msgspec.Struct) -> None:
         """Keeps an answer that found a full queue, in the place of an older one of its kind.
 
-        Acks are merged, so the newest says it all; but for the topics that are not recorded.
+        Acks are merged, so the newest says it all; but for what is not recorded.
         """
         kinds = self._full.setdefault(rid, {})
         if not isinstance(message, Ack) or message.cid is not None:
             kinds[type(message).__name__] = message
             return
-        kind = "unrecorded" if message.unrecorded else message.type
+        kind = message.type if message.unrecorded is None else "unrecorded"
         older = kinds.get(kind)
-        if isinstance(older, Ack) and message.unrecorded:
+        if isinstance(older, Ack) and message.unrecorded is not None:
             names = dict.fromkeys([*message.unrecorded, *(older.unrecorded or [])])
             message.unrecorded = list(names)[:UNRECORDED_NAMED_MAX]
+            runs = (older.filtered or b"") + (message.filtered or b"")
+            message.filtered = runs[-FILTERED_KEPT_BYTES:] or None
         kinds[kind] = message
 
     def _retry(self) -> None:
@@ -276,12 +285,7 @@ class IngestRoom:
         answer.token = make_token(
             self._key, client.name, "", client.instance, client.session, expires_s
         )
-        advertise = self._process.config.listen.advertise
-        answer.endpoints = {
-            door: told(bound, advertise)
-            for door, bound in self._endpoints[1].items()
-            if door != "ingest"
-        }
+        answer.endpoints = doors_for(client.worker, self._workers, self._endpoints[1])
         return answer
 
     def _new_dealer(self, old: zmq.Socket[bytes] | None, name: str) -> zmq.Socket[bytes]:

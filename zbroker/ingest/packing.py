@@ -21,7 +21,7 @@ pack = msgpack.Encoder().encode
 class Run:
     """Consecutive single publishes of one client: sequences seq, seq + 1, ...
 
-    All of them are recorded, or none is.
+    All of them are recorded, or none is; or, `recorded` None, content decides over each.
     """
 
     __slots__ = (
@@ -29,7 +29,7 @@ class Run:
         "topics", "which",
     )  # fmt: skip
 
-    def __init__(self, publish: Publish, payload: bytes, *, recorded: bool = True) -> None:
+    def __init__(self, publish: Publish, payload: bytes, *, recorded: bool | None = True) -> None:
         self.recorded = recorded
         self.seq = publish.seq
         self.prev = publish.prev

@@ -1,5 +1,5 @@
-"""What becomes of a publish: checked, packed, and forwarded to the journal or, where its topic is
-not recorded, passed on to delivery. Pure.
+"""What becomes of a publish: checked, packed, and forwarded to the journal or, where it is not
+recorded, passed on to delivery. Pure.
 
 Where everything is recorded (`recording` None) the journal checks `prev`; else Chain does.
 """
@@ -10,14 +10,15 @@ from typing import Final
 
 from zbroker.errors import ClientError
 from zbroker.ingest.acks import Acks, persisted
-from zbroker.ingest.chain import Ask
+from zbroker.ingest.chain import Ask, Waiting
 from zbroker.ingest.checks import PublishChecks
 from zbroker.ingest.clients import Client
+from zbroker.ingest.content import Contents
 from zbroker.ingest.effects import Send
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.packing import Run
-from zbroker.ingest.split import split
+from zbroker.ingest.split import Part, Splitter
 from zbroker.ingest.turn import Limits, Turn
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
@@ -34,10 +35,16 @@ class Publishing:
     ) -> None:
         self.acks = Acks()
         self.messages = 0
+        self.contents: Contents | None = None  # where content decides
         self._limits = limits
         self._link = link
         self._live = live
-        self._recording = recording
+        self._kind = recording.kind if recording is not None else None
+        self._splitter: Splitter | None = None
+        if recording is not None:
+            max_bytes = max(limits.batch_bytes, limits.message_bytes) + 8
+            self._splitter = Splitter(recording, max_bytes)
+            self.contents = self._splitter.contents if recording.by_content else None
         self._checks = PublishChecks(
             limits.message_bytes, limits.batch_bytes, limits.publisher_time
         )
@@ -84,7 +91,7 @@ class Publishing:
 
     def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
         run = turn.runs.get(client.rid)
-        recorded = self._recording is None or self._recording(publish.topic or "")
+        recorded = True if self._kind is None else self._kind(publish.topic or "")
         if run is not None:
             if run.recorded is recorded and run.fits(publish, body, self._limits.batch_bytes):
                 run.add(publish, body)
@@ -101,6 +108,8 @@ class Publishing:
         ask = Ask(run.ask, run.cid, run.processed)
         if run.recorded:
             self._forward(client, entry, body, ask)
+        elif run.recorded is None and self._splitter is not None:
+            self._send(turn, client, self._splitter.split(entry, body, run.payloads), ask)
         else:
             self._pass(turn, client, entry, body, ask)
 
@@ -115,11 +124,13 @@ class Publishing:
         )  # fmt: skip
         asked = publish.ack or _NOTHING
         ask = Ask("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
-        if self._recording is None:
+        if self._splitter is None:
             self._forward(client, entry, body, ask)
-            return
-        max_bytes = max(self._limits.batch_bytes, self._limits.message_bytes) + 8
-        for part in split(entry, body, self._recording, max_bytes):
+        else:
+            self._send(turn, client, self._splitter.split(entry, body), ask)
+
+    def _send(self, turn: Turn, client: Client, parts: list[Part], ask: Ask) -> None:
+        for part in parts:
             if part.recorded:
                 self._forward(client, part.entry, part.body, ask)
             else:
@@ -132,9 +143,17 @@ class Publishing:
 
     def _pass(self, turn: Turn, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
         assert client.chain is not None
+        assert self._kind is not None
         if client.chain.passes(entry):
             self._live.take(entry, body)
-        turn.effects += self.acks.passed(client, client.chain, entry, len(body), ask)
+        last = entry.seq + entry.count - 1
+        never = [topic for topic in entry.topics if self._kind(topic) is not None]
+        filtered = (entry.seq, last) if len(never) < len(entry.topics) else None
+        waiting = Waiting(
+            client.last_ordinal, ask.seq or entry.seq, last, never, filtered, len(body), ask,
+            client.chain.epoch,
+        )  # fmt: skip
+        turn.effects += self.acks.passed(client, client.chain, waiting)
 
     def flush(self, turn: Turn, client: Client, flush: m.Flush, durability: str | None) -> None:
         """Answered once everything before it is settled."""

@@ -3,6 +3,9 @@
 Mostly there is nothing to cut: clients publish one topic at a time, or all of them are recorded.
 Where there is, this is the one place where a body is packed anew on its way to the log: the log's
 batches have consecutive sequences, and what is not recorded must not be in them.
+
+Where content decides, it is looked at here, and only here: each message alone, whatever batch it
+came in.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import NamedTuple
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
 
+from zbroker.ingest.content import Contents, Messages
 from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry
@@ -29,21 +33,42 @@ class Part(NamedTuple):
     body: bytes
 
 
-def split(entry: Entry, body: bytes, recording: Recording, max_bytes: int) -> list[Part]:
-    """The runs of a checked batch, in order; a batch of one kind as it is.
+class Splitter:
+    """Cuts batches by what is recorded."""
 
-    max_bytes: of the body without its compression. `prev` of a recorded run is the last recorded
-    message before it, as far as that is in this batch.
-    """
-    kinds = [recording(topic) for topic in entry.topics]
-    if len(set(kinds)) == 1 or entry.columns is None or entry.columns.index is None:
-        return [Part(kinds[0], entry, body)]
-    index = bodies.indexes(entry.columns.index)
-    runs = [(kind, len(list(run))) for kind, run in groupby(map(kinds.__getitem__, index))]
-    if len(runs) == 1:
-        return [Part(runs[0][0], entry, body)]
-    messages = bodies.unpack(body, entry.codec, entry.count, max_bytes)
-    times = bodies.times(entry.columns.time) if entry.columns.time is not None else None
+    def __init__(self, recording: Recording, max_bytes: int) -> None:
+        """max_bytes: of a body without its compression."""
+        self.contents = Contents(recording)
+        self._kind = recording.kind
+        self._max_bytes = max_bytes
+
+    def split(self, entry: Entry, body: bytes, messages: list[bytes] | None = None) -> list[Part]:
+        """The runs of a checked batch, in order; a batch of one kind as it is.
+
+        `prev` of a recorded run is the last recorded message before it, as far as that is in this
+        batch. messages: those of `body`, for who has them.
+        """
+        kinds = [self._kind(topic) for topic in entry.topics]
+        column = entry.columns.index if entry.columns is not None else None
+        if None not in kinds and (column is None or len(set(kinds)) == 1):
+            return [Part(bool(kinds[0]), entry, body)]
+        index = bodies.indexes(column) if column is not None else bytes(entry.count)
+        opened = Messages(entry, body, self._max_bytes, messages)
+        recorded = [kinds[at] for at in index]
+        if None in kinds:
+            self.contents.decide(recorded, index, entry, opened)
+        runs = [(bool(kind), len(list(run))) for kind, run in groupby(recorded)]
+        if len(runs) == 1:
+            return [Part(runs[0][0], entry, body)]
+        return _cut(entry, opened.all, index, runs)
+
+
+def _cut(
+    entry: Entry, messages: list[bytes], index: Sequence[int], runs: list[tuple[bool, int]]
+) -> list[Part]:
+    """The batch in pieces. runs: (recorded, number of messages)."""
+    column = entry.columns.time if entry.columns is not None else None
+    times = bodies.times(column) if column is not None else None
     parts, first, prev = [], 0, entry.prev
     for recorded, count in runs:
         end = first + count
@@ -64,6 +89,8 @@ def _columns(
     names: list[str], index: Sequence[int], times: array[int] | None
 ) -> tuple[list[str], Columns | None]:
     """The topics that are left, in order of appearance, and the columns that go with them."""
+    if len(names) == 1 and times is None:
+        return names, None
     place = {old: new for new, old in enumerate(dict.fromkeys(index))}
     columns = Columns()
     if len(place) > 1:

@@ -3,32 +3,64 @@
     settled   1r 2r 3u 4u 5r 6u     acks   processed 4, persisted 5, processed 6
 
 `persisted` always has the sequence of a recorded message. The topics that are not recorded are
-named before an ack of what stands behind them, so that nobody takes them for recorded.
+named before an ack of what stands behind them, so that nobody takes them for recorded; so are the
+sequences that a filter kept out of the log.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from zbroker.ingest.clients import Client
 from zbroker.ingest.effects import Send
-from zbroker.limits import UNRECORDED_NAMED_MAX
+from zbroker.limits import FILTERED_RUNS_MAX, UNRECORDED_NAMED_MAX
 from zbroker.wire.messages import Ack
+
+
+@dataclass(slots=True)
+class Named:
+    """Of unrecorded messages up to `seq`: topics never recorded, and runs of filtered sequences."""
+
+    seq: int = 0
+    topics: dict[str, None] = field(default_factory=dict)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, seq: int, topics: Iterable[str], runs: Iterable[tuple[int, int]]) -> None:
+        """What stands behind it."""
+        self.seq = seq
+        self.topics.update(dict.fromkeys(topics))
+        for first, last in runs:
+            if self.runs and self.runs[-1][1] + 1 == first:
+                self.runs[-1] = (self.runs[-1][0], last)
+            else:
+                self.runs.append((first, last))
+
+    def acks(self) -> Iterator[Ack]:
+        """As many as it takes to name all of it: one at least."""
+        topics, runs = iter(self.topics), iter(self.runs)
+        left = True
+        while left:
+            names = list(islice(topics, UNRECORDED_NAMED_MAX))
+            some = list(islice(runs, FILTERED_RUNS_MAX))
+            left = len(names) == UNRECORDED_NAMED_MAX or len(some) == FILTERED_RUNS_MAX
+            filtered = struct.pack(f"<{2 * len(some)}Q", *chain(*some)) if some else None
+            yield Ack("processed", seq=self.seq, unrecorded=names, filtered=filtered)
 
 
 class Told:
     """What one client is to hear."""
 
-    __slots__ = ("_before", "_before_seq", "_behind", "_behind_seq", "_duplicate", "_seq", "client")
+    __slots__ = ("_before", "_behind", "_duplicate", "_seq", "client")
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self._seq = 0  # of the newest recorded message, 0: no `persisted` is due
         self._duplicate = 0
-        self._before_seq = self._behind_seq = 0  # of unrecorded messages before `_seq` and behind
-        self._before: dict[str, None] | None = None  # their topics
-        self._behind: dict[str, None] | None = None
+        self._before: Named | None = None  # unrecorded messages before `_seq`
+        self._behind: Named | None = None
 
     def recorded(self, duplicate: int, *, asked: bool) -> None:
         """A recorded batch is settled; an ack that is due anyway covers it even if not asked."""
@@ -36,36 +68,27 @@ class Told:
             return
         self._seq = self.client.recorded
         self._duplicate += duplicate if asked else 0
-        if self._behind is not None:
-            if self._before is None:
-                self._before = self._behind
-            else:
-                self._before.update(self._behind)
-            self._before_seq, self._behind = self._behind_seq, None
+        behind, self._behind = self._behind, None
+        if self._before is None:
+            self._before = behind
+        elif behind is not None:
+            self._before.add(behind.seq, behind.topics, behind.runs)
 
-    def unrecorded(self, topics: Iterable[str]) -> None:
-        """A batch of topics that are not recorded is settled."""
+    def unrecorded(self, topics: Iterable[str], filtered: tuple[int, int] | None) -> None:
+        """A batch that is not recorded is settled."""
         if self._behind is None:
-            self._behind = {}
-        self._behind.update(dict.fromkeys(topics))
-        self._behind_seq = self.client.acked
+            self._behind = Named()
+        self._behind.add(self.client.acked, topics, [filtered] if filtered is not None else [])
 
     def sends(self, durability: str | None) -> list[Send]:
         """All of it, in the order of the sequences."""
         acks: list[Ack] = []
         if self._before is not None:
-            acks += _named(self._before_seq, self._before)
+            acks += self._before.acks()
         if self._seq:
             acks.append(
                 Ack("persisted", seq=self._seq, durability=durability, duplicate=self._duplicate)
             )
         if self._behind is not None:
-            acks += _named(self._behind_seq, self._behind)
+            acks += self._behind.acks()
         return [Send(self.client.rid, ack) for ack in acks]
-
-
-def _named(seq: int, topics: Iterable[str]) -> Iterator[Ack]:
-    """Acks of what is not recorded up to `seq`: as many as it takes to name the topics."""
-    names = iter(topics)
-    while part := list(islice(names, UNRECORDED_NAMED_MAX)):
-        yield Ack("processed", seq=seq, unrecorded=part)

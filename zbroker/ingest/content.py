@@ -1,0 +1,116 @@
+"""Which messages of a batch are recorded where their content decides. Pure.
+
+A payload that is not what its type says is not recorded: no filter is true for it. A batch in which
+no message can be meant is seen by a search in its bytes and not unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zbroker.recording import Content, Recording
+from zbroker.wire import bodies
+from zbroker.wire.internal import Entry
+
+
+class Messages:
+    """The messages of a body, unpacked when somebody asks for them."""
+
+    def __init__(
+        self, entry: Entry, body: bytes, max_bytes: int, messages: list[bytes] | None = None
+    ) -> None:
+        """A checked body of at most `max_bytes` without its compression."""
+        self._entry = entry
+        self._body = body
+        self._max_bytes = max_bytes
+        self._plain: bodies.Body | None = None
+        self._all = messages
+
+    @property
+    def plain(self) -> bodies.Body:
+        """The packed body without its compression."""
+        if self._plain is None:
+            self._plain = bodies.inflate(self._body, self._entry.codec, self._max_bytes)
+        return self._plain
+
+    @property
+    def all(self) -> list[bytes]:
+        """All of them, in order."""
+        if self._all is None:
+            self._all = bodies.unpack(self.plain, None, self._entry.count, self._max_bytes)
+        return self._all
+
+
+class Contents:
+    """Decides by content, and counts.
+
+    filtered: messages that a filter kept out of the log. unreadable: those of them whose payload is
+    not what its type says, as far as they were unpacked. A message that comes again counts again.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.filtered = 0
+        self.unreadable = 0
+        self._recording = recording
+
+    def decide(
+        self, recorded: list[bool | None], index: Sequence[int], entry: Entry, messages: Messages
+    ) -> None:
+        """Puts True or False into `recorded` where it says None.
+
+        index: for each message, which of the topics of `entry` it has.
+        """
+        about = About(entry, index)
+        for content, topics in self._deciders(entry.topics).items():
+            at: Sequence[int] = range(entry.count)
+            if len(topics) < len(entry.topics):
+                at = [n for n, topic in enumerate(index) if topic in topics]
+            picked = self._picked(content, at, messages, about)
+            for n in at:
+                recorded[n] = n in picked
+
+    def _deciders(self, topics: list[str]) -> dict[Content, set[int]]:
+        """Who decides over which of the topics; those that need no look are left out."""
+        deciders: dict[Content, set[int]] = {}
+        for number, topic in enumerate(topics):
+            if self._recording.kind(topic) is None:
+                deciders.setdefault(self._recording.content(topic), set()).add(number)
+        return deciders
+
+    def _picked(
+        self, content: Content, at: Sequence[int], messages: Messages, about: About
+    ) -> set[int]:
+        if not content.maybe(messages.plain):
+            self.filtered += len(at)
+            return set()
+        picked, unreadable = content.look(messages.all, at, about)
+        self.filtered += len(at) - len(picked)
+        self.unreadable += unreadable
+        return picked
+
+
+class About:
+    """What a filter may ask of a message that has no place in the log yet.
+
+    A time is there only if its publisher gave one (0 else), so that the answer stays the same when
+    the message comes again.
+    """
+
+    def __init__(self, entry: Entry, index: Sequence[int]) -> None:
+        self._entry = entry
+        self._index = index
+
+    def topic(self, i: int) -> str:
+        """Its topic."""
+        return self._entry.topics[self._index[i]]
+
+    def time_ns(self, i: int) -> int:
+        """What its publisher gave."""
+        columns = self._entry.columns
+        if columns is not None and columns.time is not None:
+            return bodies.times(columns.time[8 * i : 8 * i + 8])[0]
+        return self._entry.time_ns or 0
+
+    def bookmark(self, _i: int) -> str:
+        """None: it may never get one."""
+        return ""
