@@ -7,7 +7,7 @@ import pytest
 from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
 from zbroker.delivery.asking import PATIENCE_MS
 from zbroker.delivery.core import PLANS_MAX, TICK_MS, Core, Settings
-from zbroker.delivery.subscription import BLOCK_MAX_BYTES
+from zbroker.delivery.replay import BLOCK_MAX_BYTES
 from zbroker.ids import format_vector
 from zbroker.limits import (
     CREDIT_MAX_BYTES,
@@ -136,14 +136,33 @@ def test_no_frame_at_all_is_a_bad_frame():
 
 
 @pytest.mark.parametrize(
+    "options", [{"rat": 5}, {"codecs": "zstd"}, {"delivery": "soon"}, {"limit": 0}, {"wait_s": -1}]
+)
+def test_options_that_are_none_are_refused_by_cid(options):
+    world = ready()
+    world.subscribe(options=options)
+    assert (world.last().code, world.last().cid) == ("bad_field", "c-s")
+    assert "options" in world.last().reason
+
+
+@pytest.mark.seed("004", "live and pause")
+@pytest.mark.seed("004", "no rate with live")
+@pytest.mark.parametrize(
     ("more", "code"),
     [
         ({"topic": ""}, "bad_topic"),
         ({"topic": "a\nb"}, "bad_topic"),
         ({"topic": "a(", "regex": True}, "bad_filter"),
-        ({"filter": "/a = 1"}, "bad_filter"),
-        ({"options": {"rate": 5}}, "bad_field"),
-        ({"options": {"codecs": "zstd"}}, "bad_field"),
+        ({"filter": "/a = "}, "bad_filter"),
+        ({"options": {"rate": 0}}, "bad_field"),
+        ({"options": {"rate": "fast"}}, "bad_field"),
+        ({"options": {"rate": 5, "rate_max_gap_s": 1}}, "bad_field"),
+        ({"options": {"rate": 5, "delivery": "live"}}, "bad_field"),
+        ({"options": {"paused": True, "delivery": "live"}}, "bad_field"),
+        ({"options": {"conflation_key": ["/a"]}}, "bad_field"),
+        ({"options": {"conflation_s": 1, "conflation_key": ["a"]}}, "bad_field"),
+        ({"options": {"select": "a"}}, "bad_field"),
+        ({"options": {"rate": 5}, "unrecorded": True}, "bad_field"),
         ({"bookmark": "nonsense"}, "bad_bookmark"),
         ({"bookmark": ""}, "bad_bookmark"),
         ({"bookmark": "now"}, "bad_bookmark"),
@@ -189,6 +208,7 @@ def test_too_many_subscriptions_are_refused():
     assert world.errors() == ["too_many"]
 
 
+@pytest.mark.seed("004", "removed is gone")
 def test_an_expired_bookmark_is_an_error_that_names_the_oldest():
     world = ready()
     for _ in range(3):
@@ -223,6 +243,7 @@ def test_subscribing_is_answered_with_position_before_any_message():
     assert world.got() == world.wanted(first=2)
 
 
+@pytest.mark.seed("004", "list of bookmarks")
 def test_a_list_of_bookmarks_starts_behind_the_oldest_that_is_found():
     world = ready()
     world.publish("t", "t", "t")
@@ -241,6 +262,7 @@ def test_a_subscription_to_now_is_completed_at_once():
     assert world.got() == []
 
 
+@pytest.mark.seed("004", "completed")
 def test_completed_comes_when_the_cursor_passes_what_was_persisted_at_subscribe_time():
     world = ready()
     world.publish("t", "t")
@@ -256,6 +278,7 @@ def test_completed_comes_when_the_cursor_passes_what_was_persisted_at_subscribe_
     assert world.got() == world.wanted()
 
 
+@pytest.mark.seed("004", "moment")
 def test_a_time_later_than_the_log_waits_for_the_first_message_at_or_after_it():
     world = ready()
     world.publish("t")
@@ -362,6 +385,7 @@ def test_a_cursor_that_stopped_within_a_block_goes_on_there():
 # -- peers and time -----------------------------------------------------------------------------
 
 
+@pytest.mark.seed("004", "no memory of subscribers")
 def test_a_peer_that_is_gone_is_forgotten_with_its_subscriptions():
     world = ready()
     world.logon(BOB)
@@ -504,6 +528,7 @@ def test_marks_never_go_back_within_an_incarnation():
     assert len(world.got()) == 1
 
 
+@pytest.mark.seed("004", "only what is durable")
 def test_what_is_not_durable_is_not_sent():
     world = ready()
     world.subscribe()
@@ -566,7 +591,7 @@ def test_a_failed_read_ends_one_subscription_only():
     for sid in ("a", "b"):
         one = world.core.connections[ANN].subscriptions[sid]
         one.credit = 1000
-        world.core.cursors.wake(one)
+        world.core.cursors.wake(world.core.cursors.of[one.names.key])
     read = world.core.next_read()
     assert read is not None
     world.perform(world.core.read_failed(read, "EIO"))
@@ -604,6 +629,20 @@ def test_ranges_are_planned_between_two_points():
     answer = world.last()
     assert (answer.cid, answer.ranges, answer.instance) == ("r", [(2, 4, 99)], HERE.instance)
     assert (answer.floor, answer.persisted, answer.generation) == (1, 4, HERE.generation)
+
+
+def test_now_is_what_the_journal_says_even_if_its_marks_come_later():
+    """Whoever was told that a message is persisted finds it between epoch and now."""
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.publish("t")
+    world.persisted = world.next_position
+    world.send(m.Ranges("r"))
+    (plan,) = world.plans
+    assert (plan.end, plan.persisted) == (3, 3)
+    world.perform(world.core.plans.planned(plan, [(1, 3, 99)]))
+    assert world.last().persisted == 3
 
 
 def test_ranges_of_points_that_are_not_there_are_refused():

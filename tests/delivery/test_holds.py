@@ -112,7 +112,7 @@ def test_the_lowest_counts_and_only_some_are_named() -> None:
 
 def test_ranges_are_held_while_they_are_split() -> None:
     world = filled()
-    plan = Plan(ANN, "c", Point(3), 9, 4)
+    plan = Plan(ANN, "c", Point(3), 9, 4, 9)
     assert world.holds(plan).holdings == [Holding("ann", "ranges", 3, WALL_MS)]
 
 
@@ -225,7 +225,7 @@ def _history(rng: random.Random) -> None:
                 world.arrive(rng.randint(0, 3))
             case _ if world.core.cursors.running:
                 key = rng.choice(list(world.core.cursors.running))
-                sid = world.core.cursors.running[key].names.sid
+                sid = world.core.cursors.running[key].members[0].names.sid
                 world.send(m.Flow(sid, rng.choice((1, 50))))
         positions = [one.position for one in world.core.cursors.running.values()]
         assert all(position >= gone for position in positions), (positions, gone)

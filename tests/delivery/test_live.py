@@ -9,7 +9,7 @@ import zstandard
 
 from tests.delivery.world import ANN, BOB, World, expand, ready
 from zbroker.config import RecordConfig
-from zbroker.delivery.live import Taking
+from zbroker.delivery.live import WANTED_MS, Taking
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW
 from zbroker.journal.format import crc32c
@@ -93,6 +93,7 @@ def test_compressed_bodies_are_unpacked_for_who_does_not_take_them(
     assert got(world) == [(1, "u", b"1"), (2, "u", b"2")]
 
 
+@pytest.mark.seed("004", "unrecorded topic refused")
 @pytest.mark.parametrize(
     "wishes",
     [{"bookmark": EPOCH}, {"bookmark": NOW}, {"bookmark": None, "until": "now"}],
@@ -107,6 +108,7 @@ def test_a_bookmark_subscription_to_an_unrecorded_topic_is_refused(
     assert world.acks("processed"), "the sid is free again"
 
 
+@pytest.mark.seed("004", "patterns give recorded topics only")
 def test_a_bookmark_subscription_to_a_pattern_gets_recorded_topics_only(world: World) -> None:
     world.subscribe("t|u", regex=True, bookmark=NOW)
     live(world, "u")
@@ -222,6 +224,19 @@ def test_what_was_meant_for_a_dead_delivery_is_not_taken(rid: bytes, incarnation
     assert not taking.takes(rid, incarnation, 10)
     assert taking.grant().taken_bytes == 0
     assert taking.ask_hello().echo == 0
+
+
+def test_nothing_is_granted_while_nobody_is_there_to_send_it_to() -> None:
+    taking = Taking(21)
+    assert taking.grant().credit_bytes == LIVE_CREDIT_BYTES
+    assert taking.want(5, wanted=False)
+    assert taking.hello(ANN, i.Hello("ingest", 5)).credit_bytes == 0
+    assert taking.want(6, wanted=True)
+    assert taking.grant().credit_bytes == LIVE_CREDIT_BYTES
+    assert not taking.want(6 + WANTED_MS - 1, wanted=False)
+    assert taking.grant().credit_bytes == LIVE_CREDIT_BYTES
+    assert taking.want(6 + WANTED_MS, wanted=False)
+    assert taking.grant().credit_bytes == 0
 
 
 def test_a_refusal_says_what_to_do() -> None:

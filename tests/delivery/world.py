@@ -53,6 +53,7 @@ class World:
         self.next_position = 1
         self.floor = 1
         self.persisted = 1
+        self.written = 1
         self.time_ns = 0
         self.incarnation = 7
         self.now_ms = 0
@@ -61,6 +62,7 @@ class World:
         self.published: list[Seen] = []
         self.answers: list[tuple[bytes, Any]] = []
         self.seen: dict[tuple[bytes, str], list[Seen]] = {}
+        self.arrived: list[tuple[str, Seen]] = []  # with the sid, in the order of arrival
         self.batches: list[tuple[bytes, str, int]] = []  # rid, sid, body bytes
         self.notes: list[Note] = []
         self.reads: list[Read] = []
@@ -78,6 +80,7 @@ class World:
         zstd: bool = False,
         skip: int = 0,
         times: list[int] | None = None,
+        payloads: list[bytes] | None = None,
     ) -> Batch:
         """One batch with a message per topic given; the first `skip` of them do not count."""
         names = sorted(set(topics))
@@ -85,7 +88,7 @@ class World:
         self.sequences[publisher] = first + count - skip - 1
         self.time_ns += STEP_NS
         data = [b"%d/%d" % (publisher, first + i - skip) for i in range(count)]
-        data = [one.ljust(size, b".") for one in data]
+        data = payloads or [one.ljust(size, b".") for one in data]
         body = plain = bodies.pack(data)
         if zstd:
             import zstandard
@@ -131,10 +134,16 @@ class World:
         self.say_marks()
         self.pump()
 
+    def write(self) -> None:
+        """Everything is written, not durable yet; who wants that is told."""
+        self.written = self.next_position
+        self.say_marks()
+        self.pump()
+
     def say_marks(self) -> None:
         self.perform(self.core.marks(Marks(
-            self.incarnation, INSTANCE, GENERATION, self.floor, self.persisted, self.persisted, 1,
-            self.time_ns,
+            self.incarnation, INSTANCE, GENERATION, self.floor, max(self.written, self.persisted),
+            self.persisted, 1, self.time_ns,
         )))  # fmt: skip
 
     def welcome(self) -> None:
@@ -172,16 +181,16 @@ class World:
         elif value == NOW:
             located.position = self.persisted
         elif is_time(value):
-            self._locate_time(located, parse_time(value))
+            self._locate_time(located, parse_time(value) + (locate.cut == "behind"))
         elif is_vector(value):
             vector = parse_vector(value)
-            located.position = vector.get(HERE, 0) + 1
+            located.position = vector.get(HERE, 0) + (locate.cut != "at")
             if HERE not in vector:
                 located.code, located.reason = "bookmark_not_found", "not of this log"
             if located.position > self.persisted:
                 located.code = "bookmark_pending"
         else:
-            self._locate_bookmark(located, *parse_bookmark(value))
+            self._locate_bookmark(located, *parse_bookmark(value), locate.cut)
         if not located.code and located.position < self.floor:
             located.code, located.reason = "bookmark_expired", "too old"
         return located
@@ -192,10 +201,10 @@ class World:
         located.position = found[0] if found else self.persisted
         located.time_ns = None if found else time_ns
 
-    def _locate_bookmark(self, located: Located, publisher: int, sequence: int) -> None:
+    def _locate_bookmark(self, located: Located, publisher: int, sequence: int, cut: str) -> None:
         for seen in self.published:
             if (seen.publisher, seen.seq) == (publisher, sequence):
-                located.position = seen.position + 1
+                located.position = seen.position + (cut != "at")
         if not located.position:
             known = self.sequences.get(publisher, 0)
             late = known and sequence > known
@@ -225,7 +234,7 @@ class World:
             read = self.core.next_read()
             if read is None:
                 break
-            self.perform(self.core.blocks(read, self.read(read)))
+            self.perform(self.core.blocks(read, self.read(read), self.now_ms))
         self.core.check()
 
     def pass_time(self, ms: int) -> None:
@@ -253,7 +262,9 @@ class World:
         if isinstance(answer, m.Msg):
             assert send.body is not None
             self.batches.append((send.rid, answer.sid, len(send.body)))
-            self.seen.setdefault((send.rid, answer.sid), []).extend(expand(answer, send.body))
+            found = expand(answer, send.body)
+            self.seen.setdefault((send.rid, answer.sid), []).extend(found)
+            self.arrived += [(answer.sid, seen) for seen in found]
         else:
             self.answers.append((send.rid, answer))
 

@@ -1,27 +1,42 @@
 """What was asked of the journal and is not answered yet: points to be located.
 
-A question has one or two points (from, until), each of one or more values; each value is one
-Locate with a number of its own. After a restart of the journal all of them are asked again.
+A question has one or two points (where it begins, where it ends), each of one or more values; each
+value is one Locate with a number of its own. After a restart of the journal all of them are asked
+again.
+
+    asked --answered--> done       not here yet, and the client waits: --> waiting --moved--> asked
+
+Two times can run out: the patience with a journal that does not answer, and the time for which a
+client wants to wait for a bookmark that is not here yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from zbroker.delivery.points import Point, settle
+from zbroker.delivery.points import Point, refusal, refused, settle, wanted
 from zbroker.errors import ClientError
-from zbroker.ids import Origin
+from zbroker.ids import NOW, Origin
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.messages import Ranges, Subscribe
+from zbroker.wire.ranges import Cut, is_range
 
 PATIENCE_MS: Final = 10_000  # how long a client waits for a journal that does not answer
+ASK_AGAIN_MS: Final = 250  # a question whose bookmark is not here yet is not asked more often
+
+_PENDING: Final = "bookmark_pending"
+_LATER: Final = frozenset({_PENDING, "bookmark_not_found"})  # may be found later
 
 
 @dataclass(slots=True)
 class Question:
-    """Where does this command begin and end? `key`: its subscription, 0 for ranges."""
+    """Where does this command begin and end? `key`: its subscription, 0 for ranges.
+
+    wait_until_ms: until then it waits for a bookmark that is not here yet; None: it does not.
+    asked_ms: when it was asked last. at: what was persisted when its answers said "not yet".
+    """
 
     rid: bytes
     command: Subscribe | Ranges
@@ -29,7 +44,29 @@ class Question:
     first: list[str]
     last: list[str]
     key: int = 0
+    first_cut: Cut = ""
+    last_cut: Cut = ""
+    wait_until_ms: int | None = None
+    asked_ms: int = 0
+    waiting: bool = False
+    at: int = -1
     answers: dict[int, Located] = field(default_factory=dict)  # by place in first + last
+
+    @classmethod
+    def of(cls, rid: bytes, command: Subscribe | Ranges, now_ms: int, key: int = 0) -> Question:
+        """What a command asks for.
+
+        Raises: ClientError bad_bookmark or too_many.
+        """
+        points = wanted(command.bookmark, _until(command))
+        if isinstance(command, Ranges) and not points.last:
+            points = points._replace(last=[NOW])
+        options = command.options if isinstance(command, Subscribe) else None
+        wait_ms = int(options.wait_s * 1_000) if options is not None else 0
+        return cls(
+            rid, command, now_ms + PATIENCE_MS, *points[:2], key, *points[2:],
+            wait_until_ms=now_ms + wait_ms if wait_ms else None, asked_ms=now_ms,
+        )  # fmt: skip
 
     @property
     def what(self) -> str:
@@ -46,44 +83,108 @@ class Question:
         """The newest that the journal said while it answered."""
         return max(answer.persisted for answer in self.answers.values())
 
+    @property
+    def not_yet(self) -> bool:
+        """True if all that keeps it from its points is a bookmark that is not here yet."""
+        begins, ends = self._begins(), self._ends()
+        why = refused(begins)
+        codes = {why.code} if why is not None and not self._chosen(why.code) else set()
+        if ends and (why := refused(ends, end=True)) is not None:
+            codes.add(why.code)
+        return codes == {_PENDING}
+
     def start(self, here: Origin) -> Point:
-        """Where it begins. Raises: ClientError."""
-        command = self.command
-        not_found = command.bookmark_not_found if isinstance(command, Subscribe) else "fail"
-        answers = [self.answers[at] for at in range(len(self.first))]
-        try:
-            return settle(answers, here)
-        except ClientError as error:
-            if error.code != "bookmark_not_found" or not_found == "fail":
-                raise
-        newest = max(answers, key=lambda answer: answer.persisted)
-        return Point(newest.floor if not_found == "epoch" else newest.persisted)
+        """Where it begins.
+
+        Raises: ClientError. What no wait can mend, also of the end, comes before "not here yet".
+        """
+        begins = self._begins()
+        no = refused(begins)
+        if no is None:
+            return settle(begins, here)
+        choice = self._chosen(no.code)
+        if not choice:
+            last = refused(self._ends(), end=True) if self.last else None
+            final = last is not None and last.code != _PENDING and no.code == _PENDING
+            raise refusal(last if last is not None and final else no, here)
+        newest = max(begins, key=lambda answer: answer.persisted)
+        return Point(newest.floor if choice == "epoch" else newest.persisted)
 
     def end(self, here: Origin) -> Point | None:
-        """Where it ends, if it does. Raises: ClientError."""
-        if not self.last:
+        """Where it ends, if it does; at the start, if it ends before it begins.
+
+        Raises: ClientError.
+        """
+        ends = self._ends()
+        if not ends:
             return None
+        start, end = self.start(here), settle(ends, here, end=True)
+        if start.time_ns is not None and end.time_ns is not None and end.time_ns <= start.time_ns:
+            return Point(start.position)  # both are to come; neither has to be waited for
+        return end
+
+    def late(self) -> ClientError:
+        """What ran out: the wait of its client, or the patience with the journal."""
+        if not self.waiting:
+            return ClientError("not_ready", "the journal does not answer")
+        sides = (refused(self._begins()), refused(self._ends(), end=True) if self.last else None)
+        reasons = [no.reason for no in sides if no is not None and no.code == _PENDING]
+        return ClientError(_PENDING, f"{'; '.join(reasons)}: waited as long as was asked")
+
+    def _begins(self) -> list[Located]:
+        return [self.answers[at] for at in range(len(self.first))]
+
+    def _ends(self) -> list[Located]:
         more = len(self.first)
-        return settle([self.answers[more + at] for at in range(len(self.last))], here)
+        return [self.answers[more + at] for at in range(len(self.last))]
+
+    def _chosen(self, code: str) -> str:
+        """Where the client wants to begin instead: "epoch", "now", or "" for not at all."""
+        if code != "bookmark_not_found" or not isinstance(self.command, Subscribe):
+            return ""
+        choice = self.command.bookmark_not_found
+        return "" if choice == "fail" else choice
+
+    def reopen(self) -> None:
+        """Drops the answers that may change: those of a point that was not found."""
+        for places, end in ((range(len(self.first)), False), (self._last_places, True)):
+            answers = [self.answers[at] for at in places]
+            if answers and refused(answers, end=end) is not None:
+                for at in places:
+                    if self.answers[at].code in _LATER:
+                        del self.answers[at]
+
+    @property
+    def _last_places(self) -> range:
+        return range(len(self.first), len(self.first) + len(self.last))
+
+
+def _until(command: Subscribe | Ranges) -> str | None:
+    """The `until` of a command; that of Ranges is "now" by default, so it may stand by a range."""
+    if isinstance(command, Ranges) and is_range(command.bookmark) and command.until == "now":
+        return None
+    return command.until
 
 
 class Asking:
-    """All open questions."""
+    """All open questions, and those that wait."""
 
     def __init__(self) -> None:
         self._last_cid = 0
         self._open: dict[int, tuple[Question, int]] = {}
+        self._waiting: dict[int, Question] = {}  # by identity
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._waiting)
 
     def ask(self, question: Question) -> list[Locate]:
-        """Opens a question; returns what to send to the journal."""
+        """Opens a question; returns what to send to the journal: what it has no answer to."""
         messages = []
         for place in range(len(question.first) + len(question.last)):
-            self._last_cid += 1
-            self._open[self._last_cid] = (question, place)
-            messages.append(self._message(self._last_cid))
+            if place not in question.answers:
+                self._last_cid += 1
+                self._open[self._last_cid] = (question, place)
+                messages.append(self._message(self._last_cid))
         return messages
 
     def repeat(self, question: Question) -> list[Locate]:
@@ -92,32 +193,59 @@ class Asking:
         return self.ask(question)
 
     def again(self) -> list[Locate]:
-        """Everything not answered yet, for a journal that has not been asked."""
+        """Everything not answered yet, for a journal that has not been asked.
+
+        It may know what questions wait for: the next `moved` asks those.
+        """
+        for question in self._waiting.values():
+            question.at = -1
         return [self._message(cid) for cid in self._open]
+
+    def moved(self, persisted: int, now_ms: int) -> list[Locate]:
+        """The log may hold more now: asks those that wait once more, each at most every 250 ms."""
+        due = [
+            one for one in self._waiting.values()
+            if one.at != persisted and now_ms - one.asked_ms >= ASK_AGAIN_MS
+        ]  # fmt: skip
+        messages = []
+        for question in due:
+            del self._waiting[id(question)]
+            question.waiting = False
+            question.asked_ms, question.deadline_ms = now_ms, now_ms + PATIENCE_MS
+            question.reopen()
+            messages += self.ask(question)
+        return messages
 
     def _message(self, cid: int) -> Locate:
         question, place = self._open[cid]
         end = place >= len(question.first)
         value = question.last[place - len(question.first)] if end else question.first[place]
-        return Locate(cid, value, end)
+        return Locate(cid, value, end, question.last_cut if end else question.first_cut)
 
     def answered(self, located: Located) -> Question | None:
-        """The question that this answer completes, if it does."""
+        """The question that this answer completes, if it does and has not to wait."""
         question, place = self._open.pop(located.cid, (None, 0))
         if question is None:
             return None
         question.answers[place] = located
-        return question if question.complete else None
+        if not question.complete:
+            return None
+        if question.wait_until_ms is not None and question.not_yet:
+            question.waiting = True
+            question.at = min(one.persisted for one in question.answers.values() if one.code)
+            self._waiting[id(question)] = question
+            return None
+        return question
 
     def overdue(self, now_ms: int) -> list[Question]:
-        """Closes and returns the questions whose time is over."""
-        late = {id(one): one for one in self.questions() if one.deadline_ms <= now_ms}
+        """Closes and returns the questions whose time is over; `late` says which of the two."""
+        late = {id(one): one for one in self.questions() if _ends_ms(one) <= now_ms}
         self._drop(late)
         return list(late.values())
 
     def next_wake_ms(self) -> int | None:
         """When the next question is overdue."""
-        return min((question.deadline_ms for question in self.questions()), default=None)
+        return min(map(_ends_ms, self.questions()), default=None)
 
     def forget(self, rid: bytes, key: int | None = None) -> None:
         """Closes the questions of a connection, or of one of its subscriptions."""
@@ -127,9 +255,20 @@ class Asking:
         })  # fmt: skip
 
     def questions(self) -> Iterator[Question]:
-        """The open ones; one with several points may come several times."""
-        return (question for question, _ in self._open.values())
+        """The open ones and those that wait; one with several points may come several times."""
+        yield from (question for question, _ in self._open.values())
+        yield from self._waiting.values()
 
-    def _drop(self, questions: dict[int, Question]) -> None:
-        for cid in [cid for cid, (question, _) in self._open.items() if id(question) in questions]:
+    def _drop(self, questions: Iterable[int]) -> None:
+        gone = set(questions)
+        for cid in [cid for cid, (question, _) in self._open.items() if id(question) in gone]:
             del self._open[cid]
+        for key in gone & self._waiting.keys():
+            del self._waiting[key]
+
+
+def _ends_ms(question: Question) -> int:
+    """When its time is over. One that is being asked once more gets its answer first."""
+    if question.waiting and question.wait_until_ms is not None:
+        return question.wait_until_ms
+    return question.deadline_ms

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
+from zbroker.delivery.conflating import Held
+from zbroker.filters import Payloads
+from zbroker.filters.projection import Select
 from zbroker.ids import Origin
 from zbroker.journal.format import FLAG_ZSTD, Batch
-from zbroker.journal.reader import Cursor, Gap
+from zbroker.journal.reader import Cursor, Item
 from zbroker.limits import GIB, HEADER_MAX_BYTES
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns, Msg
@@ -47,6 +50,14 @@ class Span(NamedTuple):
     last: int
 
 
+class Look(NamedTuple):
+    """How messages look that are made anew: which fields are sent. type_of: what a topic holds."""
+
+    type_of: Callable[[str], str]
+    zstd: bool = False
+    select: Select | None = None
+
+
 Parts = tuple[Part, ...]
 Wanted = tuple[bool, ...]  # for each topic of a batch
 
@@ -56,11 +67,29 @@ class Block:
     """Neighbouring batches and gaps from `start` on; the next read begins at `next`."""
 
     start: Cursor
-    items: Sequence[Batch | Gap]
+    items: Sequence[Item]
     next: Cursor
     size: int = 0
-    parts: dict[tuple[int, bool] | tuple[int, bool, Wanted], Parts] = field(default_factory=dict)
-    messages: dict[int, list[bytes]] = field(default_factory=dict)
+    parts: dict[Hashable, Parts] = field(default_factory=dict)
+    messages: dict[int, list[bytes]] = field(default_factory=dict)  # by index in items
+    picks: dict[Hashable, list[int]] = field(default_factory=dict)  # what a filter found
+    payloads: dict[tuple[int, str], Payloads] = field(default_factory=dict)
+
+    def batch(self, at: int) -> Batch:
+        """Item `at`, which is one."""
+        batch = self.items[at]
+        assert isinstance(batch, Batch)
+        return batch
+
+    def unpacked(self, at: int) -> list[bytes]:
+        """The messages of batch `at`; unpacked once for all who look."""
+        messages = self.messages.get(at)
+        if messages is None:
+            batch = self.batch(at)
+            name = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
+            messages = bodies.unpack(batch.body, name, batch.count, PLAIN_MAX_BYTES)
+            self.messages[at] = messages
+        return messages
 
 
 class Maker:
@@ -77,24 +106,55 @@ class Maker:
         key = (index, zstd) if False not in wanted else (index, zstd, wanted)
         parts = block.parts.get(key)
         if parts is None:
-            batch = block.items[index]
-            assert isinstance(batch, Batch)
-            span = Span(batch.skip, batch.count - batch.cut)
+            span = counting(block.batch(index))
             parts = block.parts[key] = self.some(block, index, span, wanted, zstd=zstd)
         return parts
 
     def some(self, block: Block, index: int, span: Span, wanted: Wanted, *, zstd: bool) -> Parts:
         """The messages of `span` whose topic is wanted: mostly one part, maybe none."""
-        batch = block.items[index]
-        assert isinstance(batch, Batch)
-        picks = range(*span) if False not in wanted else _picks(batch, span, wanted)
-        if not picks:
-            return ()
-        if len(picks) == span.last - span.first:
-            part = self._unchanged(batch, span, zstd=zstd)
+        picks = picks_of(block.batch(index), span, wanted)
+        return self._made(block, index, picks, span.last - span.first, zstd=zstd) if picks else ()
+
+    def picked(
+        self, block: Block, index: int, picks: Sequence[int], look: Look, key: Hashable = None
+    ) -> Parts:
+        """Messages `picks`, at least one; made once for all who give the same `key`."""
+        parts = block.parts.get(key) if key is not None else None
+        if parts is None:
+            if look.select is None:
+                least = (block.batch(index).count + 1) // 2  # else most bytes would be for nothing
+                parts = self._made(block, index, picks, max(least, len(picks)), zstd=look.zstd)
+            else:
+                parts = self._repacked(block, index, picks, _rewritten(block, index, picks, look))
+            if key is not None:
+                block.parts[key] = parts
+        return parts
+
+    def _made(
+        self, block: Block, index: int, picks: Sequence[int], least: int, *, zstd: bool
+    ) -> Parts:
+        """The body as it is if `least` neighbours are all that is picked, else packed anew."""
+        if least == len(picks) == picks[-1] - picks[0] + 1:
+            span = Span(picks[0], picks[-1] + 1)
+            part = self._unchanged(block.batch(index), span, zstd=zstd)
             if len(part.after) <= _HEADER_MAX:
                 return (part,)
-        return self._repacked(block, index, picks)
+        messages = block.unpacked(index)
+        return self._repacked(block, index, picks, [messages[pick] for pick in picks])
+
+    def held(self, held: Held, look: Look) -> Part:
+        """The message that stands for one key of an interval."""
+        data = held.data
+        if look.select is not None:
+            data = look.select.apply(look.type_of(held.topic), data)
+        first, body = held.first, bodies.pack([data])
+        msg = Msg(
+            "", first.publisher, first.sequence, held.time_ns, 1, first.position, held.topic,
+            crc=crc32c(body),
+        )  # fmt: skip
+        if first.origin is not None and Origin(*first.origin[:2]) != self._here:
+            msg.origin = first.origin
+        return _part(msg, body)
 
     def _unchanged(self, batch: Batch, span: Span, *, zstd: bool) -> Part:
         body, crc, name = batch.body, batch.body_crc, None
@@ -112,16 +172,12 @@ class Maker:
         _set_topics(msg, batch.topics)
         return _part(msg, bytes(body))
 
-    def _repacked(self, block: Block, index: int, picks: Sequence[int]) -> Parts:
+    def _repacked(
+        self, block: Block, index: int, picks: Sequence[int], messages: Sequence[bytes]
+    ) -> Parts:
         """What was picked, in as many parts as it takes to keep each header within its limit."""
-        batch = block.items[index]
-        assert isinstance(batch, Batch)
-        messages = block.messages.get(index)
-        if messages is None:
-            name = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
-            messages = bodies.unpack(batch.body, name, batch.count, PLAIN_MAX_BYTES)
-            block.messages[index] = messages
-        body = bodies.pack([messages[pick] for pick in picks])
+        batch = block.batch(index)
+        body = bodies.pack(messages)
         msg = self._msg(batch, picks[0], len(picks))
         msg.crc = crc32c(body)
         _set_columns(msg, batch, picks)
@@ -129,8 +185,8 @@ class Maker:
         if len(part.after) <= _HEADER_MAX or len(picks) == 1:
             return (part,)
         half = len(picks) // 2
-        left = self._repacked(block, index, picks[:half])
-        return left + self._repacked(block, index, picks[half:])
+        left = self._repacked(block, index, picks[:half], messages[:half])
+        return left + self._repacked(block, index, picks[half:], messages[half:])
 
     def _msg(self, batch: Batch, first: int, count: int) -> Msg:
         ahead = first - batch.skip
@@ -159,11 +215,39 @@ def since(batch: Batch, span: Span, time_ns: int) -> int:
     return bisect_left(bodies.times(batch.columns.time), time_ns, span.first, span.last)
 
 
-def _picks(batch: Batch, span: Span, wanted: Wanted) -> Sequence[int]:
+def counting(batch: Batch) -> Span:
+    """The messages of a batch that count."""
+    return Span(batch.skip, batch.count - batch.cut)
+
+
+def picks_of(batch: Batch, span: Span, wanted: Wanted) -> Sequence[int]:
+    """The messages of `span` whose topic is wanted."""
+    if False not in wanted:
+        return range(*span)
     if batch.columns is None or batch.columns.index is None:
         return range(span.first, span.last) if wanted[0] else ()
     index = bodies.indexes(batch.columns.index)
     return [at for at in range(span.first, span.last) if wanted[index[at]]]
+
+
+def topic_of(batch: Batch, index: int) -> str:
+    """The topic of message `index` of the body."""
+    if batch.columns is None or batch.columns.index is None:
+        return batch.topics[0]
+    return batch.topics[bodies.indexes(batch.columns.index)[index]]
+
+
+def _rewritten(block: Block, index: int, picks: Sequence[int], look: Look) -> list[bytes]:
+    """What the selection leaves of each message."""
+    assert look.select is not None
+    batch, messages = block.batch(index), block.unpacked(index)
+    kinds = [look.type_of(topic) for topic in batch.topics]
+    column = batch.columns.index if batch.columns is not None else None
+    of = bodies.indexes(column) if column is not None else None
+    return [
+        look.select.apply(kinds[of[pick] if of is not None else 0], messages[pick])
+        for pick in picks
+    ]
 
 
 def _set_columns(msg: Msg, batch: Batch, picks: Sequence[int]) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zbroker.delivery.effects import Counts, Send
 from zbroker.errors import ClientError
 from zbroker.limits import FRAMES_MAX
-from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.bodies import CODEC_ZSTD
 
 
 class Received(NamedTuple):
@@ -40,33 +38,9 @@ def cid_of(command: m.DeliveryCommand | None, frames: Sequence[bytes | memoryvie
 
 def sid_of(command: m.DeliveryCommand | None, error: ClientError) -> str | None:
     """The sid that a refusal names: an error with a sid ends it, so not the one that is in use."""
-    if error.code == "sid_in_use" or not isinstance(command, m.Subscribe | m.Flow | m.Unsubscribe):
+    if error.code == "sid_in_use":
         return None
-    return command.sid
-
-
-def takes_zstd(options: dict[str, Any]) -> bool:
-    """Reads the options of a subscription. Raises: ClientError bad_field."""
-    for key in options:
-        if key != "codecs":
-            raise ClientError("bad_field", f"option {key[:64]!r} is not spoken here")
-    codecs = options.get("codecs", [])
-    if not isinstance(codecs, list) or not all(isinstance(name, str) for name in codecs):
-        raise ClientError("bad_field", "option `codecs` is a list of names")
-    return CODEC_ZSTD in codecs
-
-
-def wants_unrecorded(command: m.Subscribe) -> bool:
-    """True if it wants messages of topics that are not recorded too."""
-    if command.unrecorded is None:
-        return command.bookmark is None and command.until is None
-    return command.unrecorded
-
-
-def check_recorded(command: m.Subscribe, recording: Recording) -> None:
-    """Raises: ClientError topic_not_recorded, if nothing could ever come."""
-    if not command.regex and not wants_unrecorded(command) and not recording(command.topic):
-        raise ClientError("topic_not_recorded", f"topic {command.topic!r} is not recorded")
+    return command.sid if isinstance(command, m.Subscribe | m.Flow | m.Unsubscribe) else None
 
 
 def refusal(
@@ -75,8 +49,3 @@ def refusal(
     """The answer to a command that is not served, counted."""
     counts.errors += 1
     return Send(rid, codec.encode(m.Error(error.code, error.reason, error.hint, cid, sid)))
-
-
-def unknown_sid(sid: str) -> ClientError:
-    """The refusal of a command for a subscription that never was."""
-    return ClientError("unknown_sid", f"no subscription {sid[:64]!r} on this connection")

@@ -15,33 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from zbroker.delivery.asking import PATIENCE_MS, Asking, Question
+from zbroker.delivery.asking import Asking, Question
 from zbroker.delivery.blocks import Block
-from zbroker.delivery.commands import (
-    Received,
-    check_recorded,
-    cid_of,
-    decode,
-    refusal,
-    sid_of,
-    takes_zstd,
-    unknown_sid,
-    wants_unrecorded,
-)
+from zbroker.delivery.commands import Received, cid_of, decode, refusal, sid_of
 from zbroker.delivery.connections import Connection, Connections, made_by_zeromq
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Ask, Counts, Effect, Note, Plan, Read, Send
 from zbroker.delivery.holds import Needs
-from zbroker.delivery.live import Live, told_of_drops
+from zbroker.delivery.live import Live
 from zbroker.delivery.plans import Plans
-from zbroker.delivery.points import values
-from zbroker.delivery.subscription import Names, Subscription
+from zbroker.delivery.replay import Replay
+from zbroker.delivery.subscribing import Subscriptions
+from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
-from zbroker.ids import NOW, Origin, format_vector
+from zbroker.ids import Origin, format_vector
 from zbroker.journal.reader import Gap
-from zbroker.limits import HEARTBEAT_MS, SUBSCRIPTIONS_MAX
+from zbroker.limits import HEARTBEAT_MS
 from zbroker.recording import Recording
 from zbroker.topics import matcher
 from zbroker.wire import codec
@@ -49,9 +38,11 @@ from zbroker.wire import messages as m
 from zbroker.wire.internal import Located, Marks, Welcome
 from zbroker.wire.token import verify
 
+NS_PER_MS: Final = 1_000_000
 TICK_MS: Final = 250  # how exact heartbeats and the patience with the journal are
 EVERYTHING: Final = Recording([])
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
+TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
 
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
@@ -76,16 +67,18 @@ class Core:
         self.needs = Needs(self.connections, self.cursors, self._asking)
         self.live = Live(self.counts)
         self.plans = Plans(self.connections, self.cursors, self.counts)
-        self._subscriptions: dict[int, Subscription] = {}
-        self._last_key = 0
+        self.subscriptions = many = Subscriptions(
+            self.connections, self.cursors, self.live, settings.recording
+        )
         self._welcomed = False
-        self._next_tick_ms = 0
-        self._handlers: dict[type, Callable[[Connection, Any, int], list[Effect]]] = {
-            m.Subscribe: self._subscribe,
-            m.Flow: self._flow,
+        self._next_tick_ms = self._next_told_ms = 0
+        self._handlers: dict[type, Callable[[Connection, Any], list[Effect]]] = {
+            m.Flow: many.flow,
+            m.Pause: many.pause,
+            m.Resume: many.resume,
+            m.Replace: many.replace,
             m.Unsubscribe: self._unsubscribe,
-            m.Ranges: self._ranges,
-            m.Heartbeat: self._heartbeat,
+            m.Heartbeat: lambda _connection, _command: [],
             m.Logoff: self._logoff,
         }
 
@@ -109,7 +102,11 @@ class Core:
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
             connection.heard_ms = now_ms
-            return self._handlers[type(command)](connection, command, now_ms)
+            if isinstance(command, m.Subscribe):
+                return self._subscribe(connection, command, now_ms, now_s)
+            if isinstance(command, m.Ranges):
+                return self._ranges(connection, command, now_ms)
+            return self._handlers[type(command)](connection, command)
         except ClientError as error:
             cid = cid_of(command, frames)
             return [self._refusal(rid, error, cid, sid_of(command, error))]
@@ -132,75 +129,33 @@ class Core:
         )  # fmt: skip
         return [Send(rid, codec.encode(answer))]
 
-    def _subscribe(self, connection: Connection, command: m.Subscribe, now_ms: int) -> list[Effect]:
-        if command.sid in connection.subscriptions:
-            raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
-        if len(connection.subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
-        if command.filter is not None:
-            raise ClientError("bad_filter", "content filters are not spoken here")
-        zstd = takes_zstd(command.options or {})
-        wants = matcher(command.topic, regex=command.regex)
-        check_recorded(command, self._settings.recording)
-        question = Question(
-            connection.rid, command, now_ms + PATIENCE_MS,
-            values(NOW if command.bookmark is None else command.bookmark),
-            values(command.until, end=True) if command.until is not None else [],
-        )  # fmt: skip
-        self._last_key += 1
-        question.key = self._last_key
-        names = Names(self._last_key, connection.rid, command.sid)
-        one = Subscription(
-            names, wants, connection.grant(command.credit), zstd,
-            sid_packed=msgspec.msgpack.encode(command.sid), topic=command.topic,
-        )  # fmt: skip
-        self._subscriptions[one.names.key] = connection.subscriptions[command.sid] = one
+    def _subscribe(
+        self, connection: Connection, command: m.Subscribe, now_ms: int, now_s: float
+    ) -> list[Effect]:
+        question = Question.of(connection.rid, command, now_ms)
+        question.key = self.subscriptions.begin(connection, command, now_s).names.key
         return self._ask(question)
 
     def _ask(self, question: Question) -> list[Effect]:
         messages = self._asking.ask(question)
         return [Ask(message) for message in messages] if self._welcomed else []
 
-    def _flow(self, connection: Connection, command: m.Flow, _now_ms: int) -> list[Effect]:
-        one = connection.subscriptions.get(command.sid)
-        if one is None:
-            if command.sid in connection.ended:
-                return []  # it ended while this was on its way
-            raise unknown_sid(command.sid)
-        one.credit += connection.grant(command.bytes, command.sid)
-        self.cursors.wake(one)
-        told = told_of_drops(one)
-        return [Send(connection.rid, told)] if told is not None else []
-
-    def _unsubscribe(
-        self, connection: Connection, command: m.Unsubscribe, _now_ms: int
-    ) -> list[Effect]:
+    def _unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
         one = connection.subscriptions.get(command.sid)
         if one is not None:
             self._end(one)
-        elif command.sid not in connection.ended:
-            raise unknown_sid(command.sid)
-        answer = m.Ack("processed", command.cid, sid=command.sid)
-        return [Send(connection.rid, codec.encode(answer))]
+        return self.subscriptions.unsubscribe(connection, command)
 
     def _ranges(self, connection: Connection, command: m.Ranges, now_ms: int) -> list[Effect]:
         if connection.plans >= PLANS_MAX:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
         if command.topic is not None:
             matcher(command.topic, regex=command.regex)
-        question = Question(
-            connection.rid, command, now_ms + PATIENCE_MS, values(command.bookmark),
-            values(command.until, end=True),
-        )  # fmt: skip
+        question = Question.of(connection.rid, command, now_ms)
         connection.plans += 1
         return self._ask(question)
 
-    def _heartbeat(
-        self, _connection: Connection, _command: m.Heartbeat, _now_ms: int
-    ) -> list[Effect]:
-        return []
-
-    def _logoff(self, connection: Connection, command: m.Logoff, _now_ms: int) -> list[Effect]:
+    def _logoff(self, connection: Connection, command: m.Logoff) -> list[Effect]:
         self._drop(connection.rid)
         return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
 
@@ -219,7 +174,9 @@ class Core:
 
     def _heard(self, said: Marks | Welcome) -> list[Effect]:
         here = Origin(said.instance, said.generation)
-        rewound = self.cursors.heard(said.incarnation, here, said.floor, said.persisted)
+        rewound = self.cursors.heard(
+            said.incarnation, here, said.floor, said.written, said.persisted
+        )
         if not rewound:
             return []
         self.counts.rewound += rewound
@@ -244,24 +201,24 @@ class Core:
             return [Ask(message) for message in self._asking.repeat(question)]
         if isinstance(question.command, m.Ranges):
             assert end is not None, "ranges have an end by default"
-            last = min(end.position, self.cursors.persisted)
-            return [Plan(question.rid, question.command.cid, start, last, question.command.parts)]
-        one = self._subscriptions[question.key]
+            persisted, command = question.persisted, question.command  # newer than marks may be
+            last = min(end.position, persisted)
+            return [Plan(question.rid, command.cid, start, last, command.parts, persisted)]
+        one = self.subscriptions[question.key]
         one.start(start, end, question.persisted)
-        self.cursors.add(one)
-        if wants_unrecorded(question.command) and not self._settings.recording.everything:
-            self.live.add(one, regex=question.command.regex)
+        replay = self.cursors.add(one, start)
+        self.subscriptions.started(one)
         answer = m.Ack(
-            "processed", question.command.cid, sid=one.names.sid, position=one.position,
+            "processed", question.command.cid, sid=one.names.sid, position=replay.position,
             credit=one.credit,
         )  # fmt: skip
-        return [Send(question.rid, codec.encode(answer)), *self._progress(one)]
+        return [Send(question.rid, codec.encode(answer)), *self._progress(replay)]
 
     def _give_up(self, question: Question, error: ClientError) -> list[Effect]:
         if isinstance(question.command, m.Ranges):
             self.connections[question.rid].plans -= 1
             return [self._refusal(question.rid, error, question.command.cid, None)]
-        self._end(self._subscriptions[question.key])
+        self._end(self.subscriptions[question.key])
         return [self._refusal(question.rid, error, question.command.cid, question.command.sid)]
 
     # -- reading and sending ------------------------------------------------------------------
@@ -275,42 +232,52 @@ class Core:
         """What to read next, if anything."""
         return self.cursors.next_read()
 
-    def blocks(self, read: Read, block: Block) -> list[Effect]:
-        """What was read for a subscription. Nothing, in spite of marks: it waits for the next."""
-        one = self.cursors.running.get(read.key)
-        if one is None:
+    def blocks(self, read: Read, block: Block, now_ms: int) -> list[Effect]:
+        """What was read for a replay. Nothing, in spite of marks: it waits for the next."""
+        replay = self.cursors.running.get(read.key)
+        if replay is None:
             return []
         assert self.cursors.maker is not None, "nothing is read before the journal was heard of"
-        credit = one.credit
+        limit = self.cursors.limit(replay)
         try:
-            sent, count = one.advance(block, self.cursors.persisted, self.cursors.maker)
+            sent = replay.advance(block, limit, self.cursors.maker, now_ms * NS_PER_MS)
         except ClientError as error:
             return self.read_failed(read, str(error))
-        self.counts.messages_out += count
-        self.counts.bytes_out += credit - one.credit
-        rid = one.names.rid
-        effects: list[Effect] = [Send(rid, header, body) for header, body in sent]
-        effects += self._progress(one)
-        one.dry = not block.items
-        self.cursors.wake(one)
+        effects: list[Effect] = []
+        for one, part in sent:
+            self.counts.messages_out += part.messages
+            self.counts.bytes_out += len(part.body)
+            header = part.before + one.sid_packed + part.after
+            effects.append(Send(one.names.rid, header, part.body))
+        replay.dry = not block.items
+        effects += self._progress(replay)
+        self.cursors.rest(replay)
         return effects
 
-    def _progress(self, one: Subscription) -> list[Effect]:
-        """What becomes of a subscription that may have come to an end or caught up."""
-        if one.gap is not None:
-            return self._report_gap(one, one.gap)
-        if one.ended:
-            self._end(one)
-            return [self._completed(one)]
-        if one.bounded or one.caught_up or one.position < one.target:
-            return []
-        one.caught_up = True
-        return [self._completed(one)]
+    def _progress(self, replay: Replay) -> list[Effect]:
+        """What becomes of subscriptions that may have come to an end or caught up."""
+        if replay.gap is not None:
+            return self._report_gap(replay, replay.gap)
+        effects: list[Effect] = []
+        for one in list(replay.members):
+            safe = one.safe(replay.position)
+            if one.over(replay.position):
+                effects.append(self._told(replay, one, "completed", ended=True))
+                self._end(one)
+            elif not one.bounded and not one.caught_up and safe >= one.target:
+                one.caught_up = True
+                effects.append(self._told(replay, one, "completed"))
+        return effects
 
-    def _completed(self, one: Subscription) -> Send:
+    def _told(self, replay: Replay, one: Subscription, kind: str, *, ended: bool = False) -> Send:
+        """How far a subscription came: a resume point. What is not durable yet is none."""
+        safe = min(one.safe(replay.position), max(self.cursors.persisted, one.told))
+        one.told = safe
+        at_mark = safe == replay.position
         answer = m.Ack(
-            "completed", sid=one.names.sid, bookmark=one.bookmark, vector=self._vector(one.position)
-        )
+            kind, sid=one.names.sid, bookmark=replay.bookmark if at_mark else None,
+            vector=self._vector(safe), ended=ended,
+        )  # fmt: skip
         return Send(one.names.rid, codec.encode(answer))
 
     def _vector(self, position: int) -> str:
@@ -318,27 +285,27 @@ class Core:
         assert self.cursors.here is not None
         return format_vector({self.cursors.here: position - 1})
 
-    def _report_gap(self, one: Subscription, gap: Gap) -> list[Effect]:
-        self._end(one)
+    def _report_gap(self, replay: Replay, gap: Gap) -> list[Effect]:
         where = f"positions {gap.first} to {gap.end - 1} cannot be served: {gap.why}"
         hint = f"resume behind them with the vector {self._vector(gap.end)}"
-        error = ClientError("gap", where, hint)
-        return [
-            self._refusal(one.names.rid, error, None, one.names.sid),
-            Note("delivery.gap", f"{where}; a subscriber was told and has to go on behind them"),
-        ]
+        note = f"{where}; a subscriber was told and has to go on behind them"
+        return self._fail(replay, ClientError("gap", where, hint), Note("delivery.gap", note))
 
     def read_failed(self, read: Read, reason: str) -> list[Effect]:
-        """The log could not be read for a subscription: it ends, the others go on."""
-        one = self.cursors.running.get(read.key)
-        if one is None:
+        """The log could not be read for a replay: it ends, the others go on."""
+        replay = self.cursors.running.get(read.key)
+        if replay is None:
             return []
-        self._end(one)
-        error = ClientError("internal", f"position {one.position} could not be read")
-        return [
-            self._refusal(one.names.rid, error, None, one.names.sid),
-            Note("delivery.read_failed", f"{reason}; one subscription ended and was told"),
-        ]
+        error = ClientError("internal", f"position {replay.position} could not be read")
+        note = f"{reason}; a subscription ended and was told"
+        return self._fail(replay, error, Note("delivery.read_failed", note))
+
+    def _fail(self, replay: Replay, error: ClientError, note: Note) -> list[Effect]:
+        effects: list[Effect] = []
+        for one in list(replay.members):
+            self._end(one)
+            effects.append(self._refusal(one.names.rid, error, None, one.names.sid))
+        return [*effects, note]
 
     # -- peers and time -----------------------------------------------------------------------
 
@@ -348,32 +315,47 @@ class Core:
         return []
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Heartbeats, peers that fell silent, and patience with a journal that does not answer."""
+        """Times that have come, heartbeats, silent peers, patience with a silent journal."""
+        self.cursors.ring(now_ms * NS_PER_MS)
         if now_ms < self._next_tick_ms:
             return []
         self._next_tick_ms = now_ms + TICK_MS
         effects: list[Effect] = []
+        if self._welcomed:
+            effects += [Ask(one) for one in self._asking.moved(self.cursors.persisted, now_ms)]
         for question in self._asking.overdue(now_ms):
-            late = ClientError("not_ready", "the journal does not answer")
-            effects += self._give_up(question, late)
+            effects += self._give_up(question, question.late())
         for rid in self.connections.silent(now_ms):
             self._drop(rid)
             silent = ClientError("not_logged_on", "two heartbeats were missed")
             effects.append(self._refusal(rid, silent, None, None))
         effects += [Send(rid, _HEARTBEAT) for rid in self.connections.beats(now_ms)]
-        return effects
+        return effects + self._tell(now_ms)
+
+    def _tell(self, now_ms: int) -> list[Effect]:
+        """Resume points for those that passed something and may have been sent nothing of it."""
+        if now_ms < self._next_told_ms:
+            return []
+        self._next_told_ms = now_ms + TOLD_MS + len(self.subscriptions)  # many: less often
+        persisted = self.cursors.persisted
+        return [
+            self._told(replay, one, "persisted")
+            for replay in self.cursors.running.values() for one in replay.members
+            if min(one.safe(replay.position), persisted) > one.told
+        ]  # fmt: skip
 
     def next_wake_ms(self) -> int | None:
         """When the next tick has something to do."""
-        return self._next_tick_ms if self.connections or len(self._asking) else None
+        tick_ms = self._next_tick_ms if self.connections or len(self._asking) else None
+        next_ns = self.cursors.next_ns
+        if next_ns is None:
+            return tick_ms
+        due_ms = -(-next_ns // NS_PER_MS)
+        return due_ms if tick_ms is None else min(tick_ms, due_ms)
 
     def _end(self, one: Subscription) -> None:
-        _, rid, sid = one.names
-        self.cursors.remove(one)
-        self.live.remove(one)
-        self._asking.forget(rid, one.names.key)
-        del self._subscriptions[one.names.key]
-        self.connections[rid].end(sid)
+        self._asking.forget(one.names.rid, one.names.key)
+        self.subscriptions.end(one)
 
     def _drop(self, rid: bytes) -> None:
         connection = self.connections.get(rid)
@@ -387,9 +369,10 @@ class Core:
     def check(self) -> None:
         """Asserts what is always true."""
         self.cursors.check()
-        self.live.check(self.cursors.running)
+        running = {key: self.subscriptions[key] for key in self.cursors.of}
+        self.live.check(running)
         held = {
             one.names.key for c in self.connections.values() for one in c.subscriptions.values()
         }
-        assert held == set(self._subscriptions)
-        assert set(self.cursors.running) <= held
+        assert held == set(self.subscriptions)
+        assert set(self.cursors.of) <= held

@@ -1,34 +1,46 @@
-"""All running subscriptions and whose turn it is: how far the log is durable, who has to read next.
+"""All replays and whose turn it is: how far the log is durable, who has to read next.
 
-Subscriptions that have caught up and those that replay wait in two queues that alternate, so the
-newest messages wait for at most one block of a replay.
+Replays that have caught up and those that have not wait in two queues that alternate, so the newest
+messages wait for at most one block of an old one. Those that wait for a time stand in a heap.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
 
 from zbroker.delivery.blocks import Maker
 from zbroker.delivery.effects import Read
 from zbroker.delivery.points import Point
+from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import Subscription
 from zbroker.ids import Origin
 
 
 class Cursors:
-    """Running subscriptions by key. `here` and `maker` are None until the journal was heard of."""
+    """Replays by key. `here` and `maker` are None until the journal was heard of."""
 
     def __init__(self) -> None:
         self.incarnation = 0
         self.here: Origin | None = None
         self.maker: Maker | None = None
         self.floor = 0
+        self.written = 0
         self.persisted = 0
-        self.running: dict[int, Subscription] = {}
-        self._queues: tuple[deque[Subscription], deque[Subscription]] = (deque(), deque())
+        self.running: dict[int, Replay] = {}
+        self.of: dict[int, Replay] = {}  # by the key of a subscription
+        self.fell_back = 0  # times that one with live delivery had to be replayed to, being slow
+        self._eager: set[int] = set()  # keys of those that follow what is written
+        self._last_key = 0
+        self._queues: tuple[deque[Replay], deque[Replay]] = (deque(), deque())
+        self._timers: list[tuple[int, int]] = []  # when, key
         self._turn = 0
 
-    def heard(self, incarnation: int, here: Origin, floor: int, persisted: int) -> int | None:
+    # -- the journal --------------------------------------------------------------------------
+
+    def heard(
+        self, incarnation: int, here: Origin, floor: int, written: int, persisted: int
+    ) -> int | None:
         """What the journal says of itself.
 
         Returns: None, or, if it is another journal than before, how many cursors had to go back
@@ -37,37 +49,138 @@ class Cursors:
         restarted = incarnation != self.incarnation
         if restarted:
             self.incarnation, self.here, self.maker = incarnation, here, Maker(here)
-            self.floor, self.persisted = floor, persisted
+            self.floor, self.written, self.persisted = floor, written, persisted
         # a welcome may be older than marks that were read before it
         self.floor, self.persisted = max(self.floor, floor), max(self.persisted, persisted)
-        rewound = sum(self._look_again(one) for one in self.running.values()) if restarted else None
-        for one in self.running.values():
-            one.dry = False
-            self.wake(one)
+        self.written = max(self.written, written, self.persisted)
+        rewound = None
+        if restarted:
+            rewound = sum(self._look_again(replay) for replay in self.running.values())
+        for replay in self.running.values():
+            replay.dry = False
+            self.wake(replay)
         return rewound
 
-    def _look_again(self, one: Subscription) -> bool:
+    def _look_again(self, replay: Replay) -> bool:
         """Looks for the cursor by its position: files may differ. True if it had to go back."""
-        behind_end = one.position > self.persisted
-        one.target = min(one.target, self.persisted)
-        one.go_to(Point(min(one.position, self.persisted), *one.hint))
+        behind_end = replay.position > self.persisted
+        for one in replay.members:
+            one.target = min(one.target, self.persisted)
+        replay.go_to(Point(min(replay.position, self.persisted), *replay.hint))
         return behind_end
 
-    def add(self, one: Subscription) -> None:
+    # -- who follows which cursor -------------------------------------------------------------
+
+    def add(self, one: Subscription, at: Point) -> Replay:
         """Takes in a subscription that was located."""
-        self.running[one.names.key] = one
-        self.wake(one)
+        replay = self._new([one])
+        replay.go_to(at)
+        self.wake(replay)
+        return replay
+
+    def _new(self, members: list[Subscription]) -> Replay:
+        self._last_key += 1
+        replay = Replay(self._last_key, members, running=True)
+        self.running[replay.key] = replay
+        for one in members:
+            self.of[one.names.key] = replay
+        return replay
 
     def remove(self, one: Subscription) -> None:
-        """Forgets a subscription; its place in a queue is skipped later."""
-        one.running = False
-        self.running.pop(one.names.key, None)
+        """Forgets a subscription; the place of its replay in a queue is skipped later."""
+        replay = self.of.pop(one.names.key, None)
+        if replay is None:
+            return
+        replay.members.remove(one)
+        if replay.members:
+            self.wake(replay)
+        else:
+            self._close(replay)
 
-    def wake(self, one: Subscription) -> None:
-        """Queues a subscription if it has something to read."""
-        if not one.queued and not one.dry and one.due(self.persisted):
-            one.queued = True
-            self._queues[not one.caught_up].append(one)
+    def alone(self, one: Subscription) -> Replay:
+        """The replay of a subscription that leaves the others of its replay, if there are any."""
+        old = self.of[one.names.key]
+        if len(old.members) == 1:
+            return old
+        old.members.remove(one)
+        new = self._new([one])
+        new.go_to(Point(old.position, *old.hint))
+        new.publisher, new.sequence = old.publisher, old.sequence
+        self.wake(old)
+        return new
+
+    def together(self, many: list[Subscription]) -> Replay:
+        """One replay for subscriptions that stand at the same position."""
+        first, *others = (self.of[one.names.key] for one in many)
+        for one, other in zip(many[1:], others, strict=True):
+            if other is not first:
+                other.members.remove(one)
+                first.members.append(one)
+                self.of[one.names.key] = first
+                if not other.members:
+                    self._close(other)
+        return first
+
+    def _close(self, replay: Replay) -> None:
+        replay.running = False
+        self._eager.discard(replay.key)
+        del self.running[replay.key]
+
+    # -- whose turn it is ---------------------------------------------------------------------
+
+    def limit(self, replay: Replay) -> int:
+        """The position up to which it may be sent."""
+        return self.written if replay.eager else self.persisted
+
+    def wake(self, replay: Replay) -> None:
+        """Queues a replay if it has something to do."""
+        if replay.members[0].live:
+            self._follow(replay)
+        if not replay.queued and replay.due(self.limit(replay)):
+            replay.queued = True
+            self._queues[not replay.caught_up].append(replay)
+
+    def _follow(self, replay: Replay) -> None:
+        """One with live delivery is ahead of the sync while it keeps up, else it is a replay."""
+        if replay.position >= self.persisted:
+            replay.eager = True
+            self._eager.add(replay.key)
+        elif replay.eager and replay.members[0].credit <= 0:
+            replay.eager = False
+            self._eager.discard(replay.key)
+            self.fell_back += 1
+
+    def rest(self, replay: Replay) -> None:
+        """After its turn: queues it again, or notes when its time comes."""
+        if not replay.running:
+            return
+        self.wake(replay)
+        for when in (replay.due_ns, replay.flush_ns):
+            if when is not None:
+                heappush(self._timers, (when, replay.key))
+
+    def ring(self, now_ns: int) -> None:
+        """Wakes replays whose time has come."""
+        while self._timers and self._timers[0][0] <= now_ns:
+            when, key = heappop(self._timers)
+            replay = self.running.get(key)
+            if replay is None:
+                continue
+            if replay.due_ns == when:
+                replay.due_ns = None
+            if replay.flush_ns == when:
+                replay.flush_ns, replay.flush = None, True
+            self.wake(replay)
+
+    @property
+    def eager(self) -> bool:
+        """True if somebody follows what is written."""
+        return bool(self._eager)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next time comes, monotonic."""
+        return self._timers[0][0] if self._timers else None
 
     @property
     def busy(self) -> bool:
@@ -78,22 +191,33 @@ class Cursors:
         """Whose turn it is, and what it has to read."""
         while self.busy:
             self._turn ^= 1
-            one = (self._queues[self._turn] or self._queues[self._turn ^ 1]).popleft()
-            one.queued = False
-            if one.due(self.persisted):
-                return self._read(one)
+            replay = (self._queues[self._turn] or self._queues[self._turn ^ 1]).popleft()
+            replay.queued = False
+            if replay.due(self.limit(replay)):
+                return self._read(replay)
         return None
 
-    def _read(self, one: Subscription) -> Read:
-        limit = min(self.persisted, one.until)
-        return Read(one.names.key, one.cursor, one.seek, limit, one.block_bytes, live=one.caught_up)
+    def _read(self, replay: Replay) -> Read:
+        limit = min(self.limit(replay), replay.until)
+        read = Read(
+            replay.key, replay.cursor, replay.seek, limit, replay.block_bytes, replay.caught_up
+        )
+        if replay.caught_up or len(replay.members) > 1:
+            return read
+        one = replay.members[0]
+        return read._replace(wants=one.wish.topics, wants_key=(one.topic, one.regex))
 
     def check(self) -> None:
         """Asserts what is always true."""
-        for key, one in self.running.items():
-            assert one.running
-            assert one.names.key == key
-            assert one.position <= max(self.persisted, one.target), one
-            assert one.queued or one.dry or not one.due(self.persisted), (
-                f"{one} would wait for ever"
+        for key, replay in self.running.items():
+            assert replay.running
+            assert replay.key == key
+            assert replay.members
+            assert all(self.of[one.names.key] is replay for one in replay.members)
+            target = max(one.target for one in replay.members)
+            assert replay.position <= max(self.limit(replay), target), replay
+            assert replay.queued or not replay.due(self.limit(replay)), (
+                f"{replay} would wait for ever"
             )
+        assert self._eager == {key for key, replay in self.running.items() if replay.eager}
+        assert sum(len(replay.members) for replay in self.running.values()) == len(self.of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 from zbroker.delivery.points import Point
 from zbroker.journal.reader import Cursor
+from zbroker.topics import Matcher
 from zbroker.wire.internal import Locate
 
 
@@ -29,7 +31,7 @@ class Ask(NamedTuple):
 class Plan(NamedTuple):
     """Split the log between two points by bytes; a long log takes several turns.
 
-    Done with `Core.plans`.
+    persisted: what the journal said; marks that tell it may come later. Done with `Core.plans`.
     """
 
     rid: bytes
@@ -37,6 +39,7 @@ class Plan(NamedTuple):
     start: Point
     end: int
     parts: int
+    persisted: int
 
 
 class Note(NamedTuple):
@@ -47,10 +50,11 @@ class Note(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read whole batches from `cursor` on, below `limit`, for subscription `key`.
+    """Read whole batches from `cursor` on, below `limit`, for replay `key`.
 
     seek: `cursor` is a hint; its position is what is wanted. live: it has caught up.
-    Done with `Core.blocks` or `Core.read_failed`.
+    wants: other topics may be passed over; wants_key says the same of two that want the same. Done
+    with `Core.blocks` or `Core.read_failed`.
     """
 
     key: int
@@ -59,6 +63,8 @@ class Read(NamedTuple):
     limit: int
     max_bytes: int
     live: bool = False
+    wants: Matcher | None = None
+    wants_key: Hashable = None
 
 
 Effect = Send | Ask | Plan | Note

@@ -47,11 +47,13 @@ class Needs:
         lowest = nsmallest(HOLDINGS_MAX, needs, key=attrgetter("position"))
         holdings = [self._holding(need) for need in lowest]
         first = lowest[0].position if lowest else U63_MAX
-        return Holds(incarnation, self._cursors.floor, first, holdings)
+        return Holds(incarnation, self._cursors.floor, first, holdings, self._cursors.eager)
 
     def _running(self) -> Iterator[Need]:
-        for one in self._cursors.running.values():
-            yield Need(one.position, one.names.key, one.names.rid, one.topic)
+        for replay in self._cursors.running.values():
+            for one in replay.members:
+                position = one.safe(replay.position)
+                yield Need(position, one.names.key, one.names.rid, one.topic)
 
     def _asked(self) -> Iterator[Need]:
         """What was told and stands below the floor by now is not begun there, but asked again."""

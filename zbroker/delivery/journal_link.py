@@ -24,14 +24,12 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class JournalLink:
-    """Both sockets, registered in the loop's poller."""
+    """Both sockets, registered in the loop's poller. `hello`: what this worker says first."""
 
-    def __init__(
-        self, context: Context, paths: Paths, incarnation: int, poller: zmq.Poller
-    ) -> None:
+    def __init__(self, context: Context, paths: Paths, hello: Hello, poller: zmq.Poller) -> None:
         self._context = context
         self._paths = paths
-        self._mine = incarnation
+        self._hello = hello
         self._poller = poller
         self._welcomed_by = 0
         self._hello_ms = 0
@@ -46,7 +44,7 @@ class JournalLink:
     def _open_dealer(self) -> zmq.Socket[bytes]:
         socket = sockets.dealer(self._context, self._paths.ipc("journal"))
         self._poller.register(socket, zmq.POLLIN)
-        socket.send(codec.encode(Hello("delivery", self._mine)), zmq.NOBLOCK)
+        socket.send(codec.encode(self._hello), zmq.NOBLOCK)
         return socket
 
     def _shut(self, socket: zmq.Socket[bytes]) -> None:
@@ -82,7 +80,7 @@ class JournalLink:
             return found
         while (frames := sockets.receive(self._dealer)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
-            if isinstance(message, Welcome) and message.echo == self._mine:
+            if isinstance(message, Welcome) and message.echo == self._hello.incarnation:
                 self._welcome(message)
                 found.append(message)
             elif isinstance(message, Located):

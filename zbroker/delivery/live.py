@@ -4,6 +4,10 @@ ingest sends within the bytes granted here and is told what was taken, so what i
 lack of credit is bounded by this room alone. Each subscription gets what it wants while it has
 credit; what comes when it has none is dropped and counted, never kept.
 
+A room in which nobody is logged on grants nothing: ingest then sends it nothing. It grants from the
+first logon on, so long before the first subscription is answered, and a while longer than anybody
+stays.
+
 The link begins with a Hello: ZeroMQ hands frames that were queued for a dead delivery to this one,
 which knows neither them nor their sender, drops them and asks for a Hello.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zbroker.delivery.blocks import Block, Maker, Wanted
+from zbroker.delivery.blocks import Block, Maker, Parts, counting
 from zbroker.delivery.effects import Counts, Effect, Send
 from zbroker.delivery.subscription import Subscription
 from zbroker.ids import Origin
@@ -23,6 +27,8 @@ from zbroker.limits import LIVE_CREDIT_BYTES
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry, Grant, Hello
+
+WANTED_MS: Final = 10_000  # longer than the last one stays: most come back
 
 _NOWHERE: Final = Cursor(0, 0, 0)
 
@@ -35,6 +41,8 @@ class Taking:
         self._mine = incarnation
         self._theirs = 0
         self._taken = 0
+        self._wanted = True
+        self._wanted_until_ms = 0
 
     def hello(self, rid: bytes, hello: Hello) -> Grant:
         """A new ingest, or a new socket of it: only the newest is listened to."""
@@ -50,7 +58,15 @@ class Taking:
 
     def grant(self) -> Grant:
         """What may be sent now."""
-        return Grant(self._mine, self._theirs, self._taken, LIVE_CREDIT_BYTES)
+        credit = LIVE_CREDIT_BYTES if self._wanted else 0
+        return Grant(self._mine, self._theirs, self._taken, credit)
+
+    def want(self, now_ms: int, *, wanted: bool) -> bool:
+        """Whether there is anybody to send it to; True if ingest should hear of a change."""
+        if wanted:
+            self._wanted_until_ms = now_ms + WANTED_MS
+        before, self._wanted = self._wanted, now_ms < self._wanted_until_ms
+        return before is not self._wanted
 
     def ask_hello(self) -> Grant:
         """The answer to a stranger."""
@@ -87,7 +103,7 @@ class Live:
         effects: list[Effect] = []
         for at, batch in enumerate(batches):
             for one in self._wanting(batch.topics):
-                effects += self._sends(one, block, at, tuple(map(one.wants, batch.topics)))
+                effects += self._sends(one, block, at)
         return effects
 
     def _wanting(self, topics: list[str]) -> Iterator[Subscription]:
@@ -97,19 +113,32 @@ class Live:
                 yield from self._exact[topic].values()
         yield from self._patterns.values()
 
-    def _sends(self, one: Subscription, block: Block, at: int, wanted: Wanted) -> Iterator[Send]:
-        if True not in wanted:
-            return
-        for part in self._maker.whole(block, at, wanted, zstd=one.zstd):
+    def _sends(self, one: Subscription, block: Block, at: int) -> Iterator[Send]:
+        for part in self._parts(one, block, at):
             if one.credit <= 0:
                 one.dropped += part.messages
                 self._counts.dropped += part.messages
                 continue
             one.credit -= len(part.body)
+            one.left -= part.messages
+            one.sent_messages += part.messages
+            one.sent_bytes += len(part.body)
             self._counts.messages_out += part.messages
             self._counts.bytes_out += len(part.body)
             header = part.before + one.sid_packed + part.after
             yield Send(one.names.rid, header, part.body)
+
+    def _parts(self, one: Subscription, block: Block, at: int) -> Parts:
+        """What it wants of a batch."""
+        batch = block.batch(at)
+        if one.plain:
+            wanted = one.wish.wanted(batch)
+            if True not in wanted:
+                return ()
+            return self._maker.whole(block, at, wanted, zstd=one.look.zstd)
+        picks, _ = one.wish.picks(block, at, counting(batch), one.look.type_of)
+        picks = picks[: one.left]
+        return self._maker.picked(block, at, picks, one.look) if picks else ()
 
     def check(self, running: dict[int, Subscription]) -> None:
         """Asserts what is always true."""

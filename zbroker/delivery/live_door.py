@@ -10,7 +10,6 @@ import zmq
 from zbroker import sockets
 from zbroker.delivery.live import Taking
 from zbroker.limits import BEAT_MS, LIVE_CREDIT_BYTES, MIB
-from zbroker.paths import Paths
 from zbroker.wire import codec
 from zbroker.wire.internal import Entry, Grant, Hello
 
@@ -28,17 +27,17 @@ class Taken(NamedTuple):
 
 
 class LiveDoor:
-    """A ROUTER for ingest, registered in the loop's poller."""
+    """A ROUTER for ingest at `endpoint`, registered in the loop's poller."""
 
     def __init__(
-        self, context: Context, paths: Paths, incarnation: int, poller: zmq.Poller
+        self, context: Context, endpoint: str, incarnation: int, poller: zmq.Poller
     ) -> None:
         self.taken = 0  # messages
         self._taking = Taking(incarnation)
         self._ungranted = 0
         self._beat_ms = 0
         self._router = sockets.inner_router(context)
-        self._router.bind(paths.ipc("live"))
+        self._router.bind(endpoint)
         poller.register(self._router, zmq.POLLIN)
 
     def read(self) -> Iterator[Taken]:
@@ -65,9 +64,9 @@ class LiveDoor:
             if self._ungranted >= GRANT_BYTES:
                 self._grant()
 
-    def tick(self, now_ms: int) -> None:
-        """Grants on each beat: ingest takes silence for death."""
-        if now_ms >= self._beat_ms:
+    def tick(self, now_ms: int, *, wanted: bool) -> None:
+        """Grants on each beat, for ingest takes silence for death, and when `wanted` changes."""
+        if self._taking.want(now_ms, wanted=wanted) or now_ms >= self._beat_ms:
             self._beat_ms = now_ms + BEAT_MS
             self._grant()
 

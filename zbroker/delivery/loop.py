@@ -3,7 +3,8 @@
 Purpose   replays the log to subscribers and follows its end, tells where points are, splits the log
           into ranges for Spark. Nothing that is recorded is sent before it is durable.
 Sockets   ROUTER tcp for clients ([listen] delivery); SUB ipc marks; DEALER ipc journal; with a
-          [[record]] table ROUTER ipc live.
+          [[record]] table ROUTER ipc live; ROUTER ipc desk for questions of the admin. Of several
+          workers ([delivery] workers) each has its own: live-2, desk-2, ...
 Owns      nothing on disk; reads <data>/journal.
 Settings  [listen] delivery; [limits] clients; [[record]].
 Exits     0 when told to stop.
@@ -20,9 +21,11 @@ from typing import Final
 import zmq
 
 from zbroker import sockets
+from zbroker.config import socket_of
 from zbroker.delivery import ranges
 from zbroker.delivery.commands import Received
 from zbroker.delivery.core import Core, Settings
+from zbroker.delivery.desk import Desk
 from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
 from zbroker.delivery.journal_link import Events, JournalLink
 from zbroker.delivery.live_door import LiveDoor
@@ -32,10 +35,11 @@ from zbroker.journal.reader import Log
 from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.process import EX_OK, Process
 from zbroker.recording import Recording
-from zbroker.wire.internal import Welcome
+from zbroker.wire.internal import Hello, Welcome
 
 BURST_MAX: Final = 256  # commands of one turn
-READS_MAX: Final = 64  # blocks of one turn; bounds how long commands and marks wait
+READS_MAX: Final = 64  # blocks of one turn
+READ_SLICE_MS: Final = 5  # how long a turn reads; bounds how long commands and marks wait
 PLAN_SLICE_MS: Final = 3  # how long a turn works on ranges
 LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
 
@@ -65,17 +69,25 @@ class DeliveryRoom:
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
         self._poller.register(process.link, zmq.POLLIN)
-        self._journal = JournalLink(
-            process.context, process.paths, process.incarnation, self._poller
+        hello = Hello(process.room, process.incarnation)
+        self._journal = JournalLink(process.context, process.paths, hello, self._poller)
+        self._desk = Desk(
+            process.context, self._ipc("desk"), process.incarnation, self._poller, process.log
         )
         self._live: LiveDoor | None = None
         if not recording.everything:
-            self._live = LiveDoor(process.context, process.paths, process.incarnation, self._poller)
+            self._live = LiveDoor(
+                process.context, self._ipc("live"), process.incarnation, self._poller
+            )
         self._reading: Reading | None = None
         self._incarnation = 0
         self._plans: deque[tuple[Plan, Generator[None, None, ranges.Ranges]]] = deque()
         self._stats_ms = self._holds_ms = self._let_go_ms = 0
-        self._told_floor = 0
+        self._told_floor, self._told_eager = 0, False
+
+    def _ipc(self, name: str) -> str:
+        """Where this worker has the socket `name`."""
+        return self._process.paths.ipc(socket_of(name, self._process.room))
 
     def turn(self) -> None:
         """Waits for something, then handles what came and sends what is due."""
@@ -92,6 +104,7 @@ class DeliveryRoom:
         self._read_log()
         self._plan(now_ms)
         self._perform(self.core.tick(now_ms))
+        self._desk.answer(self.core, now_ms)
         if now_ms >= self._stats_ms:
             self._stats_ms = now_ms + BEAT_MS
             self._process.stats = self._stats()
@@ -123,10 +136,11 @@ class DeliveryRoom:
                 self._perform(self.core.located(answer))
 
     def _hold(self, now_ms: int) -> None:
-        """Tells the journal what is needed: on each beat, and at once when the floor rises."""
-        floor = self.core.cursors.floor
+        """Tells the journal what is needed: on each beat, and at once when it is something else."""
+        floor, eager = self.core.cursors.floor, self.core.cursors.eager
         welcomed_by = self._journal.welcomed_by
-        if not welcomed_by or (floor == self._told_floor and now_ms < self._holds_ms):
+        told = (floor, eager) == (self._told_floor, self._told_eager)
+        if not welcomed_by or (told and now_ms < self._holds_ms):
             return
         wall_ms = self._process.clock.wall_ns() // 1_000_000
         holds = self.core.needs.holds(welcomed_by, (plan for plan, _ in self._plans), wall_ms)
@@ -134,7 +148,7 @@ class DeliveryRoom:
         if self._reading is not None and (floor != self._told_floor or now_ms >= self._let_go_ms):
             self._let_go_ms = now_ms + LET_GO_MS
             self._reading.let_go()
-        self._told_floor, self._holds_ms = floor, now_ms + BEAT_MS
+        self._told_floor, self._told_eager, self._holds_ms = floor, eager, now_ms + BEAT_MS
 
     def _met(self, incarnation: int) -> None:
         """A new journal may have set bytes aside: what was read is forgotten."""
@@ -160,7 +174,7 @@ class DeliveryRoom:
         for entries, bodies in live.read():
             wall_ns = self._process.clock.wall_ns()
             self._perform(self.core.live.fan_out(entries, bodies, wall_ns))
-        live.tick(now_ms)
+        live.tick(now_ms, wanted=bool(self.core.connections))
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -186,11 +200,15 @@ class DeliveryRoom:
     # -- reading the log ----------------------------------------------------------------------
 
     def _read_log(self) -> None:
+        """Blocks for a slice of time: what comes in meanwhile waits no longer."""
+        begun_ms = self._process.clock.mono_ms()
         for _ in range(READS_MAX):
             read = self.core.next_read()
             if read is None:
                 return
             self._perform(self._read(read))
+            if self._process.clock.mono_ms() - begun_ms >= READ_SLICE_MS:
+                return
 
     def _read(self, read: Read) -> list[Effect]:
         try:
@@ -200,7 +218,7 @@ class DeliveryRoom:
             block = self._reading.read(read)
         except StorageError as error:
             return self.core.read_failed(read, str(error))
-        return self.core.blocks(read, block)
+        return self.core.blocks(read, block, self._process.clock.mono_ms())
 
     def _begin(self, plan: Plan) -> Generator[None, None, ranges.Ranges]:
         """A plan has a Log of its own: it stops in the middle, while other reads go on."""
@@ -234,6 +252,7 @@ class DeliveryRoom:
             "bytes_out": counts.bytes_out,
             "errors": counts.errors,
             "rewound": counts.rewound,
+            "fell_back": self.core.cursors.fell_back,
             **unrecorded,
             "read_cache_hits": reading.hits if reading else 0,
             "read_cache_misses": reading.misses if reading else 0,

@@ -24,8 +24,10 @@ class Plans:
         connection, here = self._ended(plan), self._cursors.here
         if connection is None or here is None:
             return []
-        floor, persisted = self._cursors.floor, self._cursors.persisted
-        answer = m.RangeList(here.generation, here.instance, floor, persisted, ranges, plan.cid)
+        floor = self._cursors.floor
+        answer = m.RangeList(
+            here.generation, here.instance, floor, plan.persisted, ranges, plan.cid
+        )
         return [Send(plan.rid, codec.encode(answer))]
 
     def failed(self, plan: Plan, reason: str) -> list[Effect]:

@@ -1,19 +1,23 @@
 """Points in the log that a client names, and what the journal's answers make of them.
 
-A point is asked as one or several values (a list of bookmarks); each gets its own Locate. All
-answers are the first position *behind* the point (at or after it, for a time), so the same position
-starts a subscription behind a bookmark and ends one that includes it.
+A point is asked as one or several values (a list of bookmarks); each gets its own Locate. An answer
+is a position: the range begins or ends before it. Which side of a message or time that is stands in
+the question (`Cut`), so a begin and an end are looked up alike.
+
+Of a list a range begins at the oldest that is found, and ends at the latest one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW, Origin, format_vector, is_vector, parse_bookmark, parse_vector
 from zbroker.wire.internal import Located
+from zbroker.wire.ranges import Cut, RangeText, is_range, parse_range
 
 LIST_MAX: Final = 1_000  # bookmarks in one list: one look-up each
 UNTIL_NOW: Final = "now"
@@ -33,28 +37,58 @@ class Point:
     time_ns: int | None = None
 
 
-def values(text: str, *, end: bool = False) -> list[str]:
-    """What has to be located for `text`; `end`: it is an `until`.
+class Wanted(NamedTuple):
+    """What has to be located: where a range begins, and where it ends; nothing, if it does not."""
+
+    first: list[str]
+    last: list[str]
+    first_cut: Cut = ""
+    last_cut: Cut = ""
+
+
+def wanted(bookmark: str | None, until: str | None) -> Wanted:
+    """What a command's `bookmark` (NOW if it has none) and `until` ask for.
 
     Raises: ClientError bad_bookmark or too_many.
     """
-    if text in (EPOCH, NOW):
-        return [text]
+    if bookmark is not None and is_range(bookmark):
+        if until is not None:
+            raise ClientError("bad_bookmark", "a range has its own end: leave out `until`")
+        return _ranged(parse_range(bookmark))
+    first = values(NOW if bookmark is None else bookmark)
+    return Wanted(first, values(until, end=True) if until is not None else [])
+
+
+def _ranged(text: RangeText) -> Wanted:
+    last = _located(text.last, end=True) if text.last else []
+    return Wanted(_located(text.first, end=False), last, text.first_cut, text.last_cut)
+
+
+def values(text: str, *, end: bool = False) -> list[str]:
+    """What has to be located for one point, `text`; `end`: it is an `until`, which is no list.
+
+    Raises: ClientError bad_bookmark or too_many.
+    """
+    found = _located(text, end=end)
+    if end and len(found) > 1:
+        raise ClientError("bad_bookmark", '`until` takes one bookmark, time or vector, or "now"')
+    return found
+
+
+def _located(text: str, *, end: bool) -> list[str]:
     if end and text == UNTIL_NOW:
         return [NOW]
     if is_time(text):
         parse_time(text)
-        return [text]
-    if is_vector(text):
+    elif is_vector(text):
         parse_vector(text)
-        return [text]
-    return _bookmarks(text, end=end)
+    elif text not in (EPOCH, NOW):
+        return _bookmarks(text)
+    return [text]
 
 
-def _bookmarks(text: str, *, end: bool) -> list[str]:
+def _bookmarks(text: str) -> list[str]:
     found = text.split(",")
-    if end and len(found) > 1:
-        raise ClientError("bad_bookmark", '`until` takes one bookmark, time or vector, or "now"')
     if len(found) > LIST_MAX:
         raise ClientError("too_many", f"a list has at most {LIST_MAX} bookmarks")
     for value in found:
@@ -63,26 +97,39 @@ def _bookmarks(text: str, *, end: bool) -> list[str]:
     return found
 
 
-def settle(answers: list[Located], here: Origin) -> Point:
-    """The point of all answers: the oldest of those found.
+def refused(answers: Sequence[Located], *, end: bool = False) -> Located | None:
+    """The answer that says why these values have no point; None if they have one.
 
-    Raises: ClientError with the journal's code. An expired bookmark is an error even if others of
-    its list were found: to start at those would skip what came between.
+    Not here yet outranks unknown, as it may be found later. A begin that is expired is refused even
+    if others of its list were found: to begin at those would skip what came between.
     """
-    refusals = [_refusal(answer, here) for answer in answers]
-    for refusal in refusals:
-        if refusal is not None and refusal.code == "bookmark_expired":
-            raise refusal
-    found = [answer for answer, no in zip(answers, refusals, strict=True) if no is None]
-    if not found:
-        raise next(refusal for refusal in refusals if refusal is not None)
-    first = min(found, key=lambda answer: answer.position)
-    return Point(first.position, first.serial, first.offset, first.time_ns)
-
-
-def _refusal(answer: Located, here: Origin) -> ClientError | None:
-    if not answer.code:
+    for code in () if end else ("bookmark_expired",):
+        if (expired := _with(answers, code)) is not None:
+            return expired
+    if any(not answer.code for answer in answers):
         return None
+    return _with(answers, "bookmark_pending") or _with(answers, "bookmark_expired") or answers[0]
+
+
+def _with(answers: Sequence[Located], code: str) -> Located | None:
+    return next((answer for answer in answers if answer.code == code), None)
+
+
+def settle(answers: Sequence[Located], here: Origin, *, end: bool = False) -> Point:
+    """The point of all answers: the oldest of those found, the latest if a range ends there.
+
+    Raises: ClientError with the journal's code.
+    """
+    no = refused(answers, end=end)
+    if no is not None:
+        raise refusal(no, here)
+    found = sorted((one for one in answers if not one.code), key=lambda one: one.position)
+    best = found[-1] if end else found[0]
+    return Point(best.position, best.serial, best.offset, best.time_ns)
+
+
+def refusal(answer: Located, here: Origin) -> ClientError:
+    """What a client is told instead of a point."""
     reason = answer.reason
     if answer.code == "bookmark_expired":
         oldest = format_vector({here: answer.floor - 1})

@@ -8,6 +8,7 @@ a time: little at the end of the log, much in a replay.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,15 @@ from zbroker.limits import MIB
 READ_CACHE_BYTES: Final = 16 * MIB
 _ITEM_BYTES: Final = 1_000  # of Python objects for one batch, roughly
 
+_Key = tuple[Cursor, Hashable]  # where, and with what was passed over
+
 
 class Reading:
     """The logs of one process and the blocks read lately."""
 
     def __init__(self, directory: Path, archive: Path | None = None) -> None:
         self._logs = (Log(directory, archive), Log(directory, archive))
-        self._blocks: OrderedDict[Cursor, Block] = OrderedDict()
+        self._blocks: OrderedDict[_Key, Block] = OrderedDict()
         self._bytes = 0
         self._newest = Cursor(0, 0, 0)  # a batch that stands near the end
         self.hits = 0
@@ -47,18 +50,21 @@ class Reading:
     def read(self, read: Read) -> Block:
         """What stands at a cursor, mostly without reading it again. Raises: StorageError."""
         cursor = self._seek(read) if read.seek else read.cursor
-        block = self._blocks.get(cursor)
+        key = cursor, read.wants_key
+        block = self._blocks.get(key)
         if block is not None:
-            self._blocks.move_to_end(cursor)
+            self._blocks.move_to_end(key)
             self.hits += 1
             return block
         self.misses += 1
-        items, behind = self._logs[read.live].read(cursor, read.limit, read.max_bytes)
+        items, behind = self._logs[read.live].read(
+            cursor, read.limit, read.max_bytes, wants=read.wants
+        )
         batches = (item for item in items if isinstance(item, Batch))
         size = sum(batch.header_length + batch.body_length for batch in batches)
         block = Block(cursor, items, behind, size)
         if items:
-            self._keep(block)
+            self._keep(key, block)
         return block
 
     def _seek(self, read: Read) -> Cursor:
@@ -67,8 +73,8 @@ class Reading:
             serial, offset, _ = self._newest
         return self._logs[read.live].seek(position, serial, offset)
 
-    def _keep(self, block: Block) -> None:
-        self._blocks[block.start] = block
+    def _keep(self, key: _Key, block: Block) -> None:
+        self._blocks[key] = block
         self._bytes += _weight(block)
         while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
             self._bytes -= _weight(self._blocks.popitem(last=False)[1])

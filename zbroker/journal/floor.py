@@ -15,14 +15,14 @@ with this process; whoever asks for removals says its leases first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Holding, Holds
 
-READERS: Final = ("delivery",)  # rooms with cursors: nothing goes before they have spoken
+READERS: Final = ("delivery",)  # the one delivery worker of an instance that has no more
 LEASES_MAX: Final = 1_000  # one who leases per message instead of per job shall notice
 
 
@@ -58,7 +58,10 @@ class Limits(NamedTuple):
 
 
 class Floor:
-    """The floor of one log, who holds it down, and what is going."""
+    """The floor of one log, who holds it down, and what is going.
+
+    readers: rooms with cursors; nothing goes before all of them have spoken.
+    """
 
     def __init__(self, position: int, readers: Iterable[str] = READERS) -> None:
         self.position = position
@@ -67,6 +70,11 @@ class Floor:
         self._going: deque[Kept] = deque()
 
     # -- who needs what -----------------------------------------------------------------------
+
+    @property
+    def readers(self) -> Collection[str]:
+        """The rooms that are waited for."""
+        return self._readers.keys()
 
     def hello(self, room: str) -> None:
         """A room begins anew: what its last process said is void."""
@@ -77,6 +85,11 @@ class Floor:
         """A reader says what it needs."""
         if room in self._readers:
             self._readers[room] = holds
+
+    @property
+    def eager(self) -> bool:
+        """True if a reader wants to hear what is written before it is durable."""
+        return any(holds is not None and holds.eager for holds in self._readers.values())
 
     def lease(self, holding: Holding, ttl_ms: int, now_ms: int) -> None:
         """Gives, renews or (ttl_ms 0) ends a lease. Raises: ClientError."""

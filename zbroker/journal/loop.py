@@ -167,7 +167,8 @@ class JournalRoom:
     def _locate(self, rid: bytes, ask: Locate) -> None:
         core = self.core
         where = Where(core.settings.instance, core.generation, core.floor, core.persisted)
-        self._emit(Send(rid, self._opened.locator.locate(ask.cid, ask.value, where)))
+        located = self._opened.locator.locate(ask.cid, ask.value, where, cut=ask.cut, end=ask.end)
+        self._emit(Send(rid, located))
 
     def _finish(self) -> None:
         """A helper thread has done something."""
@@ -195,6 +196,8 @@ class JournalRoom:
             core.serial = writer.serial
             core.want_state()
         core.written_to(group.end_position)
+        if self._requests.floor.eager:
+            self._emit(core.marks())
         self._groups += 1
         self._group_bytes += sum(batch.body_length for batch in group.batches)
         self._pending = group

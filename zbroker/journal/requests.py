@@ -27,9 +27,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, get_args
 
+from zbroker.config import delivery_rooms
 from zbroker.errors import ClientError, StorageError, ZBrokerError
 from zbroker.journal.core import Send
-from zbroker.journal.floor import READERS, Floor, Kept, Limits, Plan
+from zbroker.journal.floor import Floor, Kept, Limits, Plan
 from zbroker.journal.helpers import Helpers
 from zbroker.journal.opening import Opened
 from zbroker.journal.places import Places
@@ -67,7 +68,7 @@ class Requests:
         self._unlinking = False
         self._retry_ms = 0
         self.due = False
-        self.floor = Floor(opened.core.floor)
+        self.floor = Floor(opened.core.floor, delivery_rooms(process.config))
         if opened.leftovers:
             self._unlink(opened.writer.oldest - 1)
 
@@ -83,7 +84,7 @@ class Requests:
             return
         room = self._core.room_of(rid)
         if isinstance(ask, m.Holds):
-            if room in READERS:
+            if room in self.floor.readers:
                 self.floor.heard(room, ask)
                 self.due = True
             return

@@ -10,13 +10,14 @@ are integers from 1 to 2**63 - 1.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from zbroker.limits import BATCH_COUNT_MAX, CREDIT_DEFAULT_BYTES, U63_MAX
+from zbroker.limits import BATCH_COUNT_MAX, CREDIT_DEFAULT_BYTES, SUBSCRIPTIONS_MAX, U63_MAX
 
 VERSION: Final = 1
+SECONDS_MAX: Final = 366 * 86_400
 
 U32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 U63 = Annotated[int, Meta(ge=0, le=U63_MAX)]
@@ -104,13 +105,38 @@ class DoorLogon(Command, tag="logon"):
     heartbeat_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
 
 
+class Options(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """How a subscription is delivered.
+
+    delivery: what must have happened to a message before it is sent: "persisted" (durable here),
+    "fully_durable" (also at all synchronous destinations), "live" (written, not yet durable).
+    rate: the most per second: messages (1000), bytes ("500KB") or a multiple of log time ("2X").
+    rate_max_gap_s: the longest wait between two messages where `rate` is a multiple.
+    conflation_s: per interval of log time only the newest message of each key. conflation_key:
+    fields that make a key together with the topic. select: which fields are sent ("-/,+/a").
+    limit: it ends after so many messages. wait_s: how long a bookmark may be not here yet.
+    """
+
+    codecs: list[str] = []
+    delivery: Annotated[str, Meta(pattern="^(persisted|fully_durable|live)$")] = "persisted"
+    rate: int | float | Annotated[str, Meta(max_length=32)] | None = None
+    rate_max_gap_s: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] | None = None
+    paused: bool = False
+    conflation_s: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] | None = None
+    conflation_key: Annotated[list[Text], Meta(max_length=16)] = []
+    select: Annotated[str, Meta(max_length=4096)] | None = None
+    limit: Seq | None = None
+    wait_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] = 0
+
+
 class Subscribe(Command, tag="subscribe"):
     """-> delivery. Answered `processed` {position}, then msg, `completed`; an error ends the sid.
 
-    bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time or a vector.
-    until: where to end: a bookmark (inclusive), a time (exclusive), "now", or a vector (inclusive).
+    bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time, a vector, or a range
+    of two of them: "[a:b)". until: where to end: a bookmark (inclusive), a time (exclusive), "now",
+    or a vector (inclusive). filter: only messages whose content it is true for.
     unrecorded: messages of topics that are not recorded too, as they come; by default if there is
-    neither bookmark nor until.
+    neither bookmark nor until nor an option that only a replay can have.
     """
 
     sid: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -123,7 +149,7 @@ class Subscribe(Command, tag="subscribe"):
     credit: U63 = CREDIT_DEFAULT_BYTES
     bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
     filter: str | None = None
-    options: dict[str, Any] | None = None
+    options: Options | None = None
 
 
 class Flow(Command, tag="flow"):
@@ -140,6 +166,37 @@ class Unsubscribe(Command, tag="unsubscribe"):
     cid: Cid = None
 
 
+class Pause(Command, tag="pause"):
+    """-> delivery. Answered `processed`; what is under way may still come."""
+
+    sids: Annotated[list[str], Meta(min_length=1, max_length=SUBSCRIPTIONS_MAX)]
+    cid: Cid = None
+
+
+class Resume(Command, tag="resume"):
+    """-> delivery. Answered `processed` {combined}: the sids that share one replay from now on.
+
+    Those that stand at the same position, at the same rate, share one: they are sent what they want
+    in the order of the log, across all of them, as fast as the slowest of them takes it.
+    """
+
+    sids: Annotated[list[str], Meta(min_length=1, max_length=SUBSCRIPTIONS_MAX)]
+    cid: Cid = None
+
+
+class Replace(Command, tag="replace"):
+    """-> delivery. Another topic or filter ("": none) for a subscription that goes on.
+
+    Answered `processed` {position}: from there on the new ones hold. What is left out stays.
+    """
+
+    sid: str
+    cid: Cid = None
+    topic: Text | None = None
+    regex: bool = False
+    filter: str | None = None
+
+
 class Ranges(Command, tag="ranges"):
     """-> delivery. Answered by RangeList: the log between two points, split by bytes."""
 
@@ -152,7 +209,10 @@ class Ranges(Command, tag="ranges"):
 
 
 IngestCommand = Logon | Publish | Flush | Heartbeat | Logoff
-DeliveryCommand = DoorLogon | Subscribe | Flow | Unsubscribe | Ranges | Heartbeat | Logoff
+DeliveryCommand = (
+    DoorLogon | Subscribe | Flow | Unsubscribe | Pause | Resume | Replace | Ranges | Heartbeat
+    | Logoff
+)  # fmt: skip
 
 
 # -- answers ----------------------------------------------------------------------------------
@@ -169,7 +229,12 @@ class Ack(Answer, tag="ack"):
     persisted {seq}: what was recorded up to `seq` is durable. `seq` is that of a recorded message.
     processed {seq, unrecorded}: everything up to `seq` is settled, and its newest message is of a
     topic that is not recorded. Both name in `unrecorded` the topics of what is settled by them that
-    is not in the log: such messages went to who is subscribed and are forgotten.
+    is not in the log: such messages went to who is subscribed and are forgotten. filtered: runs of
+    sequences that a filter kept out of the log: first and last of each, u64, little-endian.
+    completed {sid, bookmark, vector, ended}: what was durable when it began was sent; `ended`: this
+    was the end of its range or of its limit, nothing follows.
+    persisted {sid, bookmark, vector}: the subscription has passed everything up to there, and it is
+    durable: a resume point, also where nothing matched.
     dropped {sid, dropped}: so many unrecorded messages were not sent to it for lack of credit.
     """
 
@@ -180,12 +245,15 @@ class Ack(Answer, tag="ack"):
     durability: str | None = None
     duplicate: int = 0
     unrecorded: list[str] | None = None
+    filtered: bytes | None = None
     # subscriptions
     sid: str | None = None
     position: int | None = None
     credit: int | None = None
     bookmark: str | None = None
     vector: str | None = None
+    combined: list[str] | None = None
+    ended: bool = False
     dropped: int = 0
     # logon; recording is "some" where not every topic is recorded
     recording: str | None = None

@@ -1,0 +1,231 @@
+"""Conflation: per interval of log time only the newest message of each key. Pure.
+
+    interval   |----- n -----|---- n+1 ----|        number = log time // interval
+    messages    a1 b1 a2 b2 a3   b3 a4
+    sent                     a3(a1) b2(b1)  b3 a4   newest (under whose position and bookmark)
+
+Intervals are those of log time, whatever a replay began with, so the same messages give the same
+result. A message whose log time went back belongs to the interval that is open. What is sent for a
+key has the content and time of its newest message in the interval and the identity of its first;
+keys come in the order of those, so positions rise, also over intervals. A resume point must stay
+before `oldest_position`.
+
+Memory is bounded: where a message would bring what is held over `KEYS_MAX` or `HELD_MAX_BYTES`,
+the interval ends early for what is held, which is counted; the rest of it is conflated anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from msgspec.msgpack import Ext
+
+from zbroker.errors import ZBrokerError
+from zbroker.limits import MIB
+
+KEYS_MAX: Final = 65_536  # of one subscription; each takes about half a KiB beside its bytes
+HELD_MAX_BYTES: Final = 32 * MIB  # payloads and keys of one subscription, or one larger message
+
+_DEPTH_MAX: Final = 32  # of a value in a key; what nests deeper is never merged
+_INT_MAX: Final = (1 << 61) - 2  # larger ones can be chosen so that thousands have one hash
+_LONG_AGO: Final = -(1 << 64)
+
+Path = Callable[[Any], Any]  # the value of a decoded payload at a place; None if there is none
+
+
+class Place(NamedTuple):
+    """Which message it is. position: 0 if not recorded; origin: None if it is this instance's."""
+
+    position: int
+    publisher: int
+    sequence: int
+    origin: tuple[int, int, int] | None = None
+
+
+class Held(NamedTuple):
+    """One key at the end of an interval: `first` names the key's first message, the rest is the
+    newest one's. since: position of the first message of all that ended with it; who goes on from
+    there gets all of it again, alike.
+    """
+
+    first: Place
+    topic: str
+    time_ns: int
+    data: bytes
+    since: int = 0
+
+
+class Messages(NamedTuple):
+    """The messages of one batch, by index.
+
+    place: asked once for each key of an interval. value: the decoded payload; asked only where
+    a key has paths; may raise ZBrokerError for a payload that is not what its type says.
+    """
+
+    data: Sequence[bytes]
+    times: Sequence[int]  # log time, ns
+    topics: Sequence[str]
+    place: Callable[[int], Place]
+    value: Callable[[int], Any]
+
+
+class Conflation:
+    """What one subscription holds back.
+
+    end_ns: log time at which the open interval is over; long ago before the first message.
+    closed_early: how often a limit ended an interval.
+    """
+
+    def __init__(self, interval_ns: int, paths: Sequence[Path] = ()) -> None:
+        """paths: the fields that make a key together with the topic; none: the topic alone.
+
+        A message that has none of these fields, or is not what its type says, is a key of its
+        own: it waits for the end of the interval like all others and is never merged.
+        """
+        assert interval_ns > 0
+        self.closed_early = 0
+        self._interval_ns = interval_ns
+        self._paths = tuple(paths)
+        self.end_ns = _LONG_AGO
+        self._held: dict[Hashable, _Newest] = {}
+        self._size = 0
+
+    @property
+    def oldest_position(self) -> int | None:
+        """Position of the first message that is held; None if none is."""
+        for newest in self._held.values():
+            return newest.first.position
+        return None
+
+    def add(self, messages: Messages, at: Iterable[int]) -> list[Held]:
+        """Takes in those messages whose indices are in `at`, in order.
+
+        Returns: what is due because its interval is over.
+        """
+        due: list[Held] = []
+        times, topics = messages.times, messages.topics
+        for i in at:
+            if times[i] >= self.end_ns:
+                due += self.flush()
+                self.end_ns = (times[i] // self._interval_ns + 1) * self._interval_ns
+            key = self._key(messages, i) if self._paths else topics[i]
+            due += self._hold(key, messages, i)
+        return due
+
+    def due(self, log_now_ns: int) -> list[Held]:
+        """What is due because log time went on without a message.
+
+        `log_now_ns`: no message still to come is older.
+        """
+        return self.flush() if log_now_ns >= self.end_ns else []
+
+    def flush(self) -> list[Held]:
+        """All that is held: the end of a range, or of the subscription."""
+        since = self.oldest_position or 0
+        due = [
+            Held(one.first, one.topic, one.time_ns, one.data, since) for one in self._held.values()
+        ]
+        self._held, self._size = {}, 0
+        return due
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert len(self._held) <= KEYS_MAX
+        assert self._size <= HELD_MAX_BYTES or len(self._held) == 1
+        sizes = [_size_of(key) + len(newest.data) for key, newest in self._held.items()]
+        assert self._size == sum(sizes)
+
+    def _hold(self, key: Hashable, messages: Messages, i: int) -> list[Held]:
+        """Makes a message the newest of its key.
+
+        Returns: what had to go so that it fits.
+        """
+        data, time_ns = messages.data[i], messages.times[i]
+        newest = self._held.get(key)
+        if newest is not None:
+            more = len(data) - len(newest.data)
+            if self._size + more <= HELD_MAX_BYTES:
+                newest.data, newest.time_ns = data, time_ns
+                self._size += more
+                return []
+        size = len(data) + _size_of(key)
+        due: list[Held] = []
+        if self._size + size > HELD_MAX_BYTES or len(self._held) == KEYS_MAX:
+            self.closed_early += bool(self._held)
+            due = self.flush()
+        self._held[key] = _Newest(messages.place(i), messages.topics[i], time_ns, data)
+        self._size += size
+        return due
+
+    def _key(self, messages: Messages, i: int) -> Hashable:
+        """The topic and the values of the fields, or something that equals nothing else."""
+        parts: list[Hashable] = [messages.topics[i]]
+        found = False
+        try:
+            value = messages.value(i)
+            for path in self._paths:
+                part = path(value)
+                if part is not None:
+                    found = True
+                    part = _hashable(part)
+                parts.append(part)
+        except (ZBrokerError, _TooDeep):
+            return object()
+        return tuple(parts) if found else object()
+
+
+@dataclass(slots=True)
+class _Newest:
+    """What is held of one key."""
+
+    first: Place
+    topic: str
+    time_ns: int
+    data: bytes
+
+
+class _TooDeep(Exception):
+    """A value nests too deep to be compared."""
+
+
+def _hashable(value: object) -> Hashable:
+    """Equal for values that are the same in JSON or msgpack: 1 and 1.0 are, 1 and true are not.
+
+    What is neither text nor a small whole number becomes bytes, which differ from all of those,
+    and which take about as much memory as a map or a list takes in the payload.
+    Raises: _TooDeep.
+    """
+    if type(value) is str or (type(value) is int and -_INT_MAX <= value <= _INT_MAX):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _INT_MAX:
+        return int(value)
+    return _text(value, _DEPTH_MAX).encode()
+
+
+def _text(value: object, depth: int) -> str:
+    """One text for each value, whatever the order of its maps.
+
+    Raises: _TooDeep.
+    """
+    if not depth:
+        raise _TooDeep
+    match value:
+        case dict():
+            pairs = (f"{_text(k, depth - 1)}:{_text(v, depth - 1)}" for k, v in value.items())
+            return "{" + ",".join(sorted(pairs)) + "}"
+        case list() | tuple():
+            return "[" + ",".join(_text(item, depth - 1) for item in value) + "]"
+        case float() if value.is_integer():
+            return repr(int(value))
+        case Ext():
+            return f"Ext({value.code},{value.data!r})"
+    return repr(value)
+
+
+def _size_of(key: Hashable) -> int:
+    """Bytes of what a key is made of."""
+    if isinstance(key, tuple):
+        return sum(map(_size_of, key))
+    return len(key) if isinstance(key, str | bytes) else 0

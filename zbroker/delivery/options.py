@@ -1,0 +1,109 @@
+"""What a subscribe command asks for, checked: filter, pace, conflation, projection. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from zbroker.delivery.blocks import Look
+from zbroker.delivery.conflating import Conflation
+from zbroker.delivery.pace import Pace, Rate, parse_rate
+from zbroker.delivery.picking import Wish
+from zbroker.delivery.subscription import LIVE, Names, Subscription
+from zbroker.errors import ClientError
+from zbroker.filters import compile_filter
+from zbroker.filters.paths import parse_path
+from zbroker.filters.projection import compile_select
+from zbroker.limits import U63_MAX
+from zbroker.recording import Recording
+from zbroker.topics import matcher
+from zbroker.wire import messages as m
+from zbroker.wire.bodies import CODEC_ZSTD
+from zbroker.wire.messages import Options
+
+NS: int = 1_000_000_000
+_PLAIN = Options()
+
+
+def made(
+    names: Names, command: m.Subscribe, type_of: Callable[[str], str], since_ms: int
+) -> Subscription:
+    """The subscription that a command asks for; without credit, not located yet.
+
+    Raises: ClientError bad_topic, bad_filter, bad_field.
+    """
+    options = command.options or _PLAIN
+    check(command, options)
+    select = compile_select(options.select) if options.select else None
+    return Subscription(
+        names, wish_of(command.topic, command.filter, regex=command.regex),
+        Look(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
+        command.regex, since_ms, _conflation(options), left=options.limit or U63_MAX,
+        paused=options.paused, sid_packed=msgspec.msgpack.encode(command.sid),
+    )  # fmt: skip
+
+
+def wish_of(topic: str, content: str | None, *, regex: bool) -> Wish:
+    """Raises: ClientError bad_topic, bad_filter."""
+    return Wish(matcher(topic, regex=regex), compile_filter(content) if content else None)
+
+
+def check(command: m.Subscribe, options: Options) -> None:
+    """Raises: ClientError bad_field for options that do not go together."""
+    rate = rate_of(options)
+    if options.delivery == LIVE and (rate is not None or options.paused):
+        raise ClientError("bad_field", "`live` delivery has neither rate nor pause")
+    if options.rate_max_gap_s is not None and (rate is None or rate.kind != "multiple"):
+        raise ClientError("bad_field", "`rate_max_gap_s` goes with a rate like 2X")
+    if options.conflation_key and options.conflation_s is None:
+        raise ClientError("bad_field", "`conflation_key` goes with `conflation_s`")
+    if command.unrecorded and replays_only(options):
+        raise ClientError(
+            "bad_field", "what is not recorded has neither rate, pause, conflation nor delivery"
+        )
+
+
+def rate_of(options: Options) -> Rate | None:
+    """Raises: ClientError bad_field."""
+    return parse_rate(options.rate) if options.rate is not None else None
+
+
+def pace_of(options: Options) -> Pace | None:
+    """A pace of its own for one replay."""
+    rate = rate_of(options)
+    if rate is None:
+        return None
+    gap = options.rate_max_gap_s
+    return Pace(rate, int(gap * NS) if gap is not None else None)
+
+
+def _conflation(options: Options) -> Conflation | None:
+    if options.conflation_s is None:
+        return None
+    paths = [parse_path(text) for text in options.conflation_key]
+    return Conflation(max(1, int(options.conflation_s * NS)), paths)
+
+
+def replays_only(options: Options) -> bool:
+    """True if something is asked for that only messages of the log can have."""
+    return bool(
+        options.rate is not None
+        or options.paused
+        or options.conflation_s is not None
+        or options.delivery != _PLAIN.delivery
+    )
+
+
+def wants_unrecorded(command: m.Subscribe) -> bool:
+    """True if it wants messages of topics that are not recorded too."""
+    if command.unrecorded is None:
+        asked = command.bookmark is not None or command.until is not None
+        return not asked and not replays_only(command.options or _PLAIN)
+    return command.unrecorded
+
+
+def check_recorded(command: m.Subscribe, recording: Recording) -> None:
+    """Raises: ClientError topic_not_recorded, if nothing could ever come."""
+    if not command.regex and not wants_unrecorded(command) and not recording(command.topic):
+        raise ClientError("topic_not_recorded", f"topic {command.topic!r} is not recorded")

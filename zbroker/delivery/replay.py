@@ -1,0 +1,354 @@
+"""A cursor over the log and the subscriptions that follow it: mostly one. Pure.
+
+Several that were resumed together share one: each message goes to all who want it before the next
+one goes to anybody, so their order across subscriptions is that of the log. The slowest sets the
+pace: without credit for one of them the replay waits.
+
+A replay waits for credit, for new marks (`dry`), for its pace (`due_ns`) or while it is paused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from zbroker.delivery.blocks import Block, Maker, Part, time_of
+from zbroker.delivery.conflating import Messages, Place
+from zbroker.delivery.pace import Pace
+from zbroker.delivery.points import Point
+from zbroker.delivery.subscription import Subscription
+from zbroker.formats import decode
+from zbroker.ids import format_bookmark
+from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.reader import Cursor, Gap, Item, Skipped
+from zbroker.limits import KIB, MIB
+from zbroker.wire import bodies
+from zbroker.wire.messages import Columns
+
+#: A turn of one replay is one block: big enough to be cheap for big batches, small enough that tiny
+#: ones do not keep the others waiting.
+BLOCK_MAX_BYTES: Final = 1 * MIB
+BLOCK_MIN_BYTES: Final = 64 * KIB
+BLOCK_SHAPED_BYTES: Final = 256 * KIB  # where each message is looked at: some ms of work
+BLOCK_ITEMS_MAX: Final = 256
+BLOCK_ITEMS_MIN: Final = 64
+PACED_MAX: Final = 1_024  # messages whose time is looked up at once
+
+_NOWHERE: Final = Cursor(0, 0, 0)
+
+Sent = list[tuple[Subscription, Part]]
+Chosen = list[tuple[Subscription, Sequence[int]]]
+
+
+@dataclass(slots=True, eq=False)
+class Replay:
+    """State of one cursor. `position`: the first one not yet sent or stepped over.
+
+    cursor: the batch at or before `position` that is read next; with `seek` it is only a hint.
+    dry: a read found nothing although marks say that there is something; it waits for new marks.
+    hint: serial and offset of a batch that was there when last read.
+    due_ns: when its pace lets the next message go. flush_ns: when the open interval of a conflation
+    is over; flush: it is. Both in monotonic time.
+    publisher, sequence: of the newest message passed.
+    """
+
+    key: int
+    members: list[Subscription]
+    pace: Pace | None = None
+    running: bool = False
+    queued: bool = False
+    dry: bool = False
+    paused: bool = False
+    eager: bool = False  # follows what is written, not what is durable
+    cursor: Cursor = _NOWHERE
+    seek: bool = True
+    hint: tuple[int, int] = (0, 0)
+    position: int = 0
+    block_bytes: int = BLOCK_MIN_BYTES
+    publisher: int = 0
+    sequence: int = 0
+    gap: Gap | None = None
+    due_ns: int | None = None
+    flush_ns: int | None = None
+    flush: bool = False
+    seen: tuple[int, int] = (0, 0)  # newest log time passed, and when (monotonic)
+
+    # -- whether it has something to do -------------------------------------------------------
+
+    @property
+    def until(self) -> int:
+        """The position at which its last member ends."""
+        return max(one.until for one in self.members)
+
+    @property
+    def caught_up(self) -> bool:
+        """True if all of it has seen what was durable when it began."""
+        return all(one.caught_up for one in self.members)
+
+    @property
+    def not_before_ns(self) -> int | None:
+        """The time in the future at which it begins, if it does."""
+        return self.members[0].not_before_ns
+
+    @property
+    def bookmark(self) -> str | None:
+        """The bookmark of the newest message passed, wanted or not."""
+        return format_bookmark(self.publisher, self.sequence) if self.sequence else None
+
+    def due(self, limit: int) -> bool:
+        """True if there is something to send, below `limit`, and nothing to wait for."""
+        if not self.running or self.paused or self.due_ns is not None:
+            return False
+        if any(one.credit <= 0 for one in self.members):
+            return False
+        if self.flush or self.members[0].ready:
+            return True
+        return not self.dry and self.position < min(limit, self.until)
+
+    def go_to(self, at: Point) -> None:
+        """Moves the cursor; the next read looks for it."""
+        self.position = at.position
+        self.cursor, self.seek = Cursor(at.serial, at.offset, at.position), True
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def advance(self, block: Block, limit: int, maker: Maker, now_ns: int) -> Sent:
+        """What to send of `block`, below `limit`, while there is credit and the pace allows.
+
+        Sets `gap`, and goes no further, where positions are missing.
+        """
+        sent: Sent = []
+        items = block.items
+        at = bisect_right(items, self.position, key=_end) if items else 0
+        self._flush(limit, now_ns)
+        self._drain(maker, now_ns, sent)
+        while at < len(items) and self._goes_on() and self.position < min(limit, self.until):
+            item = items[at]
+            if type(item) is Gap or _first(item) > self.position:
+                self._meets_gap(item)
+                break
+            if type(item) is Batch and item.kind == KIND_PUBLISH:
+                self._batch(block, at, maker, now_ns, sent)
+            else:
+                self._step_over(item)
+            at += self.position >= _end(item)
+        self._at_end(limit, maker, now_ns, sent)
+        self._remember(block, consumed=at == len(items))
+        return sent
+
+    def _goes_on(self) -> bool:
+        return self.due_ns is None and not any(
+            one.credit <= 0 or one.left <= 0 or one.ready for one in self.members
+        )
+
+    def _meets_gap(self, item: Item) -> None:
+        if isinstance(item, Gap):
+            self.gap = Gap(self.position, item.end, item.why)
+        else:
+            self.gap = Gap(self.position, _first(item), "not in the log")
+
+    def _step_over(self, item: Item) -> None:
+        self.position = min(_end(item), self.until) if isinstance(item, Skipped) else _end(item)
+        if isinstance(item, Skipped) and item.sequence:
+            self.publisher, self.sequence = item.publisher, item.sequence
+
+    def _batch(self, block: Block, at: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+        batch, one = block.batch(at), self.members[0]
+        whole = self.position == batch.position and batch.end_position <= self.until
+        timed = one.not_before_ns is not None or one.stop_ns is not None
+        if len(self.members) > 1 or self.pace is not None or not one.plain:
+            self._choose(block, at, maker, now_ns, sent)
+        elif whole and not timed:
+            wanted = one.wish.wanted(batch)
+            if True in wanted:
+                _put(sent, one, maker.whole(block, at, wanted, zstd=one.look.zstd))
+            self.position = batch.end_position
+        else:
+            span, wanted = one.span(batch, self.position), one.wish.wanted(batch)
+            if True in wanted:
+                _put(sent, one, maker.some(block, at, span, wanted, zstd=one.look.zstd))
+            self.position = min(batch.end_position, self.until)
+        if self.position > batch.position:
+            self.publisher = batch.publisher
+            self.sequence = batch.sequence + self.position - batch.position - 1
+
+    def _choose(self, block: Block, at: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+        """A batch of which a part may be wanted, or may go now."""
+        batch = block.batch(at)
+        ahead = batch.skip - batch.position
+        chosen: Chosen = []
+        keys: list[Hashable] = []
+        for one in self.members:
+            picks, key = one.wish.picks(block, at, one.span(batch, self.position), one.look.type_of)
+            if picks:
+                chosen.append((one, picks))
+                keys.append(key)
+        if self.members[0].conflation is not None:
+            self._conflate(block, at, chosen, now_ns)
+            self.position = min(batch.end_position, self.until)
+            self._drain(maker, now_ns, sent)
+            return
+        stop = self._stop(block, at, chosen, now_ns)
+        if stop is None:
+            stop = min(batch.end_position, self.until) + ahead
+        else:
+            chosen = [(one, picks[: bisect_left(picks, stop)]) for one, picks in chosen]
+            chosen = [pair for pair in chosen if pair[1]]
+            keys = [None] * len(chosen)
+        self._send(block, at, maker, chosen, keys, sent)
+        self.position = stop - ahead
+
+    def _stop(self, block: Block, at: int, chosen: Chosen, now_ns: int) -> int | None:
+        """The first message of the batch that may not go now; None if all may."""
+        stops = [picks[one.left - 1] + 1 for one, picks in chosen if len(picks) >= one.left]
+        stop = min(stops, default=None)
+        if self.pace is None or not chosen:
+            return stop
+        picks = chosen[0][1]
+        if len(chosen) > 1:
+            picks = sorted({pick for _, some in chosen for pick in some})
+        if stop is not None:
+            picks = picks[: bisect_left(picks, stop)]
+        offered = picks[:PACED_MAX]
+        taken = self.pace.take(now_ns, *_times_and_sizes(self.pace, block, at, offered))
+        if taken < len(offered):
+            self.due_ns = self.pace.next_ns
+        if taken < len(picks):
+            return picks[taken]
+        return stop
+
+    def _send(
+        self, block: Block, at: int, maker: Maker, chosen: Chosen, keys: list[Hashable], sent: Sent
+    ) -> None:
+        if len(chosen) > 1:
+            chosen = list(_runs(chosen))
+            keys = [None] * len(chosen)
+        for (one, picks), key in zip(chosen, keys, strict=True):
+            look = one.look
+            if key is not None:
+                key = (key, look.zstd, look.select.text if look.select is not None else "")
+            one.left -= len(picks)
+            _put(sent, one, maker.picked(block, at, picks, look, key))
+
+    # -- conflation ---------------------------------------------------------------------------
+
+    def _conflate(self, block: Block, at: int, chosen: Chosen, now_ns: int) -> None:
+        """Keeps what is wanted until its interval is over."""
+        batch = block.batch(at)
+        for one, picks in chosen:
+            assert one.conflation is not None
+            messages = incoming(block, at, one.look.type_of)
+            one.ready.extend(one.conflation.add(messages, picks))
+            self.seen = (time_of(batch, picks[-1]), now_ns)
+
+    def _flush(self, limit: int, now_ns: int) -> None:
+        """At the end of the log an interval also ends when its time is over."""
+        one = self.members[0]
+        if one.conflation is None or not self.flush:
+            return
+        self.flush = False
+        if self.position >= min(limit, self.until):
+            log_ns, since_ns = self.seen
+            one.ready.extend(one.conflation.due(log_ns + now_ns - since_ns))
+
+    def _drain(self, maker: Maker, now_ns: int, sent: Sent) -> None:
+        """Sends what is ready, as the pace allows."""
+        one = self.members[0]
+        while one.ready and one.credit > 0 and one.left > 0 and self.due_ns is None:
+            held = one.ready[0]
+            if self.pace is not None and not self.pace.take(
+                now_ns, (held.time_ns,), (len(held.data),)
+            ):
+                self.due_ns = self.pace.next_ns
+                return
+            one.ready.popleft()
+            one.left -= 1
+            _put(sent, one, (maker.held(held, one.look),))
+
+    def _at_end(self, limit: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+        """Nothing more to read: what is held may be due later, or now if the range is over."""
+        one = self.members[0]
+        if one.conflation is not None:
+            if self.position >= self.until:
+                one.ready.extend(one.conflation.flush())
+                self._drain(maker, now_ns, sent)
+            elif one.conflation.oldest_position is not None and self.position >= limit:
+                log_ns, since_ns = self.seen
+                self.flush_ns = max(now_ns + 1, since_ns + one.conflation.end_ns - log_ns)
+        if self.pace is not None and self.due_ns is None and not self.due(limit):
+            self.pace.rest()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _remember(self, block: Block, *, consumed: bool) -> None:
+        """Goes on behind a block only when all of it was used: only its ends are known."""
+        self.cursor, self.seek = (block.next if consumed else block.start), False
+        if block.items and isinstance(block.items[0], Batch):
+            self.hint = (block.start.serial, block.items[0].offset)
+        count = len(block.items)
+        if count > BLOCK_ITEMS_MAX:
+            self.block_bytes = max(BLOCK_MIN_BYTES, self.block_bytes // 2)
+        elif count < BLOCK_ITEMS_MIN and 2 * block.size >= self.block_bytes:
+            most = BLOCK_MAX_BYTES if self.members[0].plain else BLOCK_SHAPED_BYTES
+            self.block_bytes = min(most, self.block_bytes * 2)
+
+
+def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
+    """The messages of a batch as conflation looks at them."""
+    batch, data = block.batch(at), block.unpacked(at)
+    columns = batch.columns or Columns()
+    index = bodies.indexes(columns.index) if columns.index is not None else None
+    topics = [batch.topics[i] for i in index] if index is not None else batch.topics * len(data)
+    times = bodies.times(columns.time) if columns.time is not None else [batch.log_time] * len(data)
+    origin = batch.origin_instance, batch.origin_generation, batch.origin_position
+
+    def place(i: int) -> Place:
+        ahead = i - batch.skip
+        at = (*origin[:2], origin[2] + ahead) if origin[0] else None
+        return Place(batch.position + ahead, batch.publisher, batch.sequence + ahead, at)
+
+    return Messages(data, times, topics, place, lambda i: decode(type_of(topics[i]), data[i]))
+
+
+def _put(sent: Sent, one: Subscription, parts: Iterable[Part]) -> None:
+    for part in parts:
+        size = len(part.body)
+        one.credit -= size
+        one.sent_messages += part.messages
+        one.sent_bytes += size
+        sent.append((one, part))
+
+
+def _runs(chosen: Chosen) -> Iterator[tuple[Subscription, list[int]]]:
+    """What several members want of one batch, in the order of the log."""
+    pairs = sorted((pick, n) for n, (_, picks) in enumerate(chosen) for pick in picks)
+    for n, run in groupby(pairs, key=itemgetter(1)):
+        yield chosen[n][0], [pick for pick, _ in run]
+
+
+def _times_and_sizes(
+    pace: Pace, block: Block, at: int, picks: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """What its kind of rate looks at; the other sequence only has the right length."""
+    batch = block.batch(at)
+    if pace.kind == "bytes":
+        messages = block.unpacked(at)
+        return picks, [len(messages[pick]) for pick in picks]
+    if pace.kind == "multiple":
+        if batch.columns is None or batch.columns.time is None:
+            return [batch.log_time] * len(picks), picks
+        times = bodies.times(batch.columns.time)
+        return [times[pick] for pick in picks], picks
+    return picks, picks
+
+
+def _first(item: Item) -> int:
+    return item.position if isinstance(item, Batch) else item.first
+
+
+def _end(item: Item) -> int:
+    return item.end_position if isinstance(item, Batch) else item.end

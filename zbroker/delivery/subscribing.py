@@ -1,0 +1,181 @@
+"""Commands about subscriptions: begin, give credit, pause, resume, replace, end. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.cursors import Cursors
+from zbroker.delivery.effects import Effect, Send
+from zbroker.delivery.live import Live, told_of_drops
+from zbroker.delivery.options import (
+    check_recorded,
+    made,
+    pace_of,
+    wants_unrecorded,
+    wish_of,
+)
+from zbroker.delivery.subscription import Names, Subscription
+from zbroker.errors import ClientError
+from zbroker.limits import SUBSCRIPTIONS_MAX
+from zbroker.recording import Recording
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+
+
+class Subscriptions(dict[int, Subscription]):
+    """All subscriptions by key, located or not."""
+
+    def __init__(
+        self, connections: Connections, cursors: Cursors, live: Live, recording: Recording
+    ) -> None:
+        super().__init__()
+        self._connections = connections
+        self._cursors = cursors
+        self._live = live
+        self._recording = recording
+        self._last_key = 0
+        self._plain: set[int] = set()  # keys of those that want what is not recorded
+
+    # -- begin and end ------------------------------------------------------------------------
+
+    def begin(self, connection: Connection, command: m.Subscribe, now_s: float) -> Subscription:
+        """A new one, to be located. Raises: ClientError."""
+        if command.sid in connection.subscriptions:
+            raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
+        if len(connection.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
+        self._last_key += 1
+        names = Names(self._last_key, connection.rid, command.sid)
+        one = made(names, command, self._recording.type_of, int(now_s * 1000))
+        check_recorded(command, self._recording)
+        one.credit = connection.grant(command.credit)
+        if wants_unrecorded(command) and not self._recording.everything:
+            self._plain.add(one.names.key)
+        self[one.names.key] = connection.subscriptions[command.sid] = one
+        return one
+
+    def started(self, one: Subscription) -> None:
+        """It is located: it gets what is not recorded, too, if it wants that."""
+        replay = self._cursors.of[one.names.key]
+        replay.paused = one.paused
+        replay.pace = pace_of(one.options)
+        if one.names.key in self._plain:
+            self._live.add(one, regex=one.regex)
+        self._cursors.wake(replay)
+
+    def end(self, one: Subscription) -> None:
+        """It is over, for whatever reason."""
+        key, rid, sid = one.names
+        self._cursors.remove(one)
+        self._live.remove(one)
+        self._plain.discard(key)
+        del self[key]
+        self._connections[rid].end(sid)
+
+    # -- while it goes on ---------------------------------------------------------------------
+
+    def flow(self, connection: Connection, command: m.Flow) -> list[Effect]:
+        """More credit."""
+        one = connection.subscriptions.get(command.sid)
+        if one is None:
+            if command.sid in connection.ended:
+                return []  # it ended while this was on its way
+            raise unknown_sid(command.sid)
+        one.credit += connection.grant(command.bytes, command.sid)
+        replay = self._cursors.of.get(one.names.key)
+        if replay is not None:
+            self._cursors.wake(replay)
+        told = told_of_drops(one)
+        return [Send(connection.rid, told)] if told is not None else []
+
+    def pause(self, connection: Connection, command: m.Pause) -> list[Effect]:
+        """Nothing more is sent to them; their positions stay."""
+        many = _named(connection, command.sids)
+        for one in many:
+            if one.live or one.names.key in self._plain:
+                raise ClientError("bad_field", f"{one.names.sid!r} is live: it cannot be paused")
+        for one in many:
+            one.paused = True
+            if one.names.key in self._cursors.of:
+                replay = self._cursors.alone(one)
+                replay.paused, replay.due_ns = True, None
+                replay.pace = pace_of(one.options)
+        return [_processed(connection, m.Ack("processed", command.cid))]
+
+    def resume(self, connection: Connection, command: m.Resume) -> list[Effect]:
+        """They go on; those that can share one replay do."""
+        many = _named(connection, command.sids)
+        resumed = [one for one in many if one.paused]
+        for one in resumed:
+            one.paused = False
+        running = [one for one in resumed if one.names.key in self._cursors.of]
+        shared = self._combined(running)
+        if len(shared) > 1:
+            self._cursors.together(shared)
+        for one in running:
+            replay = self._cursors.of[one.names.key]
+            replay.paused = False
+            self._cursors.wake(replay)
+        names = [one.names.sid for one in shared] if len(shared) > 1 else None
+        return [_processed(connection, m.Ack("processed", command.cid, combined=names))]
+
+    def _combined(self, many: Sequence[Subscription]) -> list[Subscription]:
+        """The most of them that can share one replay: same position, same rate, no conflation."""
+        alike: dict[Hashable, list[Subscription]] = defaultdict(list)
+        for one in many:
+            if one.conflation is None:
+                replay, options = self._cursors.of[one.names.key], one.options
+                alike[replay.position, str(options.rate), options.rate_max_gap_s].append(one)
+        return max(alike.values(), key=len, default=[])
+
+    def replace(self, connection: Connection, command: m.Replace) -> list[Effect]:
+        """Another topic or filter from where it stands. Raises: ClientError: nothing changes."""
+        (one,) = _named(connection, [command.sid])
+        replay = self._cursors.of.get(one.names.key)
+        if replay is None:
+            raise ClientError("not_ready", f"{command.sid!r} is being located")
+        self._change(one, command)
+        replay.dry = False
+        self._cursors.wake(replay)
+        answer = m.Ack("processed", command.cid, sid=command.sid, position=replay.position)
+        return [_processed(connection, answer)]
+
+    def _change(self, one: Subscription, command: m.Replace) -> None:
+        topic, regex = one.topic, one.regex
+        if command.topic is not None:
+            topic, regex = command.topic, command.regex
+        content = one.filter_text if command.filter is None else command.filter
+        wish = wish_of(topic, content, regex=regex)
+        plain = one.names.key in self._plain
+        if not regex and not plain and not self._recording(topic):
+            raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
+        if plain:
+            self._live.remove(one)
+        one.wish, one.topic, one.regex = wish, topic, regex
+        if plain:
+            self._live.add(one, regex=regex)
+
+    def unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
+        """The answer to one that ends, or has ended."""
+        if command.sid not in connection.ended:
+            raise unknown_sid(command.sid)
+        return [_processed(connection, m.Ack("processed", command.cid, sid=command.sid))]
+
+
+def unknown_sid(sid: str) -> ClientError:
+    """The refusal of a command for a subscription that never was."""
+    return ClientError("unknown_sid", f"no subscription {sid[:64]!r} on this connection")
+
+
+def _named(connection: Connection, sids: Sequence[str]) -> list[Subscription]:
+    """Raises: ClientError unknown_sid, if one of them is not there."""
+    for sid in sids:
+        if sid not in connection.subscriptions:
+            raise unknown_sid(sid)
+    return [connection.subscriptions[sid] for sid in dict.fromkeys(sids)]
+
+
+def _processed(connection: Connection, answer: m.Ack) -> Send:
+    return Send(connection.rid, codec.encode(answer))

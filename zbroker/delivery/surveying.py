@@ -1,0 +1,159 @@
+"""What is told of the running subscriptions: who is how far behind, and what it waits for. Pure.
+
+Of all reasons to wait the one is told that would have to go first:
+
+    locating        the journal did not say yet where it begins
+    paused          its subscriber paused it
+    future start    it begins at a time that is later than the log
+    caught up       there is nothing more to send
+    no credit       its subscriber has to read, or that of one with which it is combined
+    rate            its pace lets the next message go later
+    sending         none of these: it is its turn soon
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
+from typing import Final, Protocol
+
+from zbroker.wire.messages import Options
+from zbroker.wire.surveys import AskSubscriptions, SubscriptionRow
+
+ROWS_MAX: Final = 1_000  # of one answer: a turn of this room has to stay short
+_NS_PER_MS: Final = 1_000_000
+
+
+class Names(Protocol):
+    """See zbroker.delivery.subscription."""
+
+    @property
+    def rid(self) -> bytes: ...
+    @property
+    def sid(self) -> str: ...
+
+
+class Subscription(Protocol):
+    """What is looked at of a subscription; `since_ms` is wall clock."""
+
+    @property
+    def names(self) -> Names: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def regex(self) -> bool: ...
+    @property
+    def filter_text(self) -> str: ...
+    @property
+    def options(self) -> Options: ...
+    @property
+    def credit(self) -> int: ...
+    @property
+    def sent_messages(self) -> int: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def since_ms(self) -> int: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def not_before_ns(self) -> int | None: ...
+
+
+class Replay(Protocol):
+    """And of its replay, which it may share: `due_ns` is monotonic."""
+
+    @property
+    def members(self) -> Sequence[Subscription]: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def due_ns(self) -> int | None: ...
+
+
+class Token(Protocol):
+    """Who somebody is."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Connection(Protocol):
+    """Whose subscriptions these are."""
+
+    @property
+    def token(self) -> Token: ...
+
+
+class Cursors(Protocol):
+    """How far the log is durable, and the replay of each subscription that is located."""
+
+    @property
+    def persisted(self) -> int: ...
+    @property
+    def of(self) -> Mapping[int, Replay]: ...
+
+
+class Core(Protocol):
+    """What is looked at of the room: subscriptions by key, connections by routing id."""
+
+    @property
+    def subscriptions(self) -> Mapping[int, Subscription]: ...
+    @property
+    def connections(self) -> Mapping[bytes, Connection]: ...
+    @property
+    def cursors(self) -> Cursors: ...
+
+
+_Found = tuple[int, str, str, int]  # minus its lag, client, sid, key: as rows are sorted
+
+
+def rows(core: Core, ask: AskSubscriptions, now_ms: int) -> tuple[list[SubscriptionRow], int]:
+    """The subscriptions that `ask` wants, the farthest behind first; how many were left out.
+
+    `now_ms` is monotonic.
+    """
+    found = list(_found(core, ask))
+    first = nsmallest(min(ask.limit, ROWS_MAX), found)
+    return [_row(core, one, now_ms) for one in first], len(found) - len(first)
+
+
+def _found(core: Core, ask: AskSubscriptions) -> Iterator[_Found]:
+    connections, replays, persisted = core.connections, core.cursors.of, core.cursors.persisted
+    for key, one in core.subscriptions.items():
+        if ask.topic and one.topic != ask.topic:
+            continue
+        client = connections[one.names.rid].token.name
+        if ask.client and client != ask.client:
+            continue
+        replay = replays.get(key)
+        ahead = replay.position - persisted if replay is not None else 0
+        yield min(0, ahead), client, one.names.sid, key
+
+
+def _row(core: Core, found: _Found, now_ms: int) -> SubscriptionRow:
+    ahead, client, _, key = found
+    one, replay = core.subscriptions[key], core.cursors.of.get(key)
+    due_ms = None
+    if replay is not None and replay.due_ns is not None:
+        due_ms = max(0, replay.due_ns // _NS_PER_MS - now_ms)
+    state = _state(one, replay, core.cursors.persisted)
+    return SubscriptionRow(
+        client, one.names.sid, one.topic, one.regex, one.filter_text, one.options, state,
+        replay.position if replay is not None else 0, -ahead, one.credit, one.sent_messages,
+        one.sent_bytes, one.since_ms, due_ms if state == "rate" else None, one.not_before_ns,
+    )  # fmt: skip
+
+
+def _state(one: Subscription, replay: Replay | None, persisted: int) -> str:
+    if replay is None:
+        return "locating"
+    if one.paused:
+        return "paused"
+    if one.not_before_ns is not None:
+        return "future start"
+    if replay.position >= persisted:
+        return "caught up"
+    if any(member.credit <= 0 for member in replay.members):
+        return "no credit"
+    return "rate" if replay.due_ns is not None else "sending"
