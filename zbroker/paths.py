@@ -78,5 +78,5 @@ class Paths:
         return place if len(os.fsencode(place)) < IPC_MAX_BYTES - 20 else Path("/tmp") / name
 
     def ipc(self, name: str) -> str:
-        """The endpoint of one internal socket: journal, marks, live or supervisor."""
+        """The endpoint of one internal socket: journal, marks, live, desk or supervisor."""
         return f"ipc://{self.sockets / name}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker.admin import jobs
+from zbroker.admin import core, jobs
 from zbroker.admin.answers import Answers
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
@@ -40,12 +40,21 @@ class Supervisor:
         return None if self.silent else m.Status(1, "ready", [room])
 
 
+class Subscriptions:
+    """Echoes what is wanted."""
+
+    def answer(self, wanted: core.Wanted) -> dict[str, Any]:
+        return {"client": wanted.client, "limit": wanted.limit}
+
+
 class Bench:
     def __init__(self, data: Path, **retention: int) -> None:
         self.desk = Desk(data, **retention)
         self.supervisor = Supervisor()
         link: Any = self.supervisor
-        self.answers = Answers(self.desk.tools, link, self.desk.worker)
+        self.subscriptions = Subscriptions()
+        subscriptions: Any = self.subscriptions
+        self.answers = Answers(self.desk.tools, link, self.desk.worker, subscriptions)
 
     def post(self, path: str, **body: object) -> dict[str, Any]:
         return self.answers.post(path, json.dumps(body).encode())
@@ -63,6 +72,11 @@ def test_every_answer_is_json(bench: Bench) -> None:
     for path in ("/status", "/journal", "/holders", "/actions", "/actions/1"):
         found = bench.answers.get(path)
         assert json.loads(json.dumps(found)) == found
+
+
+def test_a_query_says_which_subscriptions(bench: Bench) -> None:
+    found = bench.answers.get("/subscriptions", "client=ann&limit=3")
+    assert found == {"client": "ann", "limit": 3}
 
 
 def test_the_journal_has_the_published_keys(bench: Bench) -> None:

@@ -195,6 +195,20 @@ def test_the_document_has_the_published_keys() -> None:
     }
 
 
+def test_the_numbers_of_delivery_workers_are_added_up() -> None:
+    rooms = [
+        _room("delivery", clients=2, subscriptions=6, note="a"),
+        _room("delivery-2", clients=3, subscriptions=1, note="b", dropped=4),
+        _room("admin", alarms=1),
+    ]
+    found = core.document(Status(1, "ready", rooms), {}, [], "/data")  # type: ignore[arg-type]
+    assert found["delivery"] == {"clients": 5, "subscriptions": 7, "note": "a", "dropped": 4}
+    assert found["subscriptions"] == 7
+    assert [process["room"] for process in found["processes"]] == [
+        "delivery", "delivery-2", "admin",
+    ]  # fmt: skip
+
+
 def test_a_starting_instance_has_a_document_too() -> None:
     found = core.document(Status(1, "starting", []), {}, [], "/data")
     assert (found["state"], found["journal"], found["clients"]) == ("starting", {}, 0)

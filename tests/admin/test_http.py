@@ -26,10 +26,10 @@ class Answers:
         self.error: Exception | None = None
         self.posted: list[tuple[str, bytes]] = []
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str, query: str) -> dict[str, Any]:
         if self.error:
             raise self.error
-        return {"path": path}
+        return {"path": path, "query": query}
 
     def post(self, path: str, body: bytes) -> dict[str, Any]:
         self.posted.append((path, body))
@@ -72,8 +72,9 @@ def bench() -> Iterator[Bench]:
         made.close()
 
 
-def test_a_query_string_is_left_out(bench: Bench) -> None:
-    assert bench.ask("GET /status?x=1 HTTP/1.0") == (200, {"path": "/status"})
+def test_a_query_string_is_no_part_of_the_path(bench: Bench) -> None:
+    told = {"path": "/status", "query": "x=1&y=?"}
+    assert bench.ask("GET /status?x=1&y=? HTTP/1.0") == (200, told)
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "POST"])

@@ -1,6 +1,6 @@
 """A room that does what a file `<data>/<room>.does` says; and a supervisor of four of them.
 
-python -m tests.supervisor.fakes DATA_DIR
+python -m tests.supervisor.fakes DATA_DIR [DELIVERY_WORKERS]
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def main() -> int:
         "listen.ingest": "tcp://127.0.0.1:0",
         "listen.delivery": "tcp://127.0.0.1:0",
         "listen.admin": "http://127.0.0.1:0",
+        "delivery.workers": int(sys.argv[2]) if len(sys.argv) > 2 else 1,
     }
     settings = config.load(None, overrides).accepting(tail_loss=True)
     return loop.run(settings, lambda url: sys.stdout.write(f"ready {url}\n"), rooms)

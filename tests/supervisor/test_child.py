@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from zbroker.config import Config
+from zbroker.config import Config, DeliveryConfig
+from zbroker.errors import ConfigError
 from zbroker.paths import Paths
 from zbroker.supervisor import child, directory
 
@@ -51,6 +52,16 @@ def test_a_room_by_hand_respects_a_running_instance(tmp_path: Path) -> None:
     _, told = start(tmp_path).communicate(timeout=BOUND_S)
     os.close(held)
     assert f"is used by the instance with pid {os.getpid()}" in told
+
+
+def test_by_hand_a_worker_is_chosen_by_number() -> None:
+    config = Config(delivery=DeliveryConfig(workers=2))
+    assert child._named("delivery", 1, config) == "delivery"
+    assert child._named("delivery", 2, config) == "delivery-2"
+    assert child._named("journal", 1, config) == "journal"
+    for room, worker in (("delivery", 3), ("delivery", 0), ("journal", 2)):
+        with pytest.raises(ConfigError, match=f"there is no worker {worker} of {room}"):
+            child._named(room, worker, config)
 
 
 def test_a_machine_with_one_core_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:

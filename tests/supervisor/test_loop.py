@@ -41,11 +41,11 @@ def wait_for(claim: Callable[[], Any], what: str) -> Any:
 class Instance:
     """A supervisor of fakes as a process of ours."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, workers: int = 1) -> None:
         self.data = data
         self.data.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.supervisor.fakes", str(data)],
+            [sys.executable, "-m", "tests.supervisor.fakes", str(data), str(workers)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -184,6 +184,27 @@ def test_a_killed_room_comes_back_on_its_port(instance: Instance) -> None:
     assert after == before
     url = instance.running()["url"]
     wait_for(lambda: instance.status()["ingest"]["listens"] == url, "its port is kept")
+
+
+def test_each_delivery_worker_is_a_room_with_a_door(data: Path) -> None:
+    instance = Instance(data, workers=3)
+    try:
+        instance.ready()
+        endpoints = instance.running()["endpoints"]
+        assert list(endpoints) == ["ingest", "delivery", "delivery-2", "delivery-3", "admin"]
+        assert len(set(endpoints.values())) == 5
+        before = instance.pids()
+        assert list(before)[2:6] == ["ingest", "delivery", "delivery-2", "delivery-3"]
+        os.kill(before["delivery-2"], signal.SIGKILL)
+        wait_for(lambda: instance.pids()["delivery-2"] not in (0, before["delivery-2"]), "again")
+        wait_for(lambda: instance.status()["state"] == "ready", "it is back")
+        after = instance.pids()
+        assert {room for room in after if after[room] != before[room]} == {"delivery-2"}
+        assert instance.running()["endpoints"] == endpoints
+        instance.process.terminate()
+        assert instance.end()[0] == 0
+    finally:
+        instance.close()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from zbroker.admin.alarms import Alarm, Facts, Watch
 from zbroker.admin.catalog import Row
 from zbroker.admin.history import Entry
 from zbroker.admin.jobs import Rewrite
+from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.admin.survey import Tools
 from zbroker.admin.view import Segment
@@ -25,15 +26,22 @@ from zbroker.wire import internal as m
 class Answers:
     """One per process."""
 
-    def __init__(self, tools: Tools, supervisor: SupervisorLink, worker: Worker) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        supervisor: SupervisorLink,
+        worker: Worker,
+        subscriptions: Subscriptions,
+    ) -> None:
         self._tools = tools
         self._supervisor = supervisor
         self._worker = worker
+        self._subscriptions = subscriptions
         self._watch = Watch()
         self._alarms: list[Alarm] = []
         self._lock = threading.Lock()  # of the watch
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str, query: str = "") -> dict[str, Any]:
         """GET `path`, which core.refuse let pass. Raises: ClientError, StorageError."""
         if path == "/status":
             return self.status()
@@ -41,6 +49,8 @@ class Answers:
             return self.journal()
         if path == "/holders":
             return self.holders()
+        if path == "/subscriptions":
+            return self._subscriptions.answer(core.parse_query(core.Wanted, query))
         number = core.action_number(path)
         return self.actions() if number is None else self.action(number)
 

@@ -3,6 +3,7 @@
     GET /status               everything that processes say, and alarms
     GET /journal              segments, marks, who needs what
     GET /holders              who needs which part of the log
+    GET /subscriptions        who is how far behind, and why; ?client=, ?topic=, ?limit=
     GET /actions              what was done to segments and why; /actions/ID is one of them
     POST /journal/archive     {"through": serial} or {"serials": [...]}, "dry_run"?
     POST /journal/compress    likewise
@@ -21,15 +22,18 @@ import hmac
 import ipaddress
 import re
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta, Struct
 
+from zbroker.config import setting_of
 from zbroker.errors import CODES, ClientError
 from zbroker.limits import KIB, U63_MAX
 from zbroker.wire.internal import Status
 
 BODY_MAX_BYTES: Final = 64 * KIB  # of a POST; 5,000 serials
+SUBSCRIPTIONS_MAX: Final = 1_000  # in one answer; who wants more asks by client or topic
 HOLD_MAX_S: Final = 30 * 86_400  # whoever needs the log for longer renews it
 TOKEN_HEADER: Final = "X-ZBroker-Token"
 
@@ -38,7 +42,7 @@ _PROCESS_KEYS: Final = ("room", "pid", "state", "restarts", "uptime_s", "progres
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _ACTION: Final = re.compile(r"/actions/([0-9]{1,18})")
 
-READS: Final = ("/status", "/journal", "/holders", "/actions")
+READS: Final = ("/status", "/journal", "/holders", "/actions", "/subscriptions")
 WRITES: Final = (
     "/journal/archive",
     "/journal/compress",
@@ -88,6 +92,14 @@ class Hold(Struct, frozen=True, forbid_unknown_fields=True):
     what: Annotated[str, Meta(max_length=255)]
     position: Annotated[int, Meta(ge=0, le=U63_MAX)]
     ttl_s: Annotated[int, Meta(ge=0, le=HOLD_MAX_S)]
+
+
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which subscriptions: of this client, on this topic, at most so many."""
+
+    client: Annotated[str, Meta(max_length=255)] = ""
+    topic: Annotated[str, Meta(max_length=1024)] = ""
+    limit: Annotated[int, Meta(ge=1, le=SUBSCRIPTIONS_MAX)] = SUBSCRIPTIONS_MAX
 
 
 class Request(NamedTuple):
@@ -170,6 +182,16 @@ def parse(kind: type[T], body: bytes) -> T:
         raise ClientError("bad_field", f"the body: {error}", "see docs/reference/cli.md") from None
 
 
+def parse_query(kind: type[T], query: str) -> T:
+    """The same from what stands behind the `?`. Raises: ClientError bad_field."""
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=10))
+        return msgspec.convert(given, kind, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        hint = "see docs/reference/admin.md"
+        raise ClientError("bad_field", f"the query: {error}", hint) from None
+
+
 def wanted(select: Select) -> tuple[list[int] | None, int]:
     """Its serials, or None and the last of them. Raises: ClientError bad_field."""
     if (select.serials is None) == (select.through is None):
@@ -196,6 +218,16 @@ def stats_of(status: Status) -> dict[str, dict[str, Any]]:
     return {str(room["room"]): dict(room.get("stats", {})) for room in rooms}
 
 
+def added(workers: list[dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of several workers together; what is no number is the first one's."""
+    total: dict[str, Any] = {}
+    for numbers in workers:
+        for key, value in numbers.items():
+            is_number = isinstance(value, int | float) and key in total
+            total[key] = total[key] + value if is_number else total.get(key, value)
+    return total
+
+
 def document(
     status: Status, running: dict[str, Any], alarms: list[dict[str, str]], data_dir: str
 ) -> dict[str, Any]:
@@ -205,6 +237,7 @@ def document(
     """
     rooms: dict[str, dict[str, Any]] = {str(room["room"]): dict(room) for room in status.rooms}
     stats = stats_of(status)
+    delivery = added([numbers for room, numbers in stats.items() if setting_of(room) == "delivery"])
     journal = stats.get("journal", {})
     first = {key: journal.pop(key) for key in _JOURNAL_KEYS if key in journal}
     return {
@@ -219,9 +252,9 @@ def document(
         "alarms": alarms,
         "endpoints": running.get("endpoints", {}),
         "clients": stats.get("ingest", {}).get("clients", 0),
-        "subscriptions": stats.get("delivery", {}).get("subscriptions", 0),
+        "subscriptions": delivery.get("subscriptions", 0),
         "journal": first | journal,
         "ingest": stats.get("ingest", {}),
-        "delivery": stats.get("delivery", {}),
+        "delivery": delivery,
         "processes": [{key: room.get(key, "") for key in _PROCESS_KEYS} for room in rooms.values()],
     }

@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = do_OPTIONS = do_GET  # noqa: N815 - refused
 
     def _answer(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         request = core.Request(
             self.command,
             path,
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(refusal.status, refusal.body())
             return
         try:
-            self._send(200, self._served(path))
+            self._send(200, self._served(path, query))
         except ClientError as error:
             refused = core.refusal(error)
             self._send(refused.status, refused.body())
@@ -89,9 +89,9 @@ class Handler(BaseHTTPRequestHandler):
             self.server.log.exception("a bug in the answer to %s %s", self.command, path)
             self._send(500, core.Refusal(500, "internal", "see the log of the admin").body())
 
-    def _served(self, path: str) -> dict[str, Any]:
+    def _served(self, path: str, query: str) -> dict[str, Any]:
         if self.command == "GET":
-            return self.server.answers.get(path)
+            return self.server.answers.get(path, query)
         length = core.body_length(
             self.headers.get("Content-Length", ""), self.headers.get("Transfer-Encoding", "")
         )

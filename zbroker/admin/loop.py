@@ -3,11 +3,13 @@
 For: `zbroker-admin` and whoever watches an instance; archiving, compressing and asking for the
 removal of segments, by [retention] or by hand, in a niced thread; alarms.
 Sockets: HTTP on listen.admin; ipc DEALER to the supervisor (beats), another for status requests;
-ipc DEALER to the journal (holders, leases, remove, retire, reindex).
+ipc DEALER to the journal (holders, leases, remove, retire, reindex); ipc DEALERs to the desks of
+the delivery workers, for one question each.
 Files: writes copies of sealed segments and their summaries (journal and archive directory),
 <data>/actions, run/admin.token (0600, new at each start), run/leases.json; reads run/instance.json.
 It unlinks no segment: the journal does, when it is asked to.
-Settings: listen.admin; [retention]; journal.directory, archive_directory, segment_size, time.
+Settings: listen.admin; [retention]; delivery.workers; journal.directory, archive_directory,
+segment_size, time.
 Exit codes: as every room (zbroker.supervisor.child).
 When it is killed: an unfinished copy is thrown away by the next start, two whole copies are
 finished by it, a removal goes on in the journal, a request that waited is told as failed.
@@ -27,13 +29,17 @@ from zbroker import endpoints
 from zbroker.admin import token
 from zbroker.admin.answers import Answers
 from zbroker.admin.catalog import Catalog
+from zbroker.admin.delivery_link import DeliveryLink
 from zbroker.admin.history import History
 from zbroker.admin.http import Server
 from zbroker.admin.journal_link import JournalLink
+from zbroker.admin.lags import LogTimes
 from zbroker.admin.leases import Leases
+from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.admin.survey import Tools
 from zbroker.admin.worker import Worker
+from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ConfigError
 from zbroker.process import Process
 
@@ -76,9 +82,19 @@ class AdminRoom:
             log,
         )
         self._worker = Worker(tools)
-        self._answers = Answers(tools, self._supervisor, self._worker)
+        self._delivery = DeliveryLink(process.context, self._desks(), clock)
+        subscriptions = Subscriptions(
+            self._delivery, self._link, LogTimes(paths.journal, paths.archive)
+        )
+        self._answers = Answers(tools, self._supervisor, self._worker, subscriptions)
         self._server = self._listen(token.make(paths.admin_token))
         self._watch_ms = clock.mono_ms() + WATCH_MS
+
+    def _desks(self) -> dict[str, str]:
+        """Where each delivery worker is asked, by room."""
+        ipc = self._process.paths.ipc
+        rooms = delivery_rooms(self._process.config)
+        return {room: ipc(socket_of("desk", room)) for room in rooms}
 
     def _listen(self, secret: str) -> Server:
         listen = self._process.listen
@@ -115,4 +131,5 @@ class AdminRoom:
         self._worker.stop()
         self._server.shutdown()
         self._server.server_close()
+        self._delivery.close()
         self._supervisor.close()

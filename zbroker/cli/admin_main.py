@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "status": "zbroker.cli.status:status",
     "journal": "zbroker.cli.journal:journal",
     "action": "zbroker.cli.action:action",
+    "subscription": "zbroker.cli.subscription:subscription",
 }
 
 

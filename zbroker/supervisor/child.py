@@ -1,7 +1,8 @@
 """One room's process, from its first line to its exit code.
 
 Exit codes: 0 asked to stop; 78 its config is wrong; 74 its storage failed; 70 a bug.
-A room can be run by hand: `python -m zbroker.journal --data-dir DIR [-c FILE]`, one terminal each.
+A room can be run by hand: `python -m zbroker.journal --data-dir DIR [-c FILE]`, one terminal each;
+the second of several delivery workers: `python -m zbroker.delivery --worker 2 ...`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import zmq
 
 from zbroker import config as settings
 from zbroker import logs
-from zbroker.config import Config
+from zbroker.config import Config, delivery_rooms, doors
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths
 from zbroker.process import Process, become_room
@@ -82,14 +83,24 @@ def main(room: str) -> None:
     parser = argparse.ArgumentParser(prog=f"python -m zbroker.{room}")
     parser.add_argument("-c", "--config", type=Path, help="the config file")
     parser.add_argument("--data-dir", help="instead of instance.data_dir")
+    parser.add_argument("--worker", type=int, default=1, help="which of `delivery.workers`, from 1")
     options = parser.parse_args()
     overrides = {"instance.data_dir": options.data_dir} if options.data_dir else {}
     try:
         config = settings.load(options.config, overrides)
+        module, room = f"zbroker.{room}.loop", _named(room, options.worker, config)
         directory.lock(config.paths(0).data, shared=True)
         paths = directory.prepare(config)
     except ZBrokerError as error:
         parser.exit(EX_CONFIG if isinstance(error, ConfigError) else _EX_ERROR, f"{error}\n")
     become_room(room, os.getppid())
-    listen = getattr(config.listen, room, "")
-    sys.exit(run(room, f"zbroker.{room}.loop", config, paths, listen))
+    sys.exit(run(room, module, config, paths, doors(config).get(room, "")))
+
+
+def _named(room: str, worker: int, config: Config) -> str:
+    """The room that this worker of its kind is. Raises: ConfigError."""
+    rooms = delivery_rooms(config) if room == "delivery" else (room,)
+    if not 1 <= worker <= len(rooms):
+        reason = f"there is no worker {worker} of {room}, the config has {len(rooms)}"
+        raise ConfigError("bad_config", reason, "see delivery.workers")
+    return rooms[worker - 1]

@@ -3,7 +3,7 @@
 For: starting the rooms in order, watching their beats, restarting them, stopping them.
 Sockets: ipc ROUTER "supervisor" (beats of the rooms, status for admin).
 Files: lock, instance.json, run/ of the data directory; the directory of the ipc sockets.
-Settings: instance, listen, log; it hands all of them to the rooms.
+Settings: instance, listen, delivery.workers, log; it hands all of them to the rooms.
 Exit codes: 0 stopped by SIGTERM, SIGINT or SIGHUP; 1 the data directory is in use; 70 the zygote
 died; 74 the storage cannot be used; 78 the config is wrong.
 Known weakness: when it is killed, every room is killed with it, by the kernel, within milliseconds.
@@ -30,7 +30,7 @@ import zmq
 import zbroker
 from zbroker import endpoints, logs, sockets
 from zbroker.clock import Clock, SystemClock
-from zbroker.config import Config
+from zbroker.config import Config, delivery_rooms, doors, setting_of
 from zbroker.errors import ClientError
 from zbroker.paths import Paths
 from zbroker.supervisor import core as c
@@ -46,7 +46,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class RoomPlan(NamedTuple):
-    """A room of the instance: its module, and the rooms that must have been ready before."""
+    """A kind of room: its module, and the rooms that must have been ready before."""
 
     name: str
     module: str
@@ -62,6 +62,14 @@ ROOMS: Final = (
 )
 
 
+def rooms_of(config: Config, plan: tuple[RoomPlan, ...]) -> tuple[RoomPlan, ...]:
+    """The rooms of an instance: of each kind one, of delivery one per worker."""
+    workers = {"delivery": delivery_rooms(config)}
+    return tuple(
+        kind._replace(name=name) for kind in plan for name in workers.get(kind.name, (kind.name,))
+    )
+
+
 def run(config: Config, announce: Callable[[str], None], plan: tuple[RoomPlan, ...] = ROOMS) -> int:
     """Runs an instance until it is told to stop; calls `announce` with its URL when it serves.
 
@@ -71,6 +79,7 @@ def run(config: Config, announce: Callable[[str], None], plan: tuple[RoomPlan, .
     logs.configure(config.log, "supervisor")
     setproctitle.setproctitle("zbroker supervisor")
     lock = directory.lock(config.paths(0).data)
+    plan = rooms_of(config, plan)
     process, link = zygote.spawn({room.name: room.module for room in plan})
     paths: Paths | None = None
     try:
@@ -112,9 +121,11 @@ class Supervisor:
         self._clock: Clock = SystemClock()
         self._log = logging.getLogger("supervisor")
         self._ports = Ports()
-        self._core = c.SupervisorCore(
-            [c.Room(room.name, room.needs, self._listen(room.name)) for room in plan]
-        )
+        found = doors(config)
+        self._core = c.SupervisorCore([
+            c.Room(room.name, room.needs, self._listen(room.name, found.get(room.name, "")))
+            for room in plan
+        ])  # fmt: skip
         self._rids: dict[int, bytes] = {}  # by pid
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._started_ms = self._clock.mono_ms()
@@ -130,10 +141,9 @@ class Supervisor:
         link.setblocking(False)
         self._send(zygote.Setup(_without_launch(config), paths.instance))
 
-    def _listen(self, room: str) -> str:
+    def _listen(self, room: str, endpoint: str) -> str:
         """Where clients will find this room, "" for one without clients."""
-        endpoint: str = getattr(self._config.listen, room, "")
-        return self._ports.hold(f"listen.{room}", endpoint) if endpoint else ""
+        return self._ports.hold(f"listen.{setting_of(room)}", endpoint) if endpoint else ""
 
     def _watch_signals(self) -> None:
         self._signals: list[int] = []

@@ -1,0 +1,106 @@
+"""Questions to several delivery workers, of which some do not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from zbroker import sockets
+from zbroker.admin import delivery_link
+from zbroker.admin.delivery_link import DeliveryLink
+from zbroker.clock import SystemClock
+from zbroker.errors import ClientError
+from zbroker.wire import codec
+from zbroker.wire.surveys import TO_DESK, AskSubscriptions, Subscriptions
+
+BOUND_S = 10.0
+
+
+class Workers:
+    """Desks that answer what the test says."""
+
+    def __init__(self, directory: Path, names: list[str]) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.desks = {name: f"ipc://{directory}/{name}" for name in names}
+        self.asked: list[AskSubscriptions] = []
+        self.stop = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.link = DeliveryLink(self.context, self.desks, SystemClock())
+
+    def serve(self, name: str, answers: Callable[[AskSubscriptions], list[Subscriptions]]) -> None:
+        router = sockets.inner_router(self.context)
+        router.bind(self.desks[name])
+
+        def run() -> None:
+            while not self.stop.is_set():
+                if router.poll(5):
+                    rid, frame = router.recv_multipart()
+                    ask = TO_DESK.decode(frame)
+                    self.asked.append(ask)
+                    for answer in answers(ask):
+                        sockets.send_to(router, rid, codec.encode(answer))
+            router.close(linger=0)
+
+        self.threads.append(threading.Thread(target=run))
+        self.threads[-1].start()
+
+    def close(self) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(BOUND_S)
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path, ["delivery", "delivery-2"])
+    yield made
+    made.close()
+
+
+def told(incarnation: int) -> Callable[[AskSubscriptions], list[Subscriptions]]:
+    return lambda ask: [Subscriptions(ask.cid, incarnation, 1, [])]
+
+
+def test_every_worker_is_asked(workers: Workers) -> None:
+    workers.serve("delivery", told(1))
+    workers.serve("delivery-2", told(2))
+    found = workers.link.ask(AskSubscriptions(0, "ann", "t", 5))
+    assert {name: one.incarnation for name, one in found.items() if one} == {
+        "delivery": 1, "delivery-2": 2,
+    }  # fmt: skip
+    assert [(ask.client, ask.topic, ask.limit) for ask in workers.asked] == [("ann", "t", 5)] * 2
+
+
+def test_one_that_does_not_answer_is_named(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_link, "ANSWER_MAX_MS", 200)
+    workers.serve("delivery-2", told(2))
+    found = workers.link.ask(AskSubscriptions(0))
+    assert list(found) == ["delivery", "delivery-2"]
+    assert found["delivery"] is None
+    assert found["delivery-2"] is not None
+
+
+def test_an_answer_to_another_question_is_not_taken(workers: Workers) -> None:
+    workers.serve("delivery", told(1))
+
+    def late(ask: AskSubscriptions) -> list[Subscriptions]:
+        return [Subscriptions(ask.cid - 1, 8, 1, []), Subscriptions(ask.cid, 9, 1, [])]
+
+    workers.serve("delivery-2", late)
+    found = workers.link.ask(AskSubscriptions(0))
+    assert found["delivery-2"] is not None
+    assert found["delivery-2"].incarnation == 9
+
+
+def test_a_stopping_admin_asks_nobody(workers: Workers) -> None:
+    workers.link.close()
+    with pytest.raises(ClientError, match="stopping"):
+        workers.link.ask(AskSubscriptions(0))

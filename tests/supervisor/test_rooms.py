@@ -1,0 +1,60 @@
+"""Which rooms an instance has, and that their doors are free before anything starts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zbroker import config
+from zbroker.supervisor import loop
+
+ROOT = Path(__file__).parent.parent.parent
+BOUND_S = 30.0
+
+
+def test_one_room_of_each_kind_by_default() -> None:
+    assert loop.rooms_of(config.Config(), loop.ROOMS) == loop.ROOMS
+
+
+def test_delivery_has_a_room_per_worker() -> None:
+    settings = config.parse("[delivery]\nworkers = 3", "z.toml")
+    found = loop.rooms_of(settings, loop.ROOMS)
+    assert [room.name for room in found] == [
+        "journal", "ingest", "delivery", "delivery-2", "delivery-3", "admin",
+    ]  # fmt: skip
+    assert {room.module for room in found[2:5]} == {"zbroker.delivery.loop"}
+    assert {room.needs for room in found[2:5]} == {("journal",)}
+
+
+def behind_a_free_one() -> socket.socket:
+    """Listens on a port; nobody does on the one before it."""
+    for _ in range(100):
+        found = socket.create_server(("127.0.0.1", 0))
+        try:
+            socket.create_server(("127.0.0.1", found.getsockname()[1] - 1)).close()
+        except OSError:
+            found.close()
+        else:
+            return found
+    raise AssertionError("every port is in use")
+
+
+@pytest.mark.process
+def test_a_workers_port_that_is_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    path, data = tmp_path / "z.toml", tmp_path / "data"
+    with behind_a_free_one() as other:
+        port = other.getsockname()[1]
+        path.write_text(
+            f"[instance]\ndata_dir = '{data}'\n[delivery]\nworkers = 2\n[listen]\n"
+            f"ingest = 'tcp://127.0.0.1:0'\ndelivery = 'tcp://127.0.0.1:{port - 1}'\n"
+            "admin = 'http://127.0.0.1:0'\n"
+        )
+        command = [sys.executable, "-m", "zbroker.cli.main", "start", "-c", str(path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S)
+    assert done.returncode == 78
+    assert f"`listen.delivery`: cannot listen on tcp://127.0.0.1:{port}" in done.stderr
+    assert not (data / "run" / "instance.json").exists()

@@ -1,0 +1,86 @@
+"""`zbroker-admin subscription ls`: every subscription, the farthest behind first.
+
+Asks the running instance (GET /subscriptions). Answer: per subscription who, what, where it stands,
+how far behind the log, and why it waits; how many were left out; delivery workers that did not
+answer. Without an instance there are none: exit code 3.
+
+    zbroker-admin --data-dir /var/lib/zbroker subscription ls --client spark --limit 10
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.target import Target
+
+LIMIT_MAX: Final = 1_000  # of one answer of the admin
+
+COLUMNS: Final = (
+    show.Column("client"),
+    show.Column("sid"),
+    show.Column("topic"),
+    show.Column("filter"),
+    show.Column("options"),
+    show.Column("state"),
+    show.number("position"),
+    show.number("lag"),
+    show.number("lag_s"),
+    show.byte_size("credit"),
+    show.number("sent_messages"),
+    show.byte_size("sent_bytes"),
+    show.Column("since"),
+    show.Column("worker"),
+)
+
+
+@click.command()
+@click.option("--client", default="", help="Only those of the client with this name.")
+@click.option("--topic", default="", help="Only those on this topic or pattern, as it was asked.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1, max=LIMIT_MAX),
+    default=100,
+    show_default=True,
+    help="Those that are farthest behind.",
+)
+@show.json_option
+@click.pass_obj
+def ls(target: Target, client: str, topic: str, limit: int, json_here: bool) -> None:
+    """List subscriptions, the farthest behind first.
+
+    `lag` counts messages, `lag_s` is about the same in log time. `state` is why it waits:
+    `sending`, `caught up`, `no credit` (its reader is slow), `paused`, `rate`, `future start`,
+    `locating`. A pattern of topics stands between slashes.
+
+    Example: zbroker-admin subscription ls --client spark --limit 10
+    """
+    wanted = {"client": client, "topic": topic, "limit": limit}
+    query = urlencode({key: value for key, value in wanted.items() if value})
+    found = target.ask(f"/subscriptions?{query}")
+    if show.wants_json(target, json_here):
+        show.as_json(found)
+        return
+    rows = found["subscriptions"]
+    if rows:
+        show.table(COLUMNS, [shown(row) for row in rows])
+    else:
+        click.echo("there is no such subscription" if client or topic else "nobody is subscribed")
+    for worker in found["silent"]:
+        show.warn(f"{worker} does not answer: its subscriptions are not among these")
+    if found["left_out"]:
+        show.warn(f"{found['left_out']} more are less far behind; see --limit, --client, --topic")
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it stands in the table: patterns marked, waiting explained."""
+    topic = f"/{row['topic']}/" if row["regex"] else row["topic"]
+    state = row["state"]
+    if row["due_ms"] is not None:
+        state = f"{state}, next in {row['due_ms']} ms"
+    elif row["starts"] is not None:
+        state = f"{state}, {row['starts']}"
+    return row | {"topic": topic, "state": state, "options": row["options"] or None}
