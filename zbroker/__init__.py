@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from zbroker import errors
     from zbroker.client import connect
+    from zbroker.client.points import Range
     from zbroker.local import LocalBroker
 
 __version__ = "0.1.0"
-__all__ = ["LocalBroker", "__version__", "connect", "errors"]
+__all__ = ["LocalBroker", "Range", "__version__", "connect", "errors"]
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
     "LocalBroker": ("zbroker.local", "LocalBroker"),
+    "Range": ("zbroker.client.points", "Range"),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),
 }

@@ -34,6 +34,7 @@ GROUP_BUFFERS_MAX: Final = 1_000  # pwritev takes at most 1,024 (IOV_MAX)
 JOURNAL_CREDIT_BYTES: Final = 64 * MIB  # unreceipted appends of one requester
 LIVE_CREDIT_BYTES: Final = 16 * MIB  # of unrecorded messages from ingest to delivery; then drops
 UNRECORDED_NAMED_MAX: Final = 100  # topics in one ack; its header must stay small
+FILTERED_RUNS_MAX: Final = 1_000  # runs of sequences in one ack, likewise: 16 bytes each
 
 SEGMENT_MIN_BYTES: Final = 1 * MIB
 SEGMENT_FIRST_BYTES: Final = 16 * MIB  # so that the first start need not zero-fill 256 MiB

@@ -16,13 +16,14 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import zbroker
+from tests.demo.test_day import late_flights
 from zbroker.cli import demo as command
 from zbroker.clock import parse_time
 from zbroker.demo import flights
 from zbroker.demo.flights import Flight
 from zbroker.demo.story import Story
 
-ROWS = 4_000
+ROWS = 40_000  # enough for some late flights on the day that is replayed
 ROOT = Path(__file__).parents[2]
 RUN = [sys.executable, "-c", "from zbroker.cli.demo import demo; demo()"]
 
@@ -51,6 +52,10 @@ def test_everything_matches_and_can_be_looked_at_afterwards(
     assert done.stdout.count("rows as in the table") == 2
 
     published = [every_flight[index] for index in flights.sample(len(every_flight), ROWS)]
+    late = len(late_flights(published))
+    assert late > 1
+    assert f"{late} of {late} late United flights" in done.stdout
+    assert f"Paused behind {late // 2} of them" in done.stdout
     since = parse_time(command.SINCE_EXAMPLE)
     wanted = [
         flight for flight in published if flight.topic == "flights.UA" and flight.time_ns >= since

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass, field
 
 import google_crc32c
 import msgspec
@@ -45,6 +46,8 @@ class FakeBroker:
         self.logons = []
         self.subscribes = []
         self.flows = []
+        self.asked = []  # pause, resume, replace
+        self.mute = False  # they are not answered
         self.logoffs = 0
         self.window_bytes = 1 << 20
         self.max_message_bytes = 1 << 20
@@ -132,7 +135,7 @@ class FakeBroker:
     def _forget(self):
         self._names = {}
         self._tokens = set()
-        self._subscriptions = {}
+        self._subscriptions = {}  # (routing id, sid) -> Taken
 
     def _run(self):
         while not self._stop:
@@ -223,7 +226,8 @@ class FakeBroker:
     def _pass(self, pid, sequence, topic, item):
         """Something that is not recorded, to who is subscribed now."""
         body = msgspec.msgpack.encode([item])
-        for rid, (command, *_) in self._subscriptions.items():
+        for (rid, _), taken in self._subscriptions.items():
+            command = taken.command
             plain = command.unrecorded is not False and (command.unrecorded or not command.bookmark)
             if plain and command.topic == topic:
                 crc = google_crc32c.value(body)
@@ -255,7 +259,11 @@ class FakeBroker:
             self._answer("delivery", rid, m.Ack("processed", cid, origin=tuple(HERE)))
         elif rid not in self._tokens:
             self._answer("delivery", rid, m.Error("not_logged_on", "who are you", cid=cid))
-        elif isinstance(command, m.Subscribe):
+        else:
+            self._on_door(rid, command, cid)
+
+    def _on_door(self, rid, command, cid):
+        if isinstance(command, m.Subscribe):
             self._subscribe(rid, command)
         elif isinstance(command, m.Ranges):
             end = len(self.log) + 1
@@ -263,25 +271,62 @@ class FakeBroker:
             self._answer("delivery", rid, m.RangeList(1, HERE.instance, 1, end, ranges, cid))
         elif isinstance(command, m.Flow):
             self.flows.append(command.bytes)
+            if (rid, command.sid) in self._subscriptions:
+                self._subscriptions[rid, command.sid].credit += command.bytes
         elif isinstance(command, m.Logoff):
-            self._subscriptions.pop(rid, None)
+            for key in [key for key in self._subscriptions if key[0] == rid]:
+                del self._subscriptions[key]
+        elif isinstance(command, m.Unsubscribe):
+            self._subscriptions.pop((rid, command.sid), None)
+        else:
+            self.asked.append(command)
+            if not self.mute:
+                self._change(rid, command)
 
     def _subscribe(self, rid, command):
         self.subscribes.append(command)
-        if command.topic == "forbidden":
-            error = m.Error("bookmark_not_found", "no such", cid=command.cid, sid=command.sid)
+        code = {"forbidden": "bookmark_not_found"}.get(command.topic)
+        code = "bad_filter" if command.filter == "bad" else code
+        if code:
+            error = m.Error(code, "no such", cid=command.cid, sid=command.sid)
             self._answer("delivery", rid, error)
             return
         start = {"0": 1, NOW: len(self.log) + 1, None: len(self.log) + 1}.get(command.bookmark)
         if start is None:
             start = self._position(command.bookmark) + 1
         until = self._position(command.until) if command.until else None
-        target = len(self.log) if until is None else until
-        self._subscriptions[rid] = [command, start, until, target]
+        options = command.options or m.Options()
+        self._subscriptions[rid, command.sid] = Taken(
+            command, start, until, len(self.log) if until is None else until, command.credit,
+            options.limit, paused=options.paused,
+        )  # fmt: skip
         ack = m.Ack(
             "processed", command.cid, sid=command.sid, position=start, credit=command.credit
         )
         self._answer("delivery", rid, ack)
+
+    def _change(self, rid, command):
+        """pause, resume, replace."""
+        answer = m.Ack("processed", command.cid)
+        sids = [command.sid] if isinstance(command, m.Replace) else command.sids
+        if any((rid, sid) not in self._subscriptions for sid in sids):
+            answer = m.Error("unknown_sid", "it has ended", cid=command.cid)
+        elif isinstance(command, m.Replace):
+            taken = self._subscriptions[rid, command.sid]
+            if command.filter == "bad":
+                answer = m.Error("bad_filter", "column 1", cid=command.cid)
+            else:
+                taken.replace(command)
+                answer.position = taken.position
+        else:
+            many = [self._subscriptions[rid, sid] for sid in command.sids]
+            for taken in many:
+                taken.paused, taken.shared = isinstance(command, m.Pause), []
+            if isinstance(command, m.Resume) and len({taken.position for taken in many}) == 1:
+                answer.combined = command.sids if len(many) > 1 else None
+                for taken in many:
+                    taken.shared = many if len(many) > 1 else []
+        self._answer("delivery", rid, answer)
 
     def _position(self, text):
         if is_vector(text):
@@ -291,30 +336,48 @@ class FakeBroker:
         return found + 1
 
     def _feed(self):
-        for rid, state in list(self._subscriptions.items()):
-            command, position, until, target = state
-            end = len(self.log) if until is None else until
-            while position <= end:
-                position = self._send_batch(rid, command, position, end)
-            state[1] = position
-            if target is not None and position > target:
-                vector = format_vector({HERE: position - 1})
-                self._answer("delivery", rid, m.Ack("completed", sid=command.sid, vector=vector))
-                state[3] = None
-                if until is not None:
-                    del self._subscriptions[rid]
+        for (rid, sid), taken in list(self._subscriptions.items()):
+            if taken.paused:
+                continue
+            if not taken.shared:
+                while taken.goes_on(len(self.log)):
+                    taken.position = self._send_batch(rid, taken)
+            elif taken is taken.shared[0]:
+                self._feed_shared(rid, taken.shared)
+            self._tell(rid, sid, taken)
 
-    def _send_batch(self, rid, command, position, end):
+    def _feed_shared(self, rid, many):
+        """One message of the log after the other, to each of them."""
+        while all(taken.goes_on(len(self.log)) for taken in many):
+            for taken in many:
+                taken.position = self._send_batch(rid, taken, 1)
+
+    def _tell(self, rid, sid, taken):
+        over = taken.left == 0
+        if over or (taken.target is not None and taken.position > taken.target):
+            vector = format_vector({HERE: taken.position - 1})
+            self._answer("delivery", rid, m.Ack("completed", sid=sid, vector=vector))
+            taken.target = None
+            if taken.until is not None or over:
+                del self._subscriptions[rid, sid]
+
+    def _send_batch(self, rid, taken, at_most=0):
         """One batch of consecutive messages of one publisher; gives the next position."""
+        command, position = taken.command, taken.position
         pid, seq = self.log[position - 1][:2]
         rows = []
-        for row in self.log[position - 1 : min(end, position - 1 + self.batch_messages)]:
+        end = min(taken.end(len(self.log)), position - 1 + (at_most or self.batch_messages))
+        for row in self.log[position - 1 : end]:
             if row[:2] != (pid, seq + len(rows)):
                 break
             rows.append(row)
-        wanted = [i for i, row in enumerate(rows) if row[2] == command.topic]
+        wanted = [i for i, row in enumerate(rows) if taken.wants(row)]
+        if taken.left is not None:
+            wanted = wanted[: taken.left]
+            taken.left -= len(wanted)
         if wanted:
             body = msgspec.msgpack.encode([rows[i][3] for i in wanted])
+            taken.credit -= len(body)
             columns = None
             if len(wanted) < len(rows):
                 raw = b"".join((i - wanted[0]).to_bytes(4, "little") for i in wanted)
@@ -325,3 +388,33 @@ class FakeBroker:
             )  # fmt: skip
             self._answer("delivery", rid, header, b"?" + body if self.corrupt else body)
         return position + len(rows)
+
+
+@dataclass(eq=False)
+class Taken:
+    """A subscription. `filter`: payloads with this text in them. shared: those of one replay."""
+
+    command: m.Subscribe
+    position: int
+    until: int | None
+    target: int | None
+    credit: int
+    left: int | None
+    paused: bool
+    shared: list = field(default_factory=list)
+
+    def end(self, length):
+        return length if self.until is None else self.until
+
+    def goes_on(self, length):
+        return self.position <= self.end(length) and self.credit > 0 and self.left != 0
+
+    def wants(self, row):
+        content = (self.command.filter or "").encode()
+        return row[2] == self.command.topic and content in row[3]
+
+    def replace(self, command):
+        if command.topic is not None:
+            self.command.topic = command.topic
+        if command.filter is not None:
+            self.command.filter = command.filter

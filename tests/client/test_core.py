@@ -78,6 +78,7 @@ def test_a_fresh_store_numbers_above_what_the_journal_holds():
     assert sent(core.add(batch(), 0)) == [(5_001, 5_000, 1)]
 
 
+@pytest.mark.seed("004", "sequences")
 def test_a_publish_says_all_that_the_broker_needs():
     core = live()
     (send,) = core.add(batch(), 0)
@@ -229,6 +230,7 @@ def test_logging_off_frees_the_name():
 # -- window and acks --------------------------------------------------------------------------
 
 
+@pytest.mark.seed("004", "a window, no waiting")
 def test_the_window_bounds_what_is_under_way():
     core = live(window=25)
     assert [len(sent(core.add(batch(), 0))) for _ in range(4)] == [1, 1, 0, 0]
@@ -244,6 +246,8 @@ def test_a_batch_larger_than_the_window_goes_alone():
     assert len(sent(core.handle(persisted(START), 0))) == 1
 
 
+@pytest.mark.seed("004", "kept until acknowledged")
+@pytest.mark.seed("004", "acks cover what is before them")
 def test_an_ack_settles_everything_up_to_it():
     core = live()
     for _ in range(3):
@@ -252,6 +256,7 @@ def test_an_ack_settles_everything_up_to_it():
     assert (core.settled, len(core.store)) == (START + 3, 1)
 
 
+@pytest.mark.seed("004", "kept until acknowledged")
 def test_an_ack_into_the_middle_of_a_batch_keeps_it():
     core = live()
     core.add(batch(4), 0)
@@ -347,6 +352,7 @@ def test_a_final_refusal_gives_up_that_batch_only():
     assert sent(rest) == [(START + 2, START, 2)]
 
 
+@pytest.mark.seed("004", "sequences")
 def test_a_finally_refused_sequence_is_never_used_again():
     core = live()
     core.add(batch(), 0)

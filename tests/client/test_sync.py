@@ -277,6 +277,7 @@ def test_what_is_published_while_the_broker_is_down_arrives_later(broker, client
     assert data_of(broker) == [b"%d" % i for i in range(100)]
 
 
+@pytest.mark.seed("004", "sent again")
 def test_what_was_not_acknowledged_is_sent_again_to_a_restarted_broker(broker, client):
     broker.hold = True
     receipt = client.publish("a", b"1")

@@ -2,6 +2,7 @@
 
     zbroker sub tcp://127.0.0.1:9101 orders --since epoch --until now > orders.txt
     zbroker sub tcp://127.0.0.1:9101 'orders|trades' --regex --since -1h --json
+    zbroker sub tcp://127.0.0.1:9101 orders --since '[-2h:-1h)' --filter '/price > 100' --rate 10X
 
 Writes each payload and a line feed, or with --json one object per line: topic, bookmark, position,
 time and data (text; as base64 under `data_base64` where it is not UTF-8). A message of a topic that
@@ -18,16 +19,18 @@ import re
 import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, get_args
 
 import click
 
 import zbroker
+from zbroker.client.options import Delivery
+from zbroker.client.points import Range
 from zbroker.clock import SystemClock, to_datetime
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
+_RANGE: Final = re.compile(r"([\[(])([^:]*):([^:]*)([\])])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -36,21 +39,52 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 @click.argument("topic")
 @click.option(
     "--since",
-    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, or -1h. "
-    "Without --since and --until: from now on, unrecorded topics too.",
+    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, -1h, or a "
+    "range of two of them such as '[-1h:now)'. Without --since and --until: from now on, "
+    "unrecorded topics too.",
 )
 @click.option("--until", help="now, a bookmark (with it), a time (without it), a vector, or -5m.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--regex", is_flag=True, help="TOPIC is an RE2 pattern that matches whole names.")
-def sub(  # noqa: PLR0913 - click passes each option by itself
+@click.option("--filter", help="Only messages whose content it is true for: '/price > 100'.")
+@click.option("--select", help="Which fields are sent: '-/,+/a' is only /a.")
+@click.option(
+    "--rate", help="At most so much per second: 1000 (messages), 500KB, or 2X (of log time)."
+)
+@click.option("--rate-max-gap", help="The longest wait between two messages with --rate 2X: 10s.")
+@click.option("--conflation", help="Per interval of log time the newest message of each key: 1s.")
+@click.option(
+    "--conflation-key", multiple=True, help="A field of the key, /id; may be given several times."
+)
+@click.option(
+    "--delivery",
+    type=click.Choice(get_args(Delivery)),
+    default="persisted",
+    show_default=True,
+    help="What must have happened to a new message before it is sent.",
+)
+@click.option(
+    "--bookmark-not-found",
+    type=click.Choice(["fail", "epoch", "now"]),
+    default="fail",
+    show_default=True,
+    help="Where to start if the log does not hold the bookmark.",
+)
+@click.option(
+    "--bookmark-wait",
+    default="0s",
+    show_default=True,
+    help="How long the bookmark may be not here yet.",
+)
+def sub(
     url: str,
     topic: str,
     since: str | None,
     until: str | None,
-    limit: int | None,
+    *,
     as_json: bool,
-    regex: bool,
+    **options: Any,  # noqa: ANN401 - what is left is named as `Client.subscribe` names it
 ) -> None:
     """Write the messages of TOPIC of the broker at URL, old ones if asked, then as they come."""
     now = to_datetime(SystemClock().wall_ns())
@@ -58,36 +92,38 @@ def sub(  # noqa: PLR0913 - click passes each option by itself
     try:
         with (
             zbroker.connect(url) as client,
-            client.subscribe(topic, since=start, until=end, regex=regex) as subscription,
+            client.subscribe(topic, since=start, until=end, **options) as subscription,
         ):
-            batches = subscription.batches()
-            write(batches, sys.stdout.buffer, limit, as_json=as_json)
+            write(subscription.batches(), sys.stdout.buffer, as_json=as_json)
     except KeyboardInterrupt:
         sys.exit(EX_INTERRUPTED)
     except BrokenPipeError:
         _hush()
 
 
-def point(text: str, now: datetime) -> str | datetime:
+def point(text: str, now: datetime) -> str | datetime | Range:
     """`-1h` and the like as a time before `now`; anything else is for the client to read."""
+    range_ = _RANGE.fullmatch(text)
+    if range_ is not None:
+        begin, end = (moment(part, now) if part else None for part in range_.group(2, 3))
+        return Range(begin, end, range_[1] + range_[4])
+    return moment(text, now)
+
+
+def moment(text: str, now: datetime) -> str | datetime:
+    """`point` of what is no range."""
     match = _AGO.fullmatch(text)
     if match is None:
         return text
     return now - timedelta(**{_UNITS[match[2]]: float(match[1])})
 
 
-def write(batches: Iterable[list[Any]], out: BinaryIO, limit: int | None, *, as_json: bool) -> None:
-    """Writes messages until there are none or `limit` is reached; flushes behind each batch."""
+def write(batches: Iterable[list[Any]], out: BinaryIO, *, as_json: bool) -> None:
+    """Writes messages until there are none; flushes behind each batch."""
     line = as_object if as_json else as_line
-    left = limit
     for batch in batches:
-        taken = batch if left is None else list(islice(batch, left))
-        out.write(b"".join(map(line, taken)))
+        out.write(b"".join(map(line, batch)))
         out.flush()
-        if left is not None:
-            left -= len(taken)
-            if left <= 0:
-                return
 
 
 def as_line(message: Any) -> bytes:  # noqa: ANN401 - whatever has `data`

@@ -299,7 +299,7 @@ class Core:
         if ack.type == "persisted":
             self.recorded = max(self.recorded, ack.seq)
         elif ack.unrecorded is not None:
-            self.unrecorded.named(ack.unrecorded)
+            self.unrecorded.named(ack.unrecorded, ack.filtered)
         else:
             return []
         self._discard(ack.seq, now_ms)

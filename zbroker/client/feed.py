@@ -1,127 +1,213 @@
-"""One subscription's link: decides when to connect, from where to resume, what is new. No I/O.
+"""One subscription on a connection: what is asked, what is new, what waits for its reader. No I/O.
 
-    DOWN --time--> CONNECTING --Connected--> LOGON_SENT --processed--> SUBSCRIBED -processed-> LIVE
-      ^            (until="now": RESOLVING between the two, once)                               |
-      +------------ Lost, no answer in time, not_ready: from any state -------------------------+
-    LOGON_SENT --auth_failed--> NO_TOKEN --use(session)--> DOWN      not_logged_on: LOGON_SENT again
-    any --completed behind `until`, an error of the sid--> ENDED
+    WAITING --logged on--> SUBSCRIBED --processed--> LIVE
+      ^   (until="now": RESOLVING between, once)       |
+      +------ the connection is lost: from any state --+
+    any --limit, completed behind its end, an error of its sid--> ENDED
 
-What was seen is a vector; a resumed subscription starts behind it, and what comes again all the
-same is dropped by its position, so no message is missing and none comes twice. Messages that are
-not recorded have no position: they are handed out as they come.
+What came in is a vector; a resumed subscription starts behind it, and what comes again all the same
+is dropped by its position, so no message is missing and none comes twice. Where positions cannot
+tell, it starts at the newest resume point of the broker instead: under conflation an interval comes
+again whole, with the same positions; what live delivery repeats is known by publisher and sequence.
+Messages that are not recorded have no position: they are handed out as they come.
+
+What came in and was not handed out waits in the inbox, in order, with what the broker said of the
+way. Credit goes back when a batch is handed out, so the inbox never holds more than the credit (and
+one batch); a reconnect asks for so much less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from enum import Enum
 from typing import Final
 
-from zbroker.client.core import CONNECT_MS, RECONNECT_MS, SETTLED_MS
-from zbroker.client.effects import Backoff, Connect, Connected, Event, Lost, Send
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zbroker.client.effects import Send
+from zbroker.client.ends import Ends
 from zbroker.client.message import Message
-from zbroker.clock import is_time
-from zbroker.errors import TEMPORARY, ZBrokerError
-from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector
-from zbroker.wire.messages import (
-    Ack,
-    DoorLogon,
-    Error,
-    Flow,
-    Logoff,
-    RangeList,
-    Ranges,
-    Subscribe,
-)
+from zbroker.client.options import replays_only
+from zbroker.client.repeats import Repeats
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin, parse_vector
+from zbroker.wire.messages import Ack, Flow, Options, Replace, Subscribe, Unsubscribe
 
-ANSWER_MS: Final = 15_000  # delivery waits ten seconds for its journal, then says so
-TOKENS_MAX: Final = 3  # refused one after the other: it is not about their age
+Vector = dict[Origin, int]
 
-Effect = Connect | Send
+_PLAIN: Final = Options()
 
 
 class State(Enum):
     """See the picture above."""
 
-    NO_TOKEN = "no_token"
-    DOWN = "down"
-    CONNECTING = "connecting"
-    LOGON_SENT = "logon_sent"
+    WAITING = "waiting"
     RESOLVING = "resolving"
     SUBSCRIBED = "subscribed"
     LIVE = "live"
     ENDED = "ended"
 
 
+class Batch(Struct, gc=False):
+    """Messages that came together. `arrival` numbers the batches of a connection."""
+
+    messages: list[Message]
+    size: int  # of the body, in bytes
+    arrival: int
+
+
+class Passed(Struct, gc=False):
+    """Everything up to `vector` came in, and it is durable."""
+
+    vector: Vector
+    caught_up: bool = False
+
+
+class End(Struct, gc=False):
+    """Nothing more comes. `error`: what the broker ended it with."""
+
+    error: ZBrokerError | None = None
+
+
+Item = Batch | Passed | End
+
+
 class Feed:
-    """One subscription. `subscribe` says what is wanted; its bookmark is where it starts first."""
+    """One subscription. `command` says what is wanted; its bookmark is where it starts first."""
 
-    def __init__(self, subscribe: Subscribe, jitter: Callable[[], float]) -> None:
-        self.state = State.NO_TOKEN
+    def __init__(self, command: Subscribe) -> None:
+        options = command.options or _PLAIN
+        self.state = State.WAITING
+        self.inbox: deque[Item] = deque()
         self.error: ZBrokerError | None = None
-        self.caught_up = False
-        self.own = Origin(0, 0)  # of positions that name no origin
+        self.deadline_ms: int | None = None  # for an answer
+        self.ends = Ends(command.bookmark, command.until)
+        self.accepted = False  # by the broker, once
+        self.paused = options.paused
         self.dropped = 0  # unrecorded messages that the broker could not send for lack of credit
-        bookmark = subscribe.bookmark or NOW
-        self.seen: dict[Origin, int] = parse_vector(bookmark) if is_vector(bookmark) else {}
-        self._timed = is_time(bookmark)
-        self._dropped_before = 0  # of them on earlier connections
-        self._subscribe = subscribe
-        if subscribe.unrecorded is None:  # said once: to resume takes a bookmark
-            subscribe.unrecorded = subscribe.bookmark is None and subscribe.until is None
-        self._credit = subscribe.credit
-        self._used = 0
-        self._token = ""
-        self._tokens_refused = 0
-        self._cids = 0
-        self._deadline_ms: int | None = None
-        self._live_since_ms = 0
-        self._reconnect = Backoff(RECONNECT_MS, jitter)
+        # as it came in
+        self.seen: Vector = dict(self.ends.behind)
+        self.mark: Vector = dict(self.ends.behind)  # the newest resume point of the broker
+        # as it was handed out
+        self.passed: Vector = dict(self.ends.behind)
+        self.durable: Vector = dict(self.ends.behind)
+        self.caught_up = False
+        if command.unrecorded is None:  # said once: to resume takes a bookmark
+            plain = command.bookmark is None and command.until is None
+            command.unrecorded = plain and not replays_only(options)
+        self._command = command
+        self._repeats = Repeats() if options.delivery == "live" else None
+        self._by_mark = options.delivery == "live" or options.conflation_s is not None
+        self._left = options.limit
+        self._any = False  # something came in
+        self._last: Message | None = None  # the last recorded one handed out
+        self._dropped_before = 0  # on earlier connections
+        self._credit = command.credit  # as granted
+        self._buffered = self._used = 0  # bytes: in the inbox; handed out and not given back
 
-    def use(self, token: str, origin: Origin, now_ms: int) -> list[Effect]:
-        """In NO_TOKEN: a token for the door, and the origin of positions that name none."""
-        self._token, self.own = token, origin
-        self.state, self._deadline_ms = State.DOWN, now_ms
-        return self.tick(now_ms)
+    @property
+    def sid(self) -> str:
+        """What the broker calls it."""
+        return self._command.sid
 
-    # -- the three methods --------------------------------------------------------------------
+    @property
+    def topic(self) -> str:
+        return self._command.topic
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """What follows from an answer or an event of the socket. Batches go to `take`."""
-        if self.state is State.ENDED:
+    @property
+    def live(self) -> bool:
+        """True if it is sent what is not durable."""
+        return self._repeats is not None
+
+    @property
+    def wait_s(self) -> float:
+        """How long the broker may wait for its bookmark."""
+        return (self._command.options or _PLAIN).wait_s
+
+    def moved(self, sid: str, credit_max: int) -> None:
+        """It is on another connection now, where nothing of it is known."""
+        self._command.sid = sid
+        self._command.credit = min(self._command.credit, credit_max)
+        self.lost()
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """The connection is gone, or knows nothing of it."""
+        if self.state is not State.ENDED:
+            self.state, self.deadline_ms = State.WAITING, None
+            self._dropped_before = self.dropped
+
+    def point(self) -> Vector:
+        """Where it goes on after a reconnect; empty: where it started."""
+        return self.mark if self._by_mark else self.seen
+
+    def ask(self, cid: str, behind: Vector, *, paused: bool) -> Subscribe:
+        """The command that subscribes it, or subscribes it again as it was."""
+        self.state = State.SUBSCRIBED
+        command = self._command
+        exact = not self._any or (behind == self.seen and not self._by_mark)
+        options = replace(
+            command.options or _PLAIN,
+            paused=paused,
+            limit=self._left if exact else None,  # what comes again would count, too
+        )
+        bookmark, until = self.ends.asked(behind)
+        room = command.credit - self._buffered
+        self._used, self._credit = min(0, room), max(0, room)
+        return replace(
+            command,
+            cid=cid,
+            bookmark=bookmark,
+            until=until,
+            options=None if options == _PLAIN else options,
+            unrecorded=False if paused else command.unrecorded,
+            credit=self._credit,
+        )
+
+    def subscribed(self, ack: Ack, own: Origin) -> list[Send]:
+        """The answer's position is the first that may come: a resume point before any message.
+
+        A start at a time stays one until something came: the time may be in the future.
+        """
+        self.state, self.deadline_ms, self.accepted = State.LIVE, None, True
+        granted = self._credit if ack.credit is None else ack.credit
+        self._credit = granted + self._buffered + self._used
+        if ack.position and not self.ends.timed:
+            for vector in (self.seen, self.mark, self.passed, self.durable):
+                if not vector:
+                    vector[own] = ack.position - 1
+        return self._give_back(0)
+
+    # -- what comes in ------------------------------------------------------------------------
+
+    def receive(self, messages: list[Message], size: int, arrival: int) -> list[Send]:
+        """Takes in a batch: what of it is new waits in the inbox."""
+        if self.state is not State.LIVE:
             return []
-        if isinstance(event, Connected):
-            return self._log_on(now_ms) if self.state is State.CONNECTING else []
-        if isinstance(event, Lost):
-            return self._lose(now_ms) if self.state not in (State.DOWN, State.CONNECTING) else []
-        if isinstance(event, Ack):
-            return self._acked(event, now_ms)
-        if isinstance(event, Error):
-            return self._failed(event, now_ms)
-        if isinstance(event, RangeList) and self.state is State.RESOLVING:
-            return self._resolved(event, now_ms)
+        fresh = self._fresh(messages)
+        if not fresh:
+            return self._give_back(size)
+        self._any = True
+        self._buffered += size
+        self.inbox.append(Batch(fresh, size, arrival))
+        if self._left is not None:
+            self._left -= len(fresh)
+            if not self._left:
+                self._end()
+                return [Send(Unsubscribe(self.sid))]
         return []
 
-    def tick(self, now_ms: int) -> list[Effect]:
-        """What follows from the time."""
-        if self._deadline_ms is None or now_ms < self._deadline_ms:
-            return []
-        if self.state in (State.LOGON_SENT, State.RESOLVING, State.SUBSCRIBED):
-            return self._lose(now_ms)
-        self.state, self._deadline_ms = State.CONNECTING, now_ms + CONNECT_MS
-        return [Connect()]
+    def _fresh(self, messages: list[Message]) -> list[Message]:
+        if messages[0].recorded:
+            if self._repeats is not None:
+                messages = self._repeats.fresh(messages)
+            else:
+                messages = self._behind_seen(messages)
+        return messages if self._left is None else messages[: self._left]
 
-    def next_wake_ms(self) -> int | None:
-        """When `tick` has something to do."""
-        return self._deadline_ms
-
-    def take(self, messages: list[Message], body_bytes: int) -> tuple[list[Message], list[Effect]]:
-        """Those of a batch that are new, and the credit to give back for it."""
-        effects = self._give_back(body_bytes)
-        if self.state is not State.LIVE:
-            return [], effects
-        if not messages[0].recorded:
-            return messages, effects
+    def _behind_seen(self, messages: list[Message]) -> list[Message]:
         origin = messages[0].origin
         seen = self.seen.get(origin, 0)
         if messages[0].position <= seen:
@@ -130,104 +216,86 @@ class Feed:
             last = messages[-1].position
             assert last > seen, "positions of one origin rise"
             self.seen[origin] = last
-        return messages, effects
+        return messages
 
-    def close(self) -> list[Effect]:
-        """Ends the subscription from this side."""
-        told = self.state in (State.LIVE, State.SUBSCRIBED)
-        self.state, self._deadline_ms = State.ENDED, None
-        return [Send(Logoff())] if told else []
-
-    # -- helpers ------------------------------------------------------------------------------
-
-    def _cid(self) -> str:
-        self._cids += 1
-        return str(self._cids)
-
-    def _lose(self, now_ms: int) -> list[Effect]:
-        delay_ms = 0
-        if self.state is State.LIVE and now_ms - self._live_since_ms >= SETTLED_MS:
-            self._reconnect.attempt = 0
-        else:
-            delay_ms = self._reconnect.next_ms()
-        self.state, self._deadline_ms = State.DOWN, now_ms + delay_ms
-        return self.tick(now_ms)
-
-    def _log_on(self, now_ms: int) -> list[Effect]:
-        self.state, self._deadline_ms = State.LOGON_SENT, now_ms + ANSWER_MS
-        return [Send(DoorLogon(self._token, cid=self._cid()))]
-
-    def _acked(self, ack: Ack, now_ms: int) -> list[Effect]:
-        if ack.type == "processed" and ack.cid == str(self._cids):
-            if self.state is State.LOGON_SENT:
-                return self._logged_on(ack, now_ms)
-            if self.state is State.SUBSCRIBED:
-                self._subscribed(ack, now_ms)
-        elif self.state is State.LIVE and ack.sid == self._subscribe.sid:
-            self._noted(ack)
-        return []
-
-    def _logged_on(self, ack: Ack, now_ms: int) -> list[Effect]:
-        if ack.origin is not None:
-            self.own = Origin(*ack.origin)
-        self._used, self._tokens_refused = 0, 0
-        if self._subscribe.until == "now":
-            self.state, self._deadline_ms = State.RESOLVING, now_ms + ANSWER_MS
-            return [Send(Ranges(self._cid(), bookmark=NOW))]
-        return self._ask(now_ms)
-
-    def _resolved(self, ranges: RangeList, now_ms: int) -> list[Effect]:
-        """Now is a moment: the same one after each reconnect."""
-        here = Origin(ranges.instance, ranges.generation)
-        self._subscribe.until = format_vector({here: ranges.persisted - 1})
-        return self._ask(now_ms)
-
-    def _ask(self, now_ms: int) -> list[Effect]:
-        self.state, self._deadline_ms = State.SUBSCRIBED, now_ms + ANSWER_MS
-        self._dropped_before = self.dropped
-        self._subscribe.cid = self._cid()
-        if self.seen:
-            self._subscribe.bookmark = format_vector(self.seen)
-        return [Send(self._subscribe)]
-
-    def _subscribed(self, ack: Ack, now_ms: int) -> None:
-        """The answer's position is the first that may come: a resume point before any message.
-
-        A start at a time stays one until something came: the time may be in the future.
-        """
-        self.state, self._deadline_ms, self._live_since_ms = State.LIVE, None, now_ms
-        self._credit = ack.credit or self._subscribe.credit
-        if ack.position and not self.seen and not self._timed:
-            self.seen[self.own] = ack.position - 1
-
-    def _noted(self, ack: Ack) -> None:
+    def noted(self, ack: Ack) -> None:
         """`completed`, `dropped`, and marks that let one advance to which little is sent."""
         self.dropped = max(self.dropped, self._dropped_before + ack.dropped)
-        if ack.vector is not None and (self.seen or not self._timed):
-            for origin, position in parse_vector(ack.vector).items():
-                self.seen[origin] = max(position, self.seen.get(origin, 0))
-        if ack.type == "completed":
-            self.caught_up = True
-            if self._subscribe.until is not None:
-                self.state = State.ENDED
+        completed = ack.type == "completed"
+        vector: Vector = {}
+        if ack.vector is not None and (self._any or not self.ends.timed):
+            vector = parse_vector(ack.vector)
+            raise_to(self.mark, vector)
+            if not self.live:
+                raise_to(self.seen, vector)
+        if vector or completed:
+            self._put_passed(vector, caught_up=completed)
+        if completed and self.ends.bounded:
+            self._end()
 
-    def _failed(self, error: Error, now_ms: int) -> list[Effect]:
-        if error.code == "not_logged_on" and self.state is not State.LOGON_SENT:
-            return self._log_on(now_ms)
-        if error.code == "auth_failed" and self._tokens_refused < TOKENS_MAX:
-            self._tokens_refused += 1
-            self.state, self._deadline_ms = State.NO_TOKEN, None
-            return []
-        if error.code in TEMPORARY:
-            return self._lose(now_ms)
-        self.state, self._deadline_ms = State.ENDED, None
-        self.error = ZBrokerError(error.code, error.reason, error.hint)
-        return []
+    def _put_passed(self, vector: Vector, *, caught_up: bool) -> None:
+        """A run of them is one: a reader that is elsewhere is told how far, not each step."""
+        last = self.inbox[-1] if self.inbox else None
+        if isinstance(last, Passed):
+            raise_to(last.vector, vector)
+            last.caught_up |= caught_up
+        else:
+            self.inbox.append(Passed(vector, caught_up))
 
-    def _give_back(self, body_bytes: int) -> list[Effect]:
+    def replaced(self, command: Replace, position: int | None, own: Origin) -> None:
+        """Another topic or filter holds from `position` on; all before it came in already."""
+        if command.topic is not None:
+            self._command.topic, self._command.regex = command.topic, command.regex
+        if command.filter is not None:
+            self._command.filter = command.filter or None
+        if position and not self._by_mark and (self._any or not self.ends.timed):
+            raise_to(self.seen, {own: position - 1})
+
+    def fail(self, error: ZBrokerError) -> None:
+        """It ends with an error, behind what waits in the inbox."""
+        if self.state is not State.ENDED:
+            self.error = error
+            self._end()
+
+    def _end(self) -> None:
+        self.state, self.deadline_ms = State.ENDED, None
+        self.inbox.append(End(self.error))
+
+    # -- what goes out ------------------------------------------------------------------------
+
+    def hand_out(self) -> tuple[Item, list[Send]]:
+        """The next item of the inbox, which is not empty, and the credit to give back for it."""
+        self._fold()
+        item = self.inbox.popleft()
+        if isinstance(item, Batch):
+            self._last = item.messages[-1] if item.messages[-1].recorded else None
+            self._buffered -= item.size
+            return item, self._give_back(item.size)
+        if isinstance(item, Passed):
+            raise_to(self.passed, item.vector)
+            raise_to(self.durable, item.vector)
+            self.caught_up |= item.caught_up
+        return item, []
+
+    def _fold(self) -> None:
+        """Who asks for more has passed the last batch."""
+        if self._last is not None:
+            self.passed[self._last.origin] = self._last.position
+            self._last = None
+
+    def _give_back(self, size: int) -> list[Send]:
         """Credit is returned when half of it is used: few small commands, and it never runs dry."""
-        self._used += body_bytes
-        if self._used * 2 < self._credit:
+        if self.state not in (State.LIVE, State.SUBSCRIBED):
+            return []  # the next subscribe command counts what waits in the inbox
+        self._used += size
+        if self._used <= 0 or self._used * 2 < self._credit or self.state is not State.LIVE:
             return []
         used, self._used = self._used, 0
-        return [Send(Flow(self._subscribe.sid, used))]
+        return [Send(Flow(self.sid, used))]
+
+
+def raise_to(vector: Vector, other: Vector) -> None:
+    """Moves the entries of `vector` on to those of `other` that are higher."""
+    for origin, position in other.items():
+        if position > vector.get(origin, -1):
+            vector[origin] = position

@@ -75,12 +75,17 @@ class Link:
             events.append(Connected() if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Lost())
         return events
 
-    def wait(self, timeout_ms: int) -> None:
-        """Sleeps until there is an answer or an event, at most `timeout_ms`."""
+    def wait(self, timeout_ms: int, wake_fd: int | None = None) -> None:
+        """Sleeps until there is an answer or an event, at most `timeout_ms`.
+
+        wake_fd: the same one in each call; that it can be read ends the sleep, too.
+        """
         if self._poller is None:
             self._poller = zmq.Poller()
             self._poller.register(self.socket, zmq.POLLIN)
             self._poller.register(self.monitor, zmq.POLLIN)
+            if wake_fd is not None:
+                self._poller.register(wake_fd, zmq.POLLIN)
         self._poller.poll(timeout_ms)
 
     def close(self, linger_ms: int = 0) -> None:

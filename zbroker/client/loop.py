@@ -95,7 +95,7 @@ class Publisher:
         self._asked_ms = -TOKEN_EVERY_MS
         self.track.ask_numbers = self._ask_numbers
         self.track.last_refusal = self._last_refusal
-        self.track.unrecorded = self._core.unrecorded.topics
+        self.track.unrecorded = self._core.unrecorded
         self._thread = threading.Thread(
             target=self._run, name=f"zbroker {logon.client}", daemon=True
         )

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from zbroker.clock import format_time, from_datetime, is_time, parse_time
 from zbroker.errors import ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, format_vector, is_vector, parse_bookmark, parse_vector
+from zbroker.wire.ranges import CLOSING, OPENING, RangeText, is_range, parse_range
 
 Vector = Mapping[Origin, int]
-Point = str | datetime | Sequence[str] | Vector
+End = str | datetime | Sequence[str] | Vector
 
 _NAMES: Final = {"epoch": EPOCH, "0": EPOCH, NOW: NOW}
 
 
+@dataclass(slots=True, frozen=True)
+class Range:
+    """A stretch of the log, for `since`: `Range(receipt.bookmark, datetime.now(UTC), "[]")`.
+
+    begin, end: what `since` and `until` take, also a list for the end (the latest of those found
+    counts). Without begin it begins at the oldest that is kept, without end it goes on live.
+    brackets: "[" and "]" take what the end names into the range, "(" and ")" leave it out.
+    """
+
+    begin: End | None = None
+    end: End | None = None
+    brackets: str = "[)"
+
+
+Point = End | Range
+
+
 def since_text(since: Point) -> str:
-    """epoch, now, a bookmark, several (the oldest of those found), a time or a vector.
+    """epoch, now, a bookmark, several (the oldest of those found), a time, a vector or a range.
 
     Raises: ZBrokerError bad_bookmark.
     """
-    return NOW if since == "now" else _text(since)
+    if isinstance(since, Range):
+        return _range_text(since)
+    if isinstance(since, str) and is_range(since):
+        parts = parse_range(since)
+        return _range_text(Range(parts.first, parts.last or None, parts.opening + parts.closing))
+    return _begin(since)
 
 
 def until_text(until: Point) -> str:
@@ -29,10 +53,25 @@ def until_text(until: Point) -> str:
 
     Raises: ZBrokerError bad_bookmark.
     """
+    if isinstance(until, Range) or (isinstance(until, str) and is_range(until)):
+        raise ZBrokerError("bad_bookmark", "a range stands in `since`, and brings its own end")
     return "now" if until in ("now", NOW) else _text(until)
 
 
-def _text(point: Point) -> str:
+def _begin(point: End) -> str:
+    return NOW if point == "now" else _text(point)
+
+
+def _range_text(wanted: Range) -> str:
+    opening, closing = wanted.brackets[:1], wanted.brackets[1:]
+    if opening not in tuple(OPENING) or closing not in tuple(CLOSING):
+        raise ZBrokerError("bad_bookmark", f"{wanted.brackets!r} is not one of [] [) (] ()")
+    first = "" if wanted.begin is None else _begin(wanted.begin)
+    last = "" if wanted.end is None else _begin(wanted.end)
+    return parse_range(RangeText(opening, first, last, closing).text).text
+
+
+def _text(point: End) -> str:
     if isinstance(point, datetime):
         return format_time(from_datetime(point))
     if isinstance(point, Mapping):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time as clock
 from bisect import bisect_right
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
+from zbroker.client.unrecorded import Unrecorded
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
 
@@ -30,7 +31,7 @@ class Track:
     def __init__(self, publisher: int) -> None:
         self.publisher = publisher
         self.settled = 0  # everything up to it is durable, or not recorded, or finally refused
-        self.unrecorded: Set[str] = frozenset()  # topics that the broker does not record
+        self.unrecorded = Unrecorded()  # what the broker does not record
         self.error: ZBrokerError | None = None  # nothing more will be settled
         self.ask_numbers: Callable[[], None] = _nothing
         self.last_refusal: Callable[[], str] = str
@@ -141,14 +142,18 @@ class Receipt(Struct, gc=False, eq=False):
 
     @property
     def recorded(self) -> bool | None:
-        """Whether its topic is recorded by the broker; None as long as that is not known.
+        """Whether the broker recorded it; None as long as that is not known.
 
-        What is not recorded went to those who were subscribed, or to nobody; nothing keeps it.
+        What is not recorded went to those who were subscribed, or to nobody; nothing keeps it. The
+        last 100,000 runs of messages that a filter of the broker kept out of the log are
+        remembered: of a receipt that is older than all of them it is not known any more.
         """
         sequence, track = self._number, self._track
         if not 0 < sequence <= track.settled or track.refusal(sequence) is not None:
             return None
-        return self.topic not in track.unrecorded
+        if self.topic in track.unrecorded.topics or sequence in track.unrecorded.filtered:
+            return False
+        return None if sequence <= track.unrecorded.filtered.forgotten else True
 
     @property
     def persisted(self) -> bool:
@@ -156,7 +161,7 @@ class Receipt(Struct, gc=False, eq=False):
         return self.recorded is True
 
     def wait(self, timeout: float | None = None) -> str:
-        """Its bookmark, once persisted; "" if its topic is not recorded.
+        """Its bookmark, once persisted; "" if it is not recorded.
 
         Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
         took longer than `timeout` seconds, or what ended the client.

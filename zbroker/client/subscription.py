@@ -1,69 +1,71 @@
 """A subscription as its reader sees it: an iterator of messages, or of lists of them.
 
-Everything happens in the reader's thread (twice as fast as handing over from another one): who does
-not read gives no credit and is sent nothing. One subscription belongs to one thread at a time.
+Everything happens in the reader's thread (see line.py): who does not read gives no credit and is
+sent nothing. One subscription is read by one thread at a time; pause, resume, replace and close may
+be called by any.
 """
 
 from __future__ import annotations
 
-import random
 import time as clock
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Final
 
-from zbroker.client import message as messages
-from zbroker.client.door import Doors, origin_of
-from zbroker.client.effects import Connect
-from zbroker.client.feed import Effect, Feed, State
-from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.client.door import Doors
+from zbroker.client.feed import Batch, End, Feed, Item
+from zbroker.client.handlers import Handling
+from zbroker.client.line import Line
 from zbroker.client.message import Message
+from zbroker.client.requests import Asked
 from zbroker.errors import ZBrokerError
-from zbroker.ids import Origin, format_vector
-from zbroker.wire.messages import Msg, Subscribe
+from zbroker.ids import format_vector
+from zbroker.wire.messages import Ack, Pause, Replace, Resume, Subscribe
 
-WAIT_MAX_MS: Final = 1_000
-TOKEN_WAIT_MS: Final = 20  # how often it is looked whether the I/O thread has a new session
+ANSWER_S: Final = 10.0
 
 
 class Subscription:
     """Made by `Client.subscribe`. Iterate over it, or over `.batches()`, or call `.next()`.
 
-    It reconnects by itself and goes on where it was. An iteration ends when the end of the range
-    (`until`) is reached or the subscription is closed; leaving one and starting another goes on
-    with the next message.
+    It reconnects by itself and goes on where it was, as it was. An iteration ends when the end of
+    the range or the limit is reached or the subscription is closed; leaving one and starting
+    another goes on with the next message. With a handler a thread of its own does all that.
     """
 
-    def __init__(self, doors: Doors, subscribe: Subscribe) -> None:
+    def __init__(self, doors: Doors, command: Subscribe) -> None:
         self._closed = True  # until it is whole: __del__ comes even if it never is
-        self.topic = subscribe.topic
         self._doors = doors
-        self._feed = Feed(subscribe, random.Random().random)
-        self._session = 0
-        self._link: Link | None = None
+        self._feed = Feed(command)
+        self._line = Line(doors)
+        self._handling: Handling | None = None
         self._current: Message | None = None
         self._recorded: Message | None = None  # the last recorded one of the batches before
-        self._rest: Iterator[Message] = iter(())
-        self._before: dict[Origin, int] = {}  # the vector before the batch of _current
+        self._batch: list[Message] = []
+        self._rest: Iterator[Message] = iter(self._batch)
+        self._line.add(self._feed)
         self._closed = False
 
     # -- reading ------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Message]:
         """Each message. Raises: ZBrokerError with the code with which the broker ended it."""
+        self._check_reader()
         while True:
             for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
                 yield self._current
             batch = self._fetch(None)
             if batch is None:
                 return
-            self._rest = iter(batch)
+            self._begin(batch)
 
     def batches(self, timeout: float | None = None) -> Iterator[list[Message]]:
         """Lists of messages as they were published together: the fast path.
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
+        self._check_reader()
         batch: list[Message] | None = list(self._rest)
         while batch is not None:
             if batch:
@@ -74,17 +76,23 @@ class Subscription:
 
     def next(self, timeout: float | None = None) -> Message | None:
         """The next message; None at the end of the range. Raises: ZBrokerError, also "timeout"."""
+        self._check_reader()
         message = next(self._rest, None)
         if message is None:
             batch = self._fetch(timeout)
             if batch is None:
                 return None
-            self._rest = iter(batch)
+            self._begin(batch)
             message = next(self._rest)
         self._current = message
         return message
 
     # -- where it is --------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str:
+        """The topic or pattern that it is for."""
+        return self._feed.topic
 
     @property
     def caught_up(self) -> bool:
@@ -109,42 +117,91 @@ class Subscription:
         return self._feed.dropped
 
     @property
-    def _last(self) -> Message | None:
-        """The last recorded message handed out."""
-        current = self._current
-        return current if current is not None and current.recorded else self._recorded
+    def vector(self) -> str | None:
+        """A value for `since` that goes on behind the last recorded message handed out.
+
+        With live delivery or conflation store `durable` instead.
+        """
+        vector, current = dict(self._feed.passed), self._current
+        if current is not None and current.recorded:
+            passed = vector.get(current.origin, 0)
+            if current.position > passed or self._feed.live:
+                vector[current.origin] = current.position
+        return format_vector(vector) if vector else None
 
     @property
-    def vector(self) -> str | None:
-        """A value for `since` that goes on behind the last recorded message handed out."""
-        vector = dict(self._before)
-        if self._current is not None and self._current.recorded:
-            vector[self._current.origin] = self._current.position
-        return format_vector(vector) if vector else None
+    def durable(self) -> str | None:
+        """A value for `since`: everything up to there was handed out, and is durable.
+
+        The newest that the broker told, which it does each second, also where nothing matched; in a
+        subscription that starts at a time from the first message on. Safe to store whatever the
+        options are.
+        """
+        return format_vector(self._feed.durable) if self._feed.durable else None
+
+    @property
+    def paused(self) -> bool:
+        """True if the broker sends nothing until it is resumed."""
+        return self._feed.paused
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it: an exception of its handler, or the broker's."""
+        if self._handling is not None and self._handling.error is not None:
+            return self._handling.error
+        return self._feed.error
+
+    # -- changing it --------------------------------------------------------------------------
+
+    def pause(self, timeout: float = ANSWER_S) -> None:
+        """Has the broker send nothing more; what is under way still comes. Keeps its place.
+
+        Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
+        """
+        self._ask(Pause([]), timeout)
+
+    def resume(self, timeout: float = ANSWER_S) -> None:
+        """Goes on where it was paused. Raises: as `pause`."""
+        self._ask(Resume([]), timeout)
+
+    def replace(
+        self,
+        topic: str | None = None,
+        *,
+        regex: bool = False,
+        filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
+        timeout: float = ANSWER_S,
+    ) -> int:
+        """Goes on with another topic or filter ("": none); what is left out stays as it is.
+
+        Returns: the position from which they hold; what is under way still comes by the old ones.
+        Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
+        """
+        if topic is None and (filter is None or regex):
+            raise ZBrokerError("bad_field", "replace needs a topic or a filter")
+        answer = self._ask(Replace("", topic=topic, regex=regex, filter=filter), timeout)
+        return answer.position or 0
 
     # -- its life -----------------------------------------------------------------------------
 
-    def start(self, timeout: float) -> None:
-        """Waits until the broker has accepted it: what is published from then on is in it.
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled everything: the end of the range, or `close`.
 
-        Raises: ZBrokerError with the broker's code, or "timeout".
+        Raises: what the handler raised, or the broker's ZBrokerError, which ended it; "timeout".
         """
-        end = clock.monotonic() + timeout
-        while self._feed.state is not State.LIVE and not self._over():
-            if not self._turn(end):
-                raise ZBrokerError(
-                    "timeout", f"delivery did not accept the subscription in {timeout} s"
-                )
-        self._before = dict(self._feed.seen)
+        if self._handling is None:
+            raise ZBrokerError("bad_field", "only a subscription with a handler can be joined")
+        self._handling.join(timeout)
 
     def close(self) -> None:
-        """Ends it; an iteration over it ends too."""
-        if not self._closed:
-            self._closed = True
-            self._perform(self._feed.close())
-            if self._link is not None:
-                self._link.close(CLOSE_LINGER_MS)
-                self._link = None
+        """Ends it; an iteration over it ends too. From any thread, also by its handler.
+
+        Waits until the call of its handler that is under way returns. Raises: what the handler
+        raised, if `join` did not.
+        """
+        self._stop()
+        if self._handling is not None:
+            self._handling.close()
 
     def __enter__(self) -> Subscription:
         return self
@@ -155,96 +212,105 @@ class Subscription:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:
+            self._stop()
 
     def __del__(self) -> None:
-        self.close()
+        self._stop()
 
     def __repr__(self) -> str:
         return f"Subscription({self.topic!r}, {self._feed.state.value}, {self.vector})"
 
     # -- helpers ------------------------------------------------------------------------------
 
+    def _start(self, timeout: float, handler: Callable[[Message], object] | None) -> None:
+        """Waits until the broker has accepted it: what is published from then on is in it.
+
+        Raises: ZBrokerError with the broker's code, or "timeout".
+        """
+        feed, end = self._feed, clock.monotonic() + timeout
+        if not self._line.wait(lambda: feed.accepted or feed.error is not None, end):
+            what = f"delivery did not accept the subscription in {timeout} s"
+            raise ZBrokerError("timeout", what)
+        if feed.error is not None and not feed.accepted:
+            raise feed.error
+        if handler is not None:
+            self._handling = Handling(self, handler)
+            self._handling.start()
+
+    def _stop(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._batch.clear()  # what an iteration has not handed out yet
+            self._line.leave(self._feed)
+
+    def _move(self, line: Line, credit_max: int) -> None:
+        """To a connection that it shares with others."""
+
+        def moved() -> None:
+            self._line = line
+
+        self._line.hand_over(self._feed, line, credit_max, moved)
+        if self._closed:  # meanwhile, by another thread
+            line.leave(self._feed)
+
+    def _ask(self, command: Asked, timeout: float) -> Ack:
+        self._check_open()
+        if self._feed.live and not isinstance(command, Replace):
+            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
+        return self._line.ask(command, [self._feed], timeout)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ZBrokerError("closed", f"the subscription to {self.topic!r} has ended")
+
+    def _check_reader(self) -> None:
+        if self._handling is not None and not self._handling.is_current:
+            raise RuntimeError("a subscription with a handler is read by its own thread")
+
+    @property
+    def _last(self) -> Message | None:
+        """The last recorded message handed out."""
+        current = self._current
+        return current if current is not None and current.recorded else self._recorded
+
+    def _begin(self, batch: list[Message]) -> None:
+        self._batch, self._rest = batch, iter(batch)
+
     def _fetch(self, timeout: float | None) -> list[Message] | None:
         """The next batch of new messages; None at the end."""
-        self._before = dict(self._feed.seen)
-        self._recorded = self._last
         end = None if timeout is None else clock.monotonic() + timeout
         while not self._closed:
-            received = self._link.receive() if self._link is not None else None
-            if received is None:
-                if self._over():
-                    return None
-                if not self._turn(end):
-                    raise ZBrokerError(
-                        "timeout", f"no message in {timeout} s", "the subscription goes on"
-                    )
-                continue
-            answer, body = received
-            if not isinstance(answer, Msg):
-                self._perform(self._feed.handle(answer, _now_ms()))
-            elif fresh := self._decoded(answer, body):
-                return fresh
+            line = self._line
+            item, there = line.next_item(self._feed, partial(self._is_off, line), end)
+            if not there:
+                raise ZBrokerError(
+                    "timeout", f"no message in {timeout} s", "the subscription goes on"
+                )
+            if (batch := self._accept(item)) is not None:
+                return batch
         return None
 
-    def _decoded(self, msg: Msg, body: bytes) -> list[Message]:
-        batch = messages.decode(msg, body, self._feed.own, self._doors.body_max())
-        fresh, effects = self._feed.take(batch, len(body))
-        self._perform(effects)
-        return fresh
+    def _is_off(self, line: Line) -> bool:
+        """Nothing more comes to it on `line`."""
+        return self._closed or self._line is not line
 
-    def _over(self) -> bool:
-        """True at the end of the range. Raises: what the broker ended it with."""
-        if self._feed.state is not State.ENDED:
-            return False
-        self.close()
-        if self._feed.error is not None:
-            raise self._feed.error
-        return True
+    def _take(self) -> bool:
+        """Takes the next item, which is there; whether it brought messages."""
+        batch = self._accept(self._line.hand_out(self._feed))
+        if batch is not None:
+            self._begin(batch)
+        return batch is not None
 
-    def _turn(self, end: float | None) -> bool:
-        """Waits for something other than messages and handles it; False when the time is over."""
-        if self._feed.state is State.NO_TOKEN:
-            self._use_newer_session()
-        self._perform(self._feed.tick(_now_ms()))
-        left_ms = WAIT_MAX_MS if end is None else int((end - clock.monotonic()) * 1_000) + 1
-        wake_ms = self._feed.next_wake_ms()
-        wait_ms = min(WAIT_MAX_MS, left_ms, WAIT_MAX_MS if wake_ms is None else wake_ms - _now_ms())
-        if self._feed.state is State.NO_TOKEN:
-            wait_ms = min(wait_ms, TOKEN_WAIT_MS)
-        if self._link is None:
-            clock.sleep(max(0, wait_ms) / 1_000)
-        else:
-            self._link.wait(max(0, wait_ms))
-            self._settle(self._link)
-        return left_ms > 0
-
-    def _settle(self, link: Link) -> None:
-        """Before it is live: reads answers. Always: hears what became of the connection."""
-        while self._link is link and self._feed.state is not State.LIVE:
-            received = link.receive()
-            if received is None:
-                break
-            self._perform(self._feed.handle(received[0], _now_ms()))
-        for event in link.events() if self._link is link else ():
-            if self._link is link:
-                self._perform(self._feed.handle(event, _now_ms()))
-
-    def _use_newer_session(self) -> None:
-        session = self._doors.session(self._session)
-        if session is not None:
-            self._session = session.number
-            self._perform(self._feed.use(session.answer.token or "", origin_of(session), _now_ms()))
-
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Connect):
-                if self._link is not None:
-                    self._link.close()
-                self._link = self._doors.connect()
-            elif self._link is not None:
-                self._link.send(effect.command, effect.body)
-
-
-def _now_ms() -> int:
-    return clock.monotonic_ns() // 1_000_000
+    def _accept(self, item: Item | None) -> list[Message] | None:
+        """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
+        self._recorded = self._last
+        if isinstance(item, Batch):
+            return item.messages
+        if isinstance(item, End):
+            self._stop()
+            if item.error is not None:
+                raise item.error
+        return None

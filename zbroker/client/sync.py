@@ -21,12 +21,16 @@ from types import TracebackType
 from typing import Final, Literal
 
 from zbroker import endpoints
-from zbroker.client import points
+from zbroker.client import combined, points
+from zbroker.client.combined import Combined
 from zbroker.client.door import Doors, ask_ranges
 from zbroker.client.loop import SMALL_BYTES, Publisher
+from zbroker.client.message import Message
+from zbroker.client.options import Delivery, Duration, Rate, filter_text, options_of
 from zbroker.client.receipt import Receipt
+from zbroker.client.room import Room
 from zbroker.client.subscription import Subscription
-from zbroker.clock import from_datetime
+from zbroker.client.values import to_bytes, to_ns
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, check_topic, publisher_id
 from zbroker.limits import CREDIT_DEFAULT_BYTES, MIB, TOPICS_MAX
@@ -34,7 +38,6 @@ from zbroker.wire.messages import Logon, RangeList, Ranges, Subscribe
 
 STORE_BYTES: Final = 64 * MIB
 TIMEOUT_S: Final = 10.0
-HANDOVER_S: Final = 1.0  # for the I/O thread to take what is queued, even with timeout=0
 MANY: Final = 1_000  # messages that publish_many queues at a time; the thread packs meanwhile
 
 _log: Final = logging.getLogger("zbroker.client")
@@ -90,8 +93,8 @@ class Client:
         self._inbox = publisher.inbox
         self._doors = Doors(url, publisher)
         self._topics: set[str] = set()
-        self._large_lock = threading.Lock()
-        self._large = 0  # bytes of larger messages queued so far
+        self._room = Room(publisher)
+        self._resuming = threading.Lock()  # who resumes several moves them one by one
         self._flushed = 0
         self._closed = False
         # at the end of the program and of a forgotten client
@@ -133,14 +136,14 @@ class Client:
         if topic not in self._topics:
             self._check_topic(topic)
         if type(data) is not bytes:
-            data = _to_bytes(data)
+            data = to_bytes(data)
         if time is not None and type(time) is not int:
-            time = _to_ns(time)
+            time = to_ns(time)
         publisher, inbox = self._publisher, self._inbox
         if len(inbox) >= publisher.room:
-            self._wait_for_room(timeout)
+            self._room.wait(timeout)
         if len(data) > SMALL_BYTES:
-            self._admit_large(len(data), timeout)
+            self._room.admit_large(len(data), timeout)
         receipt = Receipt(self._track, topic, data, time)
         inbox.append(receipt)
         if len(inbox) >= publisher.wake_at:
@@ -156,10 +159,10 @@ class Client:
         timeout: float | None = None,
     ) -> Receipt:
         """Queues many messages of one topic; the receipt of the last one. Else as `publish`."""
-        data = [item if type(item) is bytes else _to_bytes(item) for item in payloads]
+        data = [item if type(item) is bytes else to_bytes(item) for item in payloads]
         if not data:
             raise ValueError("publish_many needs at least one payload")
-        stamps = None if times is None else [_to_ns(time) for time in times]
+        stamps = None if times is None else [to_ns(time) for time in times]
         if stamps is not None and len(stamps) != len(data):
             raise ValueError(f"{len(data)} payloads have {len(stamps)} times")
         if max(map(len, data)) > SMALL_BYTES:
@@ -195,41 +198,78 @@ class Client:
 
     # -- subscribing --------------------------------------------------------------------------
 
-    def subscribe(
+    def subscribe(  # noqa: PLR0913 - every option by its name
         self,
         topic: str,
         *,
         since: points.Point | None = None,
         until: points.Point | None = None,
         regex: bool = False,
+        filter: str | None = None,  # noqa: A002 - the word of the field
+        delivery: Delivery = "persisted",
+        rate: Rate | None = None,
+        rate_max_gap: Duration | None = None,
+        conflation: Duration | None = None,
+        conflation_key: str | Sequence[str] | None = None,
+        select: str | None = None,
+        limit: int | None = None,
+        paused: bool = False,
         bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
+        bookmark_wait: Duration = 0,
+        unrecorded: bool | None = None,
         credit: int = CREDIT_DEFAULT_BYTES,
+        handler: Callable[[Message], object] | None = None,
     ) -> Subscription:
         """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
 
         since: "epoch", "now", bookmark or list of them (behind it), datetime or time text (at or
-        after it), a vector. until: a bookmark (inclusive), a time (exclusive), a vector, "now".
-        Without both of them it begins now, and topics that are not recorded come too, as they are
-        published; with one of them only what is recorded.
-        regex: `topic` is a pattern that must match whole names. credit: bytes under way.
-        Raises: ZBrokerError with the broker's code, bad_bookmark, topic_not_recorded, "timeout".
+        after it), a vector, a range. until: a bookmark (inclusive), a time (exclusive), a vector,
+        "now". Without both of them it begins now, and topics that are not recorded come too, as
+        they are published; with one of them, or an option that needs the log, only what is
+        recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
+        timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
+        of its own; then nobody iterates.
+        Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark,
+        topic_not_recorded, "timeout".
         """
+        options = options_of(
+            delivery=delivery, rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
+            conflation_key=conflation_key, select=select, limit=limit, paused=paused,
+            bookmark_wait=bookmark_wait,
+        )  # fmt: skip
         command = Subscribe(
-            "s1",
-            topic,
-            regex=regex,
+            "", topic, regex=regex, filter=filter_text(filter), options=options, credit=credit,
             bookmark=None if since is None else points.since_text(since),
             until=None if until is None else points.until_text(until),
-            credit=credit,
-            bookmark_not_found=bookmark_not_found,
-        )
+            bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
+        )  # fmt: skip
         subscription = Subscription(self._doors, command)
         try:
-            subscription.start(TIMEOUT_S)
+            subscription._start(TIMEOUT_S + (options.wait_s if options else 0), handler)
         except BaseException:
-            subscription.close()
+            subscription._stop()
             raise
         return subscription
+
+    def pause(self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S) -> None:
+        """Has the broker send nothing more to them, those of one connection at once.
+
+        Raises: as `Subscription.pause`.
+        """
+        combined.pause(subscriptions, timeout)
+
+    def resume(
+        self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S
+    ) -> Combined:
+        """Resumes them together; what runs is paused first.
+
+        From then on several share one connection. Those that were paused at the same position and
+        have the same rate share one replay: they are sent what they want in the order of the log
+        across all of them, which iterating over what this returns keeps; also after a reconnect.
+        Raises: as `Subscription.resume`.
+        """
+        with self._resuming:
+            return combined.resume(self._doors, subscriptions, timeout)
 
     def ranges(
         self,
@@ -301,57 +341,11 @@ class Client:
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
         if len(self._inbox) >= self._publisher.room:
-            self._wait_for_room(timeout)
+            self._room.wait(timeout)
         self._inbox.extend(receipts)
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
         return receipts[-1]
-
-    def _wait_for_room(self, timeout: float | None) -> None:
-        """Raises: ZBrokerError store_full, or what ended the session."""
-        publisher, inbox, track = self._publisher, self._inbox, self._track
-
-        def room() -> bool:
-            return len(inbox) < publisher.room or track.error is not None
-
-        if publisher.room > 0:  # the store is not full: the I/O thread only has to come round
-            track.wait(lambda: room() or publisher.room == 0, HANDOVER_S)
-        if not track.wait(room, timeout):
-            raise self._store_full(timeout)
-        if track.error is not None:
-            raise track.error
-
-    def _admit_large(self, size: int, timeout: float | None) -> None:
-        """Counts a message whose size matters for the store's bound. Raises: as `publish`."""
-        publisher, track = self._publisher, self._track
-        if size > publisher.message_max:
-            raise ZBrokerError(
-                "too_large", f"a message has at most {publisher.message_max} bytes, this one {size}"
-            )
-        if size > publisher.store_bytes:
-            raise ZBrokerError(
-                "store_full", f"{size} bytes never fit a store of {publisher.store_bytes}"
-            )
-
-        def fits() -> bool:
-            held = self._large - publisher.taken_large + publisher.stored_bytes
-            return held + size <= publisher.store_bytes or track.error is not None
-
-        with self._large_lock:  # held while waiting: one after the other
-            if not track.wait(fits, timeout):
-                raise self._store_full(timeout)
-            if track.error is not None:
-                raise track.error
-            self._large += size
-
-    def _store_full(self, timeout: float | None) -> ZBrokerError:
-        said = self._track.last_refusal()
-        return ZBrokerError(
-            "store_full",
-            f"no room in the publish store after {timeout} s"
-            + (f"; the broker said {said}" if said else "; the broker does not acknowledge"),
-            "wait, or connect with larger store_bytes",
-        )
 
 
 def _abandon(publisher: Publisher, name: str) -> None:
@@ -364,19 +358,3 @@ def _abandon(publisher: Publisher, name: str) -> None:
             name,
         )
     publisher.stop()
-
-
-def _to_bytes(data: object) -> bytes:
-    if isinstance(data, str):
-        raise TypeError("data is bytes, not str: use .encode()")
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise TypeError(f"data is bytes, not {type(data).__name__}")
-
-
-def _to_ns(time: datetime | int) -> int:
-    if isinstance(time, datetime):
-        return from_datetime(time)
-    if isinstance(time, int) and not isinstance(time, bool):
-        return time
-    raise TypeError(f"a time is a datetime or an int of nanoseconds, not {type(time).__name__}")

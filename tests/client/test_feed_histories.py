@@ -1,0 +1,275 @@
+"""Thousands of histories of subscriptions on one connection against a model of the door.
+
+The world loses connections with all that is under way, pauses and resumes, replaces filters, reads
+when it likes, and cuts the power. Whatever happens: each message comes once, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.client.door_model import Door, conflated, matches
+from tests.client.wired import HERE
+from zbroker.client.connection import Connection, State
+from zbroker.client.effects import Connected, Lost
+from zbroker.client.feed import Batch, Feed
+from zbroker.wire import messages as m
+
+SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
+CREDIT = 40
+
+
+class World:
+    """One connection, its subscriptions, and what was handed out of each, in order."""
+
+    def __init__(self, seed, contents=("",), **options):
+        self.rng = random.Random(seed)
+        self.now = 0
+        self.door = Door(self.rng)
+        self.connection = Connection(self.rng.random)
+        self.next = dict.fromkeys((1, 2, 3), 1)
+        self.lost = []  # what a power cut took and its publishers will send again
+        self.gone = set()  # what a power cut took for good
+        self.feeds = []
+        for content in contents:
+            wishes = m.Options(**options) if options else None
+            command = m.Subscribe(
+                "", "t", bookmark="0", filter=content, options=wishes, credit=CREDIT
+            )
+            feed = Feed(command)
+            self.connection.add(feed, 0, CREDIT)
+            self.feeds.append(feed)
+        self.got = {feed: [] for feed in self.feeds}
+        self.order = []  # positions over all of them, as they arrived
+        self.door.perform(self.connection.use("token", HERE, 0))
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def publish(self):
+        publisher = self.rng.choice(list(self.next))
+        again = [row for row in self.lost if row[0] == publisher]
+        if again:
+            self.lost.remove(again[0])
+            self.door.publish(*again[0])
+            return
+        self.door.publish(publisher, self.next[publisher])
+        self.next[publisher] += self.rng.choice([1, 1, 5])
+
+    def take(self):
+        """The next answer off the wire."""
+        if not self.door.down:
+            return
+        answer, body = self.door.down.pop(0)
+        if isinstance(answer, m.Msg):
+            self.door.perform(self.connection.take(answer, body, 1 << 20))
+        else:
+            self.door.perform(self.connection.handle(answer, self.now))
+
+    def read(self):
+        """Something of what came first of all that waits is handed out."""
+        waiting = [feed for feed in self.feeds if feed.inbox]
+        if not waiting:
+            return
+        feed = min(waiting, key=arrival)
+        item, effects = feed.hand_out()
+        self.door.perform(effects)
+        if isinstance(item, Batch):
+            self.got[feed] += [(x.position, x.publisher, x.sequence) for x in item.messages]
+            self.order += [x.position for x in item.messages]
+
+    def pass_time(self):
+        wake = self.connection.next_wake_ms()
+        self.now += self.rng.choice([1, 10, 500]) if wake is None else max(0, wake - self.now)
+        self.door.perform(self.connection.tick(self.now))
+        if self.connection.state is State.CONNECTING:
+            self.door.perform(self.connection.handle(Connected(), self.now))
+
+    def lose(self):
+        self.door.perform(self.connection.handle(Lost(), self.now))
+
+    def cut(self):
+        """Some publishers come back with what was lost, some never do."""
+        taken = self.door.cut()
+        died = self.rng.choice([0, 1, 2, 3])
+        self.gone |= {row for row in [*taken, *self.lost] if row[0] == died}
+        self.lost = [row for row in [*taken, *self.lost] if row[0] != died]
+        self.lost.sort()
+        self.door.cursors.clear()
+        self.lose()
+
+    def ask(self, command, feeds=None):
+        _, effects = self.connection.ask(command, feeds or list(self.feeds))
+        self.door.perform(effects)
+
+    def pause(self):
+        self.ask(self.rng.choice([m.Pause, m.Resume])([]))
+
+    def pause_one(self):
+        self.ask(self.rng.choice([m.Pause, m.Resume])([]), [self.rng.choice(self.feeds)])
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self, steps, rare, sync_each=1):
+        """sync_each: the higher, the more of the log is not durable."""
+        usual = [self.door.answer, self.take, self.take, self.door.send, self.read]
+        usual = [*usual, self.pass_time, self.publish, self.door.tell] * sync_each
+        usual.append(self.door.sync)
+        for _ in range(steps):
+            self.rng.choice(usual if self.rng.random() < 0.95 else rare)()
+            self.check()
+        for _ in range(200):
+            if not self.lost:
+                break
+            self.publish()
+        self.settle()
+
+    def settle(self):
+        """Everything goes well until all of it was read."""
+        while len(self.door.log) % 5 != 4:
+            self.publish()
+        self.door.sync()
+        for _ in range(30_000):
+            if self.done():
+                return
+            for step in (self.door.answer, self.take, self.door.send, self.read):
+                step()
+            if not self.door.down and not self.door.up:
+                self.pass_time()
+                if any(feed.paused for feed in self.feeds) and not self.connection.requests.open:
+                    self.ask(m.Resume([]), [feed for feed in self.feeds if feed.paused])
+        raise AssertionError("it does not come to an end")
+
+    def done(self):
+        cursors = self.door.cursors.values()
+        return (
+            len(cursors) == len(self.feeds)
+            and all(one.position > len(self.door.log) for one in cursors)
+            and not self.door.down
+            and not any(feed.inbox for feed in self.feeds)
+        )
+
+    def check(self):
+        """What waits is never more than the credit and one batch."""
+        for feed in self.feeds:
+            waiting = [item for item in feed.inbox if isinstance(item, Batch)]
+            assert sum(item.size for item in waiting[:-1]) < CREDIT
+            assert len(feed.inbox) <= 2 * len(waiting) + 1
+
+
+def arrival(feed):
+    head = feed.inbox[0]
+    return head.arrival if isinstance(head, Batch) else 0
+
+
+def histories(part, run):
+    for seed in range(part, SEEDS, 5):
+        try:
+            run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_each_message_comes_once_in_order(part):
+    def run(seed):
+        world = World(seed, contents=("3",))
+        world.run(400, [world.lose, world.lose, world.pause])
+        (feed,) = world.feeds
+        wanted = [
+            (position, *row) for position, row in enumerate(world.door.log, 1) if matches("3", *row)
+        ]
+        assert world.got[feed] == wanted
+
+    histories(part, run)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_what_is_read_together_comes_once_in_order(part):
+    def run(seed):
+        world = World(seed, contents=("2", "3", "5"), paused=True)
+        world.ask(m.Resume([]))
+        world.run(400, [world.lose, world.lose, world.pause])
+        for feed, content in zip(world.feeds, ("2", "3", "5"), strict=True):
+            assert [row[1:] for row in world.got[feed]] == [
+                row for row in world.door.log if matches(content, *row)
+            ]
+        assert world.order == sorted(world.order), "the order of the log over all of them"
+
+    histories(part, run)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_those_that_are_paused_alone_miss_nothing(part):
+    def run(seed):
+        world = World(seed, contents=("2", "3"), paused=True)
+        world.run(400, [world.lose, world.pause, world.pause_one])
+        for feed, content in zip(world.feeds, ("2", "3"), strict=True):
+            assert [row[1:] for row in world.got[feed]] == [
+                row for row in world.door.log if matches(content, *row)
+            ]
+
+    histories(part, run)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_live_delivery_misses_nothing_and_repeats_nothing_over_power_cuts(part):
+    def run(seed):
+        world = World(seed, contents=("3",), delivery="live")
+        world.run(400, [world.lose, world.cut], sync_each=4)
+        (feed,) = world.feeds
+        got = [row[1:] for row in world.got[feed]]
+        assert len(got) == len(set(got)), "nothing twice"
+        wanted = {row for row in world.door.log if matches("3", *row)}
+        assert wanted <= set(got), "nothing missed"
+        assert set(got) - wanted <= world.gone, "only what was lost for good is not in the log"
+        for publisher in world.next:
+            mine = [sequence for who, sequence in got if who == publisher]
+            assert mine == sorted(mine)
+
+    histories(part, run)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_each_conflated_interval_comes_once(part):
+    def run(seed):
+        world = World(seed, contents=("3",), conflation_s=1.0)
+        world.run(400, [world.lose, world.lose, world.pause])
+        (feed,) = world.feeds
+        assert [row[0] for row in world.got[feed]] == conflated(world.door.log, "3")
+
+    histories(part, run)
+
+
+def test_a_replaced_filter_holds_from_the_position_that_is_told():
+    for seed in range(SEEDS):
+        world = World(seed, contents=("3",))
+        request, effects = world.connection.ask(m.Replace("", filter="2"), world.feeds)
+        for _ in range(world.rng.randint(0, 200)):
+            world.rng.choice([world.publish, world.door.sync, world.take, world.door.answer])()
+            world.rng.choice([world.door.send, world.read, world.pass_time])()
+        world.door.perform(effects)
+        world.run(200, [world.lose])
+        position = request.answer.position
+        wanted = [
+            at for at, row in enumerate(world.door.log, 1)
+            if matches("3" if at < position else "2", *row)
+        ]  # fmt: skip
+        assert [row[0] for row in world.got[world.feeds[0]]] == wanted, seed
+
+
+def test_the_world_notices_a_resume_that_goes_by_positions_where_they_are_given_anew(monkeypatch):
+    monkeypatch.setattr(Feed, "_fresh", Feed._behind_seen)
+    failed = 0
+    for seed in range(100):
+        world = World(seed, contents=("3",), delivery="live")
+        try:
+            world.run(400, [world.lose, world.cut], sync_each=4)
+        except AssertionError:
+            failed += 1
+            continue
+        got = {row[1:] for row in world.got[world.feeds[0]]}
+        failed += not {row for row in world.door.log if matches("3", *row)} <= got
+    assert failed >= 5

@@ -1,0 +1,150 @@
+"""What users write for the options of a subscription, checked, as it goes over the wire. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, Literal, get_args
+
+from zbroker.errors import ZBrokerError
+from zbroker.wire.messages import SECONDS_MAX, Options
+
+Delivery = Literal["persisted", "fully_durable", "live"]
+Rate = int | float | str
+#: seconds, a timedelta, or text: "250ms", "10s", "1.5m", "2h", "1d"
+Duration = int | float | timedelta | str
+
+_RATE: Final = re.compile(
+    r"(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>X|B|[KMG]i?B)?", re.ASCII | re.IGNORECASE
+)
+RATE_MAX: Final = 10**12  # what the broker takes at the most
+_DURATION: Final = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ms|s|m|h|d)", re.ASCII)
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_PLAIN: Final = Options()
+
+
+def options_of(  # noqa: PLR0913 - every option by its name
+    *,
+    delivery: Delivery = "persisted",
+    rate: Rate | None = None,
+    rate_max_gap: Duration | None = None,
+    conflation: Duration | None = None,
+    conflation_key: str | Sequence[str] | None = None,
+    select: str | None = None,
+    limit: int | None = None,
+    paused: bool = False,
+    bookmark_wait: Duration = 0,
+) -> Options | None:
+    """The options of a subscribe command; None if all of them are the defaults.
+
+    Raises: ZBrokerError bad_field, whose reason names the option.
+    """
+    keys = [conflation_key] if isinstance(conflation_key, str) else list(conflation_key or [])
+    options = Options(
+        delivery=_delivery(delivery),
+        rate=None if rate is None else _rate(rate),
+        rate_max_gap_s=None if rate_max_gap is None else seconds("rate_max_gap", rate_max_gap),
+        conflation_s=None if conflation is None else seconds("conflation", conflation),
+        conflation_key=[_text("conflation_key", key) for key in keys],
+        select=None if select is None else _text("select", select),
+        limit=None if limit is None else _limit(limit),
+        paused=_flag("paused", paused),
+        wait_s=seconds("bookmark_wait", bookmark_wait, zero=True),
+    )
+    _check_together(options)
+    return None if options == _PLAIN else options
+
+
+def replays_only(options: Options | None) -> bool:
+    """True if something is asked for that only messages of the log can have."""
+    return options is not None and bool(
+        options.rate is not None
+        or options.paused
+        or options.conflation_s is not None
+        or options.delivery != _PLAIN.delivery
+    )
+
+
+def seconds(name: str, value: Duration, *, zero: bool = False) -> float:
+    """The seconds that `value` means. Raises: ZBrokerError bad_field."""
+    found = _seconds(value)
+    if found is None or not (0 <= found <= SECONDS_MAX) or (found == 0 and not zero):
+        least = "0" if zero else "more than 0"
+        raise ZBrokerError(
+            "bad_field",
+            f"{name}={value!r} is not {least} to {SECONDS_MAX} seconds",
+            'give seconds, a timedelta, or text like "10s" or "250ms"',
+        )
+    return found
+
+
+def filter_text(text: str | None) -> str | None:
+    """A filter, None for none. Raises: ZBrokerError bad_field."""
+    return _text("filter", text) if text else None
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        return None if match is None else float(match[1]) * _SECONDS[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def _delivery(value: Delivery) -> Delivery:
+    if value not in get_args(Delivery):
+        names = ", ".join(get_args(Delivery))
+        raise ZBrokerError("bad_field", f"delivery={value!r} is not one of {names}")
+    return value
+
+
+def _rate(value: Rate) -> Rate:
+    number: object = value
+    if isinstance(value, str):
+        match = _RATE.fullmatch(value.strip())
+        number = None if match is None else float(match["number"])
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or not 0 < number <= RATE_MAX
+    ):
+        raise ZBrokerError(
+            "bad_field",
+            f"rate={value!r} is not a rate",
+            'give messages per second (1000), bytes per second ("500KB") or a multiple ("2X")',
+        )
+    return value.strip() if isinstance(value, str) else value
+
+
+def _limit(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ZBrokerError("bad_field", f"limit={value!r} is not a number of messages from 1 on")
+    return value
+
+
+def _flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise ZBrokerError("bad_field", f"{name}={value!r} is neither True nor False")
+    return value
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ZBrokerError("bad_field", f"{name}={value!r} is not text")
+    return value
+
+
+def _check_together(options: Options) -> None:
+    """Options that do not go together. Raises: ZBrokerError bad_field."""
+    if options.delivery == "live" and (options.rate is not None or options.paused):
+        raise ZBrokerError("bad_field", "delivery='live' has neither rate nor pause")
+    multiple = isinstance(options.rate, str) and options.rate[-1:] in "xX"
+    if options.rate_max_gap_s is not None and not multiple:
+        raise ZBrokerError("bad_field", 'rate_max_gap goes with a rate that is a multiple ("2X")')
+    if options.conflation_key and options.conflation_s is None:
+        raise ZBrokerError("bad_field", "conflation_key goes with conflation")
