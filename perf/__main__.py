@@ -13,7 +13,19 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from perf import handwritten, index, life, publish, reading, start, topics
+from perf import (
+    fanout,
+    handwritten,
+    index,
+    latency,
+    life,
+    pacing,
+    publish,
+    reading,
+    skipping,
+    start,
+    topics,
+)
 from perf.harness import PEERS, Result, Setup, check_disk, environment
 
 WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
@@ -23,6 +35,11 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "replay": reading.replay,
     "handwritten": handwritten.one_message_per_send,
     "topics": topics.interleaved,
+    "skipping": skipping.scans,
+    "fanout": fanout.fan_out,
+    "pacing": pacing.rates,
+    "first": latency.first_messages,
+    "beside": latency.beside_replay,
     "start": start.ready,
     "life": life.kept,
     "index": index.rebuild,

@@ -1,6 +1,7 @@
 """Options, and the rule that a test may be skipped for one of four reasons only.
 
 `--long` runs the tests marked `long` too. With ZB_CI=1 a test marked `spark` may not be skipped.
+One marked `seed` proves what a requirement states (tests/docs/seeds.py): it always runs.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ def skip_reason(longrepr: object) -> str:
     return text.removeprefix("Skipped: ")
 
 
-def is_allowed(reason: str, *, spark_in_ci: bool) -> bool:
-    """True if a test may be skipped for `reason`."""
+def is_allowed(reason: str, *, spark_in_ci: bool, proves: bool = False) -> bool:
+    """True if a test may be skipped for `reason`; one that proves something: only if it is long."""
+    if proves:
+        return reason.startswith("long")
     return reason.startswith(ALLOWED_SKIPS) and not (
         spark_in_ci and reason.startswith("needs package")
     )
@@ -50,7 +53,8 @@ def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = skip_reason(report.longrepr)
     keywords = getattr(report, "keywords", {})
     spark = "spark" in keywords or "tests/spark/" in report.nodeid
-    if not is_allowed(reason, spark_in_ci=spark and os.environ.get("ZB_CI") == "1"):
+    spark_in_ci = spark and os.environ.get("ZB_CI") == "1"
+    if not is_allowed(reason, spark_in_ci=spark_in_ci, proves="seed" in keywords):
         _bad_skips.append(f"{report.nodeid}: {reason}")
 
 

@@ -112,8 +112,8 @@ class LocalBroker:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process of each room, and of the supervisor."""
-        return {process["room"]: process["pid"] for process in self.status()["processes"]}
+        """The process of each room that runs, and of the supervisor."""
+        return {one["room"]: one["pid"] for one in self.status()["processes"] if one["pid"]}
 
     def close(self) -> None:
         """Stops it, if it runs; removes what is temporary."""

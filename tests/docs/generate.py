@@ -9,12 +9,14 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
 import zbroker
+from tests.docs import seeds
 from tests.docs.pages import Page, read_pages
 from zbroker import client, config, spark
 from zbroker.cli.admin_main import main as admin_main
@@ -114,7 +116,7 @@ def python() -> str:
 def public() -> list[tuple[str, Any]]:
     """Names of the public API and what they are."""
     found: list[tuple[str, Any]] = [("zbroker.connect", client.connect)]
-    for name in ("Client", "Receipt", "Subscription", "Message"):
+    for name in ("Client", "Receipt", "Subscription", "Combined", "Message"):
         kind = getattr(client, name)
         found.append((f"zbroker.client.{name}", kind))
         found += [(f"{name}.{member}", item) for member, item in _members(kind)]
@@ -191,6 +193,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "rooms": rooms,
     "python": python,
+    **{f"seed {name}": partial(seeds.table, name) for name in seeds.documents()},
 }
 
 

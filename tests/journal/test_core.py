@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
+
 from zbroker.ids import publisher_id
 from zbroker.journal.core import Conflict, Group, JournalCore, Send, Settings
 from zbroker.journal.format import (
@@ -73,6 +75,8 @@ def receipts(sends: list[Send]) -> list[m.ReceiptItem]:
     return [item for s in sends if isinstance(s.message, m.Receipt) for item in s.message.items]
 
 
+@pytest.mark.seed("004", "flush interval")
+@pytest.mark.seed("004", "ack after the write")
 def test_nothing_leaves_before_the_sync() -> None:
     core = welcomed()
     session = opened(core).session

@@ -67,6 +67,28 @@ def test_a_reader_that_begins_anew_is_silent_again() -> None:
     assert serials(floor.plan(LOG, ALL)) == []
 
 
+def test_removal_waits_for_every_reader() -> None:
+    floor = Floor(100, ("delivery", "delivery-2"))
+    floor.heard("delivery", holds(100))
+    assert floor.plan(LOG, ALL).blocked == "delivery-2 did not say yet what it needs"
+    floor.heard("delivery-2", holds(100, 250))
+    plan = floor.plan(LOG, ALL)
+    assert (serials(plan), plan.held_by) == ([1], [Holding("delivery-2", "", 250, 0)])
+
+
+def test_files_wait_for_the_slowest_reader() -> None:
+    floor = Floor(100, ("delivery", "delivery-2"))
+    for room in floor.readers:
+        floor.heard(room, holds(100))
+    floor.raise_to(floor.plan(LOG, ALL._replace(through=2)))
+    floor.heard("delivery", holds(300))
+    assert (floor.due(), floor.silent) == ([], ["delivery-2"])
+    floor.heard("delivery-2", holds(300))
+    assert floor.due() == [1, 2]
+    floor.hello("delivery-2")
+    assert floor.due() == [], "one that begins anew is waited for, whatever the other says"
+
+
 def test_a_room_that_reads_nothing_is_not_waited_for() -> None:
     floor = heard()
     floor.hello("ingest")
@@ -74,6 +96,7 @@ def test_a_room_that_reads_nothing_is_not_waited_for() -> None:
     assert serials(floor.plan(LOG, ALL)) == [1, 2, 3, 4]
 
 
+@pytest.mark.seed("004", "replays hold files")
 @pytest.mark.parametrize(
     ("lowest", "expected"), [(100, []), (199, []), (200, [1]), (350, [1, 2]), (500, [1, 2, 3, 4])]
 )

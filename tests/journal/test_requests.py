@@ -13,6 +13,7 @@ import pytest
 
 from tests.journal.build import INSTANCE, append, start, writer
 from tests.sim.disk import SimDisk
+from zbroker.config import Config, DeliveryConfig
 from zbroker.errors import ClientError, StorageError
 from zbroker.journal.core import JournalCore, Send, Settings
 from zbroker.journal.fold import Fold
@@ -52,7 +53,8 @@ class Reindexing:
 class Bench:
     """A log of five segments with a snapshot in the newest one, an admin and a delivery."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self.config = Config(delivery=DeliveryConfig(workers=workers))
         self.disk, self.archive = SimDisk(random.Random(1)), SimDisk(random.Random(2))
         self.writer = writer(self.disk, start(self.disk))
         while self.writer.serial < 5:
@@ -77,7 +79,7 @@ class Bench:
             cast(Any, self.disk), cast(Any, self.archive), [], leftovers,
         )  # fmt: skip
         clock = SimpleNamespace(mono_ms=lambda: self.now_ms)
-        process = SimpleNamespace(clock=clock, log=logging.getLogger("test"))
+        process = SimpleNamespace(clock=clock, log=logging.getLogger("test"), config=self.config)
         return Requests(
             cast(Any, process), opened, self.sent.append, self.janitor, cast(Any, self.reindexing)
         )
@@ -147,6 +149,16 @@ def test_only_readers_may_say_what_they_hold(bench: Bench) -> None:
         bench.ask(m.Holds(MINE, U63_MAX, U63_MAX), rid)
     bench.step()
     assert bench.requests.floor.silent == ["delivery"]
+
+
+def test_every_delivery_worker_is_a_reader() -> None:
+    bench = Bench(workers=2)
+    bench.core.receive(STRANGER, m.Hello("delivery-2", 1), [])
+    bench.holds()
+    assert bench.remove(2).blocked == "delivery-2 did not say yet what it needs"
+    bench.ask(m.Holds(MINE, bench.core.floor, U63_MAX), STRANGER)
+    assert bench.remove(2).serials == [1, 2]
+    bench.janitor.close()
 
 
 def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:

@@ -31,6 +31,7 @@ def entry(
     return Entry(P, session, seq, count, prev, crc, None, ["t"])
 
 
+@pytest.mark.seed("004", "resends are stored once")
 @pytest.mark.parametrize(
     ("high", "seq", "count", "prev", "what", "skip", "code"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -174,3 +175,17 @@ def until(done: object, what: str, seconds: float = WAIT_S) -> None:
     while not done():
         assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
         time.sleep(0.01)
+
+
+def until_running(broker: LocalBroker, room: str, other_than: int) -> int:
+    """The process of a room, once there is one that is not `other_than`."""
+    found = [0]
+
+    def runs() -> bool:
+        # while the admin, which tells, starts again, nothing is known
+        with suppress(OSError, ValueError, ZBrokerError):
+            found[0] = broker.pids.get(room, 0)
+        return found[0] not in (0, other_than)
+
+    until(runs, f"{room} runs")
+    return found[0]

@@ -24,6 +24,7 @@ import pytest
 
 from tests.process.desk import BODY_BYTES, Desk
 from tests.process.load import until
+from tests.torture.tracing import tell
 from zbroker.client import connect
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MIB
@@ -34,6 +35,7 @@ ACTIONS = ("archive", "compress", "export", "repair", "remove")
 BATCH = 25  # messages between two flushes
 ROUND_BYTES = 3 * MIB  # published before each action
 KEPT_SEGMENTS = 2  # sealed ones that a removal leaves
+TRICKLE_S = 0.05  # between two batches from then on, so that the log stays small
 COMMAND_S = 120.0
 CONTROL_MAX = 8  # records of the broker's own at the start of a segment
 
@@ -65,6 +67,8 @@ class Writer:
                 self._client.flush(COMMAND_S)
                 self.acked += self.asked
                 self.asked = []
+            if len(self.acked) * BODY_BYTES > ROUND_BYTES:
+                self._stop.wait(TRICKLE_S)
 
     def _body(self, number: int) -> bytes:
         """Half of it can be compressed away."""
@@ -241,5 +245,5 @@ def test_an_instance_killed_in_the_middle_of_each_action(tmp_path: Path) -> None
 @pytest.mark.long
 def test_an_instance_killed_two_hundred_times(tmp_path: Path) -> None:
     hits = kill_in_the_middle(tmp_path, 200, seed=2)
-    print(f"killed in the middle: {hits}")  # noqa: T201 - for -s: what the scoreboard tells
+    tell(f"killed in the middle: {hits}")
     assert all(hits.get(what, 0) >= 5 for what in ACTIONS), hits

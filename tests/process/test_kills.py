@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.load import Follower, Load, compare, until
+from tests.process.load import Follower, Load, compare, until, until_running
 from zbroker.client import connect
-from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -21,17 +20,11 @@ ROUND_ACKED = 50_000
 ROOMS = ("journal", "ingest", "delivery", "admin")  # three rounds kill the first three
 
 
-def kill_and_wait(broker: LocalBroker, room: str, pid: int) -> None:
+def kill_and_wait(broker: LocalBroker, room: str) -> None:
     """Ends one room; returns when another process has its place."""
+    pid = until_running(broker, room, 0)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: _replaced(broker, room, pid), f"{room} replaced")
-
-
-def _replaced(broker: LocalBroker, room: str, pid: int) -> bool:
-    try:
-        return broker.pids.get(room) not in (None, pid)
-    except (OSError, ValueError, ZBrokerError):
-        return False  # the admin, which tells, is the one that was killed
+    until_running(broker, room, pid)
 
 
 def kill_rounds(rounds: int, seed: int) -> None:
@@ -45,7 +38,7 @@ def kill_rounds(rounds: int, seed: int) -> None:
                 goal = load.acked() + ROUND_ACKED
                 load.wait_acked(goal - ROUND_ACKED + rng.randint(1_000, ROUND_ACKED - 1_000))
                 room = ROOMS[number % len(ROOMS)]
-                kill_and_wait(broker, room, broker.pids[room])
+                kill_and_wait(broker, room)
                 load.wait_acked(goal)
             load.finish()
             assert compare(broker, load.sent) >= rounds * ROUND_ACKED
@@ -55,6 +48,8 @@ def kill_rounds(rounds: int, seed: int) -> None:
             load.close()
 
 
+@pytest.mark.seed("004", "places rise")
+@pytest.mark.seed("004", "one order for everybody")
 def test_three_kills_under_load_lose_and_double_nothing() -> None:
     kill_rounds(3, seed=1)
 
@@ -64,6 +59,7 @@ def test_twenty_kills_under_load_lose_and_double_nothing() -> None:
     kill_rounds(20, seed=2)
 
 
+@pytest.mark.seed("004", "restart")
 def test_a_killed_supervisor_takes_its_rooms_along_and_the_next_start_recovers(
     tmp_path: Path,
 ) -> None:
@@ -113,7 +109,7 @@ def test_without_its_index_the_next_start_behaves_the_same(
         bookmarks = _publish_and_find(broker, "a")
         if while_running:
             shutil.rmtree(data / "index")
-            kill_and_wait(broker, "journal", broker.pids["journal"])
+            kill_and_wait(broker, "journal")
             assert _behind(broker, bookmarks) == [4, 2, 0]
     if not while_running:
         shutil.rmtree(data / "index")

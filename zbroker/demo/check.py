@@ -71,6 +71,13 @@ class Table:
             *[column.where(column.notna(), None).tolist() for column in columns], strict=True
         )
 
+    def late(self, carrier: str, minutes: int, begin_ns: int, end_ns: int) -> Table:
+        """Flights of a carrier in a stretch of time, without its end, over `minutes` late."""
+        departure = self._frame["departure"].astype("int64")
+        there = (departure >= begin_ns) & (departure < end_ns)
+        late = (self._frame["carrier"] == carrier) & (self._frame["arr_delay"] > minutes)
+        return Table(self._frame[there & late])
+
     def first_at(self, time_ns: int) -> int:
         """Index of the first flight that departs at `time_ns` or later."""
         return int(self._frame["departure"].astype("int64").searchsorted(time_ns, side="left"))

@@ -1,4 +1,4 @@
-"""The main job on real input: publish, replay on Spark and from two points, compare.
+"""The main job on real input: publish, replay on Spark, from two points and for a day, compare.
 
 Every comparison is with the table as it is read afresh from the package, after the publishing.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from zbroker.client import connect
 from zbroker.clock import parse_time
-from zbroker.demo import aggregate, check, flights
+from zbroker.demo import aggregate, check, day, flights
 from zbroker.demo.aggregate import Tallies
 from zbroker.demo.check import Table
 from zbroker.demo.flights import Flight
@@ -51,6 +51,7 @@ def run(story: Story, directory: Path, wanted: int | None) -> None:
             tallies = _spark(story, broker.url, directory / "spark.log")
             table = _compare(story, wanted)
             _replays(story, client, receipts, table)
+            day.replay(story, client, table)
     story.chapter("The result", "What foreachPartition counted, next to the table.")
     story.carriers(tallies, table.tallies())
 
