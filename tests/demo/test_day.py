@@ -29,6 +29,16 @@ def late_flights(every_flight: list[Flight]) -> list[Flight]:
     return found
 
 
+@pytest.fixture(scope="module")
+def table() -> check.Table:
+    return check.read_table()
+
+
+@pytest.fixture(scope="module")
+def late(every_flight: list[Flight]) -> list[Flight]:
+    return late_flights(every_flight)
+
+
 class FakeSubscription:
     """Gives messages until it is paused, then `under_way` more, then the rest once resumed."""
 
@@ -69,23 +79,21 @@ class FakeClient:
         return self.subscription
 
 
-def replayed(every_flight: list[Flight], messages: list[Flight]) -> tuple[Story, FakeClient, str]:
+def replayed(table: check.Table, messages: list[Flight]) -> tuple[Story, FakeClient, str]:
     file = io.StringIO()
     story, client = Story(Console(file=file, width=200)), FakeClient(FakeSubscription(messages))
-    day.replay(story, client, check.read_table())  # type: ignore[arg-type]
+    day.replay(story, client, table)  # type: ignore[arg-type]
     return story, client, file.getvalue()
 
 
-def test_pandas_chooses_what_the_messages_say(every_flight: list[Flight]) -> None:
-    table = check.read_table().late(
-        day.CARRIER, day.LATE_MIN, parse_time(day.SINCE), parse_time(day.UNTIL)
-    )
-    assert len(table) == 63
-    assert check.compare(table, 0, late_flights(every_flight)) == check.Comparison(63, "")
+def test_pandas_chooses_what_the_messages_say(table: check.Table, late: list[Flight]) -> None:
+    chosen = table.late(day.CARRIER, day.LATE_MIN, parse_time(day.SINCE), parse_time(day.UNTIL))
+    assert len(chosen) == 63
+    assert check.compare(chosen, 0, late) == check.Comparison(63, "")
 
 
-def test_it_is_paused_once_in_the_middle(every_flight: list[Flight]) -> None:
-    story, client, said = replayed(every_flight, late_flights(every_flight))
+def test_it_is_paused_once_in_the_middle(table: check.Table, late: list[Flight]) -> None:
+    story, client, said = replayed(table, late)
     assert client.subscription.asked == ["pause", "resume", "close"]
     assert client.options["filter"] == "/carrier = 'UA' AND /arr_delay > 60"
     assert client.options["rate"] == "10000X"
@@ -94,8 +102,8 @@ def test_it_is_paused_once_in_the_middle(every_flight: list[Flight]) -> None:
     assert story.failures == []
 
 
-def test_a_message_that_is_missing_is_a_failure(every_flight: list[Flight]) -> None:
-    story, _, said = replayed(every_flight, late_flights(every_flight)[:-1])
+def test_a_message_that_is_missing_is_a_failure(table: check.Table, late: list[Flight]) -> None:
+    story, _, said = replayed(table, late[:-1])
     assert "62 of 63" in said
     assert "1 too early" in story.failures[0]
 

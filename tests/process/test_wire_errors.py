@@ -222,8 +222,9 @@ SUBSCRIBES = [
     ({"topic": "t", "bookmark": "20139999T000000Z"}, "bad_bookmark"),
     ({"topic": "t", "bookmark": "1|2|"}, "bookmark_not_found"),
     ({"topic": "t(", "regex": True}, "bad_filter"),
-    ({"topic": "t", "filter": "/a = 1"}, "bad_filter"),
-    ({"topic": "t", "options": {"rate": "2X"}}, "bad_field"),
+    ({"topic": "t", "filter": "/a = "}, "bad_filter"),
+    ({"topic": "t", "options": {"rate": "fast"}}, "bad_field"),
+    ({"topic": "t", "options": {"speed": 2}}, "bad_field"),
     ({"topic": "t", "credit": -1}, "bad_field"),
     ({"topic": 5}, "bad_field"),
 ]

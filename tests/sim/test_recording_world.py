@@ -78,7 +78,7 @@ def _at_once(_self: Acks, _client: Any) -> bool:
     return False
 
 
-def _not_named(_self: Unrecorded | Filtered, _what: Any) -> None:
+def _not_named(_self: Unrecorded | Filtered, *_what: Any) -> None:
     pass
 
 
