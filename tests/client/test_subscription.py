@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.fakes import HERE, FakeBroker, wait_until
-from zbroker.client import connect
+from tests.client.fakes import HERE, wait_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 
 T = 10.0
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker() as fake:
-        yield fake
-
-
-@pytest.fixture
-def client(broker):
-    one = connect(broker.url, "pricer", timeout=T)
-    yield one
-    one.close(flush=False)
 
 
 @pytest.fixture

@@ -11,25 +11,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.client.fakes import FakeBroker, wait_until
+from tests.client.fakes import wait_until
 from zbroker.client import connect
 from zbroker.errors import ZBrokerError
 from zbroker.ids import publisher_id
 
 T = 10.0
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker() as fake:
-        yield fake
-
-
-@pytest.fixture
-def client(broker):
-    one = connect(broker.url, "pricer", timeout=T)
-    yield one
-    one.close(flush=False)
 
 
 def data_of(broker):

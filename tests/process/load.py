@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import msgspec
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.ids import publisher_id
-from zbroker.journal.format import KIND_PUBLISH
+from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.reader import Gap, Log
 from zbroker.local import LocalBroker
 
@@ -148,9 +149,17 @@ def compare(broker: LocalBroker, sent: list[int], prefix: str = "load-") -> int:
 
 def read_all(journal: Path, end: int) -> dict[int, list[int]]:
     """Per publisher id, the numbers in its payloads in log order. Every byte is checked."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for batch in batches_of(journal, end):
+        messages = msgspec.msgpack.decode(batch.body, type=list[bytes])[batch.skip :]
+        numbers[batch.publisher] += [int(data.split(b":", 2)[1]) for data in messages]
+    return numbers
+
+
+def batches_of(journal: Path, end: int) -> Iterator[Batch]:
+    """What was published, in the files of a log, below position `end`."""
     log = Log(journal)
     cursor = log.seek(1)
-    numbers: dict[int, list[int]] = defaultdict(list)
     while cursor.position < end:
         batches, after = log.read(cursor, end, 4 << 20)
         assert after.position > cursor.position, f"nothing to read at {cursor}, the end is {end}"
@@ -158,10 +167,8 @@ def read_all(journal: Path, end: int) -> dict[int, list[int]]:
         for batch in batches:
             assert not isinstance(batch, Gap), batch
             if batch.kind == KIND_PUBLISH:
-                messages = msgspec.msgpack.decode(batch.body, type=list[bytes])[batch.skip :]
-                numbers[batch.publisher] += [int(data.split(b":", 2)[1]) for data in messages]
+                yield batch
     log.close()
-    return numbers
 
 
 def _differ(found: list[int]) -> int:

@@ -18,11 +18,10 @@ import msgspec
 
 from tests.delivery import model
 from tests.delivery.world import Seen
+from tests.process.load import batches_of
 from zbroker.cli.journal.rows import unpack
 from zbroker.client import Client
 from zbroker.ids import parse_vector
-from zbroker.journal.format import KIND_PUBLISH
-from zbroker.journal.reader import Gap, Log
 
 WAIT_S: Final = 60.0
 PAUSE_S: Final = 0.03
@@ -202,17 +201,8 @@ class Book:
 
 def messages_of(journal: Path, end: int) -> Iterator[Any]:
     """All messages in the files of a log, below position `end`. Every byte is checked."""
-    log = Log(journal)
-    cursor = log.seek(1)
-    while cursor.position < end:
-        batches, after = log.read(cursor, end, 4 << 20)
-        assert after.position > cursor.position, f"nothing to read at {cursor}, the end is {end}"
-        cursor = after
-        for batch in batches:
-            assert not isinstance(batch, Gap), batch
-            if batch.kind == KIND_PUBLISH:
-                yield from unpack(batch)
-    log.close()
+    for batch in batches_of(journal, end):
+        yield from unpack(batch)
 
 
 def _difference(got: array[int], wanted: array[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgpack
@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 import zbroker
-from tests.process.load import until_running
+from tests.process.load import until, until_running
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
@@ -28,13 +28,6 @@ RECORD = {"record": [{"topic": "orders"}, {"topic": "trades[.].*", "regex": True
 def broker() -> Iterator[LocalBroker]:
     with LocalBroker(settings=RECORD) as running:
         yield running
-
-
-def until(done: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + T
-    while not done():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def live_link_is_up(client: Client) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
+from tests.process.load import until
 from zbroker.cli.target import Admin, get
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
@@ -32,13 +33,6 @@ WORKERS = ("delivery", "delivery-2")
 def broker() -> Iterator[LocalBroker]:
     with LocalBroker(settings=SETTINGS) as running:
         yield running
-
-
-def until(done: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + T
-    while not done():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def admin(broker: LocalBroker, path: str) -> dict[str, Any]:
