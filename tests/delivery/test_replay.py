@@ -301,6 +301,18 @@ def test_a_rate_is_kept_and_never_more_than_one_message_ahead(rate, size):
 
 
 @pytest.mark.seed("004", "multiple of the original pace")
+def test_times_that_nobody_waits_for_any_more_are_swept():
+    world = filled(*["t"] * 3)
+    world.subscribe(options=m.Options(rate="0.001"), credit=PLENTY)
+    world.subscribe(sid="c", options=m.Options(conflation_s=3_600.0))
+    for _ in range(300):
+        world.send(m.Pause(["s"]))
+        world.send(m.Resume(["s"]))
+        world.publish("t")
+        world.persist()
+    assert len(world.core.cursors._timers) < 80
+
+
 def test_twice_the_pace_of_log_time():
     world = filled(*["t"] * 5)  # one second apart
     world.subscribe(options=m.Options(rate="2X"))

@@ -7,7 +7,8 @@ messages wait for at most one block of an old one. Those that wait for a time st
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 from zbroker.delivery.blocks import Maker
 from zbroker.delivery.effects import Read
@@ -15,6 +16,8 @@ from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import Subscription
 from zbroker.ids import Origin
+
+TIMERS_SPARE: Final = 64  # times that are over for nothing, by a pause or an end, before a sweep
 
 
 class Cursors:
@@ -155,9 +158,11 @@ class Cursors:
         if not replay.running:
             return
         self.wake(replay)
-        for when in (replay.due_ns, replay.flush_ns):
-            if when is not None:
-                heappush(self._timers, (when, replay.key))
+        for when in replay.times:
+            heappush(self._timers, (when, replay.key))
+        if len(self._timers) > TIMERS_SPARE + 4 * len(self.running):
+            self._timers = [(w, one.key) for one in self.running.values() for w in one.times]
+            heapify(self._timers)
 
     def ring(self, now_ns: int) -> None:
         """Wakes replays whose time has come."""

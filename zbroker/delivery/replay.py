@@ -95,6 +95,11 @@ class Replay:
         return self.members[0].not_before_ns
 
     @property
+    def times(self) -> list[int]:
+        """When it has something to do by itself, monotonic."""
+        return [when for when in (self.due_ns, self.flush_ns) if when is not None]
+
+    @property
     def bookmark(self) -> str | None:
         """The bookmark of the newest message passed, wanted or not."""
         return format_bookmark(self.publisher, self.sequence) if self.sequence else None
@@ -276,7 +281,11 @@ class Replay:
             if self.position >= self.until:
                 one.ready.extend(one.conflation.flush())
                 self._drain(maker, now_ns, sent)
-            elif one.conflation.oldest_position is not None and self.position >= limit:
+            elif (
+                self.flush_ns is None
+                and self.position >= limit
+                and one.conflation.oldest_position is not None
+            ):
                 log_ns, since_ns = self.seen
                 self.flush_ns = max(now_ns + 1, since_ns + one.conflation.end_ns - log_ns)
         if self.pace is not None and self.due_ns is None and not self.due(limit):
