@@ -485,3 +485,12 @@ def test_one_that_moves_on_takes_its_place_along():
     asked = the(other.connection.add(world.feed, 0, CREDIT_MAX_BYTES))
     assert (asked.sid, asked.bookmark) == ("s2", HERE_TEXT + "3")
     assert world.read() == [1, 2, 3]
+
+
+def test_a_request_under_way_is_over_when_the_last_subscription_is_closed():
+    world, _ = wired("0")
+    request, effects = world.connection.ask(Pause([]), [world.feed])
+    assert effects
+    world.connection.remove(world.feed)
+    assert request.done
+    assert request.error.code == "closed"

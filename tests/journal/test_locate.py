@@ -585,3 +585,35 @@ def test_a_vector_leads_where_a_look_at_everything_leads(
                 assert found.position == wanted, (vector, end)
             else:
                 assert (found.position >= wanted) if end else (found.position <= wanted)
+
+
+def test_a_miss_behind_what_came_late_costs_few_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two()
+    two.whole.publish("q", 1)
+    for place in ((1, 3, 0), (9, 1, 8), (20, 1, 9), (4, 5, 3)):  # 10 to 19 never; 4 to 8 late
+        two.theirs(*place)
+    for number in range(2, 2 + 3 * NEAR_BATCHES):
+        two.whole.publish("q", number)
+    whole = two.whole
+    whole.log.refresh()
+    index = Index(tmp_path / "index", build.INSTANCE)
+    for item in whole.log.headers(whole.log.seek(1), whole.core.persisted):
+        assert not isinstance(item, Gap)
+        index.add(item[0], item[1].serial)
+    looks = []
+    headers = Log.headers
+
+    def counted(log: Log, *at: Any) -> Iterator[Any]:
+        for item in headers(log, *at):
+            looks.append(item)
+            yield item
+
+    monkeypatch.setattr(Log, "headers", counted)
+    core = whole.core
+    where = Where(build.INSTANCE, core.generation, whole.log.first_position, core.persisted)
+    locator = Locator(whole.log, index, core.sessions)
+    assert locator.locate(1, format_bookmark(P, 15), where).code == "bookmark_not_found"
+    assert len(looks) <= 2 * NEAR_BATCHES + 1
+    index.close()

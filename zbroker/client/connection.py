@@ -96,6 +96,7 @@ class Connection:
             known = live and feed.state is not FeedState.ENDED
             return [Send(Unsubscribe(feed.sid))] if known else []
         self.state, self._deadline_ms = State.ENDED, None
+        self.requests.over()
         return [Send(Logoff())] if live else []
 
     def ask(self, command: Asked, feeds: list[Feed]) -> tuple[Request, list[Effect]]:

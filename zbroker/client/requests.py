@@ -91,6 +91,13 @@ class Requests:
             if running:
                 self.open.append(Request(Resume([]), running, inner=True))
 
+    def over(self) -> None:
+        """The connection has ended: what is under way gets no answer."""
+        for request in self.open:
+            if not request.done:
+                request.error = ZBrokerError("closed", "the subscription has ended")
+        self.open, self._cids = [], {}
+
     def due(self) -> list[Request]:
         """Those to be sent now."""
         self._forget_done()

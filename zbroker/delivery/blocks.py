@@ -74,6 +74,7 @@ class Block:
     messages: dict[int, list[bytes]] = field(default_factory=dict)  # by index in items
     picks: dict[Hashable, list[int]] = field(default_factory=dict)  # what a filter found
     payloads: dict[tuple[int, str], Payloads] = field(default_factory=dict)
+    made_bytes: int = 0  # of parts and messages, beside what was read
 
     def batch(self, at: int) -> Batch:
         """Item `at`, which is one."""
@@ -89,7 +90,14 @@ class Block:
             name = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
             messages = bodies.unpack(batch.body, name, batch.count, PLAIN_MAX_BYTES)
             self.messages[at] = messages
+            self.made_bytes += sum(map(len, messages))
         return messages
+
+    def keep(self, key: Hashable, parts: Parts) -> Parts:
+        """Remembers messages for all who want the same."""
+        self.parts[key] = parts
+        self.made_bytes += sum(len(part.body) for part in parts)
+        return parts
 
 
 class Maker:
@@ -107,7 +115,7 @@ class Maker:
         parts = block.parts.get(key)
         if parts is None:
             span = counting(block.batch(index))
-            parts = block.parts[key] = self.some(block, index, span, wanted, zstd=zstd)
+            parts = block.keep(key, self.some(block, index, span, wanted, zstd=zstd))
         return parts
 
     def some(self, block: Block, index: int, span: Span, wanted: Wanted, *, zstd: bool) -> Parts:
@@ -127,7 +135,7 @@ class Maker:
             else:
                 parts = self._repacked(block, index, picks, _rewritten(block, index, picks, look))
             if key is not None:
-                block.parts[key] = parts
+                block.keep(key, parts)
         return parts
 
     def _made(

@@ -130,6 +130,10 @@ class Conflation:
         self._held, self._size = {}, 0
         return due
 
+    def forget(self) -> None:
+        """As if there had been no message: all that was held comes again."""
+        self._held, self._size, self.end_ns = {}, 0, _LONG_AGO
+
     def check(self) -> None:
         """Asserts what is always true."""
         assert len(self._held) <= KEYS_MAX

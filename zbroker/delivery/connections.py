@@ -29,12 +29,18 @@ class Connection:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
 
-    def grant(self, asked: int, sid: str | None = None) -> int:
-        """How much of the credit asked for a subscription may be given."""
-        used = sum(max(0, one.credit) for one in self.subscriptions.values())
-        own = self.subscriptions[sid].credit if sid is not None else 0
-        room = max(CREDIT_MAX_BYTES - used, CREDIT_MIN_BYTES - max(0, own), 0)
-        return min(asked, room)
+    def grant(self, asked: int, one: Subscription | None = None) -> int:
+        """How much of the credit asked for a subscription, or more of it, may be given.
+
+        What was granted once is given again as it is used: who returns it is not left without.
+        """
+        promised = sum(other.window for other in self.subscriptions.values())
+        room = max(0, CREDIT_MAX_BYTES - promised)
+        if one is None:
+            return min(asked, max(room, CREDIT_MIN_BYTES))
+        given = min(asked, max(0, max(one.window, CREDIT_MIN_BYTES) - one.credit + room))
+        one.window = max(one.window, one.credit + given)
+        return given
 
     def end(self, sid: str) -> None:
         """Remembers that a subscription is over."""

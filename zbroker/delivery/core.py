@@ -35,7 +35,7 @@ from zbroker.recording import Recording
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Located, Marks, Welcome
+from zbroker.wire.internal import Entry, Located, Marks, Welcome
 from zbroker.wire.token import verify
 
 NS_PER_MS: Final = 1_000_000
@@ -307,6 +307,15 @@ class Core:
             effects.append(self._refusal(one.names.rid, error, None, one.names.sid))
         return [*effects, note]
 
+    def unrecorded(
+        self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int
+    ) -> list[Effect]:
+        """What ingest passed on; a subscription may reach its limit by it."""
+        effects = self.live.fan_out(entries, bodies, wall_ns)
+        for one in list(self.live.over):
+            effects += self._progress(self.cursors.of[one.names.key])
+        return effects
+
     # -- peers and time -----------------------------------------------------------------------
 
     def gone(self, rid: bytes) -> list[Effect]:
@@ -354,16 +363,17 @@ class Core:
         return due_ms if tick_ms is None else min(tick_ms, due_ms)
 
     def _end(self, one: Subscription) -> None:
-        self._asking.forget(one.names.rid, one.names.key)
+        if one.names.key not in self.cursors.of:
+            self._asking.forget(one.names.rid, one.names.key)
         self.subscriptions.end(one)
 
     def _drop(self, rid: bytes) -> None:
         connection = self.connections.get(rid)
         if connection is None:
             return
-        for one in list(connection.subscriptions.values()):
-            self._end(one)
         self._asking.forget(rid)
+        for one in list(connection.subscriptions.values()):
+            self.subscriptions.end(one)
         del self.connections[rid]
 
     def check(self) -> None:

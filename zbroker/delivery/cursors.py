@@ -66,10 +66,15 @@ class Cursors:
 
     def _look_again(self, replay: Replay) -> bool:
         """Looks for the cursor by its position: files may differ. True if it had to go back."""
-        behind_end = replay.position > self.persisted
+        behind_end, at = replay.position > self.persisted, replay.position
         for one in replay.members:
             one.target = min(one.target, self.persisted)
-        replay.go_to(Point(min(replay.position, self.persisted), *replay.hint))
+        if behind_end:  # what was passed or is held may never be in the log
+            at = min(self.persisted, *(one.safe(at) for one in replay.members))
+            replay.publisher = replay.sequence = 0
+            for one in replay.members:
+                one.drop_held()
+        replay.go_to(Point(at, *replay.hint))
         return behind_end
 
     # -- who follows which cursor -------------------------------------------------------------

@@ -81,6 +81,7 @@ class Live:
         self._exact: dict[str, dict[int, Subscription]] = {}
         self._patterns: dict[int, Subscription] = {}
         self._maker = Maker(Origin(0, 0))
+        self.over: list[Subscription] = []  # whose limit was reached here; the core ends them
 
     def add(self, one: Subscription, *, regex: bool) -> None:
         """From now on it gets what matches."""
@@ -89,6 +90,8 @@ class Live:
 
     def remove(self, one: Subscription) -> None:
         """It is over; it may never have been here."""
+        if one in self.over:
+            self.over.remove(one)
         self._patterns.pop(one.names.key, None)
         exact = self._exact.get(one.topic)
         if exact is not None and exact.pop(one.names.key, None) is not None and not exact:
@@ -127,6 +130,8 @@ class Live:
             self._counts.bytes_out += len(part.body)
             header = part.before + one.sid_packed + part.after
             yield Send(one.names.rid, header, part.body)
+        if one.left <= 0:
+            self.over.append(one)
 
     def _parts(self, one: Subscription, block: Block, at: int) -> Parts:
         """What it wants of a batch."""

@@ -173,7 +173,7 @@ class DeliveryRoom:
         """Passes on what is not recorded, then grants more."""
         for entries, bodies in live.read():
             wall_ns = self._process.clock.wall_ns()
-            self._perform(self.core.live.fan_out(entries, bodies, wall_ns))
+            self._perform(self.core.unrecorded(entries, bodies, wall_ns))
         live.tick(now_ms, wanted=bool(self.core.connections))
 
     # -- sending ------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class Reading:
         self._logs = (Log(directory, archive), Log(directory, archive))
         self._blocks: OrderedDict[_Key, Block] = OrderedDict()
         self._bytes = 0
+        self._used: tuple[_Key, int] | None = None  # read last, and what it weighed then
         self._newest = Cursor(0, 0, 0)  # a batch that stands near the end
         self.hits = 0
         self.misses = 0
@@ -38,7 +39,7 @@ class Reading:
     def reset(self) -> None:
         """Forgets everything: the journal was started anew and may have set bytes aside."""
         self._blocks.clear()
-        self._bytes, self._newest = 0, Cursor(0, 0, 0)
+        self._bytes, self._newest, self._used = 0, Cursor(0, 0, 0), None
         for log in self._logs:
             log.refresh()
 
@@ -51,9 +52,11 @@ class Reading:
         """What stands at a cursor, mostly without reading it again. Raises: StorageError."""
         cursor = self._seek(read) if read.seek else read.cursor
         key = cursor, read.wants_key
+        self._weigh()
         block = self._blocks.get(key)
         if block is not None:
             self._blocks.move_to_end(key)
+            self._used = key, _weight(block)
             self.hits += 1
             return block
         self.misses += 1
@@ -75,13 +78,25 @@ class Reading:
 
     def _keep(self, key: _Key, block: Block) -> None:
         self._blocks[key] = block
+        self._used = key, _weight(block)
         self._bytes += _weight(block)
-        while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
-            self._bytes -= _weight(self._blocks.popitem(last=False)[1])
+        self._shrink()
         first = block.items[0]
         if isinstance(first, Batch) and first.position > self._newest.position:
             self._newest = Cursor(block.start.serial, first.offset, first.position)
 
+    def _weigh(self) -> None:
+        """Counts what was made of the block that was read last; nobody makes more of it now."""
+        if self._used is not None:
+            key, before = self._used
+            self._used = None
+            self._bytes += _weight(self._blocks[key]) - before
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
+            self._bytes -= _weight(self._blocks.popitem(last=False)[1])
+
 
 def _weight(block: Block) -> int:
-    return block.size + _ITEM_BYTES * len(block.items)
+    return block.size + block.made_bytes + _ITEM_BYTES * len(block.items)

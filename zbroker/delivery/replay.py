@@ -134,7 +134,7 @@ class Replay:
         while at < len(items) and self._goes_on() and self.position < min(limit, self.until):
             item = items[at]
             if type(item) is Gap or _first(item) > self.position:
-                self._meets_gap(item)
+                self._meets_gap(item, maker, now_ns, sent)
                 break
             if type(item) is Batch and item.kind == KIND_PUBLISH:
                 self._batch(block, at, maker, now_ns, sent)
@@ -150,7 +150,14 @@ class Replay:
             one.credit <= 0 or one.left <= 0 or one.ready for one in self.members
         )
 
-    def _meets_gap(self, item: Item) -> None:
+    def _meets_gap(self, item: Item, maker: Maker, now_ns: int, sent: Sent) -> None:
+        """What is held stands before the gap: it goes first."""
+        one = self.members[0]
+        if one.conflation is not None:
+            one.ready.extend(one.conflation.flush())
+            self._drain(maker, now_ns, sent)
+            if one.ready or one.left <= 0:
+                return
         if isinstance(item, Gap):
             self.gap = Gap(self.position, item.end, item.why)
         else:
@@ -158,7 +165,7 @@ class Replay:
 
     def _step_over(self, item: Item) -> None:
         self.position = min(_end(item), self.until) if isinstance(item, Skipped) else _end(item)
-        if isinstance(item, Skipped) and item.sequence:
+        if isinstance(item, Skipped) and item.sequence and item.end <= self.until:
             self.publisher, self.sequence = item.publisher, item.sequence
 
     def _batch(self, block: Block, at: int, maker: Maker, now_ns: int, sent: Sent) -> None:

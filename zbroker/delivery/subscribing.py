@@ -50,7 +50,7 @@ class Subscriptions(dict[int, Subscription]):
         names = Names(self._last_key, connection.rid, command.sid)
         one = made(names, command, self._recording.type_of, int(now_s * 1000))
         check_recorded(command, self._recording)
-        one.credit = connection.grant(command.credit)
+        one.credit = one.window = connection.grant(command.credit)
         if wants_unrecorded(command) and not self._recording.everything:
             self._plain.add(one.names.key)
         self[one.names.key] = connection.subscriptions[command.sid] = one
@@ -83,7 +83,7 @@ class Subscriptions(dict[int, Subscription]):
             if command.sid in connection.ended:
                 return []  # it ended while this was on its way
             raise unknown_sid(command.sid)
-        one.credit += connection.grant(command.bytes, command.sid)
+        one.credit += connection.grant(command.bytes, one)
         replay = self._cursors.of.get(one.names.key)
         if replay is not None:
             self._cursors.wake(replay)

@@ -38,6 +38,7 @@ class Subscription:
     until: the range ends before this position. target: when it is passed, `completed` is due.
     not_before_ns, stop_ns: the same two ends while they are times later than the log.
     left: so many messages may still be sent. ready: conflated messages that are due.
+    window: the most credit that it had, which it gets again as it is used.
     told: the resume point that the subscriber knows of.
     dropped: unrecorded messages that came while it had no credit; dropped_told: it knows of.
     """
@@ -62,6 +63,7 @@ class Subscription:
     stop_ns: int | None = None
     dropped: int = 0
     dropped_told: int = 0
+    window: int = 0
     sent_messages: int = 0
     sent_bytes: int = 0
     sid_packed: bytes = field(default=b"", repr=False)
@@ -73,7 +75,7 @@ class Subscription:
             not self.wish.text
             and self.look.select is None
             and self.conflation is None
-            and self.left == U63_MAX
+            and self.options.limit is None
         )
 
     @property
@@ -118,6 +120,12 @@ class Subscription:
             return self.ready[0].since
         held = self.conflation.oldest_position if self.conflation is not None else None
         return min(position, self.until) if held is None else held
+
+    def drop_held(self) -> None:
+        """Forgets what it holds: `safe` was asked before, and it comes again from there."""
+        self.ready.clear()
+        if self.conflation is not None:
+            self.conflation.forget()
 
     def over(self, position: int) -> bool:
         """True if all that was asked for was sent or stepped over."""

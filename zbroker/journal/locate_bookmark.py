@@ -14,6 +14,7 @@ Where something arrived late, or the index lacks entries, the log is read on ins
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from zbroker.bookmarks.index import Hint
 from zbroker.errors import ClientError
@@ -36,7 +37,8 @@ def find(look: Lookup, wanted: Bookmark, now: Where) -> int:
         if position is not None:
             return position
     _prove_missing(look, hint, search)
-    position = search.through(look.batches(hint, now))
+    last = min(now.persisted, known.last_position + 1)  # nothing of it stands behind that
+    position = search.through(look.batches(hint, replace(now, persisted=last)))
     if position is None:
         raise search.miss(expired=search.removed)
     return position
