@@ -494,3 +494,21 @@ def test_a_request_under_way_is_over_when_the_last_subscription_is_closed():
     world.connection.remove(world.feed)
     assert request.done
     assert request.error.code == "closed"
+
+
+def test_a_group_stays_one_if_it_is_paused_and_resumed_while_the_connection_is_lost():
+    world = Wired(*(subscribe("0", paused=True) for _ in range(2)))
+    world.live()
+    feeds = list(world.feeds)
+    _, (sent,) = world.connection.ask(Resume([]), feeds)
+    world.handle(Ack("processed", sent.command.cid, combined=["s1", "s2"]))
+    for command in (Pause([]), Resume([])):
+        world.connection.ask(command, feeds)
+    for asked in world.lose():
+        effects = world.handle(Ack("processed", asked.cid, sid=asked.sid, position=1))
+    kinds = [type(effect.command) for effect in effects]
+    assert kinds == [Resume, Pause, Resume], "as it was confirmed, then what was asked since"
+    for effect in effects:
+        combined = ["s1", "s2"] if isinstance(effect.command, Resume) else None
+        world.handle(Ack("processed", effect.command.cid, combined=combined))
+    assert world.connection.requests.group_of(feeds[0]) == feeds

@@ -82,14 +82,15 @@ class Requests:
         self._cids.clear()
 
     def again(self) -> None:
-        """Another connection: none was sent there, and groups that run have to be resumed."""
-        self.open = [request for request in self.open if not request.inner]
-        for request in self.open:
+        """Another connection: none was sent there. Groups that run are resumed first: what was
+        asked since then, and has no answer, changes that.
+        """
+        asked = [request for request in self.open if not request.inner]
+        for request in asked:
             request.cid = ""
-        for group in self.groups:
-            running = [feed for feed in group if not feed.paused]
-            if running:
-                self.open.append(Request(Resume([]), running, inner=True))
+        running = ([feed for feed in group if not feed.paused] for group in self.groups)
+        self.open = [Request(Resume([]), feeds, inner=True) for feeds in running if feeds]
+        self.open += asked
 
     def over(self) -> None:
         """The connection has ended: what is under way gets no answer."""
