@@ -38,6 +38,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/client/options.py",
         "zbroker/client/repeats.py",
         "zbroker/client/requests.py",
+        "zbroker/client/stores/progress.py",
         "zbroker/client/values.py",
         "zbroker/delivery/asking.py",
         "zbroker/delivery/blocks.py",

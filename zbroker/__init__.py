@@ -15,14 +15,26 @@ if TYPE_CHECKING:
     from zbroker import errors
     from zbroker.client import connect
     from zbroker.client.points import Range
+    from zbroker.client.stores.file import FileBookmarkStore
+    from zbroker.client.stores.memory import MemoryBookmarkStore
     from zbroker.local import LocalBroker
 
 __version__ = "0.1.0"
-__all__ = ["LocalBroker", "Range", "__version__", "connect", "errors"]
+__all__ = [
+    "FileBookmarkStore",
+    "LocalBroker",
+    "MemoryBookmarkStore",
+    "Range",
+    "__version__",
+    "connect",
+    "errors",
+]
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
+    "FileBookmarkStore": ("zbroker.client.stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),
+    "MemoryBookmarkStore": ("zbroker.client.stores.memory", "MemoryBookmarkStore"),
     "Range": ("zbroker.client.points", "Range"),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),

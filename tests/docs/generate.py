@@ -25,7 +25,8 @@ from zbroker.errors import CODES, TEMPORARY
 from zbroker.supervisor.loop import ROOMS
 
 _INNER: Final = frozenset({"start"})  # of a subscription: `subscribe` has called it
-_MADE_BY_USERS: Final = frozenset({"zbroker.LocalBroker"})
+_OBJECTS: Final = ("MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker")
+_MADE_BY_USERS: Final = frozenset(f"zbroker.{name}" for name in _OBJECTS)
 _PART: Final = re.compile(r"(<!-- made from code: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -120,8 +121,10 @@ def public() -> list[tuple[str, Any]]:
         kind = getattr(client, name)
         found.append((f"zbroker.client.{name}", kind))
         found += [(f"{name}.{member}", item) for member, item in _members(kind)]
-    found.append(("zbroker.LocalBroker", zbroker.LocalBroker))
-    found += [(f"LocalBroker.{name}", item) for name, item in _members(zbroker.LocalBroker)]
+    for name in _OBJECTS:
+        kind = getattr(zbroker, name)
+        found.append((f"zbroker.{name}", kind))
+        found += [(f"{name}.{member}", item) for member, item in _members(kind)]
     found += [(f"zbroker.spark.{name}", getattr(spark, name)) for name in spark.__all__]
     return found
 

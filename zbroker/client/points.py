@@ -15,6 +15,8 @@ from zbroker.wire.ranges import CLOSING, OPENING, RangeText, is_range, parse_ran
 Vector = Mapping[Origin, int]
 End = str | datetime | Sequence[str] | Vector
 
+RECENT: Final = "recent"  # for `subscribe`, which asks the bookmark store; never sent
+
 _NAMES: Final = {"epoch": EPOCH, "0": EPOCH, NOW: NOW}
 
 
@@ -91,6 +93,8 @@ def _text(point: End) -> str:
 def _one(text: str) -> str:
     if not isinstance(text, str):
         raise ZBrokerError("bad_bookmark", f"{text!r} is not a bookmark, time or vector")
+    if text == RECENT:
+        raise ZBrokerError("bad_bookmark", '"recent" is for `since` of a named subscription')
     if is_time(text):
         parse_time(text)
     elif is_vector(text):

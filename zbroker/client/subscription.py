@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Final
 
 from zbroker.client.door import Doors
-from zbroker.client.feed import Batch, End, Feed, Item
+from zbroker.client.feed import Batch, End, Feed, Item, Passed
 from zbroker.client.handlers import Handling
 from zbroker.client.line import Line
 from zbroker.client.message import Message
 from zbroker.client.requests import Asked
+from zbroker.client.stores.tracking import Tracking
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 from zbroker.wire.messages import Ack, Pause, Replace, Resume, Subscribe
@@ -34,11 +35,12 @@ class Subscription:
     another goes on with the next message. With a handler a thread of its own does all that.
     """
 
-    def __init__(self, doors: Doors, command: Subscribe) -> None:
+    def __init__(self, doors: Doors, command: Subscribe, tracking: Tracking | None = None) -> None:
         self._closed = True  # until it is whole: __del__ comes even if it never is
         self._doors = doors
         self._feed = Feed(command)
         self._line = Line(doors)
+        self._tracking = tracking
         self._handling: Handling | None = None
         self._current: Message | None = None
         self._recorded: Message | None = None  # the last recorded one of the batches before
@@ -53,6 +55,8 @@ class Subscription:
         """Each message. Raises: ZBrokerError with the code with which the broker ended it."""
         self._check_reader()
         while True:
+            if self._tracking is not None:
+                yield from self._tracked(self._tracking)
             for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
                 yield self._current
             batch = self._fetch(None)
@@ -86,6 +90,19 @@ class Subscription:
             message = next(self._rest)
         self._current = message
         return message
+
+    def discard(self, message: Message) -> None:
+        """Marks a message as processed, for the bookmark store; in any order, from any thread.
+
+        With discard="auto" that happens when the next one is asked for. Raises: ZBrokerError
+        bad_field (it has no name), "closed" (its store is), store_failed.
+        """
+        if self._tracking is None:
+            raise ZBrokerError(
+                "bad_field", f"the subscription to {self.topic!r} has no name in a bookmark store"
+            )
+        self._tracking.check_current()
+        self._tracking.discard(message)
 
     # -- where it is --------------------------------------------------------------------------
 
@@ -236,6 +253,8 @@ class Subscription:
             raise ZBrokerError("timeout", what)
         if feed.error is not None and not feed.accepted:
             raise feed.error
+        if self._tracking is not None:
+            self._tracking.begin(feed.durable)
         if handler is not None:
             self._handling = Handling(self, handler)
             self._handling.start()
@@ -245,6 +264,8 @@ class Subscription:
             self._closed = True
             self._batch.clear()  # what an iteration has not handed out yet
             self._line.leave(self._feed)
+            if self._tracking is not None:
+                self._tracking.ended = True
 
     def _move(self, line: Line, credit_max: int) -> None:
         """To a connection that it shares with others."""
@@ -269,6 +290,8 @@ class Subscription:
     def _check_reader(self) -> None:
         if self._handling is not None and not self._handling.is_current:
             raise RuntimeError("a subscription with a handler is read by its own thread")
+        if self._tracking is not None and self._current is not None:
+            self._tracking.passed(self._current)
 
     @property
     def _last(self) -> Message | None:
@@ -276,12 +299,20 @@ class Subscription:
         current = self._current
         return current if current is not None and current.recorded else self._recorded
 
+    def _tracked(self, tracking: Tracking) -> Iterator[Message]:
+        """The rest of the batch in hand; going on says that a message is processed."""
+        for self._current in self._rest:  # noqa: B020  (as above)
+            yield self._current
+            tracking.passed(self._current)
+
     def _begin(self, batch: list[Message]) -> None:
         self._batch, self._rest = batch, iter(batch)
 
     def _fetch(self, timeout: float | None) -> list[Message] | None:
         """The next batch of new messages; None at the end."""
         end = None if timeout is None else clock.monotonic() + timeout
+        if self._tracking is not None:
+            self._tracking.passed_all()
         while not self._closed:
             line = self._line
             item, there = line.next_item(self._feed, partial(self._is_off, line), end)
@@ -307,6 +338,19 @@ class Subscription:
     def _accept(self, item: Item | None) -> list[Message] | None:
         """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
         self._recorded = self._last
+        if self._tracking is not None:
+            return self._track(self._tracking, item)
+        return self._messages(item)
+
+    def _track(self, tracking: Tracking, item: Item | None) -> list[Message] | None:
+        """The same, without what is processed already."""
+        tracking.passed_all()
+        if isinstance(item, Passed):
+            tracking.advance(item.vector)
+        batch = self._messages(item)
+        return (tracking.receive(batch) or None) if batch else None
+
+    def _messages(self, item: Item | None) -> list[Message] | None:
         if isinstance(item, Batch):
             return item.messages
         if isinstance(item, End):

@@ -29,6 +29,8 @@ from zbroker.client.message import Message
 from zbroker.client.options import Delivery, Duration, Rate, filter_text, options_of
 from zbroker.client.receipt import Receipt
 from zbroker.client.room import Room
+from zbroker.client.stores import opening
+from zbroker.client.stores.memory import MemoryBookmarkStore
 from zbroker.client.subscription import Subscription
 from zbroker.client.values import to_bytes, to_ns
 from zbroker.errors import ZBrokerError
@@ -43,7 +45,7 @@ MANY: Final = 1_000  # messages that publish_many queues at a time; the thread p
 _log: Final = logging.getLogger("zbroker.client")
 
 
-def connect(
+def connect(  # noqa: PLR0913 - every option by its name
     url: str,
     name: str | None = None,
     *,
@@ -51,20 +53,25 @@ def connect(
     heartbeat: float | None = None,
     timeout: float = TIMEOUT_S,
     on_refused: Callable[[ZBrokerError], None] | None = None,
+    bookmark_store: MemoryBookmarkStore | None = None,
 ) -> Client:
     """A client that is logged on at the ingest door `url`.
 
     name: of the publisher; the broker knows by it what it has already. None makes a new one.
     store_bytes: what may wait for the broker. heartbeat: seconds after whose double each side
     takes a silent other one for gone. on_refused: called by the I/O thread for each final refusal.
+    bookmark_store: for `subscribe(name=...)`: a MemoryBookmarkStore or FileBookmarkStore; who made
+    it closes it, after the client.
     Raises: ZBrokerError "timeout" without an answer in `timeout` seconds, name_in_use, ...
     """
     endpoints.split(url)
     if name is not None:
         check_client_name(name)
+    opening.checked(bookmark_store, name)
     client = Client(
         url, name or f"client-{secrets.token_hex(8)}", store_bytes, heartbeat, on_refused
     )
+    client._bookmarks = bookmark_store
     try:
         client._start(timeout)
     except BaseException:
@@ -95,6 +102,7 @@ class Client:
         self._topics: set[str] = set()
         self._room = Room(publisher)
         self._resuming = threading.Lock()  # who resumes several moves them one by one
+        self._bookmarks: MemoryBookmarkStore | None = None
         self._flushed = 0
         self._closed = False
         # at the end of the program and of a forgotten client
@@ -219,6 +227,8 @@ class Client:
         unrecorded: bool | None = None,
         credit: int = CREDIT_DEFAULT_BYTES,
         handler: Callable[[Message], object] | None = None,
+        name: str | None = None,
+        discard: opening.Discard = "auto",
     ) -> Subscription:
         """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
 
@@ -228,10 +238,13 @@ class Client:
         they are published; with one of them, or an option that needs the log, only what is
         recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
         timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
-        of its own; then nobody iterates.
+        of its own; then nobody iterates. name: in the bookmark store, which keeps what is
+        processed; since="recent" goes on there, or begins at EPOCH. discard: a message is processed
+        when the next one is asked for ("auto"), or when `Subscription.discard` says so.
         Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark,
-        topic_not_recorded, "timeout".
+        topic_not_recorded, name_in_use, "timeout".
         """
+        recent = since == points.RECENT
         options = options_of(
             delivery=delivery, rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
             conflation_key=conflation_key, select=select, limit=limit, paused=paused,
@@ -239,11 +252,12 @@ class Client:
         )  # fmt: skip
         command = Subscribe(
             "", topic, regex=regex, filter=filter_text(filter), options=options, credit=credit,
-            bookmark=None if since is None else points.since_text(since),
+            bookmark=None if since is None or recent else points.since_text(since),
             until=None if until is None else points.until_text(until),
             bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
         )  # fmt: skip
-        subscription = Subscription(self._doors, command)
+        wanted = opening.Wanted(name, recent, discard)
+        subscription = self._subscription(command, wanted)
         try:
             subscription._start(TIMEOUT_S + (options.wait_s if options else 0), handler)
         except BaseException:
@@ -338,6 +352,15 @@ class Client:
         if len(self._topics) >= TOPICS_MAX:
             self._topics.clear()
         self._topics.add(topic)
+
+    def _subscription(self, command: Subscribe, wanted: opening.Wanted) -> Subscription:
+        tracking = opening.tracked(self._bookmarks, self.name, wanted, command)
+        try:
+            return Subscription(self._doors, command, tracking)
+        except BaseException:
+            if tracking is not None:
+                tracking.ended = True
+            raise
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
         if len(self._inbox) >= self._publisher.room:

@@ -1,0 +1,282 @@
+"""How far a named subscription is processed, and what of it is not handed out again. Pure.
+
+    received --discard--> processed
+
+Per origin the state is `top` and the positions in `open`: everything up to `top` is processed but
+for those. The subscription resumes behind the position before the oldest of them; what comes again
+and is not one of them is left out. What is not processed and stands above everything that is needs
+no mention, so a reader that works in order has a state of one number.
+
+Positions mean something only where they are durable and each message has its own. So with live
+delivery and under conflation the state is the newest durable vector that came before the oldest
+batch of which something is left to do, and nothing is left out after a restart.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from zbroker.client.message import Message
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin
+
+OPEN_MAX: Final = 1_000_000  # messages handed out and not discarded: a reader forgot to
+OPEN_STORED_MAX: Final = 1_000  # per origin; what was discarded above them comes again
+
+Vector = dict[Origin, int]
+
+
+class Reached(NamedTuple):
+    """Of one origin: everything up to `top` is processed, but for `open`, rising and below it."""
+
+    top: int
+    open: tuple[int, ...] = ()
+
+
+State = dict[Origin, Reached]
+
+
+def resume_point(state: State) -> Vector:
+    """The vector behind which everything that is not processed stands."""
+    return {
+        origin: reached.open[0] - 1 if reached.open else reached.top
+        for origin, reached in state.items()
+    }
+
+
+class Progress(Protocol):
+    """What a subscription tells, and what of it is to be stored."""
+
+    def receive(self, messages: list[Message]) -> list[Message]:
+        """A batch is handed out; gives those of its messages that are not processed yet.
+
+        Raises: ZBrokerError too_many.
+        """
+
+    def discard(self, message: Message) -> bool:
+        """The message is processed; False if it was already or is not of this subscription."""
+
+    def discard_part(self, messages: list[Message], begin: int, end: int) -> None:
+        """The same for some of a list that `receive` gave; those before them are processed."""
+
+    def advance(self, vector: Mapping[Origin, int]) -> None:
+        """Everything up to there was received, and is durable."""
+
+    def state(self) -> State:
+        """What is to be stored; empty as long as nothing is known."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """A batch of which something is open: all from index `next` on that is not in `ahead`."""
+
+    positions: Sequence[int]
+    next: int = 0
+    ahead: set[int] = field(default_factory=set)
+
+    def discard(self, position: int) -> bool:
+        at = self.next
+        if self.positions[at] != position:
+            at = bisect_left(self.positions, position)
+            if self.positions[at] != position or at < self.next or at in self.ahead:
+                return False
+        self.ahead.add(at)
+        self._close_up()
+        return True
+
+    def discard_through(self, position: int) -> None:
+        end = bisect_right(self.positions, position)
+        if end > self.next:
+            self.next = end
+            self.ahead = {at for at in self.ahead if at >= end}
+            self._close_up()
+
+    def _close_up(self) -> None:
+        while self.next in self.ahead:
+            self.ahead.remove(self.next)
+            self.next += 1
+
+    @property
+    def count(self) -> int:
+        return len(self.positions) - self.next - len(self.ahead)
+
+    def open(self) -> Iterator[int]:
+        for at in range(self.next, len(self.positions)):
+            if at not in self.ahead:
+                yield self.positions[at]
+
+
+class _Line:
+    """One origin. `top`: everything up to it came in. `done`: the highest that is processed."""
+
+    def __init__(self, stored: Reached) -> None:
+        self.top = self.done = self._stored_top = stored.top
+        self._awaited = list(stored.open)  # open since before; they come again, if they still match
+        self._blocks: list[_Block] = []
+
+    def fresh(self, messages: list[Message]) -> list[Message]:
+        """Those that were not processed before the restart."""
+        first, last = messages[0].position, messages[-1].position
+        if first <= self._stored_top:
+            top, awaited = self._stored_top, set(self._awaited)
+            messages = [m for m in messages if m.position > top or m.position in awaited]
+        self.advance(last)
+        return messages
+
+    def add(self, messages: list[Message]) -> None:
+        first, last = messages[0].position, messages[-1].position
+        whole = last - first + 1 == len(messages)
+        positions = range(first, last + 1) if whole else array("Q", [m.position for m in messages])
+        self._blocks.append(_Block(positions))
+
+    def advance(self, position: int) -> None:
+        """Up to there everything came in; what was awaited and did not come never will."""
+        self.top = max(self.top, position)
+        if self._awaited:
+            del self._awaited[: bisect_left(self._awaited, position + 1)]
+
+    def discard(self, position: int) -> bool:
+        at, block = self._block(position)
+        if block is None or not block.discard(position):
+            return False
+        self.done = max(self.done, position)
+        if not block.count:
+            del self._blocks[at]
+        return True
+
+    def discard_through(self, position: int) -> int:
+        """Of its batch all up to there; how many of these were open."""
+        at, block = self._block(position)
+        if block is None:
+            return 0
+        before = block.count
+        block.discard_through(position)
+        self.done = max(self.done, position)
+        left = block.count
+        if not left:
+            del self._blocks[at]
+        return before - left
+
+    def _block(self, position: int) -> tuple[int, _Block | None]:
+        """The block that may have it."""
+        at = bisect_left(self._blocks, position, key=_last)
+        there = at < len(self._blocks) and self._blocks[at].positions[0] <= position
+        return at, self._blocks[at] if there else None
+
+    def reached(self) -> Reached:
+        listed: list[int] = []
+        came = chain.from_iterable(block.open() for block in self._blocks)
+        for position in chain(came, self._awaited):  # rising: what is awaited is still to come
+            if position > self.done or len(listed) == OPEN_STORED_MAX:
+                return Reached(position - 1, tuple(listed))
+            listed.append(position)
+        return Reached(self.top, tuple(listed))
+
+
+class ByPosition:
+    """Progress where each message has a durable position of its own."""
+
+    def __init__(self, stored: State) -> None:
+        self._lines = {origin: _Line(reached) for origin, reached in stored.items()}
+        self._open = 0
+
+    def receive(self, messages: list[Message]) -> list[Message]:
+        origin, first = messages[0].origin, messages[0].position
+        line = self._lines.get(origin)
+        if line is None:
+            line = self._lines[origin] = _Line(Reached(first - 1))
+        fresh = line.fresh(messages)
+        if fresh:
+            line.add(fresh)
+            self._open = _checked(self._open + len(fresh))
+        return fresh
+
+    def discard(self, message: Message) -> bool:
+        line = self._lines.get(message.origin)
+        if line is None or not line.discard(message.position):
+            return False
+        self._open -= 1
+        return True
+
+    def discard_part(self, messages: list[Message], begin: int, end: int) -> None:
+        last = messages[end - 1]
+        self._open -= self._lines[last.origin].discard_through(last.position)
+
+    def advance(self, vector: Mapping[Origin, int]) -> None:
+        for origin, position in vector.items():
+            line = self._lines.get(origin)
+            if line is None:
+                self._lines[origin] = _Line(Reached(position))
+            else:
+                line.advance(position)
+
+    def state(self) -> State:
+        return {origin: line.reached() for origin, line in self._lines.items()}
+
+
+@dataclass(slots=True)
+class _Mark:
+    """A batch of which `left` messages are open, and the durable vector that came before it."""
+
+    durable: Vector
+    left: int
+
+
+class ByMark:
+    """Progress by durable vectors and whole batches."""
+
+    def __init__(self, stored: State) -> None:
+        self._durable = resume_point(stored)
+        self._marks: dict[int, _Mark] = {}  # of batches that are open, in order
+        self._of: dict[Message, int] = {}  # open messages, by identity
+        self._number = 0
+
+    def receive(self, messages: list[Message]) -> list[Message]:
+        self._number += 1
+        self._marks[self._number] = _Mark(self._durable, len(messages))
+        self._of.update(dict.fromkeys(messages, self._number))
+        _checked(len(self._of))
+        return messages
+
+    def discard(self, message: Message) -> bool:
+        number = self._of.pop(message, None)
+        if number is None:
+            return False
+        mark = self._marks[number]
+        mark.left -= 1
+        if not mark.left:
+            del self._marks[number]
+        return True
+
+    def discard_part(self, messages: list[Message], begin: int, end: int) -> None:
+        for message in messages[begin:end]:
+            self.discard(message)
+
+    def advance(self, vector: Mapping[Origin, int]) -> None:
+        higher = {o: p for o, p in vector.items() if p > self._durable.get(o, -1)}
+        if higher:
+            self._durable = {**self._durable, **higher}
+
+    def state(self) -> State:
+        oldest = next(iter(self._marks.values()), None)
+        point = self._durable if oldest is None else oldest.durable
+        return {origin: Reached(position) for origin, position in point.items()}
+
+
+def _last(block: _Block) -> int:
+    return block.positions[-1]
+
+
+def _checked(count: int) -> int:
+    if count > OPEN_MAX:
+        raise ZBrokerError(
+            "too_many",
+            f"{count} messages were handed out and not discarded, {OPEN_MAX} at most",
+            "call discard() for each message that is processed",
+        )
+    return count
