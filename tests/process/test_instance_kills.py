@@ -92,6 +92,7 @@ class Begun(NamedTuple):
     action: int = 0  # its number in the log of actions
     command: subprocess.Popen[bytes] | None = None
     keeps: int = 0  # the oldest position that must stay
+    through: int = 0  # the last segment that is to go
 
 
 class Trial:
@@ -143,7 +144,7 @@ class Trial:
         status, told = self.desk.ask("POST", f"/journal/{what}", through=through)
         assert status == 200, told
         keeps = min(s["first"] for s in sealed if s["serial"] > through) if what == "remove" else 0
-        return Begun(action=told["id"], keeps=keeps)
+        return Begun(told["id"], keeps=keeps, through=through if what == "remove" else 0)
 
     def _command(self, what: str, serial: int) -> subprocess.Popen[bytes]:
         words = ["--output", str(self.out)] + (["--segment", str(serial)] * (what == "repair"))
@@ -159,7 +160,9 @@ class Trial:
         threading.Event().wait(self.rng.uniform(0, self.moments[what]))
 
     def _kill(self, begun: Begun) -> bool:
-        """All of it at once. Returns: whether a command was killed before its end."""
+        """All of it at once. Returns: whether a command was killed before its end, or a removal
+        before the last file was gone.
+        """
         supervisor, *rooms = sorted(
             self.desk.broker.pids.items(), key=lambda pair: pair[0] != "supervisor"
         )
@@ -172,11 +175,12 @@ class Trial:
         for _, pid in rooms:
             with suppress(ProcessLookupError):  # the supervisor takes them along
                 os.kill(pid, signal.SIGKILL)
-        return cut
+        names = [name for folder in self.desk.files().values() for name in folder]
+        return cut or any(int(name.split(".")[0]) <= begun.through for name in names)
 
     def _was_cut(self, begun: Begun) -> bool:
-        """Whether the killed action had not come to its end."""
-        if not begun.action:
+        """Whether the killed action had not come to its end, as the next start tells."""
+        if not begun.action or begun.through:
             return False
         self.desk.wait(lambda: self._result(begun) not in ("", "running"), "the action is ended")
         return self._result(begun) != "done"
