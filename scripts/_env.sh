@@ -27,7 +27,7 @@ use_venv() {
   # more extras than asked for are as good: scripts/test leaves all of them behind
   if [ "$have" != "$stamp $extras" ] && [ "$have" != "$stamp $ALL_EXTRAS" ]; then
     echo "installing .[$extras] into .venv" >&2
-    .venv/bin/python -m pip install --quiet --editable ".[$extras]" >&2 || exit 1
+    .venv/bin/python -m pip install --quiet --no-compile --editable ".[$extras]" >&2 || exit 1
     echo "$stamp $extras" > .venv/zbroker-stamp
   fi
 }
