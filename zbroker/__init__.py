@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from zbroker import errors
     from zbroker.client import connect
-    from zbroker.client.points import Range
-    from zbroker.client.stores.file import FileBookmarkStore
-    from zbroker.client.stores.memory import MemoryBookmarkStore
+    from zbroker.client.bookmark_stores.file import FileBookmarkStore
+    from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+    from zbroker.client.subscribing.points import Range
     from zbroker.local import LocalBroker
 
 __version__ = "0.1.0"
@@ -32,10 +32,10 @@ __all__ = [
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
-    "FileBookmarkStore": ("zbroker.client.stores.file", "FileBookmarkStore"),
+    "FileBookmarkStore": ("zbroker.client.bookmark_stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),
-    "MemoryBookmarkStore": ("zbroker.client.stores.memory", "MemoryBookmarkStore"),
-    "Range": ("zbroker.client.points", "Range"),
+    "MemoryBookmarkStore": ("zbroker.client.bookmark_stores.memory", "MemoryBookmarkStore"),
+    "Range": ("zbroker.client.subscribing.points", "Range"),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),
 }

@@ -11,12 +11,12 @@ import pytest
 
 from tests.client.fakes import wait_until
 from tests.client.test_bookmark_store_progress import HERE, THERE, batch
-from zbroker.client.stores import file
-from zbroker.client.stores import format as records
-from zbroker.client.stores.file import FileBookmarkStore
-from zbroker.client.stores.format import Key, Wrong
-from zbroker.client.stores.progress import Reached
-from zbroker.client.stores.tracking import Manner
+from zbroker.client.bookmark_stores import file
+from zbroker.client.bookmark_stores import format as records
+from zbroker.client.bookmark_stores.file import FileBookmarkStore
+from zbroker.client.bookmark_stores.format import Key, Wrong
+from zbroker.client.bookmark_stores.progress import Reached
+from zbroker.client.bookmark_stores.tracking import Manner
 from zbroker.errors import StorageError, ZBrokerError
 
 KEY = Key("pricer", "prices")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zbroker.client.bookmark_stores import progress
+from zbroker.client.bookmark_stores.progress import ByMark, ByPosition, Reached, resume_point
 from zbroker.client.message import Head, Message
-from zbroker.client.stores import progress
-from zbroker.client.stores.progress import ByMark, ByPosition, Reached, resume_point
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
-from zbroker.client.connection import TOKENS_MAX, State
 from zbroker.client.effects import Connect, Connected, Lost, Send
-from zbroker.client.feed import Feed
-from zbroker.client.feed import State as FeedState
-from zbroker.client.requests import REQUESTS_MAX
+from zbroker.client.subscribing.connection import TOKENS_MAX, State
+from zbroker.client.subscribing.feed import Feed
+from zbroker.client.subscribing.feed import State as FeedState
+from zbroker.client.subscribing.requests import REQUESTS_MAX
 from zbroker.errors import ZBrokerError
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES

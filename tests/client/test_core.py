@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from zbroker.client import core as c
-from zbroker.client.core import Core, State
 from zbroker.client.effects import Connect, Connected, Ended, LoggedOn, Lost, Refused, Send
-from zbroker.client.packing import Batch
+from zbroker.client.publishing import core as c
+from zbroker.client.publishing.core import Core, State
+from zbroker.client.publishing.packing import Batch
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
 
 START = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.client.wired import HERE, HERE_TEXT
-from zbroker.client.ends import Ends
+from zbroker.client.subscribing.ends import Ends
 from zbroker.ids import NOW
 
 SEEN = {HERE: 9}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, wired
 from zbroker.client.effects import Send
-from zbroker.client.feed import Batch, End, Feed, Passed, State
 from zbroker.client.message import decode
-from zbroker.client.repeats import PUBLISHERS_MAX, Repeats
+from zbroker.client.subscribing.feed import Batch, End, Feed, Passed, State
+from zbroker.client.subscribing.repeats import PUBLISHERS_MAX, Repeats
 from zbroker.ids import Origin
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.bodies import pack

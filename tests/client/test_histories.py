@@ -12,9 +12,9 @@ import random
 
 import pytest
 
-from zbroker.client.core import Core, State
 from zbroker.client.effects import Connect, Connected, Ended, Lost, Refused, Send
-from zbroker.client.packing import Batch
+from zbroker.client.publishing.core import Core, State
+from zbroker.client.publishing.packing import Batch
 from zbroker.errors import TEMPORARY
 from zbroker.wire.messages import Ack, Error, Logon, Publish
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from zbroker.client.options import filter_text, options_of
+from zbroker.client.subscribing.options import filter_text, options_of
 from zbroker.delivery.pace import parse_rate
 from zbroker.errors import ZBrokerError
 from zbroker.wire import codec

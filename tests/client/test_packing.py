@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zbroker.client import packing
+from zbroker.client.publishing import packing
 from zbroker.limits import HEADER_MAX_BYTES, KIB
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Publish

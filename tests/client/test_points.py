@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from zbroker.client.points import Range, since_text, until_text
+from zbroker.client.subscribing.points import Range, since_text, until_text
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 

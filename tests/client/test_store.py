@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zbroker.client.packing import Batch
-from zbroker.client.store import BATCH_OVERHEAD, MemoryStore
+from zbroker.client.publishing.packing import Batch
+from zbroker.client.publishing.store import BATCH_OVERHEAD, MemoryStore
 
 
 def batch(first, last):

@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.client import unrecorded
-from zbroker.client.receipt import Receipt, Track
-from zbroker.client.unrecorded import Filtered
+from zbroker.client.publishing import unrecorded
+from zbroker.client.publishing.receipt import Receipt, Track
+from zbroker.client.publishing.unrecorded import Filtered
 from zbroker.errors import ZBrokerError
 
 runs_ = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5)), max_size=30)

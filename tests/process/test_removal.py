@@ -15,7 +15,7 @@ import pytest
 from tests.process.load import until
 from zbroker.cli.target import Admin
 from zbroker.client import Client, connect
-from zbroker.client.receipt import Receipt
+from zbroker.client.publishing.receipt import Receipt
 from zbroker.errors import ZBrokerError
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.segments import list_segments, segment_name

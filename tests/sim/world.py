@@ -18,9 +18,9 @@ import msgspec
 
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.net import Listener, Net, Pipe, Scheduler
-from zbroker.client import core as c
 from zbroker.client import effects as ef
-from zbroker.client import packing
+from zbroker.client.publishing import core as c
+from zbroker.client.publishing import packing
 from zbroker.ids import publisher_id
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Send, Token

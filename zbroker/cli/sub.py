@@ -24,8 +24,8 @@ from typing import Any, BinaryIO, Final, get_args
 import click
 
 import zbroker
-from zbroker.client.options import Delivery
-from zbroker.client.points import Range
+from zbroker.client.subscribing.options import Delivery
+from zbroker.client.subscribing.points import Range
 from zbroker.clock import SystemClock, to_datetime
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended

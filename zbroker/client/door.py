@@ -10,7 +10,7 @@ import zmq
 from zbroker import endpoints
 from zbroker.client.effects import Lost
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
-from zbroker.client.loop import Publisher, Session
+from zbroker.client.publishing.loop import Publisher, Session
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.limits import MESSAGE_MAX_BYTES

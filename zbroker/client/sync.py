@@ -21,17 +21,17 @@ from types import TracebackType
 from typing import Final, Literal
 
 from zbroker import endpoints
-from zbroker.client import combined, points
-from zbroker.client.combined import Combined
+from zbroker.client.bookmark_stores import opening
+from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.door import Doors, ask_ranges
-from zbroker.client.loop import SMALL_BYTES, Publisher
 from zbroker.client.message import Message
-from zbroker.client.options import Delivery, Duration, Rate, filter_text, options_of
-from zbroker.client.receipt import Receipt
-from zbroker.client.room import Room
-from zbroker.client.stores import opening
-from zbroker.client.stores.memory import MemoryBookmarkStore
-from zbroker.client.subscription import Subscription
+from zbroker.client.publishing.loop import SMALL_BYTES, Publisher
+from zbroker.client.publishing.receipt import Receipt
+from zbroker.client.publishing.room import Room
+from zbroker.client.subscribing import combined, points
+from zbroker.client.subscribing.combined import Combined
+from zbroker.client.subscribing.options import Delivery, Duration, Rate, filter_text, options_of
+from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.values import to_bytes, to_ns
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, check_topic, publisher_id

@@ -25,7 +25,7 @@ from zbroker.spark import plan_ranges, session
 
 if TYPE_CHECKING:
     from zbroker.client import Client
-    from zbroker.client.receipt import Receipt
+    from zbroker.client.publishing.receipt import Receipt
 
 PUBLISHER: Final = "zbroker-demo"
 PARTITIONS_MIN: Final = 4

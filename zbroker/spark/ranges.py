@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zbroker.client.points import Point, since_text, until_text
+from zbroker.client.subscribing.points import Point, since_text, until_text
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector

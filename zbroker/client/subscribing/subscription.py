@@ -13,13 +13,13 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
+from zbroker.client.bookmark_stores.tracking import Tracking
 from zbroker.client.door import Doors
-from zbroker.client.feed import Batch, End, Feed, Item, Passed
-from zbroker.client.handlers import Handling
-from zbroker.client.line import Line
 from zbroker.client.message import Message
-from zbroker.client.requests import Asked
-from zbroker.client.stores.tracking import Tracking
+from zbroker.client.subscribing.feed import Batch, End, Feed, Item, Passed
+from zbroker.client.subscribing.handlers import Handling
+from zbroker.client.subscribing.line import Line
+from zbroker.client.subscribing.requests import Asked
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 from zbroker.wire.messages import Ack, Pause, Replace, Resume, Subscribe

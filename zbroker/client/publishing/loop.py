@@ -24,10 +24,10 @@ import zmq
 from msgspec import Struct
 
 from zbroker.client import effects as e
-from zbroker.client import packing
-from zbroker.client.core import Core, State
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
-from zbroker.client.receipt import Receipt, Track
+from zbroker.client.publishing import packing
+from zbroker.client.publishing.core import Core, State
+from zbroker.client.publishing.receipt import Receipt, Track
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MESSAGE_MAX_BYTES

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from zbroker.client.stores.format import Key
-from zbroker.client.stores.memory import MemoryBookmarkStore
-from zbroker.client.stores.progress import resume_point
-from zbroker.client.stores.tracking import Manner, Tracking
+from zbroker.client.bookmark_stores.format import Key
+from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+from zbroker.client.bookmark_stores.progress import resume_point
+from zbroker.client.bookmark_stores.tracking import Manner, Tracking
 from zbroker.errors import ZBrokerError
 from zbroker.ids import EPOCH, format_vector
 from zbroker.wire.messages import Options, Subscribe

@@ -33,9 +33,9 @@ from zbroker.client.effects import (
     raised,
     store_ahead,
 )
-from zbroker.client.packing import Batch
-from zbroker.client.store import MemoryStore
-from zbroker.client.unrecorded import Unrecorded
+from zbroker.client.publishing.packing import Batch
+from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.publishing.unrecorded import Unrecorded
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.limits import WINDOW_BYTES
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish

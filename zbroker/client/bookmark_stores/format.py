@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import msgspec
 
-from zbroker.client.stores.progress import Reached, State
+from zbroker.client.bookmark_stores.progress import Reached, State
 from zbroker.ids import Origin
 
 VERSION: Final = 1

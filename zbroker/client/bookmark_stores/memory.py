@@ -6,9 +6,9 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from zbroker.client.stores.format import Key
-from zbroker.client.stores.progress import State, resume_point
-from zbroker.client.stores.tracking import Manner, Tracking
+from zbroker.client.bookmark_stores.format import Key
+from zbroker.client.bookmark_stores.progress import State, resume_point
+from zbroker.client.bookmark_stores.tracking import Manner, Tracking
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, format_vector
 

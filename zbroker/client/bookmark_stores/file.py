@@ -26,13 +26,13 @@ from typing import Final
 
 import lmdb
 
-from zbroker.client.options import Duration, seconds
-from zbroker.client.stores import check
-from zbroker.client.stores import format as records
-from zbroker.client.stores.format import HEADER_KEY, Key, Wrong
-from zbroker.client.stores.memory import MemoryBookmarkStore
-from zbroker.client.stores.progress import State
-from zbroker.client.stores.tracking import Tracking
+from zbroker.client.bookmark_stores import check
+from zbroker.client.bookmark_stores import format as records
+from zbroker.client.bookmark_stores.format import HEADER_KEY, Key, Wrong
+from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+from zbroker.client.bookmark_stores.progress import State
+from zbroker.client.bookmark_stores.tracking import Tracking
+from zbroker.client.subscribing.options import Duration, seconds
 from zbroker.errors import StorageError
 from zbroker.limits import MIB
 

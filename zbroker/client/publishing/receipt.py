@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from zbroker.client.unrecorded import Unrecorded
+from zbroker.client.publishing.unrecorded import Unrecorded
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
 

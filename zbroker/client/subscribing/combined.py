@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 
 from zbroker.client.door import Doors
-from zbroker.client.feed import Batch
-from zbroker.client.line import Line
 from zbroker.client.message import Message
-from zbroker.client.subscription import Subscription
+from zbroker.client.subscribing.feed import Batch
+from zbroker.client.subscribing.line import Line
+from zbroker.client.subscribing.subscription import Subscription
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES, SUBSCRIPTIONS_MAX
 from zbroker.wire.messages import Pause, Resume

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from zbroker.client.loop import Publisher
+from zbroker.client.publishing.loop import Publisher
 from zbroker.errors import ZBrokerError
 
 HANDOVER_S: Final = 1.0  # for the I/O thread to take what is queued, even with timeout=0

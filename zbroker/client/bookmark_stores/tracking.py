@@ -10,14 +10,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from zbroker.client.bookmark_stores.format import Key
+from zbroker.client.bookmark_stores.progress import ByMark, ByPosition, Progress, State
 from zbroker.client.message import Message
-from zbroker.client.stores.format import Key
-from zbroker.client.stores.progress import ByMark, ByPosition, Progress, State
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 
 if TYPE_CHECKING:
-    from zbroker.client.stores.memory import MemoryBookmarkStore
+    from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 
 
 class Manner(NamedTuple):

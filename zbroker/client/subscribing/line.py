@@ -20,12 +20,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from zbroker.client.connection import Connection, Effect, State
 from zbroker.client.door import Doors, origin_of
 from zbroker.client.effects import Connect, Send
-from zbroker.client.feed import Feed, Item
 from zbroker.client.link import CLOSE_LINGER_MS, Link
-from zbroker.client.requests import Asked
+from zbroker.client.subscribing.connection import Connection, Effect, State
+from zbroker.client.subscribing.feed import Feed, Item
+from zbroker.client.subscribing.requests import Asked
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Ack, Msg

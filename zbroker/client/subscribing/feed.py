@@ -26,10 +26,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.client.effects import Send
-from zbroker.client.ends import Ends
 from zbroker.client.message import Message
-from zbroker.client.options import replays_only
-from zbroker.client.repeats import Repeats
+from zbroker.client.subscribing.ends import Ends
+from zbroker.client.subscribing.options import replays_only
+from zbroker.client.subscribing.repeats import Repeats
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, parse_vector
 from zbroker.wire.messages import Ack, Flow, Options, Replace, Subscribe, Unsubscribe

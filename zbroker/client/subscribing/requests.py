@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.client.effects import Send, raised
-from zbroker.client.feed import Feed, State, Vector
+from zbroker.client.subscribing.feed import Feed, State, Vector
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire.messages import Ack, Error, Pause, Replace, Resume

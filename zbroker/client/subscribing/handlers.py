@@ -11,7 +11,7 @@ from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
-    from zbroker.client.subscription import Subscription
+    from zbroker.client.subscribing.subscription import Subscription
 
 CLOSE_S: Final = 10.0  # for the call that is under way
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from zbroker.client.packing import Batch
+from zbroker.client.publishing.packing import Batch
 
 BATCH_OVERHEAD: Final = (
     512  # what one entry costs beside its body; bounds the number of tiny batches

@@ -17,11 +17,11 @@ from enum import Enum
 from typing import Final
 
 from zbroker.client import message as messages
-from zbroker.client.core import CONNECT_MS, RECONNECT_MS, SETTLED_MS
 from zbroker.client.effects import Backoff, Connect, Connected, Event, Lost, Send, raised
-from zbroker.client.feed import Feed
-from zbroker.client.feed import State as FeedState
-from zbroker.client.requests import Asked, Request, Requests
+from zbroker.client.publishing.core import CONNECT_MS, RECONNECT_MS, SETTLED_MS
+from zbroker.client.subscribing.feed import Feed
+from zbroker.client.subscribing.feed import State as FeedState
+from zbroker.client.subscribing.requests import Asked, Request, Requests
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import NOW, Origin, format_vector
 from zbroker.wire.messages import (
