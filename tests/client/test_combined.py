@@ -35,9 +35,9 @@ def test_messages_come_in_the_order_of_the_log(client, mixed):
 
 
 def test_they_share_one_connection_and_one_command(broker, client, mixed):
-    client.resume(begin(client, until=None), timeout=T)  # without an end they stay
+    together = client.resume(begin(client, until=None), timeout=T)  # without an end they stay
     (command,) = broker.asked
-    assert len(command.sids) == len(set(command.sids)) == 3
+    assert len(command.sids) == len(set(command.sids)) == len(together.subscriptions) == 3
     assert len({rid for rid, _ in broker._subscriptions}) == 1
 
 
