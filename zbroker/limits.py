@@ -20,6 +20,7 @@ MESSAGE_MAX_BYTES: Final = 16 * MIB  # [config] one message must fit a batch on 
 BATCH_MAX_BYTES: Final = 1 * MIB  # [config] a packed body, unless it is a single larger message
 BATCH_COUNT_MAX: Final = 65_535  # columns index messages with u16
 BATCH_TOPICS_MAX: Final = 65_535
+EXTRA_MAX_BYTES: Final = 16 * KIB  # key and headers of one message; those of a few fit a header
 FRAME_SLACK_BYTES: Final = 64 * KIB  # MAXMSGSIZE = message limit + this (array and bin headers)
 
 WINDOW_BYTES: Final = 32 * MIB  # [config] unacknowledged per publisher

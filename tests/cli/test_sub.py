@@ -28,9 +28,10 @@ DEFAULTS = {
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def message(data: bytes, position: int = 1) -> SimpleNamespace:
+def message(data: bytes, position: int = 1, **extra: object) -> SimpleNamespace:
+    given = {"key": None, "headers": {}, "expires": None} | extra
     return SimpleNamespace(
-        topic="t", bookmark=f"5|{position}|", position=position, time=NOW, data=data
+        topic="t", bookmark=f"5|{position}|", position=position, time=NOW, data=data, **given
     )
 
 
@@ -85,6 +86,18 @@ def test_json_output_has_one_object_per_line():
     }  # fmt: skip
     assert second["data_base64"] == "/w=="
     assert "data" not in second
+
+
+def test_json_output_has_key_headers_and_expires_where_a_message_has_them():
+    out = io.BytesIO()
+    headers = {"a": 1, "b": b"\xff", "c": float("nan"), "d": None}
+    extra = {"key": b"k", "headers": headers, "expires": NOW}
+    write([[message(b"x", **extra), message(b"y", key=b"\xff")]], out, as_json=True)
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert (first["key"], first["expires"]) == ("k", NOW.isoformat())
+    assert first["headers"] == {"a": 1, "b": {"base64": "/w=="}, "c": None, "d": None}
+    assert second["key_base64"] == "/w=="
+    assert second.keys().isdisjoint({"key", "headers", "expires"})
 
 
 def test_the_command_passes_its_options_to_the_client(monkeypatch):

@@ -63,6 +63,30 @@ def test_columns_give_each_message_its_topic_and_time():
     assert [(m.topic, m.time_ns) for m in batch] == [("x", 2), ("y", 3), ("x", 4)]
 
 
+def test_a_message_has_what_its_publisher_gave_it():
+    headers = {"s": "é", "i": -1, "f": 0.5, "b": True, "bin": b"\xff", "none": None}
+    columns = Columns(
+        keys=msgspec.msgpack.encode([b"k", None, b"", b"x"]),
+        headers=msgspec.msgpack.encode([None, headers, {}, {"a": 1}]),
+        expiry=array("q", [0, 10**18 + 1, 0, 1]).tobytes(),
+    )
+    batch = decode(msg(columns=columns, take=3), BODY, OWN, 1_000)
+    assert [m.key for m in batch] == [b"k", None, b""]
+    assert [m.headers for m in batch] == [{}, headers, {}]
+    assert [m.expires_ns for m in batch] == [None, 10**18 + 1, None]
+    assert [m.expires for m in batch] == [None, datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC), None]
+
+
+def test_a_message_to_which_nothing_was_given_has_nothing():
+    message = decode(msg(), BODY, OWN, 1_000)[0]
+    assert (message.key, message.headers, message.expires, message.expires_ns) == (
+        None,
+        {},
+        None,
+        None,
+    )
+
+
 def test_another_origin_brings_its_own_positions():
     batch = decode(msg(origin=(7, 2, 800)), BODY, OWN, 1_000)
     assert (batch[1].origin, batch[1].position) == (Origin(7, 2), 801)
@@ -88,6 +112,11 @@ BOMB = zstandard.ZstdCompressor().compress(b"\0" * 100_000)
         (msg(codec="zstd"), BOMB, "too_large"),
         (msg(columns=Columns(time=b"1234567")), BODY, "bad_frame"),
         (msg(columns=Columns(offset=b"12345678")), BODY, "bad_frame"),
+        (msg(columns=Columns(keys=b"\x91\xc0")), BODY, "bad_frame"),
+        (msg(columns=Columns(keys=msgspec.msgpack.encode([1] * 4))), BODY, "bad_frame"),
+        (msg(columns=Columns(headers=msgspec.msgpack.encode([{"a": []}] * 4))), BODY, "bad_frame"),
+        (msg(columns=Columns(expiry=b"1234567")), BODY, "bad_frame"),
+        (msg(columns=Columns(expiry=b"\xff" * 32)), BODY, "bad_frame"),
         (msg(topics=["x"], columns=Columns(index=b"\1\0" * 4)), BODY, "bad_frame"),
     ],
 )

@@ -17,6 +17,7 @@ class Item(msgspec.Struct):
     topic: str
     value: bytes
     time: int | None = None
+    extra: packing.Extra | None = None
 
 
 def topics_of(batch):
@@ -84,6 +85,65 @@ def test_a_header_with_the_longest_topics_fits():
             Publish(1, topics=batch.topics, count=batch.count, columns=batch.columns)
         )
         assert len(header) < HEADER_MAX_BYTES
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    items=st.lists(
+        st.builds(
+            Item,
+            topic=st.sampled_from(["a", "b" * 255]),
+            value=st.binary(max_size=5),
+            time=st.just(1),
+            extra=st.none()
+            | st.builds(
+                packing.Extra,
+                st.none() | st.binary(max_size=9_000),
+                st.none() | st.dictionaries(st.text(max_size=3), st.binary(max_size=4_000)),
+                st.none() | st.integers(1, 1 << 60),
+            ),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_what_a_batch_has_beside_its_body_fits_a_header(items):
+    out = []
+    for run in packing.split(packing.rows(items)):
+        batch = packing.pack(run)
+        columns = batch.columns
+        header = Publish(
+            1, batch.topic, topics=batch.topics, count=batch.count, columns=columns, cid="c" * 64
+        )
+        assert len(codec.encode(header)) < HEADER_MAX_BYTES
+        bodies.check_columns(columns, batch.count, len(batch.topics or [""]))
+        nothing = [None] * batch.count
+        keys = bodies.keys(columns.keys, batch.count) if columns.keys else nothing
+        headers = bodies.headers(columns.headers, batch.count) if columns.headers else nothing
+        expiry = bodies.expiry(columns.expiry, batch.count) if columns.expiry else nothing
+        out += zip(keys, headers, [ns or None for ns in expiry], strict=True)
+    given = [item.extra or packing.Extra() for item in items]
+    assert out == [(one.key, one.headers, one.expires_ns) for one in given]
+
+
+def test_extras_that_say_nothing_make_no_columns():
+    items = [Item("a", b"1", extra=packing.Extra()), Item("a", b"2")]
+    (run,) = packing.split(packing.rows(items))
+    assert packing.pack(run).columns is None
+
+
+def test_keys_and_headers_count_as_bytes_of_their_message():
+    extra = packing.Extra(b"k" * 100, {"a": 1})
+    items = [Item("a", b"12"), Item("a", b"12", extra=extra)]
+    assert packing.rows(items).sizes == [2, 2 + packing.encoded(extra).size]
+
+
+def test_times_of_many_topics_leave_room_for_their_names():
+    items = [Item(f"{i % 1_000:030d}", b"", 1) for i in range(packing.BATCH_MESSAGES)]
+    for run in packing.split(packing.rows(items)):
+        batch = packing.pack(run)
+        header = Publish(1, topics=batch.topics, count=batch.count, columns=batch.columns)
+        assert len(codec.encode(header)) < HEADER_MAX_BYTES
 
 
 def test_messages_without_a_time_get_none():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+
+from msgspec.msgpack import encode as pack
+
 from tests.delivery.world import HERE, World, expand
-from zbroker.delivery.blocks import Block, Maker
+from zbroker.delivery.blocks import Block, Look, Maker
+from zbroker.delivery.conflating import Conflation
+from zbroker.delivery.replay import incoming
 from zbroker.ids import Origin
 from zbroker.journal.format import Batch
 from zbroker.journal.reader import Cursor
 from zbroker.limits import HEADER_MAX_BYTES
-from zbroker.wire import codec
+from zbroker.wire import bodies, codec
 from zbroker.wire import messages as m
 
 MAKER = Maker(HERE)
@@ -71,6 +77,48 @@ def test_a_header_stays_within_its_limit_however_many_messages_match():
         seen = [one for part in parts for one in expand(decoded(part), part.body)]
         assert seen == [one for one in world.published if one.topic == "t" or wanted[1]]
         assert sum(part.messages for part in parts) == len(seen)
+
+
+def test_keys_headers_and_expiry_go_with_their_messages():
+    batch = World().publish("t", "u", "t", "u")
+    batch.columns.keys = pack([b"0", None, b"2", b"3"])
+    batch.columns.headers = pack([None, {"n": 1}, {"n": 2}, None])
+    batch.columns.expiry = array("q", [0, 10, 20, 0]).tobytes()
+    block = block_of(batch)
+    [whole] = MAKER.whole(block, 0, (True, True), zstd=False)
+    assert decoded(whole).columns == batch.columns
+    [part] = MAKER.whole(block, 0, (False, True), zstd=False)
+    assert decoded(part).columns == m.Columns(
+        keys=pack([None, b"3"]), headers=pack([{"n": 1}, None]),
+        expiry=array("q", [10, 0]).tobytes(), offset=array("I", [0, 2]).tobytes(),
+    )  # fmt: skip
+
+
+def test_a_conflated_message_has_the_key_of_its_newest():
+    batch = World().publish("t", "t", "u")
+    batch.columns.keys = pack([b"old", b"new", None])
+    batch.columns.expiry = array("q", [5, 0, 0]).tobytes()
+    conflation = Conflation(10**12)
+    conflation.add(incoming(block_of(batch), 0, lambda _: "binary"), range(3))
+    look = Look(lambda _: "binary")
+    heads = [decoded(MAKER.held(held, look)) for held in conflation.flush()]
+    assert [(head.topic, head.columns) for head in heads] == [
+        ("t", m.Columns(keys=pack([b"new"]))),
+        ("u", None),
+    ]
+
+
+def test_long_keys_are_sent_in_several_parts():
+    world, count = World(), 8
+    batch = world.publish(*["t"] * count)
+    batch.columns = m.Columns(keys=pack([b"%d" % i + bytes(16_000) for i in range(count)]))
+    parts = MAKER.whole(block_of(batch), 0, (True,), zstd=False)
+    assert all(len(part.before + part.after) + 66 <= HEADER_MAX_BYTES for part in parts)
+    heads = [decoded(part) for part in parts]
+    keys = [key for head in heads for key in bodies.keys(head.columns.keys, head.count)]
+    assert [key[:1] for key in keys] == [b"%d" % i for i in range(count)]
+    seen = [one for part in parts for one in expand(decoded(part), part.body)]
+    assert seen == world.published
 
 
 def _span(first: int, last: int):

@@ -23,6 +23,7 @@ from zbroker.delivery.conflating import (
 )
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MIB
+from zbroker.wire.messages import Columns
 
 INTERVAL = 10
 BROKEN = object()  # stands for a payload that is not what its type says
@@ -348,6 +349,32 @@ def histories(draw: st.DrawFn) -> tuple[list[One], list[str | None]]:
         ones.append(One(time, payload, draw(st.sampled_from("tu")), wanted=draw(st.booleans())))
         names.append(name)
     return numbered(ones), names
+
+
+def with_keys(*keys: bytes | None) -> Messages:
+    """One message of topic "t" for each key, in one interval."""
+    ones = numbered([One(0) for _ in keys])
+    columns = [None if key is None else Columns(keys=key) for key in keys]
+    return messages_of(ones)._replace(extra=lambda i: columns[i])
+
+
+@pytest.mark.parametrize("keys", [(b"k",), (b"old", b"k"), (None, b"k"), (b"old", None)])
+def test_the_newest_message_brings_its_own_key(keys: tuple[bytes | None, ...]) -> None:
+    conflation = Conflation(INTERVAL)
+    conflation.add(with_keys(*keys), range(len(keys)))
+    conflation.check()
+    [held] = conflation.flush()
+    assert held.extra == (None if keys[-1] is None else Columns(keys=keys[-1]))
+
+
+def test_keys_count_as_bytes_that_are_held() -> None:
+    conflation = Conflation(INTERVAL)
+    big = with_keys(bytes(HELD_MAX_BYTES))
+    assert conflation.add(big, [0]) == []
+    conflation.check()
+    ones = numbered([One(1, topic="u")])
+    assert [held.topic for held in conflation.add(messages_of(ones), [0])] == ["t"]
+    assert conflation.closed_early == 1
 
 
 @given(history=histories(), by_field=st.booleans(), data=st.data())

@@ -11,6 +11,7 @@ from zbroker.ingest.core import PROBE_MS, PROBES, IngestCore, Item, Limits
 from zbroker.ingest.effects import Effect, Send, Token
 from zbroker.ingest.link import Forward
 from zbroker.journal.format import crc32c
+from zbroker.limits import EXTRA_MAX_BYTES
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -112,6 +113,51 @@ def test_singles_of_a_turn_become_one_batch_whatever_their_topics() -> None:
     assert entry.crc == crc32c(body)
 
 
+def extra(seq: int, **more: object) -> Item:
+    return Item(A, m.Publish(seq, "t", **more), b"data%d" % seq)  # type: ignore[arg-type]
+
+
+def test_keys_headers_and_expiry_of_singles_become_columns() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(
+        extra(1, key=b"k"), extra(2), extra(3, headers={"a": 1}, expires_ns=7), extra(4, key=b"")
+    )
+    [(_, entry, _)] = bench.appended
+    columns = entry.columns
+    assert columns is not None
+    assert columns.keys == pack([b"k", None, None, b""])
+    assert columns.headers == pack([None, None, {"a": 1}, None])
+    assert columns.expiry == bytes(16) + (7).to_bytes(8, "little") + bytes(8)
+    assert (columns.index, columns.time) == (None, None)
+
+
+def test_singles_that_expire_never_need_no_columns() -> None:
+    bench = Bench()
+    bench.logon()
+    bench.turn(extra(1, expires_ns=0), extra(2))
+    [(_, entry, _)] = bench.appended
+    assert (entry.count, entry.columns) == (2, None)
+
+
+def test_singles_share_a_batch_as_long_as_their_keys_fit_a_header() -> None:
+    bench = Bench()
+    bench.logon()
+    key = bytes(EXTRA_MAX_BYTES - 4)
+    bench.turn(*(extra(seq, key=key) for seq in range(1, 6)), extra(6))
+    assert [(entry.seq, entry.count) for _, entry, _ in bench.appended] == [(1, 2), (3, 2), (5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("key", "text"), ("headers", [1]), ("headers", {1: 2}), ("expires_ns", -1)]
+)
+def test_a_wrong_type_is_named_by_its_key(key: str, value: object) -> None:
+    frame = pack({"cmd": "publish", "topic": "t", "seq": 1, key: value})
+    with pytest.raises(ClientError, match=f"`{key}") as raised:
+        codec.decode(codec.INGEST, frame)
+    assert raised.value.code == "bad_field"
+
+
 def test_a_jump_in_the_sequence_begins_a_new_batch() -> None:
     bench = Bench()
     bench.logon()
@@ -196,6 +242,16 @@ BOMB = zstandard.ZstdCompressor().compress(bytes(1 << 20))
         ),
         (m.Publish(1, topics=["a", "b"], count=1), b"\x91\xc4\x01a", "bad_field"),
         (m.Publish(1, "t", time_ns=1), b"x", "bad_field"),
+        (m.Publish(1, "t", count=1, key=b"k"), b"\x91\xc4\x01a", "bad_field"),
+        (m.Publish(1, "t", count=1, expires_ns=5), b"\x91\xc4\x01a", "bad_field"),
+        (m.Publish(1, "t", headers={"a": {}}), b"x", "bad_field"),
+        (m.Publish(1, "t", key=bytes(EXTRA_MAX_BYTES - 3)), b"x", "too_large"),
+        (m.Publish(1, "t", columns=m.Columns(keys=b"\x91\xc0")), b"x", "bad_field"),
+        (
+            m.Publish(1, "t", count=1, columns=m.Columns(headers=b"\x92\xc0\xc0")),
+            b"\x91\xc4\x01a",
+            "bad_field",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_publish_has_a_code(

@@ -170,6 +170,20 @@ def test_times_and_compressed_bodies_are_cut_too() -> None:
     assert third.entry.crc == crc32c(third.body)
 
 
+def test_keys_headers_and_expiry_are_cut_too() -> None:
+    columns = m.Columns(
+        index=array("H", [0, 1, 0]).tobytes(), keys=pack([b"k", None, None]),
+        headers=pack([None, {"a": 1}, None]), expiry=array("q", [0, 5, 6]).tobytes(),
+    )  # fmt: skip
+    entry = i.Entry(1, 1, 5, 3, 4, 0, None, ["r", "u"], None, columns)
+    parts = Splitter(RECORDING, 1_000).split(entry, pack([b"a", b"b", b"c"]))
+    assert [part.entry.columns for part in parts] == [
+        m.Columns(keys=pack([b"k"])),
+        m.Columns(headers=pack([{"a": 1}]), expiry=array("q", [5]).tobytes()),
+        m.Columns(expiry=array("q", [6]).tobytes()),
+    ]
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_the_runs_of_a_batch_are_the_batch(seed: int) -> None:
     rng = Random(seed)

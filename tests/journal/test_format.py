@@ -7,7 +7,10 @@ from google_crc32c import value as crc32c
 from tests.journal.build import publish
 from zbroker.journal.format import (
     BATCH_MAGIC,
+    COLUMN_EXPIRY,
+    COLUMN_HEADERS,
     COLUMN_INDEX,
+    COLUMN_KEYS,
     FLAG_LATE,
     GROUP_LENGTH,
     KIND_PUBLISH,
@@ -40,6 +43,14 @@ BATCH = Batch(
     origin_instance=9, origin_generation=1, origin_position=77,
     columns=Columns(index=b"\0\0\1\0", time=bytes(range(16))), extra=[(900, b"later")],
 )  # fmt: skip
+EXTRAS = Batch(
+    KIND_PUBLISH, 1002, 0x1122334455667788, 42, 9, 8, 2, 1_700_000_000_000_000_124, ["orders"],
+    BODY, crc32c(BODY), len(BODY), origin_instance=9, origin_generation=1, origin_position=78,
+    columns=Columns(
+        keys=b"\x92\xc4\x02id\xc0", headers=b"\x92\xc0\x81\xa1a\x01",
+        expiry=b"\1\2\3\4\5\6\7\0" + bytes(8),
+    ),
+)  # fmt: skip
 OFFSET = 8192 + GROUP_LENGTH
 GROUP = GroupHeader(8192, 320, 1, 1001, 1, 1_700_000_000_000_000_123, 1000, 0xAABBCCDD)
 NOTE = Note(5, 0x0123456789ABCDEF, 2, 1002, 3)
@@ -66,6 +77,15 @@ GOLDEN = {
 }
 
 
+#: readers that are older than these columns carry them along as unknown ones
+GOLDEN_EXTRAS = (
+    "7a62524201000100b00000000800000000000000020000000000000001000000ea030000000000008877665544332211"
+    "2a00000000000000090000000000000008000000000000007c002a36fe9c971709000000000000004e00000000000000"
+    "010000005f40c267000000004de5541806006f7264657273040000000600000092c4026964c0050000000600000092c0"
+    "81a1610106000000100000000102030405060700000000000000000000000000"
+)
+
+
 def batch_bytes() -> bytes:
     return encode_batch_header(BATCH, OFFSET, SEGMENT.seed)
 
@@ -82,6 +102,15 @@ def test_golden_bytes_never_change() -> None:
         "note": encode_note(NOTE),
     }
     assert {name: data.hex() for name, data in encoded.items()} == GOLDEN
+
+
+def test_golden_bytes_of_keys_headers_and_expiry_never_change() -> None:
+    data = encode_batch_header(EXTRAS, OFFSET, SEGMENT.seed)
+    assert data.hex() == GOLDEN_EXTRAS
+    found = decode_batch_header(data, 0, OFFSET, SEGMENT.seed)
+    assert isinstance(found, Batch)
+    assert (found.columns, found.extra) == (EXTRAS.columns, [])
+    assert (COLUMN_KEYS, COLUMN_HEADERS, COLUMN_EXPIRY) == (4, 5, 6)
 
 
 def test_a_segment_header_comes_back() -> None:

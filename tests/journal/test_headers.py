@@ -62,6 +62,9 @@ def segment() -> tuple[bytes, int]:
                 batch.cut = 1
                 batch.columns = Columns(index=bytes(6), time=bytes(24))
                 batch.extra = [(77, b"later")]
+            elif index == 3:
+                keys = bytes([group]) * 40  # some tails are remembered, some are too long
+                batch.columns = Columns(keys=keys[: group * 4], headers=keys, expiry=bytes(32))
             batch.publisher = 77 + (group + index) % 3
             if group % 5 == 4 and index == 0:
                 batch.kind = KIND_NOOP

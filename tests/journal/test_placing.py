@@ -71,6 +71,17 @@ def test_runs_have_the_times_of_their_own_messages(placing: Placing) -> None:
     assert times == ([20, 70] if placing.settings.publisher_time else [WALL, WALL])
 
 
+def test_keys_headers_and_expiry_are_stored_as_they_came(placing: Placing) -> None:
+    one = entry(9, 3, prev=8)
+    times = array("q", [10, 20, 30]).tobytes()
+    one.columns = Columns(None, times, None, b"keys", b"headers", b"expiry")
+    placing.place(1, one, b"body")
+    columns = placing.batches[0].columns
+    assert columns is not None
+    assert (columns.keys, columns.headers, columns.expiry) == (b"keys", b"headers", b"expiry")
+    assert (columns.time is not None) == placing.settings.publisher_time
+
+
 def test_a_name_is_written_once_before_its_first_batch(placing: Placing) -> None:
     known = placing.sessions.get(P)
     assert known is not None

@@ -308,6 +308,16 @@ def test_where_publishers_give_the_times_they_may_lie_ahead() -> None:
     assert (again.columns, again.extra) == (column, [(9, b"x")])
 
 
+def test_keys_headers_and_expiry_are_kept_with_other_times() -> None:
+    core = make(publisher_time=True)
+    times = array("q", [7_000, 6_000]).tobytes()
+    column = Columns(None, times, None, b"keys", b"headers", b"expiry")
+    [batch], _ = give(core, record(1, 2, at=40, log_time=6_000, columns=column))
+    rising = array("q", [7_000, 7_000]).tobytes()
+    assert batch.columns == Columns(None, rising, None, b"keys", b"headers", b"expiry")
+    assert record_of(batch, 0).columns == column
+
+
 def test_a_part_of_a_record_has_the_log_time_of_its_last_message() -> None:
     core = make(publisher_time=True)
     give(core, record(3, 1, at=30, prev=2))

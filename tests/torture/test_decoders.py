@@ -80,6 +80,7 @@ BATCHES: Final = [
         batch(0, None, False),
         batch(3, Columns(bytes(6), bytes(24)), True),
         batch(40, Columns(bytes(80)), False),
+        batch(1, Columns(keys=b"\x91\xc4\x01k", headers=b"\x91\x80", expiry=bytes(8)), True),
     )
 ]
 
@@ -258,6 +259,10 @@ def columns(data: bytes) -> object:
     return None
 
 
+KEYS: Final = msgspec.msgpack.encode([b"key", None])
+HEADERS: Final = msgspec.msgpack.encode([None, {"a": 1, "b": b"x", "c": 2.5}])
+
+
 PAYLOADS: Final = {
     "json": [b'{"a": [1, 2.5, "x", null, true], "b": {"c": "\\u00e4"}}'],
     "msgpack": [msgspec.msgpack.encode({"a": [1, 2.5, "x", None], "b": b"123"})],
@@ -286,6 +291,10 @@ CASES: Final = [
     Case("packed body", [PLAIN, UNIFORM], both(None)),
     Case("compressed body", [ZSTD], both("zstd")),
     Case("columns", [bytes(40) + bytes(160)], columns, raises=Error),
+    Case("key column", [KEYS], lambda data: bodies.check_columns(Columns(keys=data), 2, 1),
+         raises=Error),
+    Case("header column", [HEADERS],
+         lambda data: bodies.check_columns(Columns(headers=data), 2, 1), raises=Error),
     *(
         Case(f"payload of type {name}", good, lambda data, name=name: decoding.decode(name, data),
              raises=(ZBrokerError,))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from array import array
+from datetime import UTC, datetime
 
+import msgspec
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.errors import ClientError
-from zbroker.limits import MIB
+from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
 PACKED = bodies.pack([b"a", b"bb"])
+PACK = msgspec.msgpack.encode
 
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
@@ -78,6 +81,9 @@ def test_columns_are_little_endian():
 def test_columns_that_fit_are_accepted():
     bodies.check_columns(Columns(), 3, 1)
     bodies.check_columns(Columns(index=bytes(4), time=bytes(16)), 2, 2)
+    scalars = {"s": "", "i": -1, "big": (1 << 64) - 1, "f": 0.5, "b": False, "y": b"", "n": None}
+    extras = Columns(keys=PACK([b"", None]), headers=PACK([None, scalars]), expiry=bytes(16))
+    bodies.check_columns(extras, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +94,90 @@ def test_columns_that_fit_are_accepted():
         (Columns(index=b"\x02\0\0\0"), "index"),
         (Columns(index=bytes(4), time=bytes(15)), "time"),
         (Columns(index=bytes(4), offset=bytes(8)), "offset"),
+        (Columns(expiry=bytes(15)), "expiry"),
+        (Columns(expiry=bytes(8) + b"\xff" * 8), "expiry"),
+        (Columns(keys=b""), "keys"),
+        (Columns(keys=PACK([b"k"])), "keys"),
+        (Columns(keys=PACK([b"k", "text"])), "keys"),
+        (Columns(keys=PACK([b"k", None]) + b"x"), "keys"),
+        (Columns(keys=b"\xdd\xff\xff\xff\xff"), "keys"),
+        (Columns(keys=b"\x92\xc4\x05ab"), "keys"),
+        (Columns(headers=PACK([{}])), "headers"),
+        (Columns(headers=PACK([{}, b"x"])), "headers"),
+        (Columns(headers=PACK([{}, {1: "a"}])), "headers"),
+        (Columns(headers=PACK([{}, {"a": {}}])), "headers"),
+        (Columns(headers=PACK([{}, {"a": [1]}])), "headers"),
+        (Columns(headers=PACK([{}, {"a": msgspec.msgpack.Ext(1, b"")}])), "headers"),
+        (Columns(headers=PACK([{}, {"a": datetime(2026, 1, 1, tzinfo=UTC)}])), "headers"),
+        (Columns(headers=b"\x92\x80\x81\xa1\xff\x01"), "headers"),
+        (Columns(headers=b"\x92\x80\x81\xa1a" + b"\x91" * 60_000), "headers"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(columns, key):
     with pytest.raises(ClientError, match=f"columns.{key}"):
         bodies.check_columns(columns, 2, 2)
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"a": b"x"}])
+def test_key_and_headers_of_one_message_have_a_limit(headers):
+    room = EXTRA_MAX_BYTES - len(PACK(headers)) - 3
+    small = [b"x" * 9_000] * 2
+    for size, fits in ((room, True), (room + 1, False)):
+        columns = Columns(keys=PACK([b"x" * size, *small]), headers=PACK([headers] * 3))
+        if fits:
+            bodies.check_columns(columns, 3, 1)
+            continue
+        with pytest.raises(ClientError) as raised:
+            bodies.check_columns(columns, 3, 1)
+        assert raised.value.code == "too_large"
+
+
+def test_a_column_alone_is_limited_too():
+    for columns in (
+        Columns(keys=PACK([None, bytes(EXTRA_MAX_BYTES)])),
+        Columns(headers=PACK([None, {"a": bytes(EXTRA_MAX_BYTES)}])),
+    ):
+        with pytest.raises(ClientError, match="key and headers"):
+            bodies.check_columns(columns, 2, 1)
+    bodies.check_columns(Columns(keys=PACK([bytes(EXTRA_MAX_BYTES - 3)] * 3)), 3, 1)
+
+
+ITEMS = st.lists(
+    st.tuples(
+        st.none() | st.binary(max_size=4),
+        st.none() | st.dictionaries(st.text(max_size=2), st.integers(0, 9), max_size=2),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(items=ITEMS, data=st.data())
+def test_what_is_picked_of_the_columns_is_what_those_messages_have(items, data):
+    keys, headers, expiry = zip(*items, strict=True)
+    columns = Columns(keys=PACK(keys), headers=PACK(headers), expiry=array("q", expiry).tobytes())
+    picks = data.draw(st.lists(st.integers(0, len(items) - 1), min_size=1, unique=True).map(sorted))
+    found, count = Columns(), len(picks)
+    extras = bodies.extras(columns, len(items))
+    assert extras is not None
+    extras.put(found, picks)
+    none = [None] * count
+    assert (bodies.keys(found.keys, count) if found.keys else none) == [keys[i] for i in picks]
+    assert (bodies.headers(found.headers, count) if found.headers else none) == [
+        headers[i] for i in picks
+    ]
+    times = list(bodies.expiry(found.expiry, count)) if found.expiry else [0] * count
+    assert times == [expiry[i] for i in picks]
+    assert (found.keys is None) == all(keys[i] is None for i in picks)
+    assert (found.expiry is None) == (not any(times))
+
+
+def test_columns_without_them_have_no_extras():
+    assert bodies.extras(None, 1) is None
+    assert bodies.extras(Columns(index=b"\0\0", time=bytes(8)), 1) is None
+    with pytest.raises(ClientError, match=r"columns\.keys"):
+        bodies.extras(Columns(keys=b"\x90"), 1)
 
 
 @given(

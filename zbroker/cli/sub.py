@@ -5,14 +5,14 @@
     zbroker sub tcp://127.0.0.1:9101 orders --since '[-2h:-1h)' --filter '/price > 100' --rate 10X
 
 Writes each payload and a line feed, or with --json one object per line: topic, bookmark, position,
-time and data (text; as base64 under `data_base64` where it is not UTF-8). A message of a topic that
-is not recorded has neither bookmark nor position. Exit code 0 at the end of
-the range, at --limit, or when nobody reads the output any more; 130 after Ctrl-C.
+time and data (text; as base64 under `data_base64` where it is not UTF-8); expires, key (likewise)
+and headers (binary as {"base64": ...}) where it has them. A message of a topic that is not recorded
+has neither bookmark nor position. Exit code 0 at the end of the range, at --limit, or when nobody
+reads the output any more; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Final, get_args
 import click
 
 import zbroker
+from zbroker.cli.extras import extra_row, text_or_base64
 from zbroker.client.subscribing.options import Delivery
 from zbroker.client.subscribing.points import Range
 from zbroker.clock import SystemClock, to_datetime
@@ -141,10 +142,9 @@ def as_object(message: Any) -> bytes:  # noqa: ANN401 - a message of the client 
     }
     if not message.position:  # it is not recorded
         del found["bookmark"], found["position"]
-    try:
-        found["data"] = message.data.decode()
-    except UnicodeDecodeError:
-        found["data_base64"] = base64.b64encode(message.data).decode()
+    if message.expires is not None:
+        found["expires"] = message.expires.isoformat()
+    found |= extra_row(message.key, message.headers) | text_or_base64(message.data)
     return json.dumps(found, ensure_ascii=False).encode() + b"\n"
 
 

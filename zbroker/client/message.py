@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import count, repeat
-from typing import Final
+from typing import Final, TypeVar
 
 import google_crc32c
 from msgspec import Struct
@@ -21,6 +21,7 @@ from zbroker.wire import bodies as packed
 from zbroker.wire.messages import Columns, Msg
 
 _NO_COLUMNS: Final = Columns()
+T = TypeVar("T")
 
 
 class Head(Struct, gc=False):
@@ -37,6 +38,9 @@ class Head(Struct, gc=False):
     index: Sequence[int] | None
     times: Sequence[int] | None
     offsets: Sequence[int] | None
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[packed.Headers | None] | None = None
+    expiry: Sequence[int] | None = None
 
     def offset(self, i: int) -> int:
         """How far message `i` of the body is from the first one that counts."""
@@ -44,7 +48,8 @@ class Head(Struct, gc=False):
 
 
 class Message(Struct, gc=False, eq=False, frozen=True):
-    """One message: `data`, and by property topic, sequence, position, time, publisher, bookmark.
+    """One message: `data`, and by property topic, sequence, position, time, publisher, bookmark,
+    and what its publisher gave it: key, headers, expires.
 
     A message of a topic that is not recorded (`recorded` is False) has no place in the log: its
     position is 0, its bookmark "", its time is when the broker passed it on.
@@ -110,6 +115,30 @@ class Message(Struct, gc=False, eq=False, frozen=True):
         """Its log time, aware, to the microsecond."""
         return to_datetime(self.time_ns)
 
+    @property
+    def key(self) -> bytes | None:
+        """The key that its publisher gave it."""
+        keys = self._head.keys
+        return None if keys is None else keys[self._i]
+
+    @property
+    def headers(self) -> dict[str, str | int | float | bool | bytes | None]:
+        """The headers that its publisher gave it; empty if none."""
+        headers = self._head.headers
+        return {} if headers is None else headers[self._i] or {}
+
+    @property
+    def expires_ns(self) -> int | None:
+        """When it expires, in nanoseconds since 1970 UTC; None: never. A replay sends it anyway."""
+        expiry = self._head.expiry
+        return None if expiry is None else expiry[self._i] or None
+
+    @property
+    def expires(self) -> datetime | None:
+        """When it expires, aware, to the microsecond; None: never. A replay sends it anyway."""
+        ns = self.expires_ns
+        return None if ns is None else to_datetime(ns)
+
     def __repr__(self) -> str:
         name = self.bookmark or "not recorded"
         return f"Message({self.topic!r}, {name!r}, {self.data[:64]!r})"
@@ -153,6 +182,9 @@ def _head(msg: Msg, own: Origin) -> Head:
         index=_index(msg, columns.index),
         times=_column(msg, packed.times, columns.time),
         offsets=_column(msg, packed.offsets, columns.offset),
+        keys=_array(msg, packed.keys, columns.keys),
+        headers=_array(msg, packed.headers, columns.headers),
+        expiry=_array(msg, packed.expiry, columns.expiry),
     )
 
 
@@ -169,6 +201,18 @@ def _column(
     if len(column) != msg.count:
         raise _bad(msg, f"a column has {len(raw)} bytes for {msg.count} messages")
     return column
+
+
+def _array(
+    msg: Msg, read: Callable[[bytes, int], Sequence[T]], raw: bytes | None
+) -> Sequence[T] | None:
+    """A column that is an array of msgpack: one item per message of the body."""
+    if raw is None:
+        return None
+    try:
+        return read(raw, msg.count)
+    except ZBrokerError as error:
+        raise _bad(msg, error.reason) from None
 
 
 def _index(msg: Msg, raw: bytes | None) -> Sequence[int] | None:

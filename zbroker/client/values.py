@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
+from zbroker.client.publishing.packing import Extra, encoded
+from zbroker.client.subscribing.options import seconds
 from zbroker.clock import from_datetime
+from zbroker.errors import ZBrokerError
+from zbroker.limits import U63_MAX
+from zbroker.wire.bodies import Scalar, are_scalars, check_extra_size
 
 
 def to_bytes(data: object) -> bytes:
@@ -23,3 +29,81 @@ def to_ns(time: datetime | int) -> int:
     if isinstance(time, int) and not isinstance(time, bool):
         return time
     raise TypeError(f"a time is a datetime or an int of nanoseconds, not {type(time).__name__}")
+
+
+def to_key(key: object) -> bytes:
+    """A key. Raises: TypeError."""
+    if isinstance(key, str):
+        raise TypeError("key is bytes, not str: use .encode()")
+    if isinstance(key, bytes | bytearray | memoryview):
+        return bytes(key)
+    raise TypeError(f"key is bytes, not {type(key).__name__}")
+
+
+def to_headers(headers: object) -> dict[str, Scalar]:
+    """A copy of headers. Raises: TypeError."""
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers are a mapping, not {type(headers).__name__}")
+    found = dict(headers)
+    for name in found:
+        if type(name) is not str:
+            raise TypeError(f"the name of a header is a str, not {type(name).__name__}")
+    if not are_scalars(found.values()):
+        name, value = next(item for item in found.items() if not are_scalars(item[1:]))
+        raise TypeError(
+            f"header {name!r} is a str, int, float, bool, bytes or None, not {type(value).__name__}"
+        )
+    return found
+
+
+def to_expiry(expires: datetime | timedelta | int | str, from_ns: int) -> int:
+    """When a message expires, in nanoseconds since 1970 UTC. A duration counts from `from_ns`.
+
+    Raises: TypeError; ZBrokerError bad_field.
+    """
+    if isinstance(expires, timedelta | str):
+        found = from_ns + round(seconds("expires", expires) * 1_000_000_000)
+    elif isinstance(expires, datetime):
+        found = from_datetime(expires)
+    elif isinstance(expires, int) and not isinstance(expires, bool):
+        found = expires
+    else:
+        raise TypeError(
+            "expires is a datetime, an int of nanoseconds, a timedelta or text like '10s', "
+            f"not {type(expires).__name__}"
+        )
+    if not 0 < found <= U63_MAX:
+        raise ZBrokerError(
+            "bad_field",
+            f"expires={expires!r} is {found} ns since 1970 UTC, not 1 to {U63_MAX}",
+            'give a time, or how long from now: "10s"',
+        )
+    return found
+
+
+def to_extra(
+    key: object,
+    headers: object,
+    expires: datetime | timedelta | int | str | None,
+    from_ns: int,
+) -> tuple[Extra, int]:
+    """What a message has beside its payload, and the bytes of its key and headers.
+
+    A duration in `expires` counts from `from_ns`.
+    Raises: TypeError; ZBrokerError bad_field, too_large.
+    """
+    extra = Extra(
+        None if key is None else to_key(key),
+        None if headers is None else to_headers(headers) or None,
+        None if expires is None else to_expiry(expires, from_ns),
+    )
+    try:
+        size = encoded(extra).size
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise ZBrokerError(
+            "bad_field",
+            f"a header cannot be sent: {error}",
+            "text is UTF-8, a whole number has at most 64 bits",
+        ) from None
+    check_extra_size(size)
+    return extra, size

@@ -158,7 +158,7 @@ class Maker:
         first, body = held.first, bodies.pack([data])
         msg = Msg(
             "", first.publisher, first.sequence, held.time_ns, 1, first.position, held.topic,
-            crc=crc32c(body),
+            crc=crc32c(body), columns=held.extra,
         )  # fmt: skip
         if first.origin is not None and Origin(*first.origin[:2]) != self._here:
             msg.origin = first.origin
@@ -272,6 +272,9 @@ def _set_columns(msg: Msg, batch: Batch, picks: Sequence[int]) -> None:
     if old.time is not None:
         times = bodies.times(old.time)
         new.time = bodies.to_little(array("q", [times[pick] for pick in picks]))
+    extras = bodies.extras(old, batch.count)
+    if extras is not None:
+        extras.put(new, picks)
     if picks[-1] - picks[0] >= len(picks):
         new.offset = bodies.to_little(array("I", [pick - picks[0] for pick in picks]))
     _set_topics(msg, topics)

@@ -24,6 +24,7 @@ from msgspec.msgpack import Ext
 
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MIB
+from zbroker.wire.messages import Columns
 
 KEYS_MAX: Final = 65_536  # of one subscription; each takes about half a KiB beside its bytes
 HELD_MAX_BYTES: Final = 32 * MIB  # payloads and keys of one subscription, or one larger message
@@ -47,7 +48,7 @@ class Place(NamedTuple):
 class Held(NamedTuple):
     """One key at the end of an interval: `first` names the key's first message, the rest is the
     newest one's. since: position of the first message of all that ended with it; who goes on from
-    there gets all of it again, alike.
+    there gets all of it again, alike. extra: columns of one, its key, headers and expiry.
     """
 
     first: Place
@@ -55,6 +56,7 @@ class Held(NamedTuple):
     time_ns: int
     data: bytes
     since: int = 0
+    extra: Columns | None = None
 
 
 class Messages(NamedTuple):
@@ -62,6 +64,7 @@ class Messages(NamedTuple):
 
     place: asked once for each key of an interval. value: the decoded payload; asked only where
     a key has paths; may raise ZBrokerError for a payload that is not what its type says.
+    extra: key, headers and expiry; None if no message of the batch has any.
     """
 
     data: Sequence[bytes]
@@ -69,6 +72,7 @@ class Messages(NamedTuple):
     topics: Sequence[str]
     place: Callable[[int], Place]
     value: Callable[[int], Any]
+    extra: Callable[[int], Columns | None] | None = None
 
 
 class Conflation:
@@ -125,7 +129,8 @@ class Conflation:
         """All that is held: the end of a range, or of the subscription."""
         since = self.oldest_position or 0
         due = [
-            Held(one.first, one.topic, one.time_ns, one.data, since) for one in self._held.values()
+            Held(one.first, one.topic, one.time_ns, one.data, since, one.extra)
+            for one in self._held.values()
         ]
         self._held, self._size = {}, 0
         return due
@@ -138,7 +143,7 @@ class Conflation:
         """Asserts what is always true."""
         assert len(self._held) <= KEYS_MAX
         assert self._size <= HELD_MAX_BYTES or len(self._held) == 1
-        sizes = [_size_of(key) + len(newest.data) for key, newest in self._held.items()]
+        sizes = [_size_of(key) + newest.size for key, newest in self._held.items()]
         assert self._size == sum(sizes)
 
     def _hold(self, key: Hashable, messages: Messages, i: int) -> list[Held]:
@@ -147,19 +152,21 @@ class Conflation:
         Returns: what had to go so that it fits.
         """
         data, time_ns = messages.data[i], messages.times[i]
+        extra = messages.extra(i) if messages.extra is not None else None
+        taken = len(data) + _extra_size(extra)
         newest = self._held.get(key)
         if newest is not None:
-            more = len(data) - len(newest.data)
+            more = taken - newest.size
             if self._size + more <= HELD_MAX_BYTES:
-                newest.data, newest.time_ns = data, time_ns
+                newest.data, newest.time_ns, newest.extra = data, time_ns, extra
                 self._size += more
                 return []
-        size = len(data) + _size_of(key)
+        size = taken + _size_of(key)
         due: list[Held] = []
         if self._size + size > HELD_MAX_BYTES or len(self._held) == KEYS_MAX:
             self.closed_early += bool(self._held)
             due = self.flush()
-        self._held[key] = _Newest(messages.place(i), messages.topics[i], time_ns, data)
+        self._held[key] = _Newest(messages.place(i), messages.topics[i], time_ns, data, extra)
         self._size += size
         return due
 
@@ -188,6 +195,12 @@ class _Newest:
     topic: str
     time_ns: int
     data: bytes
+    extra: Columns | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of what belongs to the newest message."""
+        return len(self.data) + _extra_size(self.extra)
 
 
 class _TooDeep(Exception):
@@ -233,3 +246,8 @@ def _size_of(key: Hashable) -> int:
     if isinstance(key, tuple):
         return sum(map(_size_of, key))
     return len(key) if isinstance(key, str | bytes) else 0
+
+
+def _extra_size(extra: Columns | None) -> int:
+    """Bytes of a message's key and headers."""
+    return 0 if extra is None else len(extra.keys or b"") + len(extra.headers or b"")

@@ -39,6 +39,7 @@ BLOCK_ITEMS_MIN: Final = 64
 PACED_MAX: Final = 1_024  # messages whose time is looked up at once
 
 _NOWHERE: Final = Cursor(0, 0, 0)
+_NO_COLUMNS: Final = Columns()
 
 Sent = list[tuple[Subscription, Part]]
 Chosen = list[tuple[Subscription, Sequence[int]]]
@@ -320,6 +321,7 @@ def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
     index = bodies.indexes(columns.index) if columns.index is not None else None
     topics = [batch.topics[i] for i in index] if index is not None else batch.topics * len(data)
     times = bodies.times(columns.time) if columns.time is not None else [batch.log_time] * len(data)
+    extras = bodies.extras(batch.columns, batch.count)
     origin = batch.origin_instance, batch.origin_generation, batch.origin_position
 
     def place(i: int) -> Place:
@@ -327,7 +329,16 @@ def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
         at = (*origin[:2], origin[2] + ahead) if origin[0] else None
         return Place(batch.position + ahead, batch.publisher, batch.sequence + ahead, at)
 
-    return Messages(data, times, topics, place, lambda i: decode(type_of(topics[i]), data[i]))
+    def extra(i: int) -> Columns | None:
+        found = Columns()
+        if extras is not None:
+            extras.put(found, (i,))
+        return found if found != _NO_COLUMNS else None
+
+    def value(i: int) -> object:
+        return decode(type_of(topics[i]), data[i])
+
+    return Messages(data, times, topics, place, value, extra if extras is not None else None)
 
 
 def _put(sent: Sent, one: Subscription, parts: Iterable[Part]) -> None:

@@ -6,8 +6,15 @@ from google_crc32c import value as crc32c
 
 from zbroker.errors import ClientError
 from zbroker.ids import check_topic
+from zbroker.ingest.packing import extra_size, has_extra
 from zbroker.limits import BATCH_TOPICS_MAX, TOPICS_MAX, U63_MAX
-from zbroker.wire.bodies import check_columns, check_packed
+from zbroker.wire.bodies import (
+    NO_SCALARS,
+    are_scalars,
+    check_columns,
+    check_extra_size,
+    check_packed,
+)
 from zbroker.wire.messages import Publish
 
 
@@ -26,6 +33,8 @@ class PublishChecks:
             if publish.count is None:
                 raise ClientError("bad_field", "key `columns` goes with `count`")
             check_columns(publish.columns, publish.count, len(publish.topics or [""]))
+        if has_extra(publish):
+            _extra(publish)
         self._topics(publish)
         self._times(publish)
         if publish.codec not in (None, "zstd") or (publish.codec and publish.count is None):
@@ -99,3 +108,15 @@ class PublishChecks:
             )
         if publish.time_ns is not None and abs(publish.time_ns) > U63_MAX:
             raise ClientError("bad_field", "key `time_ns` must fit 64 bits")
+
+
+def _extra(publish: Publish) -> None:
+    """Key, headers and expiry of a single publish."""
+    if publish.count is not None:
+        raise ClientError(
+            "bad_field",
+            "keys `key`, `headers` and `expires_ns` do not go with `count`: use `columns`",
+        )
+    if not are_scalars((publish.headers or {}).values()):
+        raise ClientError("bad_field", f"key `headers`: {NO_SCALARS}")
+    check_extra_size(extra_size(publish))

@@ -7,15 +7,19 @@ of consecutive sequences become one batch, whatever their topics (a topic index 
 from __future__ import annotations
 
 from array import array
+from typing import Final
 
 from google_crc32c import value as crc32c
 from msgspec import msgpack
 
-from zbroker.limits import BATCH_COUNT_MAX
+from zbroker.limits import BATCH_COUNT_MAX, HEADER_MAX_BYTES
+from zbroker.wire.bodies import to_little
 from zbroker.wire.internal import Entry
 from zbroker.wire.messages import Columns, Publish
 
 pack = msgpack.Encoder().encode
+
+EXTRAS_BYTES: Final = HEADER_MAX_BYTES // 2  # of a batch; leaves half of a header for the rest
 
 
 class Run:
@@ -25,8 +29,8 @@ class Run:
     """
 
     __slots__ = (
-        "ask", "bytes", "cid", "payloads", "prev", "processed", "recorded", "seq", "times",
-        "topics", "which",
+        "ask", "bytes", "cid", "extras", "extras_bytes", "payloads", "prev", "processed",
+        "recorded", "seq", "times", "topics", "which",
     )  # fmt: skip
 
     def __init__(self, publish: Publish, payload: bytes, *, recorded: bool | None = True) -> None:
@@ -40,6 +44,8 @@ class Run:
         self.topics: dict[str, int] = {}
         self.which: list[int] = []
         self.times: list[int] | None = None if publish.time_ns is None else []
+        self.extras: dict[int, Publish] = {}  # those with key, headers or expiry, by index
+        self.extras_bytes = 0
         self.add(publish, payload)
 
     def fits(self, publish: Publish, payload: bytes, batch_bytes: int) -> bool:
@@ -51,12 +57,16 @@ class Run:
             and (publish.time_ns is None) == (self.times is None)
             and len(self.payloads) < BATCH_COUNT_MAX
             and self.bytes + len(payload) + 5 <= batch_bytes
+            and (not self.extras_bytes or self.extras_bytes + extra_size(publish) <= EXTRAS_BYTES)
         )
 
     def add(self, publish: Publish, payload: bytes) -> None:
         """Takes one more; `fits` said that it may."""
         topic = publish.topic
         assert topic is not None
+        if has_extra(publish):
+            self.extras[len(self.payloads)] = publish
+            self.extras_bytes += extra_size(publish)
         self.payloads.append(payload)
         self.which.append(self.topics.setdefault(topic, len(self.topics)))
         self.bytes += len(payload) + 5  # a msgpack binary has a header of at most 5 bytes
@@ -71,9 +81,33 @@ class Run:
         body = pack(self.payloads)
         index = array("H", self.which).tobytes() if len(self.topics) > 1 else None
         times = array("q", self.times).tobytes() if self.times is not None else None
-        columns = Columns(index, times) if index is not None or times is not None else None
+        columns = Columns(index, times)
+        if self.extras:
+            self._put_extras(columns)
         entry = Entry(
             publisher, session, self.seq, len(self.payloads), self.prev, crc32c(body), None,
-            list(self.topics), None, columns,
+            list(self.topics), None, columns if columns != Columns() else None,
         )  # fmt: skip
         return entry, body
+
+    def _put_extras(self, columns: Columns) -> None:
+        """A column for each kind that one of the messages has."""
+        found = self.extras.values()
+        rows = [self.extras.get(i) for i in range(len(self.payloads))]
+        if any(publish.key is not None for publish in found):
+            columns.keys = pack([row and row.key for row in rows])
+        if any(publish.headers is not None for publish in found):
+            columns.headers = pack([row and row.headers for row in rows])
+        if any(publish.expires_ns for publish in found):
+            expiry = [row.expires_ns or 0 if row is not None else 0 for row in rows]
+            columns.expiry = to_little(array("q", expiry))
+
+
+def has_extra(publish: Publish) -> bool:
+    """True if it has a key, headers or an expiry."""
+    return not (publish.key is None and publish.headers is None and publish.expires_ns is None)
+
+
+def extra_size(publish: Publish) -> int:
+    """Bytes of key and headers, encoded."""
+    return len(pack(publish.key)) + len(pack(publish.headers))

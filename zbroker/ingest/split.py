@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
@@ -23,6 +23,8 @@ from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry
 from zbroker.wire.messages import Columns
+
+_NONE: Final = Columns()
 
 
 class Part(NamedTuple):
@@ -69,14 +71,17 @@ def _cut(
     """The batch in pieces. runs: (recorded, number of messages)."""
     column = entry.columns.time if entry.columns is not None else None
     times = bodies.times(column) if column is not None else None
+    extras = bodies.extras(entry.columns, entry.count)
     parts, first, prev = [], 0, entry.prev
     for recorded, count in runs:
         end = first + count
         plain = bodies.pack(messages[first:end])
         topics, columns = _columns(entry.topics, index[first:end], times and times[first:end])
+        if extras is not None:
+            extras.put(columns, range(first, end))
         part = replace(
             entry, seq=entry.seq + first, count=count, prev=prev, crc=crc32c(plain), codec=None,
-            topics=topics, columns=columns,
+            topics=topics, columns=columns if columns != _NONE else None,
         )  # fmt: skip
         parts.append(Part(recorded, part, plain))
         if recorded and prev is not None:
@@ -87,14 +92,14 @@ def _cut(
 
 def _columns(
     names: list[str], index: Sequence[int], times: array[int] | None
-) -> tuple[list[str], Columns | None]:
+) -> tuple[list[str], Columns]:
     """The topics that are left, in order of appearance, and the columns that go with them."""
     if len(names) == 1 and times is None:
-        return names, None
+        return names, Columns()
     place = {old: new for new, old in enumerate(dict.fromkeys(index))}
     columns = Columns()
     if len(place) > 1:
         columns.index = bodies.to_little(array("H", [place[at] for at in index]))
     if times is not None:
         columns.time = bodies.to_little(times)
-    return [names[at] for at in place], columns if columns != Columns() else None
+    return [names[at] for at in place], columns

@@ -352,4 +352,5 @@ def _columns_size(entry: m.Entry | Record) -> int:
     columns, size = entry.columns, _TOPIC_BYTES * (len(entry.topics) - 1)
     if columns is not None:
         size += len(columns.index or b"") + 2 * len(columns.time or b"") + _TOPIC_BYTES
+        size += sum(map(len, filter(None, (columns.keys, columns.headers, columns.expiry))))
     return size

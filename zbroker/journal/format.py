@@ -71,7 +71,13 @@ FLAG_LATE: Final = 2
 COLUMN_INDEX: Final = 1
 COLUMN_TIME: Final = 2
 COLUMN_ORIGIN_TIME: Final = 3  # log times at the origin, where those here differ: all, or the last
-_KNOWN_COLUMNS: Final = frozenset({COLUMN_INDEX, COLUMN_TIME})
+COLUMN_KEYS: Final = 4
+COLUMN_HEADERS: Final = 5
+COLUMN_EXPIRY: Final = 6
+_COLUMNS: Final = {COLUMN_INDEX: "index", COLUMN_TIME: "time", COLUMN_KEYS: "keys",
+                   COLUMN_HEADERS: "headers", COLUMN_EXPIRY: "expiry"}  # fmt: skip
+#: in the order of Columns; no column has tag 0, and none of a record is an offset
+_FIELDS: Final = (COLUMN_INDEX, COLUMN_TIME, 0, COLUMN_KEYS, COLUMN_HEADERS, COLUMN_EXPIRY)
 
 TAIL_KEPT_BYTES: Final = 128  # a short topic list without columns
 TAILS_KEPT: Final = 4096
@@ -188,17 +194,14 @@ class Batch(Struct, gc=False):
 def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
     """Header, topic table and columns of `batch` standing at `offset`; the body follows it."""
     parts: list[bytes] = []
-    for topic in batch.topics:
-        name = topic.encode()
-        parts += (_LENGTH.pack(len(name)), name)
-    columns = batch.columns
-    if columns is not None or batch.extra:
-        if columns is not None and columns.index is not None:
-            parts += (_COLUMN.pack(COLUMN_INDEX, 0, len(columns.index)), columns.index)
-        if columns is not None and columns.time is not None:
-            parts += (_COLUMN.pack(COLUMN_TIME, 0, len(columns.time)), columns.time)
-        for tag, data in batch.extra:
-            parts += (_COLUMN.pack(tag, 0, len(data)), data)
+    for topic in map(str.encode, batch.topics):
+        parts += (_LENGTH.pack(len(topic)), topic)
+    if batch.columns is not None:
+        for tag, name in _COLUMNS.items():
+            if (data := getattr(batch.columns, name)) is not None:
+                parts += (_COLUMN.pack(tag, 0, len(data)), data)
+    for tag, data in batch.extra:
+        parts += (_COLUMN.pack(tag, 0, len(data)), data)
     tail = b"".join(parts)
     length = pad(BATCH.size + len(tail))
     tail += bytes(length - BATCH.size - len(tail))
@@ -212,8 +215,7 @@ def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
     return head + _U32.pack(crc) + tail
 
 
-#: An offset as header CRCs cover it.
-offset_bytes: Final = struct.Struct("<Q").pack
+offset_bytes: Final = struct.Struct("<Q").pack  # an offset as header CRCs cover it
 
 
 def _header_crc(data: bytes, offset: int, seed: int) -> int:
@@ -292,8 +294,7 @@ def _decode_columns(tail: bytes, at: int) -> tuple[Columns | None, list[tuple[in
         at += _COLUMN.size + size
     if not columns:
         return None, []
-    extra = [(tag, data) for tag, data in columns.items() if tag not in _KNOWN_COLUMNS]
-    return Columns(columns.get(COLUMN_INDEX), columns.get(COLUMN_TIME)), extra
+    return Columns(*map(columns.get, _FIELDS)), [i for i in columns.items() if i[0] not in _COLUMNS]
 
 
 @dataclass(slots=True, frozen=True)

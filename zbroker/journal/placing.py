@@ -15,6 +15,7 @@ from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
+from msgspec.structs import replace
 
 from zbroker.journal import records
 from zbroker.journal.format import (
@@ -34,6 +35,7 @@ Body = bytes | memoryview
 
 CONFLICTS_MAX: Final = 64  # waiting to be taken; what comes on top is counted only
 CONFLICTS_MAX_BYTES: Final = 8 * MIB
+_NO_COLUMNS: Final = Columns()
 DISK_FULL: Final = "the disk is nearly full"
 _DISK_FULL: Final = Verdict("refuse", code="disk_full", reason=DISK_FULL)
 _NOT_READY: Final = Verdict(
@@ -167,15 +169,14 @@ class Placing:
     def _times(self, entry: m.Entry) -> tuple[Columns | None, int]:
         """Columns as they go to disk and the log time of the last message."""
         columns = entry.columns
-        index = columns.index if columns is not None else None
-        times = columns.time if columns is not None else None
-        if not self.settings.publisher_time or times is None:
+        if columns is None or columns.time is None or not self.settings.publisher_time:
             if self.settings.publisher_time and entry.time_ns is not None:
                 self.log_time = max(entry.time_ns, self.log_time)
-            log_time = self.now()
-            return (Columns(index) if index is not None else None), log_time
-        rising = self.rising(array("q", times))
-        return Columns(index, rising.tobytes()), self.log_time
+            if columns is not None:
+                columns = replace(columns, time=None)
+            return (columns if columns != _NO_COLUMNS else None), self.now()
+        rising = self.rising(array("q", columns.time))
+        return replace(columns, time=rising.tobytes()), self.log_time
 
     def now(self) -> int:
         """Log time of what is placed now: never back; the publishers' own where so configured."""

@@ -21,6 +21,7 @@ from array import array
 from typing import Final
 
 from msgspec import DecodeError
+from msgspec.structs import replace
 
 from zbroker.ids import Origin
 from zbroker.journal import records
@@ -169,7 +170,7 @@ class Replicas:
         else:
             original = array("q", columns.time)
             times = self._to.rising(array("q", (min(time, latest) for time in original)))
-            columns = Columns(columns.index, times.tobytes())
+            columns = replace(columns, time=times.tobytes())
         extra = [item for item in record.extra if item[0] != COLUMN_ORIGIN_TIME]
         if times != original:
             extra.append((COLUMN_ORIGIN_TIME, original.tobytes()))
@@ -209,7 +210,7 @@ def record_of(batch: Batch, after: int) -> Record:
         times = array("q", original)
         log_time = times[-1]
         if columns is not None and columns.time is not None:
-            columns = Columns(columns.index, original)
+            columns = replace(columns, time=original)
     return Record(
         batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
         log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 import msgspec
 import zstandard
+from msgspec import Raw
 
 from zbroker.errors import ClientError
+from zbroker.limits import EXTRA_MAX_BYTES
 from zbroker.wire.messages import Columns
 
 CODEC_ZSTD: Final = "zstd"
@@ -24,7 +27,17 @@ _DECODER: Final = msgspec.msgpack.Decoder(list[bytes])
 _FIXARRAY, _ARRAY16, _ARRAY32 = 0x90, 0xDC, 0xDD
 _ARRAY16_BYTE: Final = b"\xdc"
 
+_KEYS: Final = msgspec.msgpack.Decoder(list[bytes | None])
+_HEADERS: Final = msgspec.msgpack.Decoder(list[dict[str, Any] | None])
+_ITEMS: Final = msgspec.msgpack.Decoder(list[Raw])
+_NIL: Final = Raw(b"\xc0")
+_SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_NO_MSGPACK: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
+
 Body = bytes | memoryview
+Scalar = str | int | float | bool | bytes | None
+Headers = dict[str, Scalar]
+T = TypeVar("T")
 
 
 def pack(messages: Sequence[bytes]) -> bytes:
@@ -141,12 +154,105 @@ def _from_little(typecode: str, data: bytes) -> array[int]:
     return items
 
 
+def keys(data: bytes, count: int) -> list[bytes | None]:
+    """The key column: of each message its key. Raises: ClientError bad_field."""
+    return _items(_KEYS, data, count, "`columns.keys` must be an array of binaries or nil")
+
+
+def headers(data: bytes, count: int) -> list[Headers | None]:
+    """The header column: of each message its headers. Raises: ClientError bad_field."""
+    found = _items(_HEADERS, data, count, "`columns.headers` must be an array of maps or nil")
+    if not are_scalars(chain.from_iterable(map(dict.values, filter(None, found)))):
+        raise ClientError("bad_field", f"key `columns.headers`: {NO_SCALARS}")
+    return found
+
+
+def expiry(data: bytes, count: int) -> array[int]:
+    """The expiry column: of each message when it expires, ns; 0: never.
+
+    Raises: ClientError bad_field.
+    """
+    if len(data) != 8 * count:
+        raise ClientError(
+            "bad_field", f"key `columns.expiry` must have 8 bytes for each of {count}"
+        )
+    found = times(data)
+    if min(found, default=0) < 0:
+        raise ClientError("bad_field", "key `columns.expiry` has a negative time")
+    return found
+
+
+NO_SCALARS: Final = "a header is text, a number, a bool, binary or nil"
+
+
+def are_scalars(values: Iterable[object]) -> bool:
+    """True if all of them may be values of headers."""
+    return _SCALARS.issuperset(map(type, values))
+
+
+def _items(
+    decoder: msgspec.msgpack.Decoder[list[T]], data: bytes, count: int, what: str
+) -> list[T]:
+    """An array of `count` items. Its announced length is compared before anything is decoded."""
+    try:
+        if _announced(data) == count:
+            return decoder.decode(data)
+        why = f"it has {_announced(data)} items"
+    except (ClientError, *_NO_MSGPACK) as error:
+        why = str(error)
+    raise ClientError("bad_field", f"key {what}, one for each of {count}: {why}") from None
+
+
+class Extras:
+    """Keys, headers and expiry of a batch's messages, so that those of some can be picked."""
+
+    __slots__ = ("_expiry", "_headers", "_keys")
+
+    def __init__(self, columns: Columns, count: int) -> None:
+        """Raises: ClientError bad_field."""
+        self._keys = _raw(columns.keys, count, "`columns.keys`")
+        self._headers = _raw(columns.headers, count, "`columns.headers`")
+        self._expiry = None if columns.expiry is None else expiry(columns.expiry, count)
+
+    def put(self, columns: Columns, picks: Sequence[int]) -> None:
+        """Sets in `columns` what messages `picks` have."""
+        columns.keys = _picked(self._keys, picks)
+        columns.headers = _picked(self._headers, picks)
+        columns.expiry = None
+        if self._expiry is not None and any(some := [self._expiry[i] for i in picks]):
+            columns.expiry = to_little(array("q", some))
+
+
+def extras(columns: Columns | None, count: int) -> Extras | None:
+    """What picks keys, headers and expiry; None if no message has any of them.
+
+    Raises: ClientError bad_field.
+    """
+    if columns is None or (columns.keys is columns.headers is columns.expiry is None):
+        return None
+    return Extras(columns, count)
+
+
+def _raw(data: bytes | None, count: int, name: str) -> list[Raw] | None:
+    return None if data is None else _items(_ITEMS, data, count, f"{name} must be an array")
+
+
+def _picked(items: list[Raw] | None, picks: Sequence[int]) -> bytes | None:
+    if items is None:
+        return None
+    some = [items[i] for i in picks]
+    return None if some.count(_NIL) == len(some) else _ENCODER.encode(some)
+
+
 def check_columns(columns: Columns, count: int, topics: int) -> None:
-    """Raises: ClientError bad_field, unless the columns fit `count` messages, `topics` topics."""
+    """Raises: ClientError bad_field, unless the columns fit `count` messages, `topics` topics;
+    too_large, if a message has more than EXTRA_MAX_BYTES of key and headers.
+    """
     if columns.offset is not None:
         raise ClientError("bad_field", "key `columns.offset` is for the broker's messages only")
     if columns.time is not None and len(columns.time) != 8 * count:
         raise ClientError("bad_field", f"key `columns.time` must have 8 bytes for each of {count}")
+    _check_extras(columns, count)
     if columns.index is None:
         if topics > 1:
             raise ClientError("bad_field", "key `columns.index` is needed for several topics")
@@ -156,4 +262,32 @@ def check_columns(columns: Columns, count: int, topics: int) -> None:
     if count and max(indexes(columns.index)) >= topics:
         raise ClientError(
             "bad_field", f"key `columns.index` names a topic behind the {topics} given"
+        )
+
+
+def _check_extras(columns: Columns, count: int) -> None:
+    if columns.expiry is not None:
+        expiry(columns.expiry, count)
+    if columns.keys is not None:
+        keys(columns.keys, count)
+    if columns.headers is not None:
+        headers(columns.headers, count)
+    size = len(columns.keys or b"") + len(columns.headers or b"")
+    if size > EXTRA_MAX_BYTES and columns.keys is not None and columns.headers is not None:
+        size = max(map(sum, zip(_sizes(columns.keys), _sizes(columns.headers), strict=True)))
+    elif size > EXTRA_MAX_BYTES:
+        size = max(_sizes(columns.keys or columns.headers or b"\x90"))
+    check_extra_size(size)
+
+
+def _sizes(data: bytes) -> list[int]:
+    return [len(memoryview(item)) for item in _ITEMS.decode(data)]
+
+
+def check_extra_size(size: int) -> None:
+    """`size` is that of a key and headers, encoded. Raises: ClientError too_large."""
+    if size > EXTRA_MAX_BYTES:
+        raise ClientError(
+            "too_large",
+            f"key and headers of a message have at most {EXTRA_MAX_BYTES} bytes, these {size}",
         )

@@ -14,7 +14,7 @@ from zbroker.wire import internal, messages
 T = TypeVar("T")
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_AT: Final = re.compile(r" - at `\$\.?([^`]*)`")
+_AT: Final = re.compile(r" - at (?:`key` in (?=`\$\.))?`\$\.?([^`]*)`")
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 
 INGEST: Final = msgspec.msgpack.Decoder(messages.IngestCommand)

@@ -10,7 +10,7 @@ are integers from 1 to 2**63 - 1.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
@@ -36,11 +36,16 @@ class Columns(Struct, omit_defaults=True, gc=False):
 
     index: u16, into `topics`. time: i64 ns. offset (broker to subscriber only): u32, what to add to
     `seq` and `position` when the body was re-packed and its messages are not consecutive.
+    expiry: i64 ns, 0 = never. keys, headers: one msgpack array each, of binaries or nil, and of
+    maps from text to text, number, bool, binary or nil, or nil.
     """
 
     index: bytes | None = None
     time: bytes | None = None
     offset: bytes | None = None
+    keys: bytes | None = None
+    headers: bytes | None = None
+    expiry: bytes | None = None
 
 
 # -- every door -------------------------------------------------------------------------------
@@ -72,6 +77,7 @@ class Logon(Command, tag="logon"):
 class Publish(Command, tag="publish"):
     """-> ingest. With `count` the body is a msgpack array of that many binaries, else a payload.
 
+    Only a payload has `key`, `headers` and `expires_ns` here; packed messages have columns.
     Answered by errors, and if `ack` asks for it by acks: see Ack.
     """
 
@@ -86,6 +92,9 @@ class Publish(Command, tag="publish"):
     columns: Columns | None = None
     ack: list[str] | None = None
     cid: Cid = None
+    key: bytes | None = None
+    headers: dict[str, Any] | None = None
+    expires_ns: U63 | None = None
 
 
 class Flush(Command, tag="flush"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from click.testing import CliRunner
+from msgspec.msgpack import encode
 
 from tests.cli.journals import (
     PUBLISHER,
@@ -84,6 +85,29 @@ def test_columns_give_topic_and_time_of_each_message(maker: Maker) -> None:
     rows = dumped(maker)
     assert [row["topic"] for row in rows] == ["y", "x", "y"]
     assert [row["time"][-3:] for row in rows] == ["20Z", "21Z", "22Z"]
+
+
+def test_key_headers_and_expires_are_shown_where_they_are(maker: Maker) -> None:
+    columns = Columns(
+        keys=encode([b"k", b"\xff", None]), headers=encode([{"a": b"\xff", "b": 1.5}, {}, None]),
+        expiry=array("q", [TIME_NS, 0, 0]).tobytes(),
+    )  # fmt: skip
+    maker.batch([b"a", b"b", b"c"], columns=columns)
+    first, second, third = dumped(maker)
+    assert (first["key"], first["expires"]) == ("k", "20231114T221320Z")
+    assert first["headers"] == {"a": {"base64": "/w=="}, "b": 1.5}
+    assert second["key_base64"] == "/w=="
+    assert {"key", "headers", "expires"}.isdisjoint(second.keys() | third.keys())
+
+
+def test_a_damaged_column_is_a_gap(maker: Maker) -> None:
+    maker.batch([b"a", b"b"], columns=Columns(keys=encode([b"k"])))
+    maker.batch([b"c"])
+    result = run(maker, "dump")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 1
+    assert "columns.keys" in rows[0]["gap"]["why"]
+    assert rows[1]["data"] == "c"
 
 
 def test_skipped_messages_do_not_count(maker: Maker) -> None:

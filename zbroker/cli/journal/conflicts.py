@@ -14,7 +14,8 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.journal.rows import BODY_MAX_BYTES, text_or_base64
+from zbroker.cli.extras import text_or_base64
+from zbroker.cli.journal.rows import BODY_MAX_BYTES
 from zbroker.cli.target import Target
 from zbroker.clock import format_time
 from zbroker.errors import ClientError

@@ -1,7 +1,8 @@
 """`zbroker-admin journal dump`: what stands in the log, as JSON lines.
 
-Reads the files, also while the instance runs. A message is {position, topic, bookmark, time, data};
-a control record has a kind in place of topic and bookmark; a damaged range is {gap: {...}}.
+Reads the files, also while the instance runs. A message is {position, topic, bookmark, time, data},
+with key, headers and expires where it has them; a control record has a kind in place of topic and
+bookmark; a damaged range is {gap: {...}}.
 
     zbroker-admin journal dump --from 1000 --limit 10
     zbroker-admin journal dump --topic orders --since -1h
@@ -48,8 +49,9 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
 ) -> None:
     """Print messages and control records as JSON lines.
 
-    A message is {position, topic, bookmark, time, data}; data that is not UTF-8 stands under
-    data_base64 instead. A control record has a kind in place of topic and bookmark. A damaged
+    A message is {position, topic, bookmark, time, data}, with key, headers and expires where it has
+    them; data or a key that is not UTF-8 stands under data_base64 or key_base64 instead, a binary
+    header as {base64: ...}. A control record has a kind in place of topic and bookmark. A damaged
     range is {gap: {first, end, why}}, and the exit code is 1 then.
 
     Example: zbroker-admin journal dump --topic orders --since -1h --limit 10

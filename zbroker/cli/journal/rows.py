@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from zbroker.cli.extras import extra_row, text_or_base64
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
@@ -46,6 +47,9 @@ class Message(NamedTuple):
     sequence: int
     time_ns: int
     data: bytes
+    key: bytes | None = None
+    headers: bodies.Headers | None = None
+    expires_ns: int = 0  # 0: never
 
 
 def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> list[Message]:
@@ -58,6 +62,7 @@ def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> li
     columns, topics, skip = batch.columns, batch.topics, batch.skip
     index = bodies.indexes(columns.index) if columns and columns.index else None
     times = bodies.times(columns.time) if columns and columns.time else None
+    extras = _extras(batch)
     wanted: Iterable[int] = range(skip, skip + batch.taken)
     if content is not None:
         wanted = [i for i in wanted if content(payloads[i])]
@@ -69,9 +74,21 @@ def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> li
             batch.sequence + i - skip,
             times[i] if times else batch.log_time,
             payloads[i],
+            *(extras[i] if extras is not None else ()),
         )
         for i in wanted
     ]
+
+
+def _extras(batch: f.Batch) -> list[tuple[bytes | None, bodies.Headers | None, int]] | None:
+    """Key, headers and expiry of each message of the body; None if none has any."""
+    columns, count = batch.columns, batch.count
+    if columns is None or columns.keys is columns.headers is columns.expiry is None:
+        return None
+    keys = bodies.keys(columns.keys, count) if columns.keys else repeat(None, count)
+    headers = bodies.headers(columns.headers, count) if columns.headers else repeat(None, count)
+    expiry = bodies.expiry(columns.expiry, count) if columns.expiry else repeat(0, count)
+    return list(zip(keys, headers, expiry, strict=True))
 
 
 def message_row(message: Message) -> dict[str, Any]:
@@ -82,6 +99,8 @@ def message_row(message: Message) -> dict[str, Any]:
         "bookmark": format_bookmark(message.publisher, message.sequence),
         "time": format_time(message.time_ns),
         **text_or_base64(message.data),
+        **extra_row(message.key, message.headers),
+        **({"expires": format_time(message.expires_ns)} if message.expires_ns else {}),
     }
 
 
@@ -134,11 +153,3 @@ def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
         "header_bytes": batch.header_length,
         "body_bytes": batch.body_length,
     }
-
-
-def text_or_base64(data: bytes) -> dict[str, str]:
-    """Under `data` if it is UTF-8, else under `data_base64`."""
-    try:
-        return {"data": data.decode()}
-    except UnicodeDecodeError:
-        return {"data_base64": b64encode(data).decode()}

@@ -9,21 +9,34 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate, groupby
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import google_crc32c
-from msgspec import Struct
+from msgspec import Raw, Struct, msgpack
 
-from zbroker.limits import KIB
+from zbroker.limits import HEADER_MAX_BYTES, KIB
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
 BATCH_MESSAGES: Final = 5_000
 BATCH_BYTES: Final = 528 * KIB  # 5,000 messages of 100 bytes; subscribers are served in such steps
-TOPICS_BYTES: Final = 32 * KIB  # leaves half of a header for the columns of a full batch
+TABLES_BYTES: Final = HEADER_MAX_BYTES - 1 * KIB  # topics and columns; leaves room for the rest
 ITEM_OVERHEAD: Final = 5  # msgpack's bin 32 header, the largest
+
+_encode: Final = msgpack.Encoder().encode
+
+
+class Extra(Struct, gc=False, frozen=True):
+    """What a message may have beside its payload. `headers` is nobody else's and never changes.
+
+    expires_ns: when it expires, ns since 1970 UTC; None: never.
+    """
+
+    key: bytes | None = None
+    headers: Mapping[str, bodies.Scalar] | None = None
+    expires_ns: int | None = None
 
 
 class Item(Protocol):
@@ -32,6 +45,29 @@ class Item(Protocol):
     topic: str
     value: bytes | int  # the payload, until the message has its sequence
     time: int | None
+    extra: Extra | None
+
+
+class Encoded(NamedTuple):
+    """An Extra as columns have it. size: bytes of key and headers."""
+
+    key: bytes | None
+    headers: Raw
+    expires_ns: int
+    size: int
+
+
+_NOTHING: Final = Encoded(None, Raw(_encode(None)), 0, 0)
+
+
+def encoded(extra: Extra) -> Encoded:
+    """Key and headers as they go into columns.
+
+    Raises: OverflowError, UnicodeEncodeError if headers hold what msgpack cannot.
+    """
+    headers = Raw(_encode(extra.headers))
+    size = len(_encode(extra.key)) + len(memoryview(headers))
+    return Encoded(extra.key, headers, extra.expires_ns or 0, size)
 
 
 T = TypeVar("T", bound=Item)
@@ -44,13 +80,17 @@ class Rows(NamedTuple, Generic[T]):
     data: list[bytes]
     topics: list[str]
     times: list[int | None] | None  # None: no message has one
-    sizes: list[int]
+    sizes: list[int]  # payloads with keys and headers
+    extras: list[Encoded] | None  # likewise
+    topic: str | None  # if all have the same
 
 
 class Batch(Struct, gc=False):
     """One packed batch as the publish store keeps it. Messages `first` to `last`, after `prev`.
 
     The numbers are zero until the link's core gives them; `round` is that of its last send.
+    size: of the body, in bytes, also while only a file has the body; `place` is where it stands
+    there: segment, offset, bytes.
     """
 
     count: int
@@ -63,6 +103,11 @@ class Batch(Struct, gc=False):
     last: int = 0
     prev: int = 0
     round: int = 0
+    size: int = 0
+    place: tuple[int, int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.size = self.size or len(self.body)
 
     @property
     def names(self) -> set[str]:
@@ -73,13 +118,25 @@ class Batch(Struct, gc=False):
 def rows(items: list[T]) -> Rows[T]:
     """The columns of `items`, which have no sequence yet."""
     data = [item.value for item in items]
-    times = [item.time for item in items]
+    times = [item.time for item in items if item.extra is None]  # cheaper than a list of extras
+    extras = None
+    if len(times) < len(items):
+        times = [item.time for item in items]
+        extras = [_NOTHING if item.extra is None else encoded(item.extra) for item in items]
     timed = None if times.count(None) == len(times) else times
-    return Rows(items, data, [item.topic for item in items], timed, list(map(len, data)))  # type: ignore[arg-type]
+    sizes = list(map(len, data))  # type: ignore[arg-type]
+    if extras is not None:
+        sizes = [size + one.size for size, one in zip(sizes, extras, strict=True)]
+    topics = [item.topic for item in items]
+    return Rows(items, data, topics, timed, sizes, extras, _only(topics))  # type: ignore[arg-type]
+
+
+def _only(names: list[str]) -> str | None:
+    return names[0] if names.count(names[0]) == len(names) else None
 
 
 def split(rows: Rows[T], limit: int = BATCH_BYTES) -> Iterator[Rows[T]]:
-    """`rows` in runs that fit one batch each: bytes, and topics in the header.
+    """`rows` in runs that fit one batch each: bytes, and topics and columns in the header.
 
     A message larger than `limit` stands alone.
     """
@@ -96,54 +153,76 @@ def split(rows: Rows[T], limit: int = BATCH_BYTES) -> Iterator[Rows[T]]:
 
 def _part(rows: Rows[T], start: int, end: int) -> Rows[T]:
     times = None if rows.times is None else rows.times[start:end]
+    extras = None if rows.extras is None else rows.extras[start:end]
+    topics = rows.topics[start:end]
     return Rows(
-        rows.items[start:end], rows.data[start:end], rows.topics[start:end], times,
-        rows.sizes[start:end],
+        rows.items[start:end], rows.data[start:end], topics, times, rows.sizes[start:end], extras,
+        _only(topics),
     )  # fmt: skip
 
 
 def _by_time(rows: Rows[T]) -> Iterator[Rows[T]]:
     """Runs in which all messages have a time of their own, or none has: a column has no blanks."""
     if rows.times is None or None not in rows.times:
-        yield from _by_topics(rows)
+        yield from _by_header(rows)
         return
     start = 0
     for without, run in groupby(rows.times, key=lambda time: time is None):
         end = start + len(list(run))
         part = _part(rows, start, end)
-        yield from _by_topics(part._replace(times=None) if without else part)
+        yield from _by_header(part._replace(times=None) if without else part)
         start = end
 
 
-def _by_topics(rows: Rows[T]) -> Iterator[Rows[T]]:
-    """Halves `rows` until the names of their topics fit a header."""
-    names = rows.topics
-    if names.count(names[0]) == len(names) or _fit_a_header(set(names)):
+def _by_header(rows: Rows[T]) -> Iterator[Rows[T]]:
+    """Halves `rows` until their topics and columns fit a header."""
+    if _header_bytes(rows) <= TABLES_BYTES:
         yield rows
         return
-    half = len(names) // 2
-    yield from _by_topics(_part(rows, 0, half))
-    yield from _by_topics(_part(rows, half, len(names)))
+    half = len(rows.items) // 2
+    yield from _by_header(_part(rows, 0, half))
+    yield from _by_header(_part(rows, half, len(rows.items)))
 
 
-def _fit_a_header(topics: set[str]) -> bool:
-    return sum(len(topic.encode()) + ITEM_OVERHEAD for topic in topics) <= TOPICS_BYTES
+def _header_bytes(rows: Rows[T]) -> int:
+    """At most so many bytes do topics and columns take. One message always fits."""
+    count = len(rows.items)
+    size = 0 if rows.times is None else 8 * count
+    if rows.topic is None:
+        size += 2 * count + sum(len(name.encode()) + ITEM_OVERHEAD for name in set(rows.topics))
+    if rows.extras is not None:
+        size += 10 * count + sum([one.size for one in rows.extras])  # two nils, the expiry
+    return size
 
 
 def pack(rows: Rows[T]) -> Batch:
     """One batch of all of `rows`, which are a run of `split`."""
     body = bodies.pack(rows.data)
-    topic, topics, index = _topic_columns(rows.topics)
+    topics, index = (None, None) if rows.topic is not None else _topic_columns(rows.topics)
     time = None if rows.times is None else bodies.to_little(array("q", rows.times))  # type: ignore[arg-type]
     columns = None if index is None and time is None else Columns(index=index, time=time)
-    return Batch(len(rows.items), body, google_crc32c.value(body), topic, topics, columns)
+    if rows.extras is not None:
+        columns = _put_extras(columns or Columns(), rows.extras)
+    return Batch(len(rows.items), body, google_crc32c.value(body), rows.topic, topics, columns)
 
 
-def _topic_columns(names: list[str]) -> tuple[str | None, list[str] | None, bytes | None]:
-    """The only topic, or the table of topics and which of them each message has."""
-    if names.count(names[0]) == len(names):
-        return names[0], None, None
+def _topic_columns(names: list[str]) -> tuple[list[str], bytes]:
+    """The table of topics and which of them each message has."""
     topics = list(dict.fromkeys(names))
     number = {name: i for i, name in enumerate(topics)}
     index = array("H", list(map(number.__getitem__, names)))
-    return None, topics, bodies.to_little(index)
+    return topics, bodies.to_little(index)
+
+
+def _put_extras(columns: Columns, extras: list[Encoded]) -> Columns | None:
+    """`columns` with one more for each kind that a message has; None if there is none."""
+    keys = [one.key for one in extras]
+    if keys.count(None) < len(keys):
+        columns.keys = _encode(keys)
+    headers = [one.headers for one in extras]
+    if headers.count(_NOTHING.headers) < len(headers):
+        columns.headers = _encode(headers)
+    expiry = [one.expires_ns for one in extras]
+    if any(expiry):
+        columns.expiry = bodies.to_little(array("q", expiry))
+    return columns if columns != Columns() else None
