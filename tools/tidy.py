@@ -166,7 +166,16 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.admin.__main__": _START,
     "zbroker.supervisor.__main__": ("zbroker.cli.start",),
     # those who use a broker
-    "zbroker.client": (*_LEAVES, *_LOG, "zbroker.sockets", "zbroker.wire"),
+    "zbroker.client": (
+        *_LEAVES,
+        *_LOG,
+        "zbroker.journal.disk",
+        "zbroker.journal.scan",
+        "zbroker.journal.segments",
+        "zbroker.journal.writer",
+        "zbroker.sockets",
+        "zbroker.wire",
+    ),
     "zbroker.local": (
         *_LEAVES,
         "zbroker.cli.target",
@@ -174,6 +183,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.spawn",
         "zbroker.supervisor.directory",
     ),
+    "zbroker.testing": (*_LEAVES, "zbroker.client", "zbroker.local"),
     "zbroker.spark": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.wire"),
     "zbroker.demo": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.local", "zbroker.spark"),
     "zbroker.cli": ("*",),

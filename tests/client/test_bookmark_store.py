@@ -335,7 +335,7 @@ def test_a_store_needs_a_client_with_a_name(broker, store):
     with pytest.raises(ZBrokerError, match="bad_field"):
         connect(broker.url, bookmark_store=store)
     with pytest.raises(TypeError):
-        connect(broker.url, "pricer", bookmark_store="bookmarks")
+        connect(broker.url, "pricer", bookmark_store=7)
 
 
 def test_a_name_is_open_once(client):

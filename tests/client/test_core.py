@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from zbroker.client.effects import Connect, Connected, Ended, LoggedOn, Lost, Refused, Send
+from zbroker.client.effects import (
+    Connect,
+    Connected,
+    Disconnected,
+    Ended,
+    LoggedOn,
+    Lost,
+    Refused,
+    Send,
+)
 from zbroker.client.publishing import core as c
+from zbroker.client.publishing import sending
 from zbroker.client.publishing.core import Core, State
 from zbroker.client.publishing.packing import Batch
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
@@ -45,7 +55,7 @@ def live(now=0, seq=0, acked=0, window=1_000, heartbeat_s=None):
 
 def relogged(core, now, seq, acked=0):
     """The link is lost and comes back; what is sent then."""
-    assert core.handle(Lost(), now) == [Connect()]
+    assert core.handle(Lost(), now) == [Disconnected(), Connect()]
     cid = logon_of(core.handle(Connected(), now))
     return accept(core, cid, now, seq, acked)
 
@@ -135,7 +145,7 @@ def test_a_broker_that_lost_acknowledged_messages_is_a_loud_error():
     core.add(batch(), 0)
     core.handle(persisted(START), 0)
     (effect,) = relogged(core, 5_000, seq=START - 1)
-    assert effect.error.code == "store_ahead"
+    assert effect.error.code == "broker_behind"
     assert str(START) in effect.error.reason
     assert str(START - 1) in effect.error.reason
     assert core.state is State.ENDED
@@ -175,7 +185,7 @@ def test_an_answer_to_an_older_logon_is_not_taken():
 
 def test_a_link_that_was_good_is_connected_again_at_once():
     core = live()
-    assert core.handle(Lost(), c.SETTLED_MS) == [Connect()]
+    assert core.handle(Lost(), c.SETTLED_MS) == [Disconnected(), Connect()]
 
 
 def test_a_link_that_keeps_failing_is_tried_more_and_more_rarely():
@@ -300,7 +310,7 @@ def test_a_gap_below_what_was_acked_is_a_loud_error():
     core = three()
     core.handle(persisted(START), 0)
     (effect,) = core.handle(refuse("sequence_gap", START + 1, 1, high=START - 1), 0)
-    assert effect.error.code == "store_ahead"
+    assert effect.error.code == "broker_behind"
 
 
 @pytest.mark.parametrize("code", ["disk_full", "not_ready", "window_full"])
@@ -422,14 +432,14 @@ def test_a_silent_broker_that_promised_heartbeats_is_left():
     core = live(heartbeat_s=1)
     core.handle(Heartbeat(), 500)
     assert core.tick(3_499) == [Send(Heartbeat())]
-    assert core.tick(3_500) == [Connect()]
+    assert core.tick(3_500) == [Disconnected(), Connect()]
 
 
 def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():
     core = three()
-    assert sent(core.tick(c.PROBE_MS - 1)) == []
-    assert sent(core.tick(c.PROBE_MS)) == [(START + 2, START + 1, 1)]
-    assert sent(core.tick(c.PROBE_MS + 1)) == []
+    assert sent(core.tick(sending.PROBE_MS - 1)) == []
+    assert sent(core.tick(sending.PROBE_MS)) == [(START + 2, START + 1, 1)]
+    assert sent(core.tick(sending.PROBE_MS + 1)) == []
 
 
 # -- topics that are not recorded -------------------------------------------------------------
@@ -462,7 +472,7 @@ def test_a_log_that_does_not_hold_unrecorded_messages_has_lost_nothing():
     relogged(core, 5_000, seq=START, acked=START)
     assert core.state is State.LIVE
     assert sent(core.add(batch(), 5_000)) == [(START + 6, START, 2)]
-    assert relogged(core, 9_000, seq=START - 1)[0].error.code == "store_ahead"
+    assert relogged(core, 9_000, seq=START - 1)[0].error.code == "broker_behind"
 
 
 def test_a_gap_below_unrecorded_messages_goes_back_to_what_is_kept():
@@ -478,7 +488,7 @@ def test_where_not_everything_is_recorded_a_new_session_sends_all_that_has_no_an
     core = live()
     core.add(batch(), 0)
     core.add(batch(), 0)
-    assert core.handle(Lost(), 5_000) == [Connect()]
+    assert core.handle(Lost(), 5_000) == [Disconnected(), Connect()]
     cid = logon_of(core.handle(Connected(), 5_000))
     answer = Ack("processed", cid, seq=START + 1, acked=START + 1, recording="some")
     assert sent(core.handle(answer, 5_000)) == [(START, 0, 2), (START + 1, START, 2)]

@@ -304,10 +304,10 @@ def test_a_broker_that_lost_acknowledged_messages_is_reported(broker, client):
     broker.start()
     with pytest.raises(ZBrokerError) as raised:
         client.publish("a", b"2").wait(T)
-    assert raised.value.code == "store_ahead"
-    with pytest.raises(ZBrokerError, match="store_ahead"):
+    assert raised.value.code == "broker_behind"
+    with pytest.raises(ZBrokerError, match="broker_behind"):
         client.publish("a", b"3")
-    with pytest.raises(ZBrokerError, match="store_ahead"):
+    with pytest.raises(ZBrokerError, match="broker_behind"):
         client.flush(T)
 
 

@@ -17,6 +17,8 @@ BUGS = [
     "no hello",
     "no prev check",
     "logon answered by ingest",
+    "what is kept gets new numbers",
+    "staged messages are forgotten",
 ]
 
 #: the named steps at which the journal must have died in some history; the list may not shrink

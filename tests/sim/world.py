@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.kept import Kept
 from tests.sim.net import Listener, Net, Pipe, Scheduler
 from zbroker.client import effects as ef
 from zbroker.client.publishing import core as c
@@ -54,10 +55,12 @@ class App:
     """One publishing application over all its lives: what it counted and what it was promised."""
 
     name: str
+    keeps: bool = False  # its publish store is in a directory
     sent: int = 0  # messages handed to the library; their payload is their number
     acked: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)  # were in the store of a client that was killed
+    kept: Kept = field(default_factory=Kept)
 
 
 class SimClock:
@@ -268,10 +271,11 @@ class ClientNode:
         self.ended: Exception | None = None
         instance = f"{app.name}-{next(world.incarnations)}"
         logon = m.Logon(app.name, instance, heartbeat_s=0.2)
-        self.core = c.Core(logon, world.clock.wall_ns(), world.rng.random)
+        kept = app.kept.next_life(world.bug)
+        self.core = c.Core(logon, world.clock.wall_ns(), world.rng.random, kept.store)
         self.inbox: list[_Item] = []
         self.logged_on = False
-        self.numbers: dict[int, int] = {}  # sequence -> the application's number, until settled
+        self.numbers = kept.numbers  # sequence -> the application's number, until settled
         self.pipe: Pipe | None = None
         self._turn()
 
@@ -342,7 +346,12 @@ class ClientNode:
 
     def die(self) -> None:
         self.alive = False
-        self.app.lost |= {*self.numbers.values(), *(int(item.value) for item in self.inbox)}
+        if self.app.keeps:
+            self.app.kept = Kept(self.core.store, self.numbers, self.inbox)
+            if not self.core.store.next_sequence:
+                self.app.lost |= {int(item.value) for item in self.inbox}
+        else:
+            self.app.lost |= {*self.numbers.values(), *(int(item.value) for item in self.inbox)}
         if self.pipe is not None:
             self.world.net.close(self.pipe)
 
@@ -352,6 +361,7 @@ class _Item:
     topic: str
     value: bytes
     time: int | None = None
+    extra: None = None
 
 
 class World:
@@ -360,6 +370,7 @@ class World:
     ingest_node = IngestNode
     client_node = ClientNode
     recording: Recording | None = None
+    may_keep = True
 
     def __init__(self, seed: int, bug: str = "", steps: int = 60) -> None:
         self.seed = seed
@@ -374,7 +385,10 @@ class World:
         self.incarnations = count(1)
         self.disk_nearly_full = False
         self.receipt_loss = self.rng.choice([0.0, 0.0, 0.2])
-        self.apps = [App(f"p{n}") for n in range(self.rng.randint(1, 3))]
+        self.apps = [
+            App(f"p{n}", keeps=self.may_keep and self.rng.random() < 0.5)
+            for n in range(self.rng.randint(1, 3))
+        ]
         self.journal: JournalNode | None = None
         self._start_journal()
         self.ingest: IngestNode | None = self.ingest_node(self)

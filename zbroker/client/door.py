@@ -10,7 +10,7 @@ import zmq
 from zbroker import endpoints
 from zbroker.client.effects import Lost
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
-from zbroker.client.publishing.loop import Publisher, Session
+from zbroker.client.publishing.publisher import Publisher, Session
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.limits import MESSAGE_MAX_BYTES
@@ -23,12 +23,11 @@ PAUSE_S: Final = 0.2
 class Doors:
     """The delivery door of the instance that a publisher is logged on to.
 
-    Sockets that application threads own live in the interpreter's shared context, which nobody has
-    to close; the I/O thread's context ends with it.
+    Sockets that application threads or tasks own live in the interpreter's shared context, which
+    nobody has to close; the publisher's context ends with it.
     """
 
-    def __init__(self, url: str, publisher: Publisher) -> None:
-        self._host = endpoints.split(url).host
+    def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self.context: Context = zmq.Context.instance()
 
@@ -45,8 +44,10 @@ class Doors:
     def endpoints(self) -> dict[str, str]:
         """Where each door can be reached from here."""
         session = self._publisher.session
-        told = (session.answer.endpoints or {}) if session is not None else {}
-        return {door: endpoints.reached_from(url, self._host) for door, url in told.items()}
+        if session is None:
+            return {}
+        host, told = endpoints.split(session.url).host, session.answer.endpoints or {}
+        return {door: endpoints.reached_from(url, host) for door, url in told.items()}
 
     def connect(self) -> Link:
         """A link to the delivery door. Raises: ZBrokerError not_ready."""

@@ -35,6 +35,21 @@ class LoggedOn(Struct, gc=False):
     answer: Ack
 
 
+class Disconnected(Struct, gc=False):
+    """Effect: the session is lost; it is being sought anew."""
+
+
+class Republished(Struct, gc=False):
+    """Effect: everything that was in the store at the logon is settled."""
+
+
+class Behind(Struct, gc=False):
+    """Effect: `first` to `last` were acknowledged elsewhere, and this broker does not have them."""
+
+    first: int
+    last: int
+
+
 class Refused(Struct, gc=False):
     """Effect: messages `first` to `last` were finally refused and given up."""
 
@@ -50,7 +65,7 @@ class Ended(Struct, gc=False):
 
 
 Event = AnyAnswer | Connected | Lost
-Effect = Connect | Send | LoggedOn | Refused | Ended
+Effect = Connect | Send | LoggedOn | Disconnected | Republished | Behind | Refused | Ended
 
 
 def raised(error: Error) -> ZBrokerError:
@@ -58,12 +73,13 @@ def raised(error: Error) -> ZBrokerError:
     return ZBrokerError(error.code, error.reason, error.hint)
 
 
-def store_ahead(recorded: int, high: int) -> ZBrokerError:
-    """The broker lost what it had acknowledged."""
+def broker_behind(recorded: int, high: int) -> ZBrokerError:
+    """The broker lacks what was acknowledged."""
     return ZBrokerError(
-        "store_ahead",
-        f"the broker acknowledged messages up to {recorded} but now holds only {high}",
-        "its log lost acknowledged messages: was an old copy of its disk put back?",
+        "broker_behind",
+        f"messages up to {recorded} were acknowledged, but this broker holds only {high}",
+        "was an old copy of its disk put back, or is it another instance? "
+        'connect with broker_behind="go_on" to publish on without them',
     )
 
 

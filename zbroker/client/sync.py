@@ -1,4 +1,4 @@
-"""The client: `connect()`, and what can be done with a connection.
+"""The client: what can be done with a connection that `connect()` made.
 
     with zbroker.connect("tcp://127.0.0.1:9101", "pricer") as client:
         client.publish("orders", b"...").wait()
@@ -11,102 +11,63 @@ what piled up, keeps it until the broker has it, and sends it again after every 
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import repeat
 from types import TracebackType
 from typing import Final, Literal
 
-from zbroker import endpoints
+from zbroker.client import forks
 from zbroker.client.bookmark_stores import opening
-from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.door import Doors, ask_ranges
 from zbroker.client.message import Message
-from zbroker.client.publishing.loop import SMALL_BYTES, Publisher
+from zbroker.client.opening import Listener, Wanted
+from zbroker.client.publishing.loop import IOThread
+from zbroker.client.publishing.publisher import SMALL_BYTES
 from zbroker.client.publishing.receipt import Receipt
 from zbroker.client.publishing.room import Room
-from zbroker.client.subscribing import combined, points
+from zbroker.client.subscribing import asking, combined, points
 from zbroker.client.subscribing.combined import Combined
-from zbroker.client.subscribing.options import Delivery, Duration, Rate, filter_text, options_of
+from zbroker.client.subscribing.options import Delivery, Duration, Rate
 from zbroker.client.subscribing.subscription import Subscription
-from zbroker.client.values import to_bytes, to_ns
+from zbroker.client.values import to_bytes, to_extra, to_ns
+from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError
-from zbroker.ids import check_client_name, check_topic, publisher_id
-from zbroker.limits import CREDIT_DEFAULT_BYTES, MIB, TOPICS_MAX
-from zbroker.wire.messages import Logon, RangeList, Ranges, Subscribe
+from zbroker.ids import check_topic
+from zbroker.limits import CREDIT_DEFAULT_BYTES, TOPICS_MAX
+from zbroker.wire.messages import RangeList, Ranges, Subscribe
 
-STORE_BYTES: Final = 64 * MIB
 TIMEOUT_S: Final = 10.0
 MANY: Final = 1_000  # messages that publish_many queues at a time; the thread packs meanwhile
 
 _log: Final = logging.getLogger("zbroker.client")
 
 
-def connect(  # noqa: PLR0913 - every option by its name
-    url: str,
-    name: str | None = None,
-    *,
-    store_bytes: int = STORE_BYTES,
-    heartbeat: float | None = None,
-    timeout: float = TIMEOUT_S,
-    on_refused: Callable[[ZBrokerError], None] | None = None,
-    bookmark_store: MemoryBookmarkStore | None = None,
-) -> Client:
-    """A client that is logged on at the ingest door `url`.
-
-    name: of the publisher; the broker knows by it what it has already. None makes a new one.
-    store_bytes: what may wait for the broker. heartbeat: seconds after whose double each side
-    takes a silent other one for gone. on_refused: called by the I/O thread for each final refusal.
-    bookmark_store: for `subscribe(name=...)`: a MemoryBookmarkStore or FileBookmarkStore; who made
-    it closes it, after the client.
-    Raises: ZBrokerError "timeout" without an answer in `timeout` seconds, name_in_use, ...
-    """
-    endpoints.split(url)
-    if name is not None:
-        check_client_name(name)
-    opening.checked(bookmark_store, name)
-    client = Client(
-        url, name or f"client-{secrets.token_hex(8)}", store_bytes, heartbeat, on_refused
-    )
-    client._bookmarks = bookmark_store
-    try:
-        client._start(timeout)
-    except BaseException:
-        client.close(flush=False)
-        raise
-    return client
-
-
 class Client:
     """A publisher's session, and the way to subscriptions. Made by `connect`; a context manager."""
 
-    def __init__(
-        self,
-        url: str,
-        name: str,
-        store_bytes: int,
-        heartbeat: float | None,
-        on_refused: Callable[[ZBrokerError], None] | None,
-    ) -> None:
-        self.url = url
-        self.name = name
-        self.publisher = publisher_id(name)
-        logon = Logon(name, secrets.token_hex(8), heartbeat_s=heartbeat)
-        self._publisher = publisher = Publisher(url, logon, self.publisher, store_bytes, on_refused)
+    def __init__(self, wanted: Wanted) -> None:
+        self.name = wanted.logon.client
+        self.publisher = wanted.publisher
+        self._publisher = publisher = IOThread(
+            wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
+        )
         self._track = publisher.track
         self._inbox = publisher.inbox
-        self._doors = Doors(url, publisher)
+        self._staging = wanted.store.staging
+        self._doors = Doors(publisher)
         self._topics: set[str] = set()
         self._room = Room(publisher)
         self._resuming = threading.Lock()  # who resumes several moves them one by one
-        self._bookmarks: MemoryBookmarkStore | None = None
+        self._bookmarks = wanted.bookmarks
+        self._owned = wanted.bookmarks if wanted.owned else None
         self._flushed = 0
         self._closed = False
         # at the end of the program and of a forgotten client
-        self._finalizer = weakref.finalize(self, _abandon, publisher, name)
+        self._finalizer = weakref.finalize(self, _abandon, publisher, self.name)
+        forks.watch(self)
 
     def _start(self, timeout: float) -> None:
         publisher, track = self._publisher, self._track
@@ -117,7 +78,7 @@ class Client:
             said = track.last_refusal()
             raise ZBrokerError(
                 "timeout",
-                f"no answer from {self.url} in {timeout} s"
+                f"no answer from {publisher.url} in {timeout} s"
                 + (f"; the broker said {said}" if said else ""),
                 "is it running? `zbroker start` prints its URL",
             )
@@ -125,21 +86,37 @@ class Client:
             raise track.error
         self._flushed = track.settled
 
+    @property
+    def url(self) -> str:
+        """The broker that it is connected to, or tries."""
+        return self._publisher.url
+
+    def on_state(self, listener: Listener) -> None:
+        """Has `listener` told of what becomes of the connection, by a thread for that."""
+        self._publisher.settings.on_state.append(listener)
+
     # -- publishing ---------------------------------------------------------------------------
 
-    def publish(
+    def publish(  # noqa: PLR0913 - every option by its name
         self,
         topic: str,
         data: bytes,
         *,
         time: datetime | int | None = None,
+        key: bytes | None = None,
+        headers: Mapping[str, str | int | float | bool | bytes | None] | None = None,
+        expires: datetime | timedelta | int | str | None = None,
         timeout: float | None = None,
     ) -> Receipt:
         """Queues one message and returns at once, unless the publish store is full.
 
         time: of the message (int: ns since 1970 UTC), for a broker whose log goes by it.
+        key, headers: go along; a header is a str, int, float, bool, bytes or None. At most 16 KiB.
+        expires: a time, or how long from `time` or now (timedelta, "10s"). It goes along, too: the
+        log keeps the message, and a replay sends it, whatever it says.
         timeout: seconds to wait for room in the store: None for ever, 0 not at all.
-        Raises: ZBrokerError store_full, too_large, bad_topic, or what ended the session; TypeError.
+        Raises: ZBrokerError store_full, too_large, bad_topic, bad_field, or what ended the session;
+        TypeError.
         """
         if topic not in self._topics:
             self._check_topic(topic)
@@ -147,13 +124,21 @@ class Client:
             data = to_bytes(data)
         if time is not None and type(time) is not int:
             time = to_ns(time)
+        extra, size = None, len(data)
+        if key is not None or headers is not None or expires is not None:
+            from_ns = time if time is not None else SystemClock().wall_ns()
+            extra, more = to_extra(key, headers, expires, from_ns)
+            size += more
         publisher, inbox = self._publisher, self._inbox
         if len(inbox) >= publisher.room:
             self._room.wait(timeout)
-        if len(data) > SMALL_BYTES:
-            self._room.admit_large(len(data), timeout)
-        receipt = Receipt(self._track, topic, data, time)
-        inbox.append(receipt)
+        if size > SMALL_BYTES:
+            self._room.admit_large(size, timeout)
+        receipt = Receipt(self._track, topic, data, time, extra)
+        if self._staging is None:
+            inbox.append(receipt)
+        else:
+            self._staging.put(inbox, receipt)
         if len(inbox) >= publisher.wake_at:
             publisher.wake()
         return receipt
@@ -244,22 +229,17 @@ class Client:
         Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark,
         topic_not_recorded, name_in_use, "timeout".
         """
-        recent = since == points.RECENT
-        options = options_of(
-            delivery=delivery, rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
+        self._check_open()
+        command, wanted = asking.wanted(
+            topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
+            rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
             conflation_key=conflation_key, select=select, limit=limit, paused=paused,
-            bookmark_wait=bookmark_wait,
+            bookmark_not_found=bookmark_not_found, bookmark_wait=bookmark_wait,
+            unrecorded=unrecorded, credit=credit, name=name, discard=discard,
         )  # fmt: skip
-        command = Subscribe(
-            "", topic, regex=regex, filter=filter_text(filter), options=options, credit=credit,
-            bookmark=None if since is None or recent else points.since_text(since),
-            until=None if until is None else points.until_text(until),
-            bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
-        )  # fmt: skip
-        wanted = opening.Wanted(name, recent, discard)
         subscription = self._subscription(command, wanted)
         try:
-            subscription._start(TIMEOUT_S + (options.wait_s if options else 0), handler)
+            subscription._start(TIMEOUT_S + asking.wait_s(command), handler)
         except BaseException:
             subscription._stop()
             raise
@@ -303,6 +283,7 @@ class Client:
             until=points.until_text(until),
             parts=parts,
         )
+        self._check_open()
         return ask_ranges(self._doors, command, timeout)
 
     @property
@@ -326,6 +307,8 @@ class Client:
         finally:
             self._finalizer.detach()
             self._publisher.stop()
+            if self._owned is not None:
+                self._owned.close()
 
     def __enter__(self) -> Client:
         return self
@@ -343,6 +326,17 @@ class Client:
         return f"Client({self.url!r}, {self.name!r}, unpersisted={self.unpersisted})"
 
     # -- helpers ------------------------------------------------------------------------------
+
+    def _forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process."""
+        self._closed = True
+        self._finalizer.detach()
+        self._publisher.forked(error)
+
+    def _check_open(self) -> None:
+        """Raises: ZBrokerError, what ended this client."""
+        if self._closed:
+            raise self._track.error or ZBrokerError("closed", "this client is closed")
 
     def _check_topic(self, topic: str) -> None:
         """Once for each topic; the others are known."""
@@ -365,13 +359,16 @@ class Client:
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
         if len(self._inbox) >= self._publisher.room:
             self._room.wait(timeout)
-        self._inbox.extend(receipts)
+        if self._staging is None:
+            self._inbox.extend(receipts)
+        else:
+            self._staging.put_many(self._inbox, receipts)
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
         return receipts[-1]
 
 
-def _abandon(publisher: Publisher, name: str) -> None:
+def _abandon(publisher: IOThread, name: str) -> None:
     """What happens when nobody called close()."""
     lost = len(publisher.inbox) + publisher.unsettled
     if lost:

@@ -1,9 +1,7 @@
 """The I/O thread of one client: everything between `publish()` and the ingest door.
 
-Application threads append receipts to `inbox` and wake the thread when they find it longer than
-`wake_at`; no lock is taken. The thread takes `inbox[:n]`, then deletes as many: appends of other
-threads in between stay. Before it sleeps it sets `wake_at` and looks at the inbox once more, so a
-message is either seen by it or followed by a wake-up.
+Before it sleeps it sets `wake_at` and looks at the inbox once more, so a message is either seen by
+it or followed by a wake-up.
 
 Sockets: a DEALER to ingest with its monitor. Known weakness: the thread shares the interpreter
 lock; when the application computes in pure Python a message may wait for some milliseconds
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,31 +20,18 @@ from typing import Final
 import zmq
 from msgspec import Struct
 
-from zbroker.client import effects as e
-from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
-from zbroker.client.publishing import packing
-from zbroker.client.publishing.core import Core, State
-from zbroker.client.publishing.receipt import Receipt, Track
-from zbroker.clock import Clock, SystemClock
+from zbroker.client.callbacks import Callbacks
+from zbroker.client.link import Link
+from zbroker.client.publishing.publisher import NEVER, Publisher, Session, Settings
+from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.servers import ServerChooser
 from zbroker.errors import ZBrokerError
-from zbroker.limits import MESSAGE_MAX_BYTES
-from zbroker.wire.messages import Ack, Logon
+from zbroker.wire.messages import Logon
 
-NEVER: Final = 1 << 62
 POLL_MAX_MS: Final = 1_000  # so that even a wake-up that was lost to an interrupt is made up for
-TURN_BATCHES: Final = 16  # then acks are read: they free the window
 TOKEN_EVERY_MS: Final = 1_000  # a logon costs the publisher a round
-SMALL_BYTES: Final = 1_024  # larger messages are counted one by one before they are queued
-INBOX_MESSAGES: Final = 16_384
 
 _log: Final = logging.getLogger("zbroker.client")
-
-
-class Session(Struct):
-    """What the newest logon said, for who opens other doors; `number` counts the logons."""
-
-    number: int
-    answer: Ack
 
 
 class Request(Struct, eq=False):
@@ -58,44 +42,26 @@ class Request(Struct, eq=False):
     result: int = 0
 
 
-class Publisher:
-    """The thread, its inbox and its link. Attributes without underscore are read by all threads."""
+class IOThread(Publisher):
+    """The publisher in a thread of its own."""
 
     def __init__(
         self,
-        url: str,
+        servers: ServerChooser,
         logon: Logon,
         publisher: int,
-        store_bytes: int,
-        on_refused: Callable[[ZBrokerError], None] | None = None,
-        clock: Clock | None = None,
+        settings: Settings,
+        store: MemoryStore | None = None,
     ) -> None:
-        self.context: Context = zmq.Context()
-        self.track = Track(publisher)
-        self.inbox: list[Receipt] = []
-        self.inbox_max = max(16, min(INBOX_MESSAGES, store_bytes // (4 * SMALL_BYTES)))
-        self.room = 0  # how long the inbox may get; 0 before the logon, when full and when ended
-        self.wake_at = NEVER
-        self.taken_large = 0  # bytes of larger messages taken out of the inbox so far
-        self.stored_bytes = 0
-        self.unsettled = 0  # messages taken out of the inbox and not settled
-        self.message_max = MESSAGE_MAX_BYTES
-        self.batch_max = packing.BATCH_BYTES
-        self.session: Session | None = None
-        self.store_bytes = store_bytes
-        self._url = url
-        self._clock = clock or SystemClock()
-        self._core = Core(logon, self._clock.wall_ns(), random.Random().random)
-        self._on_refused = on_refused
+        super().__init__(servers, logon, publisher, settings, store)
         self._requests: deque[Request] = deque()
-        self._link: Link | None = None
+        self._callbacks = Callbacks(logon.client)
         self._poller = zmq.Poller()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self._asked_ms = -TOKEN_EVERY_MS
         self.track.ask_numbers = self._ask_numbers
-        self.track.last_refusal = self._last_refusal
-        self.track.unrecorded = self._core.unrecorded
+        self.track.call, self.track.wake = self.call, self.wake
         self._thread = threading.Thread(
             target=self._run, name=f"zbroker {logon.client}", daemon=True
         )
@@ -141,11 +107,16 @@ class Publisher:
         return None
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Logs off and ends the thread; what is not persisted is given up."""
+        """Logs off and ends the thread; what is not persisted stays in the store, if it lasts."""
         if self._thread.is_alive():
             self._stopping = True
             self.wake()
             self._thread.join(timeout)
+        self._callbacks.close(timeout)
+
+    def forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process: it has no thread, and its sockets are not its own."""
+        self.track.error, self.room = error, -1
 
     def __del__(self) -> None:
         os.close(self._wake_fd)  # not before: another thread may still write to it
@@ -158,18 +129,18 @@ class Publisher:
             while not self._stopping:
                 self._turn()
             self._perform(self._core.log_off())
+        except ZBrokerError as error:  # the store's
+            _log.error("client.store_failed: nothing more is published: %s", error)
+            self._fail(error)
         except Exception as error:  # a bug of ours: nobody may wait for a thread that is gone
             _log.exception("client.thread_failed: what is not persisted stays unsent")
             self._fail(ZBrokerError("internal", f"the I/O thread of this client failed: {error!r}"))
         finally:
-            self._fail(self.track.error or ZBrokerError("closed", "this client is closed"))
-            if self._link is not None:
-                self._link.close(CLOSE_LINGER_MS)
-            self.context.term()
+            self._end()
 
     def _turn(self) -> None:
         """One round: what time demands, what was asked, what is queued; then sleep and read."""
-        self._perform(self._core.tick(self._clock.mono_ms()))
+        self._tick()
         while self._requests:
             self._serve(self._requests.popleft())
         self._pack()
@@ -177,136 +148,45 @@ class Publisher:
         ready = self._sleep()
         if self._wake_fd in ready:
             os.eventfd_read(self._wake_fd)
-        if self._link is not None:
-            self._read(self._link, ready)
+        link = self._link
+        if link is not None and link.socket in ready:
+            self._read(link)
+        if link is not None and link.monitor in ready:
+            self._read_events(link)
 
     def _sleep(self) -> set[object]:
         """Polls until something happens, unless enough was queued meanwhile."""
-        wake_ms = self._core.next_wake_ms()
-        timeout = POLL_MAX_MS
-        if wake_ms is not None:
-            timeout = max(0, min(timeout, wake_ms - self._clock.mono_ms()))
+        timeout = self._wait_ms(POLL_MAX_MS)
         self.wake_at = 1 if self._core.can_send else self._full_batch
-        if len(self.inbox) >= self.wake_at or self._requests or self._stopping:
+        waiting = len(self.inbox) >= self.wake_at and self._space_again_ms is None
+        if waiting or self._requests or self._stopping:
             timeout = 0
         events = self._poller.poll(timeout)
         self.wake_at = NEVER
         return {source for source, _ in events}
 
-    @property
-    def _full_batch(self) -> int:
-        """While nothing can be sent, packing waits for as much: fewer, larger batches."""
-        return min(packing.BATCH_MESSAGES, self.inbox_max // 2)
-
     def _serve(self, request: Request) -> None:
         if request.kind == "token":
             self._perform(self._core.log_on_again(self._clock.mono_ms()))
         else:
-            while self.inbox and self.session is not None:
-                self._take()
-            request.result = self._core.next_sequence - 1
+            request.result = self._number_all()
         request.done.set()
 
-    def _pack(self) -> None:
-        """Takes messages while they can be sent, or make full batches."""
-        for _ in range(TURN_BATCHES):
-            waiting = len(self.inbox)
-            if not waiting or (waiting < self._full_batch and not self._core.can_send):
-                return
-            self._take()
+    # -- what the publisher needs -------------------------------------------------------------
 
-    def _take(self) -> None:
-        """Packs, numbers and sends up to a batch of messages. No lock: see the page's docstring."""
-        items = self.inbox[: packing.BATCH_MESSAGES]
-        self.unsettled += len(items)
-        del self.inbox[: len(items)]
-        rows = packing.rows(items)
-        for run in packing.split(rows, self.batch_max):
-            batch = packing.pack(run)
-            effects = self._core.add(batch, self._clock.mono_ms())
-            number = batch.first
-            for receipt in run.items:
-                receipt.value = number
-                number += 1
-            self._perform(effects)
-        self.stored_bytes = self._core.store.bytes
-        if max(rows.sizes) > SMALL_BYTES:
-            self.taken_large += sum(size for size in rows.sizes if size > SMALL_BYTES)
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """By the thread for callbacks."""
+        self._callbacks.call(function, *arguments)
 
-    def _read(self, link: Link, ready: set[object]) -> None:
-        """Handles what the broker sent and what became of the connection, until it is replaced."""
-        if link.socket in ready:
-            while self._link is link and (received := link.receive()) is not None:
-                self._handle(received[0])
-                self._publish_state()  # at once: somebody may wait for this ack
-        if link.monitor in ready and self._link is link:
-            for event in link.events():
-                if self._link is link:
-                    self._handle(event)
+    def _linked(self, link: Link) -> None:
+        self._poller.register(link.socket, zmq.POLLIN)
+        self._poller.register(link.monitor, zmq.POLLIN)
 
-    def _handle(self, event: e.Event) -> None:
-        self._perform(self._core.handle(event, self._clock.mono_ms()))
-
-    def _publish_state(self) -> None:
-        """Tells the application threads how far it is and how much room there is."""
-        store, track = self._core.store, self.track
-        self.stored_bytes, self.unsettled = store.bytes, store.messages
-        if self._core.state is not State.ENDED and self.session is not None:
-            track.settled = self._core.settled
-            self.room = self.inbox_max if store.bytes < self.store_bytes * 3 // 4 else 0
-        track.changed()
-
-    # -- effects ------------------------------------------------------------------------------
-
-    def _perform(self, effects: list[e.Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, e.Send):
-                if self._link is not None:
-                    self._link.send(effect.command, effect.body)
-            elif isinstance(effect, e.Connect):
-                self._connect()
-            elif isinstance(effect, e.LoggedOn):
-                self._logged_on(effect.answer)
-            elif isinstance(effect, e.Refused):
-                self._refused(effect)
-            else:
-                self._fail(effect.error)
-
-    def _connect(self) -> None:
-        if self._link is not None:
-            self._poller.unregister(self._link.socket)
-            self._poller.unregister(self._link.monitor)
-            self._link.close()
-        self._link = Link(self.context, self._url)
-        self._poller.register(self._link.socket, zmq.POLLIN)
-        self._poller.register(self._link.monitor, zmq.POLLIN)
-
-    def _logged_on(self, answer: Ack) -> None:
-        self.message_max = answer.max_message_bytes or self.message_max
-        self.batch_max = min(packing.BATCH_BYTES, answer.max_batch_bytes or packing.BATCH_BYTES)
-        self.session = Session(self.session.number + 1 if self.session else 1, answer)
-
-    def _refused(self, effect: e.Refused) -> None:
-        self.track.refuse(effect.first, effect.last, effect.error)
-        _log.warning(
-            "client.refused: messages %d to %d are given up: %s",
-            effect.first,
-            effect.last,
-            effect.error,
-        )
-        if self._on_refused is not None:
-            try:
-                self._on_refused(effect.error)
-            except Exception:
-                _log.exception("client.on_refused_failed: publishing goes on")
+    def _unlinked(self, link: Link) -> None:
+        self._poller.unregister(link.socket)
+        self._poller.unregister(link.monitor)
 
     def _fail(self, error: ZBrokerError) -> None:
-        """Nothing more is published: tells everybody who waits or will ask."""
-        self.track.error, self.room = error, -1
+        super()._fail(error)
         while self._requests:
             self._requests.popleft().done.set()
-        self.track.changed()
-
-    def _last_refusal(self) -> str:
-        refusal = self._core.refusal
-        return f"{refusal.code}: {refusal.reason}" if refusal else ""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time as clock
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
+from zbroker.client.publishing.packing import Extra
 from zbroker.client.publishing.unrecorded import Unrecorded
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
@@ -34,6 +36,9 @@ class Track:
         self.unrecorded = Unrecorded()  # what the broker does not record
         self.error: ZBrokerError | None = None  # nothing more will be settled
         self.ask_numbers: Callable[[], None] = _nothing
+        self.wake: Callable[[], None] = _nothing
+        self.call: Callable[..., None] = _call
+        self._callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()
         self.last_refusal: Callable[[], str] = str
         self._refused_from: list[int] = []
         self._refused: list[tuple[int, ZBrokerError]] = []  # (last, error), beside _refused_from
@@ -63,8 +68,16 @@ class Track:
         at = bisect_right(self._refused_from, sequence)
         return self._refused[at][1] if at < len(self._refused) else None
 
+    def when_done(self, receipt: Receipt, callback: Callable[[Receipt], object]) -> None:
+        """Has `callback` called once it is known what became of `receipt`; from any thread."""
+        self._callbacks.append((receipt, callback))
+        self.wake()
+
     def changed(self) -> None:
-        """Wakes who waits."""
+        """Wakes who waits, and has called who asked for it."""
+        while self._callbacks and self._callbacks[0][0].done:
+            receipt, callback = self._callbacks.popleft()
+            self.call(callback, receipt)
         if self._waiting:
             with self._condition:
                 self._condition.notify_all()
@@ -114,6 +127,7 @@ class Receipt(Struct, gc=False, eq=False):
     topic: str
     value: bytes | int
     time: int | None = None
+    extra: Extra | None = None
 
     @property
     def sequence(self) -> int:
@@ -160,6 +174,19 @@ class Receipt(Struct, gc=False, eq=False):
         """True once it is durable at the broker; never if it is not recorded."""
         return self.recorded is True
 
+    @property
+    def done(self) -> bool:
+        """True once it is persisted, not recorded or refused, or the client ended."""
+        track = self._track
+        return 0 < self._number <= track.settled or track.error is not None
+
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """Has `callback(receipt)` called once it is done, by a thread of the client for that.
+
+        In the order in which they were added; `wait(0)` then gives the bookmark or raises.
+        """
+        self._track.when_done(self, callback)
+
     def wait(self, timeout: float | None = None) -> str:
         """Its bookmark, once persisted; "" if it is not recorded.
 
@@ -167,9 +194,7 @@ class Receipt(Struct, gc=False, eq=False):
         took longer than `timeout` seconds, or what ended the client.
         """
         track = self._track
-        if not track.wait(
-            lambda: 0 < self._number <= track.settled or track.error is not None, timeout
-        ):
+        if not track.wait(lambda: self.done, timeout):
             raise track.timed_out(timeout)
         error = track.refusal(self._number) if self._number else None
         if error is None and not 0 < self._number <= track.settled:
@@ -184,4 +209,9 @@ class Receipt(Struct, gc=False, eq=False):
 
 
 def _nothing() -> None:
-    """Until there is an I/O thread to ask."""
+    """Until there is a shell to ask."""
+
+
+def _call(function: Callable[..., object], *arguments: object) -> None:
+    """Until there is a shell that calls it elsewhere."""
+    function(*arguments)

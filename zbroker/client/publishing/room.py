@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from zbroker.client.publishing.loop import Publisher
+from zbroker.client.publishing.publisher import Publisher
 from zbroker.errors import ZBrokerError
 
 HANDOVER_S: Final = 1.0  # for the I/O thread to take what is queued, even with timeout=0
@@ -50,14 +50,14 @@ class Room:
             raise ZBrokerError(
                 "too_large", f"a message has at most {publisher.message_max} bytes, this one {size}"
             )
-        if size > publisher.store_bytes:
+        if size > publisher.settings.store_bytes:
             raise ZBrokerError(
-                "store_full", f"{size} bytes never fit a store of {publisher.store_bytes}"
+                "store_full", f"{size} bytes never fit a store of {publisher.settings.store_bytes}"
             )
 
         def fits() -> bool:
             held = self._large - publisher.taken_large + publisher.stored_bytes
-            return held + size <= publisher.store_bytes or track.error is not None
+            return held + size <= publisher.settings.store_bytes or track.error is not None
 
         with self._large_lock:  # held while waiting: one after the other
             if not track.wait(fits, timeout):

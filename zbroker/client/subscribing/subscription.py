@@ -16,18 +16,17 @@ from typing import Final
 from zbroker.client.bookmark_stores.tracking import Tracking
 from zbroker.client.door import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscribing.feed import Batch, End, Feed, Item, Passed
 from zbroker.client.subscribing.handlers import Handling
 from zbroker.client.subscribing.line import Line
+from zbroker.client.subscribing.reading import Reading, replacing
 from zbroker.client.subscribing.requests import Asked
 from zbroker.errors import ZBrokerError
-from zbroker.ids import format_vector
-from zbroker.wire.messages import Ack, Pause, Replace, Resume, Subscribe
+from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
 
 ANSWER_S: Final = 10.0
 
 
-class Subscription:
+class Subscription(Reading):
     """Made by `Client.subscribe`. Iterate over it, or over `.batches()`, or call `.next()`.
 
     It reconnects by itself and goes on where it was, as it was. An iteration ends when the end of
@@ -35,17 +34,14 @@ class Subscription:
     another goes on with the next message. With a handler a thread of its own does all that.
     """
 
+    _line: Line
+    _handling: Handling | None
+
     def __init__(self, doors: Doors, command: Subscribe, tracking: Tracking | None = None) -> None:
         self._closed = True  # until it is whole: __del__ comes even if it never is
+        super().__init__(command, tracking)
         self._doors = doors
-        self._feed = Feed(command)
         self._line = Line(doors)
-        self._tracking = tracking
-        self._handling: Handling | None = None
-        self._current: Message | None = None
-        self._recorded: Message | None = None  # the last recorded one of the batches before
-        self._batch: list[Message] = []
-        self._rest: Iterator[Message] = iter(self._batch)
         self._line.add(self._feed)
         self._closed = False
 
@@ -91,83 +87,6 @@ class Subscription:
         self._current = message
         return message
 
-    def discard(self, message: Message) -> None:
-        """Marks a message as processed, for the bookmark store; in any order, from any thread.
-
-        With discard="auto" that happens when the next one is asked for. Raises: ZBrokerError
-        bad_field (it has no name), "closed" (its store is), store_failed.
-        """
-        if self._tracking is None:
-            raise ZBrokerError(
-                "bad_field", f"the subscription to {self.topic!r} has no name in a bookmark store"
-            )
-        self._tracking.check_current()
-        self._tracking.discard(message)
-
-    # -- where it is --------------------------------------------------------------------------
-
-    @property
-    def topic(self) -> str:
-        """The topic or pattern that it is for."""
-        return self._feed.topic
-
-    @property
-    def caught_up(self) -> bool:
-        """True once everything that was persisted when it began has been received."""
-        return self._feed.caught_up
-
-    @property
-    def position(self) -> int | None:
-        """Of the last recorded message handed out (of a batch: its last one)."""
-        last = self._last
-        return last.position if last is not None else None
-
-    @property
-    def bookmark(self) -> str | None:
-        """Of the last recorded message handed out."""
-        last = self._last
-        return last.bookmark if last is not None else None
-
-    @property
-    def dropped(self) -> int:
-        """How many unrecorded messages the broker had to leave out, because this side was slow."""
-        return self._feed.dropped
-
-    @property
-    def vector(self) -> str | None:
-        """A value for `since` that goes on behind the last recorded message handed out.
-
-        With live delivery or conflation store `durable` instead.
-        """
-        vector, current = dict(self._feed.passed), self._current
-        if current is not None and current.recorded:
-            passed = vector.get(current.origin, 0)
-            if current.position > passed or self._feed.live:
-                vector[current.origin] = current.position
-        return format_vector(vector) if vector else None
-
-    @property
-    def durable(self) -> str | None:
-        """A value for `since`: everything up to there was handed out, and is durable.
-
-        The newest that the broker told, which it does each second, also where nothing matched; in a
-        subscription that starts at a time from the first message on. Safe to store whatever the
-        options are.
-        """
-        return format_vector(self._feed.durable) if self._feed.durable else None
-
-    @property
-    def paused(self) -> bool:
-        """True if the broker sends nothing until it is resumed."""
-        return self._feed.paused
-
-    @property
-    def error(self) -> BaseException | None:
-        """What ended it: an exception of its handler, or the broker's."""
-        if self._handling is not None and self._handling.error is not None:
-            return self._handling.error
-        return self._feed.error
-
     # -- changing it --------------------------------------------------------------------------
 
     def pause(self, timeout: float = ANSWER_S) -> None:
@@ -194,9 +113,7 @@ class Subscription:
         Returns: the position from which they hold; what is under way still comes by the old ones.
         Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
         """
-        if topic is None and (filter is None or regex):
-            raise ZBrokerError("bad_field", "replace needs a topic or a filter")
-        answer = self._ask(Replace("", topic=topic, regex=regex, filter=filter), timeout)
+        answer = self._ask(replacing(topic, regex=regex, filter=filter), timeout)
         return answer.position or 0
 
     # -- its life -----------------------------------------------------------------------------
@@ -279,13 +196,8 @@ class Subscription:
 
     def _ask(self, command: Asked, timeout: float) -> Ack:
         self._check_open()
-        if self._feed.live and not isinstance(command, Replace):
-            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
+        self._check_answers(command)
         return self._line.ask(command, [self._feed], timeout)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ZBrokerError("closed", f"the subscription to {self.topic!r} has ended")
 
     def _check_reader(self) -> None:
         if self._handling is not None and not self._handling.is_current:
@@ -293,20 +205,11 @@ class Subscription:
         if self._tracking is not None and self._current is not None:
             self._tracking.passed(self._current)
 
-    @property
-    def _last(self) -> Message | None:
-        """The last recorded message handed out."""
-        current = self._current
-        return current if current is not None and current.recorded else self._recorded
-
     def _tracked(self, tracking: Tracking) -> Iterator[Message]:
         """The rest of the batch in hand; going on says that a message is processed."""
         for self._current in self._rest:  # noqa: B020  (as above)
             yield self._current
             tracking.passed(self._current)
-
-    def _begin(self, batch: list[Message]) -> None:
-        self._batch, self._rest = batch, iter(batch)
 
     def _fetch(self, timeout: float | None) -> list[Message] | None:
         """The next batch of new messages; None at the end."""
@@ -327,34 +230,3 @@ class Subscription:
     def _is_off(self, line: Line) -> bool:
         """Nothing more comes to it on `line`."""
         return self._closed or self._line is not line
-
-    def _take(self) -> bool:
-        """Takes the next item, which is there; whether it brought messages."""
-        batch = self._accept(self._line.hand_out(self._feed))
-        if batch is not None:
-            self._begin(batch)
-        return batch is not None
-
-    def _accept(self, item: Item | None) -> list[Message] | None:
-        """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
-        self._recorded = self._last
-        if self._tracking is not None:
-            return self._track(self._tracking, item)
-        return self._messages(item)
-
-    def _track(self, tracking: Tracking, item: Item | None) -> list[Message] | None:
-        """The same, without what is processed already."""
-        tracking.passed_all()
-        if isinstance(item, Passed):
-            tracking.advance(item.vector)
-        batch = self._messages(item)
-        return (tracking.receive(batch) or None) if batch else None
-
-    def _messages(self, item: Item | None) -> list[Message] | None:
-        if isinstance(item, Batch):
-            return item.messages
-        if isinstance(item, End):
-            self._stop()
-            if item.error is not None:
-                raise item.error
-        return None

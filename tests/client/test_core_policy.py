@@ -1,0 +1,164 @@
+"""The publishing link's core: what the user decides, and a store that outlived its process."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.client import test_core
+from tests.client.test_core import START, accept, batch, live, logon_of, persisted, relogged
+from zbroker.client.effects import (
+    Behind,
+    Connect,
+    Connected,
+    Disconnected,
+    Ended,
+    LoggedOn,
+    Lost,
+    Republished,
+)
+from zbroker.client.publishing.core import Core, Policy, State
+from zbroker.client.publishing.store import MemoryStore
+from zbroker.wire.messages import Error, Logon
+
+
+def make(store=None, **policy):
+    return Core(Logon("me", "i"), START, lambda: 1.0, store, Policy(**policy))
+
+
+def sent(effects):
+    """(first sequence, prev) of each batch."""
+    return [pair[:2] for pair in test_core.sent(effects)]
+
+
+def log_on(core, now=0, seq=0, acked=0):
+    effects = core.tick(now)
+    assert effects[-1] == Connect()
+    return accept(core, logon_of(core.handle(Connected(), now)), now, seq, acked)
+
+
+def kept(*counts, first=100, recorded=99):
+    """A store with batches of so many messages, as an earlier life left it."""
+    store = MemoryStore()
+    store.recorded, store.next_sequence = recorded, first
+    for count in counts:
+        one = batch(count)
+        one.first, one.prev = store.next_sequence, store.next_sequence - 1
+        one.last = one.first + count - 1
+        store.append(one)
+    return store
+
+
+def test_a_kept_store_is_sent_before_anything_new_with_its_numbers():
+    core = make(kept(2, 3))
+    effects = log_on(core, seq=99)
+    assert isinstance(effects[0], LoggedOn)
+    assert sent(effects) == [(100, 99), (102, 101)]
+    assert sent(core.add(batch(), 0)) == [(105, 104)]
+
+
+def test_a_kept_store_gives_up_what_the_journal_has():
+    core = make(kept(2, 3))
+    assert sent(log_on(core, seq=101, acked=101)) == [(102, 101)]
+    assert core.settled == 101
+
+
+def test_an_empty_kept_store_goes_on_with_its_numbers():
+    core = make(kept(first=100))
+    log_on(core, seq=99, acked=99)
+    assert sent(core.add(batch(), 0)) == [(100, 99)]
+
+
+def test_numbers_go_on_above_what_the_journal_has():
+    core = make(kept(first=100))
+    log_on(core, seq=500, acked=500)
+    assert sent(core.add(batch(), 0)) == [(501, 99)]
+
+
+def test_a_kept_store_at_a_broker_that_lacks_what_it_gave_up_is_an_error():
+    core = make(kept(2))
+    (effect,) = log_on(core, seq=50)
+    assert effect.error.code == "broker_behind"
+
+
+def test_the_user_may_accept_a_broker_that_is_behind():
+    core = make(kept(2), accept_behind=True)
+    effects = log_on(core, seq=50)
+    assert [effect for effect in effects if isinstance(effect, Behind)] == [Behind(51, 99)]
+    assert sent(effects) == [(100, 50)]
+    assert core.recorded == 50
+
+
+def test_a_gap_below_what_was_acknowledged_is_accepted_too():
+    core = make(accept_behind=True)
+    log_on(core)
+    core.add(batch(), 0)
+    core.handle(persisted(START), 0)
+    core.add(batch(), 0)
+    error = Error("sequence_gap", "gap", cid="1", seq=START + 1, high=START - 10)
+    effects = core.handle(error, 0)
+    assert effects[0] == Behind(START - 9, START)
+    assert sent(effects) == [(START + 1, START - 10)]
+
+
+def test_what_was_stored_at_the_logon_is_settled_once():
+    core = make(kept(2, 3))
+    log_on(core, seq=99)
+    assert core.handle(persisted(101), 0) == []
+    assert core.handle(persisted(104), 0) == [Republished()]
+    core.add(batch(), 0)
+    assert core.handle(persisted(105), 0) == []
+
+
+def test_a_refusal_can_be_what_settles_the_last_of_it():
+    core = make(kept(1))
+    log_on(core, seq=99)
+    effects = core.handle(Error("bad_topic", "no", cid="1", seq=100, high=99), 0)
+    assert effects[-1] == Republished()
+
+
+def test_a_session_that_is_lost_is_told_once():
+    core = live()
+    assert core.handle(Lost(), 5_000) == [Disconnected(), Connect()]
+    core.handle(Connected(), 5_000)
+    assert core.handle(Lost(), 5_000) == []
+    assert core.tick(5_200) == [Connect()]
+
+
+def test_it_gives_up_when_nobody_is_reached_in_time():
+    core = make(give_up_ms=1_000)
+    assert core.tick(0) == [Connect()]
+    assert core.tick(999) == []
+    (effect,) = core.tick(1_000)
+    assert isinstance(effect, Ended)
+    assert effect.error.code == "gave_up"
+    assert core.state is State.ENDED
+    assert (core.tick(9_999), core.next_wake_ms()) == ([], None)
+
+
+def test_a_session_ends_the_watch_and_its_loss_begins_it_anew():
+    core = make(give_up_ms=1_000)
+    log_on(core, now=900)
+    assert core.tick(5_000) == []
+    assert core.handle(Lost(), 5_000) == [Disconnected(), Connect()]
+    assert core.tick(5_999) == []
+    assert core.next_wake_ms() == 6_000
+    (effect,) = core.tick(6_000)
+    assert effect.error.code == "gave_up"
+
+
+def test_the_reason_of_giving_up_is_what_the_broker_said():
+    core = make(give_up_ms=1_000)
+    core.tick(0)
+    cid = logon_of(core.handle(Connected(), 0))
+    core.handle(Error("too_many", "all seats taken", cid=cid), 0)
+    (effect,) = core.tick(1_000)
+    assert "too_many: all seats taken" in effect.error.reason
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_store_that_lost_its_session_again_and_again_sends_the_same(rounds):
+    core = make(kept(2, 3))
+    log_on(core, seq=99)
+    for number in range(rounds):
+        effects = relogged(core, 5_000 * (number + 1), seq=99)
+        assert sent(effects) == [(100, 99), (102, 101)]

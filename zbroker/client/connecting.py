@@ -1,0 +1,60 @@
+"""`connect()`: a client with threads, logged on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Literal
+
+from zbroker.client import opening
+from zbroker.client.opening import BookmarkStore, Listener, PublishStore, URLs
+from zbroker.client.subscribing.options import Duration
+from zbroker.client.sync import Client
+from zbroker.errors import ZBrokerError
+
+TIMEOUT_S: Final = 10.0
+
+
+def connect(  # noqa: PLR0913 - every option by its name
+    url: URLs,
+    name: str | None = None,
+    *,
+    publish_store: PublishStore = "memory",
+    store_bytes: int | None = None,
+    store_messages: int | None = None,
+    bookmark_store: BookmarkStore | None = None,
+    heartbeat: Duration | None = None,
+    timeout: float = TIMEOUT_S,
+    give_up: Duration | None = None,
+    broker_behind: Literal["fail", "go_on"] = "fail",
+    on_state: Listener | Iterable[Listener] | None = None,
+    on_refused: Callable[[ZBrokerError], object] | None = None,
+) -> Client:
+    """A client that is logged on at an ingest door.
+
+    url: of the door; several: one after the other until one works; or a ServerChooser.
+    name: of the publisher; the broker knows by it what it has already. None makes a new one.
+    publish_store: keeps what the broker has not acknowledged: "memory", or a directory, which a
+    kill of this process does not touch; one client at a time has it open, under one name. What it
+    holds is published first. store_bytes, store_messages: how much (64 MiB, in a directory 1 GiB).
+    bookmark_store: for `subscribe(name=...)`: "memory", a directory, or a store that its maker
+    closes, after the client.
+    heartbeat: after twice that time each side takes a silent other one for gone.
+    timeout: seconds for the first session. give_up: how long a lost one is sought; None: for ever.
+    broker_behind: what to do at a broker that lacks messages which were acknowledged: another
+    instance, or an old copy. on_state: told of what becomes of the connection; on_refused: of each
+    final refusal; both by a thread for that.
+    Raises: ZBrokerError "timeout" without a session in `timeout` seconds, name_in_use,
+    store_in_use, store_damaged, broker_behind, ...
+    """
+    wanted = opening.wanted(
+        url, name, publish_store=publish_store, store_bytes=store_bytes,
+        store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
+        give_up=give_up, broker_behind=broker_behind, on_state=on_state, on_refused=on_refused,
+    )  # fmt: skip
+    client = Client(wanted)
+    try:
+        client._start(timeout)
+    except BaseException:
+        client.close(flush=False)
+        raise
+    return client

@@ -1,0 +1,157 @@
+"""The publish store in a directory: what was published is in it before `publish()` returns.
+
+    put (staging.py) --> append: a batch, as it is sent --> popleft, when persisted
+    a kill at any point: the next life finds the batches and what was staged behind them
+
+Bodies are kept in memory, too, as long as they are few; a large store costs some 400 bytes per
+batch. Files whose batches are all settled are removed.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final
+
+from zbroker.client.publishing import packing, staging, store_files
+from zbroker.client.publishing.packing import Batch
+from zbroker.client.publishing.staging import Staging
+from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.publishing.store_files import CacheDisk
+from zbroker.clock import Clock, SystemClock
+from zbroker.errors import StorageError
+from zbroker.ids import publisher_id
+from zbroker.journal import format as log
+from zbroker.journal.disk import Disk, failed
+from zbroker.journal.segments import segment_name
+from zbroker.journal.writer import Writer
+from zbroker.limits import KIB, MIB
+
+SEGMENT_BYTES: Final = 64 * MIB
+RESIDENT_BYTES: Final = 64 * MIB  # of bodies in memory: twice what may be under way
+HEADERS_BYTES: Final = 80 * KIB  # of a batch with columns, and of its group
+
+
+class FileStore(MemoryStore):
+    """Batches of the client `client` in `directory`; one process at a time has it open."""
+
+    def __init__(
+        self,
+        directory: str | PathLike[str],
+        client: str,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Raises: ZBrokerError store_in_use, bad_field; StorageError store_damaged, disk_full."""
+        super().__init__()
+        self._directory = Path(fspath(directory))
+        self._publisher = publisher_id(client)
+        self._disk = disk or _disk(self._directory)
+        self._clock = clock or SystemClock()
+        self._resident = 0
+        try:
+            self._open(client)
+        except BaseException:
+            self._disk.close()
+            raise
+
+    def _open(self, client: str) -> None:
+        found = store_files.open_files(self._disk, client, self._publisher)
+        self._note, self._serials = found.note, found.serials
+        self._writer = Writer(
+            self._disk, found.tail, segment_bytes=SEGMENT_BYTES, preallocate=False,
+            clock=self._clock,
+        )  # fmt: skip
+        for batch in found.batches:
+            self._keep(batch)
+        self.recorded = found.note.recorded
+        self.next_sequence = max(found.note.next_sequence, found.last + 1 if found.last else 0)
+        self._adopt(staging.leftover(self._directory, self._writer.position))
+        staging.forget(self._directory)
+        self.staging = Staging(self._directory, self._writer.position)
+
+    def _adopt(self, items: list[staging.Staged]) -> None:
+        """What was staged in an earlier life becomes batches, before anything new."""
+        for start in range(0, len(items), packing.BATCH_MESSAGES):
+            part = items[start : start + packing.BATCH_MESSAGES]
+            for run in packing.split(packing.rows(part)):
+                batch = packing.pack(run)
+                batch.first, batch.prev = self.next_sequence, self.next_sequence - 1
+                batch.last = batch.first + batch.count - 1
+                self.append(batch)
+
+    # -- as in memory -------------------------------------------------------------------------
+
+    def load(self, index: int) -> Batch:
+        """Reads what is not in memory. Raises: StorageError store_damaged."""
+        batch = self._batches[index]
+        return batch if batch.body else store_files.load(self._disk, batch)
+
+    def append(self, batch: Batch) -> None:
+        """Writes it down first. Raises: StorageError."""
+        stored = log.Batch(
+            log.KIND_PUBLISH, self._writer.position, self._publisher, 0, batch.first, batch.prev,
+            batch.count, self._clock.wall_ns(),
+            batch.topics if batch.topics is not None else [batch.topic or ""], batch.body,
+            batch.crc, batch.size, columns=batch.columns,
+        )  # fmt: skip
+        self._writer.write([stored], stored.log_time)
+        if self._writer.serial != self._serials[-1]:
+            self._serials.append(self._writer.serial)
+        entry = store_files.kept(stored, self._writer.serial)
+        batch.place = entry.place
+        self._keep(batch if self._resident + batch.size <= RESIDENT_BYTES else entry)
+        if self.staging is not None:
+            self.staging.packed(self._writer.position)
+
+    def popleft(self) -> Batch:
+        batch = super().popleft()
+        self._resident -= len(batch.body)
+        return batch
+
+    def remove(self, index: int) -> Batch:
+        batch = super().remove(index)
+        self._resident -= len(batch.body)
+        return batch
+
+    def begin(self, next_sequence: int) -> None:
+        """Notes it before the first message: one that is staged then gets its number later."""
+        if next_sequence > self.next_sequence:
+            self.next_sequence = self._note.next_sequence = next_sequence
+            self._note.write(self._disk)
+
+    def settled(self) -> None:
+        """Notes how far the broker is, and removes files that nobody needs any more."""
+        through = self[0].first - 1 if len(self) else self.next_sequence - 1
+        note = self._note
+        if (note.recorded, note.settled) == (self.recorded, through):
+            return
+        note.recorded, note.settled, note.next_sequence = self.recorded, through, self.next_sequence
+        note.write(self._disk)
+        needed = self[0].place[0] if len(self) and self[0].place else self._writer.serial
+        for serial in list(takewhile(lambda serial: serial < needed, self._serials)):
+            self._disk.unlink(segment_name(serial))
+            self._serials.remove(serial)
+
+    def secure(self, size: int) -> bool:
+        return self._writer.secure(size + HEADERS_BYTES)
+
+    def close(self) -> None:
+        if self.staging is not None:
+            self.staging.close()
+        self._disk.close()
+
+    def _keep(self, batch: Batch) -> None:
+        super().append(batch)
+        self._resident += len(batch.body)
+
+
+def _disk(directory: Path) -> CacheDisk:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed("create", str(directory), error) from None
+    if not directory.is_dir():
+        raise StorageError("disk_error", f"{directory} is no directory")
+    return CacheDisk(directory)

@@ -1,0 +1,241 @@
+"""Messages that are queued and not packed yet, in mapped files: a kill does not touch them.
+
+    put --(in the file, then in the inbox)--> packed: in a batch of the store --> forgotten
+
+The messages of a store are counted from 1 on, in the order of the inbox; a file's name is the
+number of its first one. It is a stream of msgpack arrays: [topic, payload, crc] or [topic, content,
+crc, form], where the content is msgpack, too. The CRC-32C of payload or content is seeded with the
+file's number and the topic. So what is not written whole, and what stood in a file before it was
+used again, is told from a message. (To touch new pages costs more than to write a message.)
+
+The space of a file is reserved when it is made, because writing to a mapped file on a full disk
+would end the process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import msgpack
+import msgspec
+from google_crc32c import extend as crc_extend
+from google_crc32c import value as crc32c
+from msgspec import Struct
+
+from zbroker.client.publishing.packing import Extra
+from zbroker.client.publishing.receipt import Receipt
+from zbroker.errors import StorageError
+from zbroker.journal.disk import failed
+from zbroker.limits import MIB
+
+FILE_BYTES: Final = 8 * MIB
+PREFIX: Final = "staged-"
+
+PLAIN, WHOLE, MANY = range(3)  # forms of a record
+RECORD_BYTES: Final = 512  # beside the content, at the most: a topic has 255
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_NO_EXTRA: Final = Extra()
+
+
+class Staged(Struct, gc=False):
+    """A message that was found in a file."""
+
+    topic: str
+    value: bytes | int
+    time: int | None = None
+    extra: Extra | None = None
+
+
+class Staging:
+    """The files of one store. `end`: the number that the next message gets."""
+
+    def __init__(self, directory: Path, end: int) -> None:
+        self._directory = directory
+        self._end = end
+        # the files have the order of the inbox; bound once: `with` costs a third of a put
+        self._lock, self._unlock = (lock := Lock()).acquire, lock.release
+        self._write = mmap.mmap(-1, 1).write  # full: the first message makes a file
+        self._seeds = _Seeds(0)
+        self._files: deque[_File] = deque()  # oldest first
+        self._spare: _File | None = None
+
+    def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
+        """Keeps one message, then queues it. Raises: StorageError disk_full, ...; nothing is."""
+        topic, data = receipt.topic, receipt.value
+        assert type(data) is bytes, "it has no number yet"
+        plain = receipt.time is None and receipt.extra is None
+        self._lock()
+        try:
+            if plain:  # _keep, at length: this is done for each message
+                try:
+                    self._write(_encode((topic, data, crc_extend(self._seeds[topic], data))))
+                except ValueError:
+                    self._keep(topic, data, PLAIN)
+            else:
+                self._keep(topic, _encode(_whole(receipt)), WHOLE)
+            self._end += 1
+            inbox.append(receipt)
+        finally:
+            self._unlock()
+
+    def put_many(self, inbox: list[Receipt], receipts: Sequence[Receipt]) -> None:
+        """The same with messages of one topic that have neither key nor headers nor expiry."""
+        values = [receipt.value for receipt in receipts]
+        times = [receipt.time for receipt in receipts]
+        timed = None if times.count(None) == len(times) else times
+        content = _encode((values, timed))
+        self._lock()
+        try:
+            self._keep(receipts[0].topic, content, MANY)
+            self._end += len(receipts)
+            inbox.extend(receipts)
+        finally:
+            self._unlock()
+
+    def packed(self, below: int) -> None:
+        """All messages below that number are in batches of the store."""
+        while len(self._files) > 1 and self._files[1].first <= below:
+            file = self._files.popleft()
+            if self._spare is None and len(file.map) == FILE_BYTES:
+                self._spare = file
+            else:
+                file.map.close()
+                file.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Lets go of the files; they stay."""
+        for file in [*self._files, *([self._spare] if self._spare is not None else [])]:
+            file.map.close()
+        self._files.clear()
+
+    def _keep(self, topic: str, content: bytes, form: int) -> None:
+        try:
+            self._write(self._record(topic, content, form))
+        except ValueError:  # it is full
+            self._next_file(len(content) + RECORD_BYTES)
+            self._write(self._record(topic, content, form))
+
+    def _record(self, topic: str, content: bytes, form: int) -> bytes:
+        crc = crc_extend(self._seeds[topic], content)
+        return _encode((topic, content, crc, form) if form else (topic, content, crc))
+
+    def _next_file(self, size: int) -> None:
+        """A file that begins here: a used one, whose pages are there, or a new one.
+
+        Checksums depend on its number, so what stood in it before counts for nothing.
+        """
+        path = self._directory / f"{PREFIX}{self._end:020d}"
+        spare, self._spare = self._spare, None
+        if spare is not None and size <= FILE_BYTES:
+            spare.path.rename(path)
+            spare.map.seek(0)
+            file = _File(self._end, path, spare.map)
+        else:
+            self._spare = spare
+            file = _File(self._end, path, _mapped(path, max(FILE_BYTES, size)))
+        self._files.append(file)
+        self._write, self._seeds = file.map.write, _Seeds(file.first)
+
+
+class _File(NamedTuple):
+    """first: the number of its first message."""
+
+    first: int
+    path: Path
+    map: mmap.mmap
+
+
+class _Seeds(dict[str, int]):
+    """Of the checksums in a file, by topic."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self._first = first.to_bytes(8, "little")
+
+    def __missing__(self, topic: str) -> int:
+        seed = self[topic] = int(crc32c(self._first + topic.encode()))
+        return seed
+
+
+def _whole(receipt: Receipt) -> tuple[Any, ...]:
+    extra = receipt.extra or _NO_EXTRA
+    return receipt.value, receipt.time, extra.key, extra.headers, extra.expires_ns
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            return mmap.mmap(fd, size)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise failed("create", str(path), error) from None
+
+
+# -- what an earlier life left ----------------------------------------------------------------
+
+
+def leftover(directory: Path, start: int) -> list[Staged]:
+    """The messages from number `start` on. Raises: StorageError store_damaged."""
+    found: list[Staged] = []
+    expected = start
+    for path in sorted(directory.glob(f"{PREFIX}*")):
+        first = int(path.name.removeprefix(PREFIX))
+        messages = list(_read(path.read_bytes(), first))
+        if first > expected and messages:
+            raise StorageError(
+                "store_damaged",
+                f"messages {expected} to {first - 1} that were not sent cannot be read in "
+                f"{directory}",
+                "move the directory away to publish anew; what it holds can be looked at there",
+            )
+        found += messages[max(0, expected - first) :]
+        expected = max(expected, first + len(messages))
+    return found
+
+
+def forget(directory: Path) -> None:
+    """Removes all files: what they hold is in batches."""
+    for path in directory.glob(f"{PREFIX}*"):
+        path.unlink()
+
+
+def _read(data: bytes, first: int) -> Iterator[Staged]:
+    """The messages of a file up to its end: what was not written whole is none of them."""
+    seeds = _Seeds(first)
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker.feed(data)
+    while True:
+        try:
+            topic, content, crc, *form = next(unpacker)
+            good = crc_extend(seeds[topic], content) == crc
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException, StopIteration):
+            return
+        if not good:
+            return
+        yield from _messages(topic, content, form[0] if form else PLAIN)
+
+
+def _messages(topic: str, content: bytes, form: int) -> Iterator[Staged]:
+    if form == PLAIN:
+        yield Staged(topic, content)
+    elif form == MANY:
+        values, times = msgspec.msgpack.decode(content)
+        yield from map(Staged, repeat(topic), values, times or repeat(None))
+    else:
+        value, time, key, headers, expires_ns = msgspec.msgpack.decode(content)
+        some = key is not None or headers is not None or expires_ns is not None
+        yield Staged(topic, value, time, Extra(key, headers, expires_ns) if some else None)

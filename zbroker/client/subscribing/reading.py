@@ -1,0 +1,198 @@
+"""What a subscription knows of itself, whoever waits for its messages: a thread or a task.
+
+It turns the items of the inbox into batches, remembers what was handed out and tells the bookmark
+store. How the next item is waited for, and how the broker is asked for something, is the part of
+the two shells: `subscription.py` here, and `zbroker.client.aio.subscription`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from zbroker.client.bookmark_stores.tracking import Tracking
+from zbroker.client.door import Doors
+from zbroker.client.message import Message
+from zbroker.client.subscribing.feed import Batch, End, Feed, Item, Passed
+from zbroker.client.subscribing.requests import Asked
+from zbroker.errors import ZBrokerError
+from zbroker.ids import format_vector
+from zbroker.wire.messages import Replace, Subscribe
+
+
+class Carrier(Protocol):
+    """The connection of a subscription, as far as both shells have the same."""
+
+    def leave(self, feed: Feed) -> None:
+        """Lets a subscription go. The last one takes the link with it."""
+
+    def hand_out(self, feed: Feed) -> Item:
+        """The next item of an inbox that is not empty."""
+
+    def combined_with(self, feed: Feed) -> Sequence[Feed]:
+        """Those that share one replay with it, itself among them; empty if it has its own."""
+
+
+class Handler(Protocol):
+    """What calls a function of the user for each message."""
+
+    error: BaseException | None
+
+
+class Reading:
+    """One subscription: what it is for, where it is, what was handed out."""
+
+    _line: Carrier
+    _handling: Handler | None
+    _doors: Doors
+    _closed: bool
+
+    def __init__(self, command: Subscribe, tracking: Tracking | None) -> None:
+        self._feed = Feed(command)
+        self._tracking = tracking
+        self._handling = None
+        self._current: Message | None = None
+        self._recorded: Message | None = None  # the last recorded one of the batches before
+        self._batch: list[Message] = []
+        self._rest: Iterator[Message] = iter(self._batch)
+
+    def discard(self, message: Message) -> None:
+        """Marks a message as processed, for the bookmark store; in any order, from any thread.
+
+        With discard="auto" that happens when the next one is asked for. Raises: ZBrokerError
+        bad_field (it has no name), "closed" (its store is), store_failed.
+        """
+        if self._tracking is None:
+            raise ZBrokerError(
+                "bad_field", f"the subscription to {self.topic!r} has no name in a bookmark store"
+            )
+        self._tracking.check_current()
+        self._tracking.discard(message)
+
+    # -- where it is --------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str:
+        """The topic or pattern that it is for."""
+        return self._feed.topic
+
+    @property
+    def caught_up(self) -> bool:
+        """True once everything that was persisted when it began has been received."""
+        return self._feed.caught_up
+
+    @property
+    def position(self) -> int | None:
+        """Of the last recorded message handed out (of a batch: its last one)."""
+        last = self._last
+        return last.position if last is not None else None
+
+    @property
+    def bookmark(self) -> str | None:
+        """Of the last recorded message handed out."""
+        last = self._last
+        return last.bookmark if last is not None else None
+
+    @property
+    def dropped(self) -> int:
+        """How many unrecorded messages the broker had to leave out, because this side was slow."""
+        return self._feed.dropped
+
+    @property
+    def vector(self) -> str | None:
+        """A value for `since` that goes on behind the last recorded message handed out.
+
+        With live delivery or conflation store `durable` instead.
+        """
+        vector, current = dict(self._feed.passed), self._current
+        if current is not None and current.recorded:
+            passed = vector.get(current.origin, 0)
+            if current.position > passed or self._feed.live:
+                vector[current.origin] = current.position
+        return format_vector(vector) if vector else None
+
+    @property
+    def durable(self) -> str | None:
+        """A value for `since`: everything up to there was handed out, and is durable.
+
+        The newest that the broker told, which it does each second, also where nothing matched; in a
+        subscription that starts at a time from the first message on. Safe to store whatever the
+        options are.
+        """
+        return format_vector(self._feed.durable) if self._feed.durable else None
+
+    @property
+    def paused(self) -> bool:
+        """True if the broker sends nothing until it is resumed."""
+        return self._feed.paused
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it: an exception of its handler, or the broker's."""
+        if self._handling is not None and self._handling.error is not None:
+            return self._handling.error
+        return self._feed.error
+
+    # -- for the shells -----------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """Ends it; nothing more is handed out."""
+        raise NotImplementedError
+
+    def _begin(self, batch: list[Message]) -> None:
+        self._batch, self._rest = batch, iter(batch)
+
+    def _accept(self, item: Item | None) -> list[Message] | None:
+        """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
+        self._recorded = self._last
+        if self._tracking is not None:
+            return self._track(self._tracking, item)
+        return self._messages(item)
+
+    def _take(self) -> bool:
+        """Takes the next item, which is there; whether it brought messages."""
+        batch = self._accept(self._line.hand_out(self._feed))
+        if batch is not None:
+            self._begin(batch)
+        return batch is not None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ZBrokerError("closed", f"the subscription to {self.topic!r} has ended")
+
+    def _check_answers(self, command: Asked) -> None:
+        """Raises: ZBrokerError bad_field, if the broker does not do that with it."""
+        if self._feed.live and not isinstance(command, Replace):
+            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    @property
+    def _last(self) -> Message | None:
+        """The last recorded message handed out."""
+        current = self._current
+        return current if current is not None and current.recorded else self._recorded
+
+    def _track(self, tracking: Tracking, item: Item | None) -> list[Message] | None:
+        """As `_messages`, without what is processed already."""
+        tracking.passed_all()
+        if isinstance(item, Passed):
+            tracking.advance(item.vector)
+        batch = self._messages(item)
+        return (tracking.receive(batch) or None) if batch else None
+
+    def _messages(self, item: Item | None) -> list[Message] | None:
+        if isinstance(item, Batch):
+            return item.messages
+        if isinstance(item, End):
+            self._stop()
+            if item.error is not None:
+                raise item.error
+        return None
+
+
+def replacing(topic: str | None, *, regex: bool, filter: str | None) -> Replace:  # noqa: A002
+    """The command for another topic or filter. Raises: ZBrokerError bad_field."""
+    if topic is None and (filter is None or regex):
+        raise ZBrokerError("bad_field", "replace needs a topic or a filter")
+    return Replace("", topic=topic, regex=regex, filter=filter)
