@@ -56,6 +56,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/delivery/surveying.py",
         "zbroker/endpoints.py",
         "zbroker/errors.py",
+        "zbroker/heartbeats.py",
         "zbroker/ids.py",
         "zbroker/ingest/doors.py",
         "zbroker/ingest/live.py",
@@ -86,6 +87,7 @@ _LEAVES: Final = (
     "zbroker.clock",
     "zbroker.endpoints",
     "zbroker.errors",
+    "zbroker.heartbeats",
     "zbroker.ids",
     "zbroker.limits",
     "zbroker.paths",
@@ -129,6 +131,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
     "zbroker.formats": ("zbroker.errors", "zbroker.limits"),
     "zbroker.filters": ("zbroker.errors", "zbroker.formats", "zbroker.limits"),
+    "zbroker.heartbeats": ("zbroker.limits",),
     "zbroker.recording": ("zbroker.errors", "zbroker.filters", "zbroker.limits", "zbroker.topics"),
     # what all rooms stand on
     "zbroker.wire": _LEAVES,

@@ -7,6 +7,8 @@ ROUTER_MANDATORY makes a gone peer an error. Sources: docs/reference/wire.md, "F
 from __future__ import annotations
 
 import os
+import socket as tcp
+import struct
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,14 +18,21 @@ import zmq
 from zbroker.limits import FRAMES_MAX
 
 LINGER_MS: Final = 500
-HEARTBEAT_IVL_MS: Final = 2_000
+HEARTBEAT_IVL_MS: Final = 2_000  # together eight seconds, for who asked for no interval
 HEARTBEAT_TIMEOUT_MS: Final = 6_000
+#: of an interval that was asked for: a PING is sent, and unanswered long enough, within two of them
+HEARTBEAT_IVL_PART: Final = 0.5
+HEARTBEAT_TIMEOUT_PART: Final = 1.25
 HANDSHAKE_IVL_MS: Final = 5_000
 RECONNECT_IPC_MS: Final = 5
 
 MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)  # `|` of two enum members costs more than the send
 LAST: Final = int(zmq.NOBLOCK)
 COPY_MAX_BYTES: Final = 16_384  # below it copying a body is cheaper than sharing it
+
+LAST_DATA_RECV: Final = struct.Struct("=I")  # milliseconds; of struct tcp_info, linux/tcp.h
+LAST_DATA_RECV_AT: Final = 52
+TCP_INFO_BYTES: Final = LAST_DATA_RECV_AT + LAST_DATA_RECV.size
 
 Frames = list[zmq.Frame]
 #: without the Python layer of pyzmq: half the time of a send
@@ -44,11 +53,26 @@ def public_router(
     _common(socket, sndhwm, 1_000)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_IVL_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    ask_for_heartbeats(socket, None)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_IVL_MS)
     socket.setsockopt(zmq.BACKLOG, 1_024)
     return socket
+
+
+def ask_for_heartbeats(socket: zmq.Socket[bytes], interval_s: float | None) -> None:
+    """Has libzmq send PINGs, and close a connection on which nothing comes: as Disconnected.
+
+    interval_s: noticed within two of them; None: within eight seconds. Its thread answers PINGs
+    however busy Python is. What waits unread in a full buffer is answered late, so a peer that
+    may leave things unread has to send something of its own accord. No TTL: whatever comes behind
+    a PING disarms it, so a peer that is stopped just then is not noticed.
+    """
+    ivl_ms, timeout_ms = HEARTBEAT_IVL_MS, HEARTBEAT_TIMEOUT_MS
+    if interval_s is not None:
+        ivl_ms = max(1, int(interval_s * 1_000 * HEARTBEAT_IVL_PART))
+        timeout_ms = max(1, int(interval_s * 1_000 * HEARTBEAT_TIMEOUT_PART))
+    socket.setsockopt(zmq.HEARTBEAT_IVL, ivl_ms)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout_ms)
 
 
 def inner_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
@@ -71,8 +95,7 @@ def dealer(
     else:
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
-        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_IVL_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        ask_for_heartbeats(socket, None)
         socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.connect(endpoint)
     return socket
@@ -96,6 +119,40 @@ def marks_subscriber(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> 
     socket.setsockopt(zmq.SUBSCRIBE, b"")
     socket.connect(endpoint)
     return socket
+
+
+class Wires:
+    """The TCP connections behind the peers of a ROUTER, by routing id.
+
+    libzmq does not tell when it was sent a PING; the kernel tells when it got bytes.
+    """
+
+    def __init__(self) -> None:
+        self.fds: dict[bytes, int] = {}
+        self._rids: dict[int, bytes] = {}  # a descriptor has one peer at a time
+
+    def add(self, rid: bytes, frame: zmq.Frame) -> None:
+        """A peer that is not in `fds`, and the first frame that came from it."""
+        fd = int(frame.get(zmq.SRCFD))
+        if (older := self._rids.get(fd)) is not None:
+            del self.fds[older]
+        self._rids[fd], self.fds[rid] = rid, fd
+
+    def quiet_ms(self, rid: bytes) -> int | None:
+        """How long ago the last byte came from this peer; None if its connection is gone."""
+        fd = self.fds.get(rid)
+        if fd is None:
+            return None
+        try:
+            copy = tcp.socket(fileno=os.dup(fd))
+        except OSError:
+            return None
+        with copy:
+            try:
+                info = copy.getsockopt(tcp.IPPROTO_TCP, tcp.TCP_INFO, TCP_INFO_BYTES)
+            except OSError:
+                return None  # the number stands for something else by now
+        return int(LAST_DATA_RECV.unpack_from(info, LAST_DATA_RECV_AT)[0])
 
 
 def receive_from(

@@ -154,6 +154,80 @@ def test_the_door_knows_best_whose_positions_it_sends():
     assert world.connection.own == Origin(0xAB, 2)
 
 
+# -- heartbeats -----------------------------------------------------------------------------------
+
+
+def beating():
+    """A connection that asked for an interval of a second; live."""
+    world = Wired(subscribe(), heartbeat_s=1.0)
+    world.live()
+    world.connection.tick(0)
+    return world
+
+
+def until_lost(world):
+    """Time passes, the core is woken when it wants to be; when it gave the connection up."""
+    while world.connection.tick(world.now) != [Connect()]:
+        world.now = world.connection.next_wake_ms()
+        assert world.now <= 100_000
+    return world.now
+
+
+@pytest.mark.seed("002", "heartbeats: the client asks")
+def test_the_door_is_asked_for_heartbeats_and_promised_none():
+    world = Wired(subscribe(), heartbeat_s=1.0)
+    assert the(world.handle(Connected())).heartbeat_s == 1.0
+    world = beating()
+    for world.now in range(0, 60_000, 400):
+        world.handle(Heartbeat())
+        assert world.connection.tick(world.now) == []
+    assert the(Wired(subscribe()).handle(Connected())).heartbeat_s is None
+
+
+def test_a_door_that_is_silent_for_two_intervals_is_left():
+    world = beating()
+    world.now = 300
+    world.handle(Heartbeat())
+    assert until_lost(world) == 2_300
+
+
+@pytest.mark.parametrize("said", ["message", "heartbeat"])
+def test_silence_begins_behind_whatever_came_last(said):
+    world = beating()
+    for world.now in range(0, 10_000, 500):
+        if said == "message":
+            world.send(world.now // 500 + 1, 1)
+        else:
+            world.handle(Heartbeat())
+        assert world.connection.tick(world.now) == []
+    assert until_lost(world) == 9_500 + 2_000
+
+
+def test_what_waits_is_read_before_a_silence_is_judged():
+    """A handler was busy for minutes: nobody looked meanwhile."""
+    world = beating()
+    world.now = 600_000
+    assert world.connection.tick(world.now) == []
+    world.now += 1_999
+    world.handle(Heartbeat())
+    assert world.connection.tick(world.now) == []
+
+
+def test_a_door_without_heartbeats_may_be_silent_for_ever():
+    world, _ = wired()
+    assert (world.connection.next_wake_ms(), world.connection.tick(10**7)) == (None, [])
+
+
+def test_a_door_that_hears_nothing_gets_a_new_connection():
+    world = beating()
+    world.send(1, 2)
+    world.now = 5_000
+    told = Error("not_logged_on", "nothing was heard for two heartbeats")
+    assert world.handle(told) == [Connect()]
+    (again,) = world.log_on()
+    assert again.bookmark == HERE_TEXT + "2"
+
+
 # -- answers --------------------------------------------------------------------------------------
 
 

@@ -428,11 +428,38 @@ def test_an_idle_client_that_promised_heartbeats_sends_them_in_time():
     assert core.tick(2_000) == [Send(Heartbeat())]
 
 
-def test_a_silent_broker_that_promised_heartbeats_is_left():
+def until_lost(core, now):
+    """Ticks when it wants to be woken; when it gave the broker up."""
+    while Connect() not in core.tick(now):
+        now = core.next_wake_ms()
+        assert now <= 100_000
+    return now
+
+
+def test_a_broker_that_is_silent_for_two_intervals_is_left():
     core = live(heartbeat_s=1)
-    core.handle(Heartbeat(), 500)
-    assert core.tick(3_499) == [Send(Heartbeat())]
-    assert core.tick(3_500) == [Disconnected(), Connect()]
+    core.tick(0)
+    core.handle(Heartbeat(), 400)
+    assert until_lost(core, 400) == 2_400
+
+
+def test_a_client_that_was_stopped_first_hears_what_came_meanwhile():
+    core = live(heartbeat_s=1)
+    core.tick(0)
+    assert Connect() not in core.tick(60_000)
+    assert until_lost(core, 60_000) == 62_000
+
+
+def test_without_heartbeats_a_broker_may_be_silent_for_ever():
+    core = live()
+    core.tick(0)
+    assert (core.next_wake_ms(), core.tick(10_000_000)) == (None, [])
+
+
+def test_a_broker_that_hears_nothing_gets_a_new_connection():
+    core = live(heartbeat_s=1, now=0)
+    told = Error("not_logged_on", "nothing was heard for two heartbeats")
+    assert core.handle(told, 5_000) == [Disconnected(), Connect()]
 
 
 def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():

@@ -38,8 +38,8 @@ def subscribe(bookmark=NOW, *, until=None, credit=1_000, content=None, **options
 class Wired:
     """`answers`: what each subscription was asked with last, by sid."""
 
-    def __init__(self, *wanted):
-        self.connection = Connection(lambda: 1.0)
+    def __init__(self, *wanted, heartbeat_s=None):
+        self.connection = Connection(lambda: 1.0, heartbeat_s)
         self.feeds = [Feed(command) for command in wanted]
         self.now = 0
         for feed in self.feeds:

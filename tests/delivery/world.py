@@ -237,6 +237,13 @@ class World:
             self.perform(self.core.blocks(read, self.read(read), self.now_ms))
         self.core.check()
 
+    def wake_until(self, end_ms: int) -> None:
+        """Time passes up to `end_ms`; the core is woken whenever it wants to be."""
+        while self.now_ms < end_ms:
+            wake_ms = self.core.next_wake_ms()
+            at_ms = end_ms if wake_ms is None else min(end_ms, max(wake_ms, self.now_ms + 1))
+            self.pass_time(at_ms - self.now_ms)
+
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
         self.perform(self.core.tick(self.now_ms))

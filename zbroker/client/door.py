@@ -29,6 +29,7 @@ class Doors:
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
+        self.heartbeat_s = publisher.heartbeat_s
         self.context: Context = zmq.Context.instance()
 
     def session(self, than: int = 0) -> Session | None:
@@ -54,7 +55,7 @@ class Doors:
         endpoint = self.endpoints().get("delivery")
         if endpoint is None:
             raise ZBrokerError("not_ready", "the broker named no delivery door")
-        return Link(self.context, endpoint)
+        return Link(self.context, endpoint, self.heartbeat_s)
 
     def body_max(self) -> int:
         """The largest body that the broker may send."""

@@ -6,25 +6,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from zbroker.delivery.subscription import Subscription
-from zbroker.limits import CREDIT_MAX_BYTES, HEARTBEAT_MS, KIB
+from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
+from zbroker.limits import CREDIT_MAX_BYTES, KIB
 from zbroker.wire.token import Token
 
 #: what a subscription gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
 ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
-SILENT_INTERVALS_MAX: Final = 2
 ROUTING_ID_BYTES: Final = 5  # what ZeroMQ makes itself: a zero and four more
 
 
 @dataclass(slots=True)
 class Connection:
-    """One logged-on peer. `interval_ms`: of the heartbeats it asked for; two missed end it."""
+    """One logged-on peer."""
 
     rid: bytes
     token: Token
-    heard_ms: int
-    interval_ms: int | None
-    next_beat_ms: int
+    pulse: Pulse
     plans: int = 0
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
@@ -49,36 +47,23 @@ class Connection:
             del self.ended[next(iter(self.ended))]
         self.ended[sid] = None
 
-    def silent(self, now_ms: int) -> bool:
-        """True if it asked for heartbeats and missed two."""
-        limit = SILENT_INTERVALS_MAX * self.interval_ms if self.interval_ms else None
-        return limit is not None and now_ms - self.heard_ms >= limit
-
-    def beat_due(self, now_ms: int) -> bool:
-        """True if a heartbeat has to be sent now; the next one is due an interval later."""
-        if now_ms < self.next_beat_ms:
-            return False
-        self.next_beat_ms = now_ms + (self.interval_ms or HEARTBEAT_MS)
-        return True
-
 
 class Connections(dict[bytes, Connection]):
     """All connections by routing id."""
 
+    def __init__(self, quiet_ms: QuietMs | None = None) -> None:
+        super().__init__()
+        self.heartbeats = DoorHeartbeats(quiet_ms)
+
     def logon(self, rid: bytes, token: Token, heartbeat_s: float | None, now_ms: int) -> Connection:
         """Takes in a peer that proved who it is."""
-        interval_ms = int(heartbeat_s * 1000) if heartbeat_s else None
-        next_beat_ms = now_ms + (interval_ms or HEARTBEAT_MS)
-        connection = self[rid] = Connection(rid, token, now_ms, interval_ms, next_beat_ms)
+        connection = self[rid] = Connection(rid, token, self.heartbeats.begin(heartbeat_s, now_ms))
         return connection
 
-    def silent(self, now_ms: int) -> list[bytes]:
-        """Who missed two heartbeats."""
-        return [rid for rid, connection in self.items() if connection.silent(now_ms)]
-
-    def beats(self, now_ms: int) -> list[bytes]:
-        """Whom to send a heartbeat now."""
-        return [rid for rid, connection in self.items() if connection.beat_due(now_ms)]
+    def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
+        """Who is silent, and whom to send a heartbeat now."""
+        pulses = ((rid, connection.pulse) for rid, connection in self.items())
+        return self.heartbeats.tick(now_ms, pulses, drained=drained)
 
 
 def made_by_zeromq(rid: bytes) -> bool:

@@ -28,6 +28,7 @@ from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
+from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin, format_vector
 from zbroker.journal.reader import Gap
 from zbroker.limits import HEARTBEAT_MS
@@ -39,7 +40,7 @@ from zbroker.wire.internal import Entry, Located, Marks, Welcome
 from zbroker.wire.token import verify
 
 NS_PER_MS: Final = 1_000_000
-TICK_MS: Final = 250  # how exact heartbeats and the patience with the journal are
+TICK_MS: Final = 250  # how exact the patience with the journal is
 EVERYTHING: Final = Recording([])
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
 TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
@@ -58,9 +59,10 @@ class Settings(NamedTuple):
 class Core:
     """The pure part of the delivery room."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, quiet_ms: QuietMs | None = None) -> None:
+        """quiet_ms: see DoorHeartbeats."""
         self.counts = Counts()
-        self.connections = Connections()
+        self.connections = Connections(quiet_ms)
         self.cursors = Cursors()
         self._settings = settings
         self._asking = Asking()
@@ -101,7 +103,7 @@ class Core:
             connection = self.connections.get(rid)
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
-            connection.heard_ms = now_ms
+            connection.pulse.heard_ms = now_ms
             if isinstance(command, m.Subscribe):
                 return self._subscribe(connection, command, now_ms, now_s)
             if isinstance(command, m.Ranges):
@@ -122,7 +124,7 @@ class Core:
         if len(self.connections) >= self._settings.clients_max:
             raise ClientError("too_many", f"{len(self.connections)} clients are connected here")
         connection = self.connections.logon(rid, token, command.heartbeat_s, now_ms)
-        beat_s = (connection.interval_ms or HEARTBEAT_MS) / 1000
+        beat_s = (connection.pulse.interval_ms or HEARTBEAT_MS) / 1000
         answer = m.Ack(
             "processed", command.cid, version=m.VERSION, heartbeat_s=beat_s,
             origin=self.cursors.here,
@@ -323,23 +325,30 @@ class Core:
         self._drop(rid)
         return []
 
-    def tick(self, now_ms: int) -> list[Effect]:
-        """Times that have come, heartbeats, silent peers, patience with a silent journal."""
+    def tick(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
+        """Times that have come, heartbeats, silent peers, patience with a silent journal.
+
+        drained: this turn has everything that waited at the door.
+        """
         self.cursors.ring(now_ms * NS_PER_MS)
+        effects = self._beat(now_ms, drained)
         if now_ms < self._next_tick_ms:
-            return []
+            return effects
         self._next_tick_ms = now_ms + TICK_MS
-        effects: list[Effect] = []
         if self._welcomed:
             effects += [Ask(one) for one in self._asking.moved(self.cursors.persisted, now_ms)]
         for question in self._asking.overdue(now_ms):
             effects += self._give_up(question, question.late())
-        for rid in self.connections.silent(now_ms):
-            self._drop(rid)
-            silent = ClientError("not_logged_on", "two heartbeats were missed")
-            effects.append(self._refusal(rid, silent, None, None))
-        effects += [Send(rid, _HEARTBEAT) for rid in self.connections.beats(now_ms)]
         return effects + self._tell(now_ms)
+
+    def _beat(self, now_ms: int, drained: bool) -> list[Effect]:
+        silent, due = self.connections.beats(now_ms, drained=drained)
+        effects: list[Effect] = [Send(rid, _HEARTBEAT) for rid in due]
+        for rid in silent:
+            self._drop(rid)
+            error = ClientError("not_logged_on", "nothing was heard for two heartbeats")
+            effects.append(self._refusal(rid, error, None, None))
+        return effects
 
     def _tell(self, now_ms: int) -> list[Effect]:
         """Resume points for those that passed something and may have been sent nothing of it."""
@@ -355,12 +364,15 @@ class Core:
 
     def next_wake_ms(self) -> int | None:
         """When the next tick has something to do."""
-        tick_ms = self._next_tick_ms if self.connections or len(self._asking) else None
-        next_ns = self.cursors.next_ns
-        if next_ns is None:
-            return tick_ms
-        due_ms = -(-next_ns // NS_PER_MS)
-        return due_ms if tick_ms is None else min(tick_ms, due_ms)
+        wakes: list[int] = []
+        if self.connections:
+            beat_ms = self.connections.heartbeats.due_ms
+            wakes += [self._next_tick_ms] if beat_ms is None else [self._next_tick_ms, beat_ms]
+        elif len(self._asking):
+            wakes.append(self._next_tick_ms)
+        if self.cursors.next_ns is not None:
+            wakes.append(-(-self.cursors.next_ns // NS_PER_MS))
+        return min(wakes, default=None)
 
     def _end(self, one: Subscription) -> None:
         if one.names.key not in self.cursors.of:

@@ -60,7 +60,9 @@ class DeliveryRoom:
         self._process = process
         key, config = process.paths.token_key.read_bytes(), process.config
         recording = Recording(config.record)
-        self.core = Core(Settings(key, config.limits.clients, recording))
+        self._wires = sockets.Wires()
+        settings = Settings(key, config.limits.clients, recording)
+        self.core = Core(settings, self._wires.quiet_ms)
         self._router = sockets.public_router(
             process.context, HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0
         )
@@ -95,15 +97,17 @@ class DeliveryRoom:
         now_ms = self._process.clock.mono_ms()
         self._read_journal(events, now_ms)
         self._hold(now_ms)
+        drained = True
         if self._router in events:
             commands = self._commands()
+            drained = len(commands) < BURST_MAX
             now_s = self._process.clock.wall_ns() / 1e9
             self._perform(self.core.turn(commands, now_ms, now_s))
         if self._live is not None:
             self._read_live(self._live, now_ms)
         self._read_log()
         self._plan(now_ms)
-        self._perform(self.core.tick(now_ms))
+        self._perform(self.core.tick(now_ms, drained=drained))
         self._desk.answer(self.core, now_ms)
         if now_ms >= self._stats_ms:
             self._stats_ms = now_ms + BEAT_MS
@@ -166,6 +170,8 @@ class DeliveryRoom:
             if found is None:
                 break
             rid, frames, over = found
+            if rid not in self._wires.fds:
+                self._wires.add(rid, frames[0])
             commands.append(Received(rid, [frame.buffer for frame in frames], over))
         return commands
 

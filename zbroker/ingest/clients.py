@@ -3,8 +3,8 @@
     (unknown) --logon--> opening --Opened--> live --logoff, silence, replaced--> ended
 
 A name belongs to one connection. A new logon takes it over when it comes from the same client
-instance, or when the old connection is gone or silent for two heartbeats; else `name_in_use`
-(seed 002: two clients with one name are an error).
+instance, or when the old connection is gone, as it is after two silent heartbeats; else
+`name_in_use` (seed 002: two clients with one name are an error).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.doors import Spread
 from zbroker.limits import HEARTBEAT_MS
@@ -25,8 +26,7 @@ class Client:
     name: str
     instance: str
     cid: str | None
-    heartbeat_ms: int | None  # asked by the client; None: it is never ended for silence
-    seen_ms: int
+    pulse: Pulse
     state: Literal["opening", "live", "ended"] = "opening"
     open_cid: int = 0
     worker: int = 0  # of delivery, that it is told of
@@ -39,24 +39,20 @@ class Client:
     last_ordinal: int = 0  # of the newest batch forwarded
     held: int = 0  # without `prev`: the temporarily refused sequence that must come again first
     held_code: str = ""
-    beat_ms: int = 0  # when the next heartbeat to it is due
     flushes: list[tuple[int, str | None]] = field(default_factory=list)  # (ordinal waited for, cid)
     chain: Chain | None = None  # where not everything is recorded, once it is live
 
     @property
-    def interval_ms(self) -> int:
-        """How often it gets a heartbeat."""
-        return self.heartbeat_ms or HEARTBEAT_MS
-
-    def silent(self, now_ms: int) -> bool:
-        """True after two silent intervals of a client that asked for heartbeats."""
-        return self.heartbeat_ms is not None and now_ms - self.seen_ms > 2 * self.heartbeat_ms
+    def heartbeat_s(self) -> float:
+        """The interval of its heartbeats."""
+        return (self.pulse.interval_ms or HEARTBEAT_MS) / 1_000
 
 
 class Clients:
     """Connections by routing id and by name."""
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, quiet_ms: QuietMs | None = None) -> None:
+        self.heartbeats = DoorHeartbeats(quiet_ms)
         self._spread = Spread(workers)
         self.by_rid: dict[bytes, Client] = {}
         self.by_name: dict[str, Client] = {}
@@ -66,12 +62,16 @@ class Clients:
     def __len__(self) -> int:
         return len(self.by_rid)
 
-    def holder(self, name: str, instance: str, now_ms: int) -> Client | None:
+    def holder(self, name: str, instance: str) -> Client | None:
         """The connection that keeps `name` from being taken over by `instance`."""
         old = self.by_name.get(name)
-        if old is None or old.instance == instance or old.silent(now_ms):
-            return None
-        return old
+        return None if old is None or old.instance == instance else old
+
+    def beats(self, now_ms: int, *, drained: bool) -> tuple[list[Client], list[bytes]]:
+        """Who is silent, and whom to send a heartbeat now."""
+        pulses = ((rid, client.pulse) for rid, client in self.by_rid.items())
+        silent, due = self.heartbeats.tick(now_ms, pulses, drained=drained)
+        return [self.by_rid[rid] for rid in silent], due
 
     def add(self, client: Client) -> Client | None:
         """Enters a new connection under its name; returns the one it replaces."""

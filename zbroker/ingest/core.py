@@ -15,6 +15,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from zbroker.errors import ClientError
+from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_client_name
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
@@ -65,12 +66,16 @@ class IngestCore:
         incarnation: int,
         recording: Recording | None = None,
         workers: int = 1,
+        quiet_ms: QuietMs | None = None,
     ) -> None:
-        """recording: what is recorded; None: everything. workers: of delivery."""
+        """recording: what is recorded; None: everything. workers: of delivery.
+
+        quiet_ms: see DoorHeartbeats.
+        """
         self.limits = limits
         self.link = Link(incarnation)
         self.live = LiveLink(incarnation, workers)
-        self.clients = Clients(workers)
+        self.clients = Clients(workers, quiet_ms)
         self.errors: Counter[str] = Counter()
         self._everything = recording is None or recording.everything
         self._publishing = Publishing(
@@ -116,7 +121,7 @@ class IngestCore:
             raise command
         client = self.clients.by_rid.get(item.rid)
         if client is not None:
-            client.seen_ms = turn.now_ms
+            client.pulse.heard_ms = turn.now_ms
         if isinstance(command, m.Publish):
             if client is None:
                 raise ClientError("not_logged_on", "this connection has no session here")
@@ -162,7 +167,7 @@ class IngestCore:
             )
         if len(self.clients) >= self.limits.clients and rid not in self.clients.by_rid:
             raise ClientError("too_many", f"{len(self.clients)} clients are logged on already")
-        holder = self.clients.holder(logon.client, logon.instance, turn.now_ms)
+        holder = self.clients.holder(logon.client, logon.instance)
         if holder is not None and holder.rid != rid:
             self._probe(turn, Contested(rid, logon, holder, turn.now_ms, PROBES))
             return
@@ -177,9 +182,8 @@ class IngestCore:
     def _admit(self, turn: Turn, rid: bytes, logon: m.Logon) -> None:
         for open_run in {rid, *(c.rid for c in self._named(logon.client))}:
             self._end_run(turn, open_run)
-        beat_ms = int(logon.heartbeat_s * 1_000) if logon.heartbeat_s is not None else None
-        client = Client(rid, logon.client, logon.instance, logon.cid, beat_ms, turn.now_ms)
-        client.beat_ms = turn.now_ms + client.interval_ms
+        pulse = self.clients.heartbeats.begin(logon.heartbeat_s, turn.now_ms)
+        client = Client(rid, logon.client, logon.instance, logon.cid, pulse)
         replaced = self.clients.add(client)
         if replaced is not None and replaced.rid != rid:
             self.clients.remove(replaced)
@@ -217,7 +221,7 @@ class IngestCore:
             session=opened.session, version=m.VERSION, durability=welcome.durability,
             origin=(welcome.instance, welcome.generation), window_bytes=limits.window_bytes,
             max_message_bytes=limits.message_bytes, max_batch_bytes=limits.batch_bytes,
-            heartbeat_s=client.interval_ms / 1_000,
+            heartbeat_s=client.heartbeat_s,
             recording=None if self._everything else "some",
         )  # fmt: skip
         return [Token(client, answer)]
@@ -267,15 +271,19 @@ class IngestCore:
         self._settle_contested(turn)
         return turn.effects
 
-    def tick(self, now_ms: int) -> list[Effect]:
-        """Heartbeats, silent clients, contested names, and the link to the journal."""
+    def tick(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
+        """Heartbeats, silent clients, contested names, and the link to the journal.
+
+        drained: this turn has everything that waited at the door.
+        """
         turn = Turn(now_ms)
-        for client in list(self.clients.by_rid.values()):
-            if client.silent(now_ms):
-                self._end(turn, client)
-            elif now_ms >= client.beat_ms:
-                client.beat_ms = now_ms + client.interval_ms
-                turn.effects.append(Send(client.rid, m.Heartbeat()))
+        silent, due = self.clients.beats(now_ms, drained=drained)
+        for client in silent:
+            self._end(turn, client)
+            turn.effects.append(Send(client.rid, m.Error(
+                "not_logged_on", "nothing was heard for two heartbeats"
+            )))  # fmt: skip
+        turn.effects += [Send(rid, m.Heartbeat()) for rid in due]
         self._settle_contested(turn)
         live = [c for c in self.clients.by_name.values() if c.state == "live"]
         sessions = [i.OpenSession(c.name, "", c.session) for c in live] if not self.link.up else []
@@ -287,6 +295,8 @@ class IngestCore:
     def next_wake_ms(self, now_ms: int) -> int:
         """When `tick` has something to do at the latest."""
         wakes = [c.next_ms for c in self._contested]
+        if self.clients.heartbeats.due_ms is not None:
+            wakes.append(self.clients.heartbeats.due_ms)
         wakes.append(now_ms + (HEARTBEAT_MS if self.link.up else PROBE_MS))
         return min(wakes)
 

@@ -73,9 +73,11 @@ class IngestRoom:
             config.limits.clients, config.journal.time == "publisher",
         )  # fmt: skip
         self._workers = delivery_rooms(config)
+        self._wires = sockets.Wires()
         self.core = IngestCore(
-            limits, process.incarnation, Recording(config.record), len(self._workers)
-        )
+            limits, process.incarnation, Recording(config.record), len(self._workers),
+            self._wires.quiet_ms,
+        )  # fmt: skip
         self._key = process.paths.token_key.read_bytes()
         self._spin_s = config.ingest.spin_us / 1e6  # 0 on a machine with one core
         self._mean = 0.0
@@ -109,9 +111,10 @@ class IngestRoom:
         for worker, live in self._live.items():  # before clients: who subscribed first gets it
             if live in events:
                 self._read_live(worker, live)
+        drained = not self._shut
         if self._clients in events:
-            self._read_clients()
-        self._tick()
+            drained = self._read_clients()
+        self._tick(drained)
 
     def _gate(self) -> None:
         """While the journal's credit is used up, clients wait in their own queues."""
@@ -134,9 +137,9 @@ class IngestRoom:
         wait_ms = min(self._process.wait_ms(), self.core.next_wake_ms(now_ms) - now_ms)
         return self._poller.poll(min(max(wait_ms, 0), RETRY_MS) if self._full else max(wait_ms, 0))
 
-    def _tick(self) -> None:
+    def _tick(self, drained: bool) -> None:
         now_ms = self._process.clock.mono_ms()
-        self._perform(self.core.tick(now_ms))
+        self._perform(self.core.tick(now_ms, drained=drained))
         if now_ms >= self._confirm_ms:
             self._confirm_ms = now_ms + CONFIRM_MS
             self._perform(self.core.link.confirm())
@@ -161,12 +164,15 @@ class IngestRoom:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def _read_clients(self) -> None:
+    def _read_clients(self) -> bool:
+        """Takes what clients sent, a turn of it at most; True if that was all."""
         items: list[Item] = []
         clients = self._clients
         while (
             len(items) < INGEST_TURN_MAX and (received := sockets.receive_from(clients)) is not None
         ):
+            if received[0] not in self._wires.fds:
+                self._wires.add(received[0], received[1][0])
             items.append(_item(*received))
         if any(isinstance(item.command, Logon) for item in items):
             self._read_endpoints()
@@ -174,6 +180,7 @@ class IngestRoom:
         self._perform(self.core.turn(items, self._process.clock.mono_ms()))
         taken = max(len(items), self.core.messages - before)  # a packed batch is many messages
         self._mean += 0.1 * (taken - self._mean)
+        return len(items) < INGEST_TURN_MAX
 
     def _read_journal(self) -> None:
         journal = self._journal

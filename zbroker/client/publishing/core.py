@@ -41,13 +41,12 @@ from zbroker.client.publishing.sending import Sending
 from zbroker.client.publishing.store import MemoryStore
 from zbroker.client.publishing.unrecorded import Unrecorded
 from zbroker.errors import TEMPORARY, ZBrokerError
+from zbroker.heartbeats import BEATS_PER_INTERVAL, Silence
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon
 
 CONNECT_MS: Final = 5_000  # then a new socket, which looks the host up again
 ANSWER_MS: Final = 2_000  # for an answer to a logon
 HEARTBEAT_MS: Final = 1_000  # while something is unacknowledged: an unknown connection is told so
-BEATS_PER_INTERVAL: Final = 2  # two silent intervals end a session: be well within one
-SILENT_INTERVALS: Final = 3  # of a heartbeat that was asked for
 SETTLED_MS: Final = 1_000  # a link that was live for this long is reconnected without delay
 RECONNECT_MS: Final = (200, 20_000)
 #: A logon refused with one of these is tried again
@@ -99,7 +98,8 @@ class Core:
         self._deadline_ms: int | None = 0  # of the state: try to connect, give up waiting
         self._down_since_ms: int | None = None  # without a session
         self._announced = False  # the user was told of a session, and not of its end
-        self._live_since_ms = self._heard_ms = 0
+        self._live_since_ms = 0
+        self._silence = Silence(logon.heartbeat_s)
         self._reconnect = Backoff(RECONNECT_MS, jitter)
 
     # -- what the shell asks ------------------------------------------------------------------
@@ -144,13 +144,14 @@ class Core:
             return self._log_on(now_ms) if self.state is State.CONNECTING else []
         if isinstance(event, Lost):
             return [] if self.state in (State.DOWN, State.CONNECTING) else self._lose(now_ms)
-        self._heard_ms = now_ms
+        self._silence.fresh = True
         if isinstance(event, Ack):
             return self._acked(event, now_ms)
         return self._error(event, now_ms) if isinstance(event, Error) else []
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """What follows from the time."""
+        """What follows from the time, when nothing waits to be read."""
+        silent = self._silence.look(now_ms)
         if self.state is State.ENDED:
             return []
         if self.state is not State.LIVE and self._is_hopeless(now_ms):
@@ -159,8 +160,7 @@ class Core:
             return self._past_deadline(now_ms)
         if self.state is not State.LIVE:
             return []
-        silence_ms = self._silence_ms()
-        if silence_ms is not None and now_ms >= self._heard_ms + silence_ms:
+        if silent:
             return self._lose(now_ms)
         out = self._out
         return [*out.resume(now_ms), *out.probe(now_ms), *self._beat(now_ms)]
@@ -171,11 +171,11 @@ class Core:
             return None
         times = [self._deadline_ms]
         if self.state is State.LIVE:
-            silence_ms, beat_ms = self._silence_ms(), self._beat_ms()
+            beat_ms = self._beat_ms()
             times += [
                 self._out.resume_ms,
                 self._out.next_probe_ms(),
-                None if silence_ms is None else self._heard_ms + silence_ms,
+                self._silence.wake_ms,
                 None if beat_ms is None else self._out.sent_ms + beat_ms,
             ]
         elif self._down_since_ms is not None and self._policy.give_up_ms is not None:
@@ -301,8 +301,9 @@ class Core:
             return self._logon_refused(error, now_ms)
         if self.state is not State.LIVE or not self._out.is_news(error):
             return []
-        if error.code == "not_logged_on":
-            return self._log_on(now_ms)
+        if error.code == "not_logged_on":  # with heartbeats: nothing of ours arrives any more
+            again = self._log_on if self._logon.heartbeat_s is None else self._lose
+            return again(now_ms)
         if error.code == "session_ended":
             return self._end(raised(error))
         if error.code == "sequence_gap":
@@ -352,11 +353,6 @@ class Core:
         if self._logon.heartbeat_s is not None:
             return int(self._logon.heartbeat_s * 1_000 / BEATS_PER_INTERVAL)
         return HEARTBEAT_MS if len(self.store) else None
-
-    def _silence_ms(self) -> int | None:
-        if self._logon.heartbeat_s is None:
-            return None
-        return int(self._logon.heartbeat_s * 1_000 * SILENT_INTERVALS)
 
 
 def _gave_up(patience_ms: int | None, refusal: Error | None) -> ZBrokerError:

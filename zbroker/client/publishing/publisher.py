@@ -88,6 +88,7 @@ class Publisher:
         self.batch_max = packing.BATCH_BYTES
         self.session: Session | None = None
         self.url = ""  # the one that is tried, or connected
+        self.heartbeat_s = logon.heartbeat_s
         self._servers = servers
         self._clock = clock or SystemClock()
         self._core = Core(
@@ -264,7 +265,7 @@ class Publisher:
         self._close_link()
         self.url = self._servers.choose()
         self._tell("connecting")
-        self._link = Link(self.context, self.url)
+        self._link = Link(self.context, self.url, self.heartbeat_s)
         self._linked(self._link)
 
     def _close_link(self, linger_ms: int = 0) -> None:

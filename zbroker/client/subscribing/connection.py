@@ -2,8 +2,12 @@
 
     DOWN --time--> CONNECTING --Connected--> LOGON_SENT --processed--> LIVE --close--> ENDED
       ^                                                                  |
-      +--- Lost, no answer in time, not_ready: from any state -----------+
+      +--- Lost, silence, no answer in time, not_ready: any state -------+
     LOGON_SENT --auth_failed--> NO_TOKEN --use(session)--> DOWN      not_logged_on: LOGON_SENT again
+
+Silence: see heartbeats.py. The door is asked for heartbeats and gets none from here: whoever reads
+may be busy with a message for hours, and the PINGs of libzmq are proof enough. So `not_logged_on`
+where heartbeats were asked for means that nothing of ours arrives: that takes a new connection.
 
 When it is live each subscription is asked for, as it was before: see feed.py. Most connections have
 one subscription; those that are resumed together share one, because the broker combines only what
@@ -23,6 +27,7 @@ from zbroker.client.subscribing.feed import Feed
 from zbroker.client.subscribing.feed import State as FeedState
 from zbroker.client.subscribing.requests import Asked, Request, Requests
 from zbroker.errors import TEMPORARY, ZBrokerError
+from zbroker.heartbeats import Silence
 from zbroker.ids import NOW, Origin, format_vector
 from zbroker.wire.messages import (
     Ack,
@@ -55,7 +60,7 @@ class State(Enum):
 class Connection:
     """The subscriptions of one link to the delivery door."""
 
-    def __init__(self, jitter: Callable[[], float]) -> None:
+    def __init__(self, jitter: Callable[[], float], heartbeat_s: float | None = None) -> None:
         self.state = State.NO_TOKEN
         self.own = Origin(0, 0)  # of positions that name no origin
         self.feeds: dict[str, Feed] = {}
@@ -68,6 +73,8 @@ class Connection:
         self._deadline_ms: int | None = None
         self._live_since_ms: int | None = None  # all of its subscriptions
         self._reconnect = Backoff(RECONNECT_MS, jitter)
+        self._heartbeat_s = heartbeat_s
+        self._silence = Silence(heartbeat_s)
 
     def use(self, token: str, origin: Origin, now_ms: int) -> list[Effect]:
         """In NO_TOKEN: a token for the door, and the origin of positions that name none."""
@@ -119,6 +126,7 @@ class Connection:
         if isinstance(event, Lost):
             idle = self.state in (State.NO_TOKEN, State.DOWN, State.CONNECTING)
             return [] if idle else self._lose(now_ms)
+        self._silence.fresh = True
         if isinstance(event, Ack):
             return self._acked(event, now_ms)
         if isinstance(event, Error):
@@ -126,9 +134,10 @@ class Connection:
         return self._resolved(event, now_ms) if isinstance(event, RangeList) else []
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """What follows from the time."""
-        wake_ms = self.next_wake_ms()
-        if wake_ms is None or now_ms < wake_ms:
+        """What follows from the time, when nothing waits to be read."""
+        silent = self._silence.look(now_ms) and self.state is State.LIVE
+        due_ms = self._due_ms()
+        if not silent and (due_ms is None or now_ms < due_ms):
             return []
         if self.state in (State.LOGON_SENT, State.LIVE):
             return self._lose(now_ms)
@@ -137,6 +146,12 @@ class Connection:
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
+        look_ms = self._silence.wake_ms if self.state is State.LIVE else None
+        times = (self._due_ms(), look_ms)
+        return min((time for time in times if time is not None), default=None)
+
+    def _due_ms(self) -> int | None:
+        """When an answer, or the next step, is due."""
         if self.state is not State.LIVE:
             return self._deadline_ms
         times = (feed.deadline_ms for feed in self.feeds.values())
@@ -144,6 +159,7 @@ class Connection:
 
     def take(self, msg: Msg, body: bytes, body_max: int) -> list[Effect]:
         """Puts what is new in a batch into the inbox of its subscription."""
+        self._silence.fresh = True
         feed = self.feeds.get(msg.sid)
         if feed is None or feed.state is FeedState.ENDED:
             return []
@@ -186,7 +202,7 @@ class Connection:
         self._forget()
         self._logon_cid = self._cid()
         self.state, self._deadline_ms = State.LOGON_SENT, now_ms + ANSWER_MS
-        return [Send(DoorLogon(self._token, cid=self._logon_cid))]
+        return [Send(DoorLogon(self._token, self._logon_cid, self._heartbeat_s))]
 
     def _logged_on(self, ack: Ack, now_ms: int) -> list[Effect]:
         if ack.origin is not None:
@@ -250,6 +266,8 @@ class Connection:
 
     def _failed(self, error: Error, now_ms: int) -> list[Effect]:
         if error.code == "not_logged_on":
+            if self.state is State.LIVE and self._heartbeat_s is not None:
+                return self._lose(now_ms)
             again = self.state is State.LIVE or error.cid == self._logon_cid
             return self._log_on(now_ms) if again else []
         if error.code == "auth_failed" and self._tokens_refused < TOKENS_MAX:
