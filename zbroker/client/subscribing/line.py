@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from zbroker.client import forks
 from zbroker.client.door import Doors, origin_of
 from zbroker.client.effects import Connect, Send
 from zbroker.client.link import CLOSE_LINGER_MS, Link
@@ -49,9 +50,18 @@ class Line:
         self._outbox: deque[Send] = deque()  # of threads that have not
         self._woken = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        forks.watch(self)
 
     def __del__(self) -> None:
         os.close(self._wake_fd)
+
+    def _forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process: what was read, and the socket, are the parent's."""
+        self._changed, self._turn_of, self._link = threading.Condition(), None, None
+        self._connection.state = State.ENDED
+        for feed in self._connection.feeds.values():
+            feed.inbox.clear()
+            feed.fail(error)
 
     # -- subscriptions ------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from zbroker.client import forks
 from zbroker.client.bookmark_stores.tracking import Tracking
 from zbroker.client.door import Doors
 from zbroker.client.message import Message
@@ -55,6 +56,11 @@ class Reading:
         self._recorded: Message | None = None  # the last recorded one of the batches before
         self._batch: list[Message] = []
         self._rest: Iterator[Message] = iter(self._batch)
+        forks.watch(self)
+
+    def _forked(self, _error: ZBrokerError) -> None:
+        """This is a copy in a forked process: what is in hand is the parent's, too."""
+        self._batch.clear()
 
     def discard(self, message: Message) -> None:
         """Marks a message as processed, for the bookmark store; in any order, from any thread.
