@@ -24,6 +24,7 @@ from perf import (
     reading,
     skipping,
     start,
+    stores,
     topics,
 )
 from perf.harness import PEERS, Result, Setup, check_disk, environment
@@ -31,6 +32,7 @@ from perf.harness import PEERS, Result, Setup, check_disk, environment
 WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "publish": publish.throughput,
     "latency": publish.latency,
+    "stores": stores.kept,
     "live": reading.live,
     "replay": reading.replay,
     "handwritten": handwritten.one_message_per_send,

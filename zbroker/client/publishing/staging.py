@@ -35,7 +35,8 @@ from zbroker.errors import StorageError
 from zbroker.journal.disk import failed
 from zbroker.limits import MIB
 
-FILE_BYTES: Final = 8 * MIB
+FILE_BYTES: Final = 1 * MIB  # a few of these stay in the cache of a processor
+SPARES_MAX: Final = 4
 PREFIX: Final = "staged-"
 
 PLAIN, WHOLE, MANY = range(3)  # forms of a record
@@ -65,7 +66,7 @@ class Staging:
         self._write = mmap.mmap(-1, 1).write  # full: the first message makes a file
         self._seeds = _Seeds(0)
         self._files: deque[_File] = deque()  # oldest first
-        self._spare: _File | None = None
+        self._spares: list[_File] = []
 
     def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
         """Keeps one message, then queues it. Raises: StorageError disk_full, ...; nothing is."""
@@ -104,15 +105,15 @@ class Staging:
         """All messages below that number are in batches of the store."""
         while len(self._files) > 1 and self._files[1].first <= below:
             file = self._files.popleft()
-            if self._spare is None and len(file.map) == FILE_BYTES:
-                self._spare = file
+            if len(self._spares) < SPARES_MAX and len(file.map) == FILE_BYTES:
+                self._spares.append(file)
             else:
                 file.map.close()
                 file.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets go of the files; they stay."""
-        for file in [*self._files, *([self._spare] if self._spare is not None else [])]:
+        for file in (*self._files, *self._spares):
             file.map.close()
         self._files.clear()
 
@@ -133,13 +134,12 @@ class Staging:
         Checksums depend on its number, so what stood in it before counts for nothing.
         """
         path = self._directory / f"{PREFIX}{self._end:020d}"
-        spare, self._spare = self._spare, None
-        if spare is not None and size <= FILE_BYTES:
+        if self._spares and size <= FILE_BYTES:
+            spare = self._spares.pop()
             spare.path.rename(path)
             spare.map.seek(0)
             file = _File(self._end, path, spare.map)
         else:
-            self._spare = spare
             file = _File(self._end, path, _mapped(path, max(FILE_BYTES, size)))
         self._files.append(file)
         self._write, self._seeds = file.map.write, _Seeds(file.first)
