@@ -87,3 +87,15 @@ def test_a_message_keeps_what_it_was_given_wherever_it_goes(
     assert first["headers"] == {"n": 7, "name": "é", "raw": {"base64": "/w=="}}
     [log_range] = plan_ranges(tmp_path / "copy" / "journal", min_partitions=1, topic="orders")
     assert numbers(list(replay(log_range))) == kept
+
+
+def test_headers_take_credit_and_give_it_back() -> None:
+    """Both sides count them: else a small credit would be used up for good."""
+    headers = {"trace": "x" * 10_000}
+    with LocalBroker() as running, connect(running.url, "pricer") as client:
+        for number in range(200):
+            client.publish("orders", b"%d" % number, headers=headers)
+        client.flush(T)
+        reader = client.subscribe("orders", since="epoch", until="now", credit=50_000)
+        got = [message.data for batch in reader.batches(timeout=T) for message in batch]
+    assert got == [b"%d" % number for number in range(200)]

@@ -41,6 +41,7 @@ class Part(Struct, gc=False):
     after: bytes
     body: bytes
     messages: int  # that count
+    size: int  # in bytes of credit
 
 
 class Span(NamedTuple):
@@ -291,4 +292,5 @@ def _set_topics(msg: Msg, topics: list[str]) -> None:
 def _part(msg: Msg, body: bytes) -> Part:
     header = codec.encode(msg)
     count = msg.count - msg.skip if msg.take is None else msg.take
-    return Part(header[:_SID_AT], header[_SID_AT + 1 :], body, count)
+    size = bodies.credit_bytes(body, msg.columns)
+    return Part(header[:_SID_AT], header[_SID_AT + 1 :], body, count, size)

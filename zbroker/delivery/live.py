@@ -122,7 +122,7 @@ class Live:
                 one.dropped += part.messages
                 self._counts.dropped += part.messages
                 continue
-            one.credit -= len(part.body)
+            one.credit -= part.size
             one.left -= part.messages
             one.sent_messages += part.messages
             one.sent_bytes += len(part.body)

@@ -343,10 +343,9 @@ def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
 
 def _put(sent: Sent, one: Subscription, parts: Iterable[Part]) -> None:
     for part in parts:
-        size = len(part.body)
-        one.credit -= size
+        one.credit -= part.size
         one.sent_messages += part.messages
-        one.sent_bytes += size
+        one.sent_bytes += len(part.body)
         sent.append((one, part))
 
 

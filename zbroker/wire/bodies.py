@@ -244,6 +244,13 @@ def _picked(items: list[Raw] | None, picks: Sequence[int]) -> bytes | None:
     return None if some.count(_NIL) == len(some) else _ENCODER.encode(some)
 
 
+def credit_bytes(body: bytes, columns: Columns | None) -> int:
+    """What a batch takes of its subscriber's credit: body, keys and headers."""
+    if columns is None:
+        return len(body)
+    return len(body) + len(columns.keys or b"") + len(columns.headers or b"")
+
+
 def check_columns(columns: Columns, count: int, topics: int) -> None:
     """Raises: ClientError bad_field, unless the columns fit `count` messages, `topics` topics;
     too_large, if a message has more than EXTRA_MAX_BYTES of key and headers.

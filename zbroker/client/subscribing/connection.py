@@ -29,6 +29,7 @@ from zbroker.client.subscribing.requests import Asked, Request, Requests
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.heartbeats import Silence
 from zbroker.ids import NOW, Origin, format_vector
+from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import (
     Ack,
     DoorLogon,
@@ -169,7 +170,9 @@ class Connection:
             self._end(feed, error)
             return [Send(Unsubscribe(feed.sid))]
         self._arrivals += 1
-        effects: list[Effect] = [*feed.receive(batch, len(body), self._arrivals)]
+        effects: list[Effect] = [
+            *feed.receive(batch, credit_bytes(body, msg.columns), self._arrivals)
+        ]
         self._look(feed)
         return effects
 

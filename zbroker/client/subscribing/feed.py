@@ -53,7 +53,7 @@ class Batch(Struct, gc=False):
     """Messages that came together. `arrival` numbers the batches of a connection."""
 
     messages: list[Message]
-    size: int  # of the body, in bytes
+    size: int  # in bytes of credit
     arrival: int
 
 
