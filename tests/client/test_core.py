@@ -83,6 +83,7 @@ def test_a_fresh_store_numbers_from_the_clock():
     assert sent(core.add(batch(), 0)) == [(START + 3, START + 2, 1)]
 
 
+@pytest.mark.seed("002", "begun at logon")
 def test_a_fresh_store_numbers_above_what_the_journal_holds():
     core = live(seq=5_000, acked=5_000)
     assert sent(core.add(batch(), 0)) == [(5_001, 5_000, 1)]
@@ -105,6 +106,7 @@ def test_nothing_is_sent_before_the_logon_is_answered():
     assert core.add(batch(), 0) == []
 
 
+@pytest.mark.seed("002", "the last one is known")
 def test_a_new_logon_discards_what_is_acked():
     core = live()
     core.add(batch(2), 0)
@@ -115,6 +117,7 @@ def test_a_new_logon_discards_what_is_acked():
     assert core.settled == START + 1
 
 
+@pytest.mark.seed("002", "or go on")
 def test_the_first_batch_of_a_session_follows_what_the_journal_holds():
     core = live()
     core.add(batch(), 0)
@@ -131,6 +134,7 @@ def test_a_name_that_was_used_elsewhere_meanwhile_is_numbered_on():
     assert sent(core.add(batch(), 5_000)) == [(9_001, START, 2)]
 
 
+@pytest.mark.seed("002", "mixed up names")
 def test_a_name_that_was_used_elsewhere_with_messages_waiting_ends_the_client():
     core = live()
     core.add(batch(), 0)
@@ -256,6 +260,8 @@ def test_a_batch_larger_than_the_window_goes_alone():
     assert len(sent(core.handle(persisted(START), 0))) == 1
 
 
+@pytest.mark.seed("002", "kept and sent again")
+@pytest.mark.seed("002", "acks stand for several")
 @pytest.mark.seed("004", "kept until acknowledged")
 @pytest.mark.seed("004", "acks cover what is before them")
 def test_an_ack_settles_everything_up_to_it():
@@ -354,6 +360,7 @@ def test_temporary_refusals_are_tried_more_rarely():
     assert delays == [50, 100, 200, 400, 800, 1_000, 1_000]
 
 
+@pytest.mark.seed("002", "or refused")
 def test_a_final_refusal_gives_up_that_batch_only():
     core = three()
     refused, *rest = core.handle(refuse("bad_topic", START + 1, 1), 0)
@@ -362,6 +369,7 @@ def test_a_final_refusal_gives_up_that_batch_only():
     assert sent(rest) == [(START + 2, START, 2)]
 
 
+@pytest.mark.seed("002", "ever-increasing")
 @pytest.mark.seed("004", "sequences")
 def test_a_finally_refused_sequence_is_never_used_again():
     core = live()

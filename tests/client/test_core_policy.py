@@ -48,6 +48,7 @@ def kept(*counts, first=100, recorded=99):
     return store
 
 
+@pytest.mark.seed("002", "sent again elsewhere")
 def test_a_kept_store_is_sent_before_anything_new_with_its_numbers():
     core = make(kept(2, 3))
     effects = log_on(core, seq=99)
@@ -56,18 +57,21 @@ def test_a_kept_store_is_sent_before_anything_new_with_its_numbers():
     assert sent(core.add(batch(), 0)) == [(105, 104)]
 
 
+@pytest.mark.seed("002", "publish again")
 def test_a_kept_store_gives_up_what_the_journal_has():
     core = make(kept(2, 3))
     assert sent(log_on(core, seq=101, acked=101)) == [(102, 101)]
     assert core.settled == 101
 
 
+@pytest.mark.seed("002", "or go on")
 def test_an_empty_kept_store_goes_on_with_its_numbers():
     core = make(kept(first=100))
     log_on(core, seq=99, acked=99)
     assert sent(core.add(batch(), 0)) == [(100, 99)]
 
 
+@pytest.mark.seed("002", "ever-increasing")
 def test_numbers_go_on_above_what_the_journal_has():
     core = make(kept(first=100))
     log_on(core, seq=500, acked=500)
@@ -107,6 +111,28 @@ def test_what_was_stored_at_the_logon_is_settled_once():
     assert core.handle(persisted(104), 0) == [Republished()]
     core.add(batch(), 0)
     assert core.handle(persisted(105), 0) == []
+
+
+def test_what_has_no_number_yet_at_the_logon_has_to_be_settled_too():
+    core = make(kept(first=100))
+    core.queued = 5
+    log_on(core, seq=99)
+    core.add(batch(3), 0)
+    core.queued = 2
+    assert core.handle(persisted(102), 0) == []
+    core.add(batch(2), 0)
+    assert core.handle(persisted(104), 0) == [Republished()]
+
+
+def test_what_the_answer_to_the_logon_settles_is_told_at_once():
+    core = make(kept(2))
+    assert log_on(core, seq=101, acked=101)[-1] == Republished()
+
+
+def test_with_nothing_owed_there_is_nothing_to_tell():
+    core = make(kept(first=100))
+    effects = log_on(core, seq=99, acked=99)
+    assert not any(isinstance(effect, Republished) for effect in effects)
 
 
 def test_a_refusal_can_be_what_settles_the_last_of_it():

@@ -51,6 +51,20 @@ def test_what_was_stored_at_the_logon_is_said_to_be_settled(broker):
         wait_until(lambda: names(seen)[-1] == "republished")
 
 
+def test_subscriptions_that_are_there_again_are_told(broker):
+    seen = []
+    with connect(broker.url, "pricer", timeout=T, on_state=seen.append) as client:
+        client.publish("t", b"1").wait(T)
+        subscription = client.subscribe("t", since="epoch")
+        assert subscription.next(T).data == b"1"
+        assert "resubscribed" not in names(seen)
+        broker.restart()
+        client.publish("t", b"2").wait(T)
+        assert subscription.next(T).data == b"2"
+        wait_until(lambda: "resubscribed" in names(seen))
+        assert names(seen).count("resubscribed") == 1
+
+
 def test_a_listener_may_publish_and_wait(broker):
     done = threading.Event()
 

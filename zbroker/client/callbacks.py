@@ -22,16 +22,18 @@ class Callbacks:
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Queues one call; the first one starts the thread. Asked by one thread only."""
+        """Queues one call; the first one starts the thread. From any thread."""
         self._calls.put((function, arguments))
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name=f"zbroker {self._name} callbacks", daemon=True
-            )
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"zbroker {self._name} callbacks", daemon=True
+                )
+                self._thread.start()
 
     def close(self, timeout: float) -> None:
         """Waits for what was asked, unless one of the calls is what closes."""

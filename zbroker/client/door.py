@@ -57,6 +57,10 @@ class Doors:
             raise ZBrokerError("not_ready", "the broker named no delivery door")
         return Link(self.context, endpoint, self.heartbeat_s)
 
+    def resubscribed(self) -> None:
+        """The subscriptions of a connection that was lost are there again."""
+        self._publisher.tell("resubscribed")
+
     def body_max(self) -> int:
         """The largest body that the broker may send."""
         session = self._publisher.session

@@ -94,7 +94,8 @@ class Core:
         self._logon = logon
         self._logons = 0
         self._fresh = not self.store.next_sequence
-        self._republish = 0  # what was stored at the logon ends with this sequence; 0: all settled
+        self.queued = 0  # messages that the shell has and that have no number yet
+        self._republish = 0  # what was owed at the logon ends with this sequence; 0: all settled
         self._deadline_ms: int | None = 0  # of the state: try to connect, give up waiting
         self._down_since_ms: int | None = None  # without a session
         self._announced = False  # the user was told of a session, and not of its end
@@ -238,6 +239,8 @@ class Core:
         if self._fresh:
             self._fresh, out.chain = False, high
         out.begin(high)
+        owed = len(self.store) or self.queued
+        self._republish = out.next_sequence - 1 + self.queued if owed else 0
         out.window = answer.window_bytes or out.window
         self.state, self._deadline_ms, self._down_since_ms = State.LIVE, None, None
         self._live_since_ms, self._announced = now_ms, True
@@ -247,8 +250,7 @@ class Core:
             out.settle(answer.acked or 0, now_ms)
         # else all of it is sent again: the log does not know what became of unrecorded messages
         out.new_session(high, now_ms)
-        self._republish = self.store[len(self.store) - 1].last if len(self.store) else 0
-        return [LoggedOn(answer), *told, *self._pump(now_ms)]
+        return [LoggedOn(answer), *told, *self._pump(now_ms), *self._republished()]
 
     def _another_client(self, high: int) -> ZBrokerError:
         return ZBrokerError(

@@ -208,6 +208,7 @@ class Publisher:
                 self._handle(event)
 
     def _handle(self, event: e.Event) -> None:
+        self._core.queued = len(self.inbox)
         self._perform(self._core.handle(event, self._clock.mono_ms()))
 
     def _publish_state(self) -> None:
@@ -245,15 +246,16 @@ class Publisher:
 
     def _tell_of(self, effect: e.Disconnected | e.Republished | e.Behind) -> None:
         if isinstance(effect, e.Disconnected):
-            self._tell("disconnected")
+            self.tell("disconnected")
         elif isinstance(effect, e.Republished):
-            self._tell("republished")
+            self.tell("republished")
         else:
             error = e.broker_behind(effect.last, effect.first - 1)
             _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
-            self._tell("broker_behind", error)
+            self.tell("broker_behind", error)
 
-    def _tell(self, state: Name, error: ZBrokerError | None = None) -> None:
+    def tell(self, state: Name, error: ZBrokerError | None = None) -> None:
+        """Tells the listeners."""
         told = ConnectionState(state, self.url, error)
         for listener in self.settings.on_state:
             self.call(listener, told)
@@ -264,7 +266,7 @@ class Publisher:
             self._servers.failed(self.url, self._refusal())
         self._close_link()
         self.url = self._servers.choose()
-        self._tell("connecting")
+        self.tell("connecting")
         self._link = Link(self.context, self.url, self.heartbeat_s)
         self._linked(self._link)
 
@@ -280,7 +282,7 @@ class Publisher:
         number = self.session.number + 1 if self.session else 1
         self.session = Session(number, self.url, answer)
         self._servers.connected(self.url)
-        self._tell("logged_on")
+        self.tell("logged_on")
 
     def _refused(self, effect: e.Refused) -> None:
         self.track.refuse(effect.first, effect.last, effect.error)
@@ -296,7 +298,7 @@ class Publisher:
     def _fail(self, error: ZBrokerError) -> None:
         """Nothing more is published: tells everybody who waits or will ask."""
         if self.track.error is None:
-            self._tell("closed", error)
+            self.tell("closed", error)
         self.track.error, self.room = error, -1
         self.track.changed()
 

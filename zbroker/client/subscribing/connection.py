@@ -61,7 +61,12 @@ class State(Enum):
 class Connection:
     """The subscriptions of one link to the delivery door."""
 
-    def __init__(self, jitter: Callable[[], float], heartbeat_s: float | None = None) -> None:
+    def __init__(
+        self,
+        jitter: Callable[[], float],
+        heartbeat_s: float | None = None,
+        on_resubscribed: Callable[[], None] | None = None,
+    ) -> None:
         self.state = State.NO_TOKEN
         self.own = Origin(0, 0)  # of positions that name no origin
         self.feeds: dict[str, Feed] = {}
@@ -76,6 +81,8 @@ class Connection:
         self._reconnect = Backoff(RECONNECT_MS, jitter)
         self._heartbeat_s = heartbeat_s
         self._silence = Silence(heartbeat_s)
+        self._on_resubscribed = on_resubscribed  # told when all are live again after a loss
+        self._broken = False
 
     def use(self, token: str, origin: Origin, now_ms: int) -> list[Effect]:
         """In NO_TOKEN: a token for the door, and the origin of positions that name none."""
@@ -189,6 +196,7 @@ class Connection:
             self._reconnect.attempt = 0
         else:
             delay_ms = self._reconnect.next_ms()
+        self._broken |= since_ms is not None
         self._forget()
         self.state, self._deadline_ms = State.DOWN, now_ms + delay_ms
         return self.tick(now_ms)
@@ -243,6 +251,9 @@ class Connection:
         effects: list[Effect] = [*feed.subscribed(ack, self.own)]
         if all(one.deadline_ms is None for one in self.feeds.values()):
             self._live_since_ms = now_ms
+            if self._broken and self._on_resubscribed is not None:
+                self._on_resubscribed()
+            self._broken = False
         return effects + self._send_requests()
 
     def _send_requests(self) -> list[Effect]:

@@ -42,7 +42,7 @@ class Line:
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
-        self._connection = Connection(random.Random().random, doors.heartbeat_s)
+        self._connection = Connection(random.Random().random, doors.heartbeat_s, doors.resubscribed)
         self._link: Link | None = None
         self._session = 0
         self._changed = threading.Condition()  # of a lock that its owner may take again
