@@ -31,6 +31,7 @@ class Combined(Merging[Subscription]):
         while (one := self._next_one(None)) is not None:
             for one._current in one._rest:  # noqa: B020  (as in Subscription.__iter__)
                 yield one, one._current
+                one._pass()
 
     def next(self, timeout: float | None = None) -> tuple[Subscription, Message] | None:
         """The next message and its subscription; None when all of them ended.

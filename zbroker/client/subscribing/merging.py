@@ -46,9 +46,8 @@ class Merging(Generic[S]):
     def _in_hand(self) -> S | None:
         """The one whose batch is begun: what was begun is finished first."""
         for one in self.subscriptions:
-            if length_hint(one._rest):
-                return one
-        return None
+            one._pass()
+        return next((one for one in self.subscriptions if length_hint(one._rest)), None)
 
     def _is_due(self, members: list[S]) -> bool:
         """Something came for one of `members`, or they are others now."""

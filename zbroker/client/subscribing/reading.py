@@ -62,6 +62,11 @@ class Reading:
         """This is a copy in a forked process: what is in hand is the parent's, too."""
         self._batch.clear()
 
+    def _pass(self) -> None:
+        """Who asks for more is done with the message in hand. Raises: ZBrokerError store_failed."""
+        if self._tracking is not None and self._current is not None:
+            self._tracking.passed(self._current)
+
     def discard(self, message: Message) -> None:
         """Marks a message as processed, for the bookmark store; in any order, from any thread.
 

@@ -202,8 +202,7 @@ class Subscription(Reading):
     def _check_reader(self) -> None:
         if self._handling is not None and not self._handling.is_current:
             raise RuntimeError("a subscription with a handler is read by its own thread")
-        if self._tracking is not None and self._current is not None:
-            self._tracking.passed(self._current)
+        self._pass()
 
     def _tracked(self, tracking: Tracking) -> Iterator[Message]:
         """The rest of the batch in hand; going on says that a message is processed."""
