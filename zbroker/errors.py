@@ -1,17 +1,28 @@
-"""Errors by whose fault it is.
+"""Errors: whose fault they are, and what a program does about them.
 
-    ZBrokerError           has .code, .reason, .hint; what users catch
-      ClientError          a request that is wrong or cannot be served now: answered, kept on
-      StorageError         the disk or what lies on it: this process stops, nothing is acknowledged
-      ConfigError          the settings: exit 78, never retried
-    Bug                    an assertion of ours: crash, be restarted, be counted
+    ZBrokerError         has .code, .reason, .hint; what users catch
+      ClientError        a request that is wrong or cannot be served now: answered, kept on
+        Refused          the same again never succeeds: change it
+        Unavailable      not now: the same again succeeds later
+        NotInLog         the log does not hold that: begin elsewhere
+        NameInUse        another client has this name
+      StorageError       the disk or what lies on it: who needs it stops, nothing is acknowledged
+        StoreDamaged     a store of this client cannot be read: move it away
+      ConfigError        the settings: exit 78, never retried
+      Timeout            also a TimeoutError: it goes on, the wait was too short
+      StoreFull          no room to keep another message until the broker acknowledges some
+      ClientEnded        nothing more is published by this client: connect again
+        Closed, Forked, SessionEnded, BrokerBehind, GaveUp
+    Bug                  an assertion of ours: crash, be restarted, be counted
 
 `CODES` is the one list of codes that may cross the wire; `docs/reference/wire.md` shows it.
+`LOCAL_CODES` are the others. Each code has one class: `ZBrokerError("timeout", ...)` makes a
+Timeout, `ClientError` and `StorageError` likewise as far as that class is one of theirs.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final, Self
 
 #: code -> (what happened, what to do). A final refusal never succeeds when repeated unchanged.
 CODES: Final[dict[str, tuple[str, str]]] = {
@@ -90,6 +101,72 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     ),
 }
 
+#: codes that come from the library, the tools or a start, and never cross the wire
+LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
+    # the client library
+    "timeout": ("no answer in the time given", "it goes on; wait again, or see why it takes long"),
+    "store_full": (
+        "no room in the publish store in the time given",
+        "publish again later, or connect with larger store_bytes",
+    ),
+    "store_in_use": ("another client or process has this store open", "give each one its own"),
+    "store_failed": ("a store cannot be written any more", "the reason says why; connect again"),
+    "store_damaged": (
+        "a store cannot be read",
+        "move its directory away; the reason names what is lost",
+    ),
+    "broker_behind": (
+        "the broker lacks messages that were acknowledged",
+        'look at its disk; broker_behind="go_on" publishes on without them',
+    ),
+    "gave_up": ("no broker gave a session for `give_up`", "connect again; a store in a file lasts"),
+    "closed": ("the client, subscription or store was closed", "connect or subscribe again"),
+    "forked": ("the client was made before a fork", "connect again in the child process"),
+    "bad_checksum": (
+        "a batch was changed on its way; nothing of it was handed out",
+        "subscribe again from behind the last message",
+    ),
+    "bad_payload": ("a payload is not what its type says", "the reason says where"),
+    # a start
+    "not_started": ("LocalBroker did not start", "the reason has the end of its log"),
+    "already_running": ("another instance runs on the data directory", "stop it first"),
+    "bad_config": ("the settings are wrong", "the reason has file, line and what to write"),
+    "sockets": ("the directory for sockets cannot be made", "the reason names it"),
+    # the storage: docs/howto/a-file-is-damaged.md
+    "disk_error": ("the operating system failed a read or write", "check disk and permissions"),
+    "io": ("a file of the data directory cannot be read or written", "check its permissions"),
+    "file_missing": ("a file is not there", "put it back from a copy"),
+    "segments_missing": ("segments are missing and nobody removed them", "put them back"),
+    "serial_gap": ("a segment between others is missing", "put it back"),
+    "foreign_instance": ("a segment belongs to another instance", "take it away"),
+    "unknown_version": ("a newer zbroker wrote this", "use that one"),
+    "second_writer": ("another process writes here", "stop it first"),
+    "tail_damaged": ("what was acknowledged at the end of the log is damaged", "repair it"),
+    "damaged": ("a file of the data directory is not what was written", "put back a copy"),
+    "unreadable": ("a segment is beyond repair by itself", "the reason says what can be done"),
+    "index_failed": ("the index of bookmarks cannot be made", "the reason says why"),
+    # archiving, packing and the tools
+    "copy_differs": ("a copy is not what was written", "the original stays; try again"),
+    "segment_open": ("the segment has the write head", "wait until the next one is begun"),
+    "segment_unreadable": ("the segment is damaged", "repair it first"),
+    "not_found": ("no instance, file or segment there", "the reason says what was looked for"),
+    "bad_url": ("this is not a URL of an instance", "the reason says what one looks like"),
+    "forbidden": ("the admin door did not accept the token", "the hint names its file"),
+    "exists": ("something is there already", "name another place"),
+    "blocked": ("something stands in the way of that action", "the reason names it"),
+    "failed": ("an action of the instance failed", "the reason says why"),
+    "refused": ("an action of the instance was refused", "the reason says why"),
+    "interrupted": ("you left before the action ended", "it goes on in the instance"),
+    # Spark and the demo
+    "missing_package": ("a package is not installed", "the hint has the command"),
+    "no_java": ("there is no Java 17 or later", "the hint says how to get one"),
+    "no_spark": ("pyspark is not installed", "install the extra `spark`"),
+    "no_journal": ("no journal there", "name a data or journal directory"),
+    "no_table": ("the demo has no table of flights", "the hint says how to get it"),
+    "not_a_demo": ("the directory was not made by the demo", "name another one"),
+    "running": ("the demo runs there already", "stop it first"),
+}
+
 #: After one of these the same sequence is sent again; after any other refusal it never is.
 TEMPORARY: Final = frozenset({"disk_full", "not_ready", "window_full"})
 
@@ -97,15 +174,24 @@ TEMPORARY: Final = frozenset({"disk_full", "not_ready", "window_full"})
 class ZBrokerError(Exception):
     """What a user of zbroker catches.
 
-    `code` is one of `CODES` (or a local one such as "timeout"), `reason` says what happened to
-    this request, `hint` what to do about it.
+    `code` is one of `CODES` or `LOCAL_CODES`, `reason` says what happened to this request, `hint`
+    what to do about it. `codes` of a class are those that are it and none of its subclasses.
     """
+
+    codes: ClassVar[frozenset[str]] = frozenset()
+
+    def __new__(cls, code: str, reason: str, hint: str = "") -> Self:
+        """The class of the code, where that is a kind of `cls`."""
+        kind = class_of(code) if cls in _MAKERS else cls
+        kind = kind if issubclass(kind, cls) else cls
+        # one argument: with two, an OSError would take them for number and text
+        return super(ZBrokerError, kind).__new__(kind, _text(code, reason, hint))
 
     def __init__(self, code: str, reason: str, hint: str = "") -> None:
         self.code = code
         self.reason = reason
-        self.hint = hint or CODES.get(code, ("", ""))[1]
-        super().__init__(f"{code}: {reason}" + (f" ({self.hint})" if self.hint else ""))
+        self.hint = hint or _known_hint(code)
+        super().__init__(_text(code, reason, hint))
 
     def __reduce__(self) -> tuple[type[ZBrokerError], tuple[str, str, str]]:
         return (type(self), (self.code, self.reason, self.hint))
@@ -115,13 +201,128 @@ class ClientError(ZBrokerError):
     """A request that cannot be served: answered with its code; the connection is kept."""
 
 
+class Refused(ClientError):
+    """The request is wrong or not allowed; the same again never succeeds. Change it."""
+
+    codes = frozenset(
+        {"bad_frame", "bad_command", "bad_field", "bad_version", "bad_topic", "bad_filter"}
+        | {"bad_bookmark", "auth_failed", "reserved_name", "topic_not_recorded", "too_large"}
+        | {"sequence_gap", "unknown_sid", "sid_in_use"}
+    )
+
+
+class Unavailable(ClientError):
+    """Not now; the same again succeeds later, or once something else was closed."""
+
+    codes = frozenset(
+        {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
+        | {"not_logged_on"}
+    )
+
+
+class NotInLog(ClientError):
+    """The log does not hold what was asked for. Begin elsewhere."""
+
+    codes = frozenset({"bookmark_not_found", "bookmark_expired", "gap"})
+
+
+class NameInUse(ClientError):
+    """Another client has this name. Choose another one, or stop the other client."""
+
+    codes = frozenset({"name_in_use", "publisher_collision"})
+
+
 class StorageError(ZBrokerError):
-    """The disk failed or lies: the process stops, nothing more is acknowledged."""
+    """The disk failed or lies: who needs it stops, nothing more is acknowledged."""
+
+    codes = frozenset(
+        {"disk_full", "disk_error", "file_missing", "second_writer", "unknown_version", "io"}
+        | {"store_in_use", "store_failed", "segments_missing", "serial_gap", "foreign_instance"}
+        | {"tail_damaged", "damaged", "unreadable", "copy_differs", "index_failed", "sockets"}
+    )
+
+
+class StoreDamaged(StorageError):
+    """A publish or bookmark store cannot be read. Move it away; what it holds stays in it."""
+
+    codes = frozenset({"store_damaged"})
 
 
 class ConfigError(ZBrokerError):
     """The settings are wrong; starting again without changing them cannot help."""
 
+    codes = frozenset({"bad_config"})
+
+
+class Timeout(ZBrokerError, TimeoutError):
+    """It took longer than you waited, and goes on. Wait again, or find out why."""
+
+    codes = frozenset({"timeout"})
+
+
+class StoreFull(ZBrokerError):
+    """The publish store has no room: the broker does not acknowledge. The message is not kept."""
+
+    codes = frozenset({"store_full"})
+
+
+class ClientEnded(ZBrokerError):
+    """Nothing more is published by this client. Connect again, if that is right."""
+
+
+class Closed(ClientEnded):
+    """You closed it: the client, the subscription, or its store."""
+
+    codes = frozenset({"closed"})
+
+
+class Forked(ClientEnded):
+    """It was made before a fork and belongs to the parent process. Connect in the child."""
+
+    codes = frozenset({"forked"})
+
+
+class SessionEnded(ClientEnded):
+    """Another client logged on, or published, under this name. Find it before you go on."""
+
+    codes = frozenset({"session_ended"})
+
+
+class BrokerBehind(ClientEnded):
+    """The broker lacks what was acknowledged: look what became of its disk before you go on."""
+
+    codes = frozenset({"broker_behind"})
+
+
+class GaveUp(ClientEnded):
+    """No broker gave a session for as long as `give_up` says."""
+
+    codes = frozenset({"gave_up"})
+
 
 class Bug(AssertionError):
     """What must never be: crash, be restarted, be counted."""
+
+
+def class_of(code: str) -> type[ZBrokerError]:
+    """What is raised for a code; of one that is not known here, ZBrokerError."""
+    return _CLASSES.get(code, ZBrokerError)
+
+
+def _text(code: str, reason: str, hint: str) -> str:
+    hint = hint or _known_hint(code)
+    return f"{code}: {reason}" + (f" ({hint})" if hint else "")
+
+
+def _known_hint(code: str) -> str:
+    return (CODES.get(code) or LOCAL_CODES.get(code) or ("", ""))[1]
+
+
+def tree(root: type[ZBrokerError] = ZBrokerError) -> list[type[ZBrokerError]]:
+    """`root` and the classes of this module below it, each before those below it."""
+    below = [kind for kind in root.__subclasses__() if kind.__module__ == __name__]
+    return [root, *(each for kind in below for each in tree(kind))]
+
+
+_CLASSES: Final = {code: kind for kind in tree() for code in kind.codes}
+_MAKERS: Final = frozenset({ZBrokerError, ClientError, StorageError})
