@@ -78,6 +78,18 @@ def test_numbers_go_on_above_what_the_journal_has():
     assert sent(core.add(batch(), 0)) == [(501, 99)]
 
 
+def test_after_a_reboot_the_journal_may_have_more_than_the_store():
+    core = make(kept(2, 3))
+    core.store.may_lag = True
+    assert sent(log_on(core, seq=500, acked=102)) == [(102, 101)]
+    assert sent(core.add(batch(), 0)) == [(501, 104)]
+
+
+def test_otherwise_somebody_else_published_under_the_name():
+    (effect,) = log_on(make(kept(2, 3)), seq=500)
+    assert effect.error.code == "session_ended"
+
+
 def test_a_kept_store_at_a_broker_that_lacks_what_it_gave_up_is_an_error():
     core = make(kept(2))
     (effect,) = log_on(core, seq=50)

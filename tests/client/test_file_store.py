@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 
 import pytest
 
-from zbroker.client.publishing import file_store, packing, staging, store_files
+from tests.client.fakes import WAIT_S as T
+from zbroker.client import connect
+from zbroker.client.publishing import file_store, packing, publisher, staging, store_files
 from zbroker.client.publishing.file_store import FileStore
 from zbroker.client.publishing.packing import Extra
 from zbroker.client.publishing.receipt import Receipt, Track
@@ -78,6 +81,7 @@ def test_a_new_store_begins_where_it_is_told(opened):
     assert (len(store), store.next_sequence, store.recorded) == (0, 1, 0)
 
 
+@pytest.mark.seed("002", "a lasting record")
 def test_staged_messages_are_batches_in_the_next_life(opened):
     store = opened()
     stage(store, [], range(10))
@@ -104,6 +108,7 @@ def test_batches_come_back_as_they_were_and_what_was_staged_behind_them(opened):
     assert kept.next_sequence == 110
 
 
+@pytest.mark.seed("002", "until persisted")
 def test_what_is_settled_does_not_come_back(opened):
     store, inbox = opened(), []
     stage(store, inbox, range(10))
@@ -115,6 +120,7 @@ def test_what_is_settled_does_not_come_back(opened):
     assert kept.recorded == 103
 
 
+@pytest.mark.seed("002", "managed by the library")
 def test_numbers_go_on_when_all_is_settled(opened):
     store, inbox = opened(), []
     stage(store, inbox, range(4))
@@ -252,6 +258,16 @@ def test_bodies_beyond_the_bound_are_read_from_the_file(opened, monkeypatch):
     assert [data for _, _, many in contents(store) for data in many] == texts(0, 299)
 
 
+def test_it_knows_that_the_machine_was_started_since(opened, directory, monkeypatch, tmp_path):
+    assert opened().may_lag, "who wrote before is not known"
+    assert not opened().may_lag
+    other = tmp_path / "boot"
+    other.write_text("another run\n")
+    monkeypatch.setattr(store_files, "BOOT_ID", other)
+    assert opened().may_lag
+    assert not opened().may_lag
+
+
 def test_one_client_at_a_time_has_it_open(opened, directory):
     opened()
     with pytest.raises(ZBrokerError, match=rf"store_in_use.*{os.getpid()}"):
@@ -272,6 +288,7 @@ def test_a_path_that_is_no_directory_is_refused(tmp_path):
         FileStore(path, "pricer")
 
 
+@pytest.mark.seed("002", "one of them has it")
 @pytest.mark.parametrize("seed", range(40))
 def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
     """Stages, packs, settles and dies at random; compared with a list."""
@@ -299,3 +316,40 @@ def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
     assert [data for _, _, many in found for data in many] == owed
     follows = [first for first, _, _ in found][1:]
     assert follows == [first + len(many) for first, _, many in found][:-1]
+
+
+class Budget:
+    """A disk on which only so many bytes can be reserved at a time."""
+
+    def __init__(self, directory, most):
+        self.directory, self.most = directory, most
+        self.reserve = os.posix_fallocate
+
+    def __call__(self, fd, offset, size):
+        used = sum(path.stat().st_size for path in self.directory.iterdir())
+        if used + size > self.most:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.reserve(fd, offset, size)
+
+
+def test_a_full_disk_holds_up_publishing_which_goes_on_by_itself(
+    broker, directory, tmp_path, monkeypatch
+):
+    for module, name in ((file_store, "SEGMENT_BYTES"), (store_files, "FIRST_BYTES")):
+        monkeypatch.setattr(module, name, 2 << 20)
+    monkeypatch.setattr(publisher, "SPACE_AGAIN_MS", 10)
+    directory.mkdir()
+    monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 12 << 20))
+    broker.hold = True
+    with connect(broker.url, "pricer", timeout=T, publish_store=directory) as client:
+        count = 0
+        with pytest.raises(ZBrokerError, match=r"store_full.*(is full|No space)"):
+            while True:
+                client.publish("t", b"%d" % count + b"x" * 1_000, timeout=0)
+                count += 1
+        broker.release()
+        client.publish("t", b"last", timeout=T)
+        client.flush(T)
+    numbers = [int(row[3].rstrip(b"x")) for row in broker.log[:-1]]
+    assert numbers == list(range(count))
+    assert broker.log[-1][3] == b"last"

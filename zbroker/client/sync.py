@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import repeat
 from types import TracebackType
 from typing import Final, Literal
@@ -34,7 +35,7 @@ from zbroker.client.subscribing.options import Delivery, Duration, Rate
 from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
-from zbroker.errors import ZBrokerError
+from zbroker.errors import StorageError, ZBrokerError
 from zbroker.ids import check_topic
 from zbroker.limits import CREDIT_DEFAULT_BYTES, TOPICS_MAX
 from zbroker.wire.messages import RangeList, Ranges, Subscribe
@@ -79,7 +80,7 @@ class Client:
             raise ZBrokerError(
                 "timeout",
                 f"no answer from {publisher.url} in {timeout} s"
-                + (f"; the broker said {said}" if said else ""),
+                + (f"; {said}" if said else ""),
                 "is it running? `zbroker start` prints its URL",
             )
         if track.error is not None:
@@ -138,7 +139,10 @@ class Client:
         if self._staging is None:
             inbox.append(receipt)
         else:
-            self._staging.put(inbox, receipt)
+            try:
+                self._staging.put(inbox, receipt)
+            except StorageError as error:
+                self._room.again(partial(self._staging.put, inbox, receipt), timeout, error)
         if len(inbox) >= publisher.wake_at:
             publisher.wake()
         return receipt
@@ -362,7 +366,11 @@ class Client:
         if self._staging is None:
             self._inbox.extend(receipts)
         else:
-            self._staging.put_many(self._inbox, receipts)
+            put = partial(self._staging.put_many, self._inbox, receipts)
+            try:
+                put()
+            except StorageError as error:
+                self._room.again(put, timeout, error)
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
         return receipts[-1]

@@ -231,7 +231,8 @@ class Core:
     def _logged_on(self, answer: Ack, now_ms: int) -> list[Effect]:
         """A session is open: learns what the journal holds and sends the rest again."""
         high, out = answer.seq or 0, self._out
-        if not self._fresh and len(self.store) and high >= out.next_sequence:
+        lags, self.store.may_lag = self.store.may_lag, False
+        if not self._fresh and len(self.store) and high >= out.next_sequence and not lags:
             return self._end(self._another_client(high))
         told = self._check_behind(high)
         if self.state is State.ENDED:

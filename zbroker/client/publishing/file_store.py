@@ -28,7 +28,7 @@ from zbroker.journal.segments import segment_name
 from zbroker.journal.writer import Writer
 from zbroker.limits import KIB, MIB
 
-SEGMENT_BYTES: Final = 64 * MIB
+SEGMENT_BYTES: Final = 16 * MIB
 RESIDENT_BYTES: Final = 64 * MIB  # of bodies in memory: twice what may be under way
 HEADERS_BYTES: Final = 80 * KIB  # of a batch with columns, and of its group
 
@@ -59,6 +59,7 @@ class FileStore(MemoryStore):
     def _open(self, client: str) -> None:
         found = store_files.open_files(self._disk, client, self._publisher)
         self._note, self._serials = found.note, found.serials
+        self.may_lag = found.rebooted
         self._writer = Writer(
             self._disk, found.tail, segment_bytes=SEGMENT_BYTES, preallocate=False,
             clock=self._clock,

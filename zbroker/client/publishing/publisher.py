@@ -81,6 +81,7 @@ class Publisher:
         self.inbox_max = max(16, min(INBOX_MESSAGES, settings.store_bytes // (4 * SMALL_BYTES)))
         self.room = 0  # how long the inbox may get; 0 before the logon, when full and when ended
         self.wake_at = NEVER
+        self.largest = 0  # message that was ever queued, in bytes
         self.taken_large = 0  # bytes of larger messages taken out of the inbox so far
         self.stored_bytes = 0
         self.unsettled = self.store.messages  # taken out of the inbox and not settled
@@ -167,31 +168,37 @@ class Publisher:
 
     def _take(self) -> bool:
         """Packs, numbers and sends up to a batch of messages; False if the store has no space."""
-        if not self._has_space():
-            return False
         items = self.inbox[: packing.BATCH_MESSAGES]
         self.unsettled += len(items)
         del self.inbox[: len(items)]
-        rows = packing.rows(items)
+        rows, taken = packing.rows(items), 0
         for run in packing.split(rows, self.batch_max):
-            batch = packing.pack(run)
-            effects = self._core.add(batch, self._clock.mono_ms())
-            number = batch.first
-            for receipt in run.items:
-                receipt.value = number
-                number += 1
-            self._perform(effects)
+            if not self._has_space():
+                self.inbox[:0] = items[taken:]
+                break
+            self._add(run)
+            taken += len(run.items)
         self.stored_bytes = self.store.bytes
         if max(rows.sizes) > SMALL_BYTES:
-            self.taken_large += sum(size for size in rows.sizes if size > SMALL_BYTES)
-        return True
+            self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
+        return taken == len(items)
+
+    def _add(self, run: packing.Rows[Receipt]) -> None:
+        """Packs, numbers and sends one batch."""
+        batch = packing.pack(run)
+        effects = self._core.add(batch, self._clock.mono_ms())
+        number = batch.first
+        for receipt in run.items:
+            receipt.value = number
+            number += 1
+        self._perform(effects)
 
     def _has_space(self) -> bool:
-        """Whether the store can take another batch, of whatever size."""
+        """Whether the store can take another batch."""
         now_ms = self._clock.mono_ms()
         if self._space_again_ms is not None and now_ms < self._space_again_ms:
             return False
-        full = not self.store.secure(max(self.batch_max, self.message_max))
+        full = not self.store.secure(max(self.batch_max, self.largest))
         self._space_again_ms = now_ms + SPACE_AGAIN_MS if full else None
         return not full
 
@@ -314,7 +321,8 @@ class Publisher:
         return e.raised(refusal) if refusal else None
 
     def _last_refusal(self) -> str:
+        """Why it takes so long, as far as that is known."""
         if self._space_again_ms is not None:
-            return "disk_full: the disk of the publish store"
+            return "the disk of the publish store is full"
         refusal = self._core.refusal
-        return f"{refusal.code}: {refusal.reason}" if refusal else ""
+        return f"the broker said {refusal.code}: {refusal.reason}" if refusal else ""

@@ -111,7 +111,7 @@ class Track:
         said = self.last_refusal()
         return ZBrokerError(
             "timeout",
-            f"not acknowledged after {timeout} s" + (f"; the broker said {said}" if said else ""),
+            f"not acknowledged after {timeout} s" + (f"; {said}" if said else ""),
             "it stays in the publish store and is sent until the broker has it",
         )
 

@@ -7,11 +7,14 @@ by one before they are queued.
 from __future__ import annotations
 
 import threading
+import time as clock
+from collections.abc import Callable
 from typing import Final
 
 from zbroker.client.publishing.publisher import Publisher
-from zbroker.errors import ZBrokerError
+from zbroker.errors import StorageError, ZBrokerError
 
+SPACE_AGAIN_S: Final = 0.1  # how often it is looked whether the store has space again
 HANDOVER_S: Final = 1.0  # for the I/O thread to take what is queued, even with timeout=0
 
 
@@ -59,6 +62,7 @@ class Room:
             held = self._large - publisher.taken_large + publisher.stored_bytes
             return held + size <= publisher.settings.store_bytes or track.error is not None
 
+        publisher.largest = max(publisher.largest, size)
         with self._large_lock:  # held while waiting: one after the other
             if not track.wait(fits, timeout):
                 raise self._store_full(timeout)
@@ -66,11 +70,34 @@ class Room:
                 raise track.error
             self._large += size
 
+    def again(self, put: Callable[[], None], timeout: float | None, refused: StorageError) -> None:
+        """Tries `put` again until the disk of the store has space for it.
+
+        Raises: ZBrokerError store_full, what ended the session, or `refused` if it is not about
+        space.
+        """
+        track, end = self._publisher.track, clock.monotonic() + (timeout or 0.0)
+        while refused.code == "disk_full":
+            left = SPACE_AGAIN_S if timeout is None else end - clock.monotonic()
+            if left <= 0:
+                what = f"no space for the publish store after {timeout} s: {refused.reason}"
+                raise ZBrokerError("store_full", what, "free space")
+            track.wait(lambda: track.error is not None, min(SPACE_AGAIN_S, left))
+            if track.error is not None:
+                raise track.error
+            try:
+                put()
+            except StorageError as error:
+                refused = error
+            else:
+                return
+        raise refused
+
     def _store_full(self, timeout: float | None) -> ZBrokerError:
         said = self._publisher.track.last_refusal()
         return ZBrokerError(
             "store_full",
             f"no room in the publish store after {timeout} s"
-            + (f"; the broker said {said}" if said else "; the broker does not acknowledge"),
+            + f"; {said or 'the broker does not acknowledge'}",
             "wait, or connect with larger store_bytes",
         )

@@ -31,6 +31,7 @@ class MemoryStore:
     """
 
     staging: Staging | None = None
+    may_lag = False  # the machine went down, and the newest of it may be lost
 
     def __init__(self) -> None:
         self.bytes = 0

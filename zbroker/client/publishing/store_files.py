@@ -3,11 +3,12 @@
     client                 who publishes from here
     0000000007.journal     segments of the journal's own format, with the batches as they are sent
     acked-through          of the segments, as in every journal
+    boot                   which run of the machine wrote here last
     settled                two slots, written in turn: up to where the broker has everything
     staged-...             messages that are not packed yet: staging.py
 
 A position in these segments is the number of a message in the store. Nothing is synced: a file
-survives the death of its writer, not that of the machine.
+survives the death of its writer, not that of the machine; after that the newest of it may be gone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
+from pathlib import Path
 from typing import Final, cast
 
 from google_crc32c import value as crc32c
@@ -47,8 +49,10 @@ from zbroker.journal.segments import (
 from zbroker.journal.writer import Tail
 from zbroker.limits import MIB
 
-FIRST_BYTES: Final = 32 * MIB
+FIRST_BYTES: Final = 4 * MIB
 CLIENT: Final = "client"
+BOOT: Final = "boot"
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 SETTLED: Final = "settled"
 SLOTS: Final = (0, 512)
 #: magic, version, -, counter, recorded, settled, next sequence, crc
@@ -94,6 +98,7 @@ class Found:
     batches: list[packing.Batch] = field(default_factory=list)
     last: int = 0  # highest sequence in any batch
     serials: list[int] = field(default_factory=list)
+    rebooted: bool = False  # the machine was started since: what was written last may be missing
 
 
 def open_files(disk: Disk, client: str, publisher: int) -> Found:
@@ -106,14 +111,16 @@ def open_files(disk: Disk, client: str, publisher: int) -> Found:
     note = _read_note(disk)
     if not disk.exists(NOTE_FILE):
         disk.create(NOTE_FILE, NOTE_FILE_BYTES)  # the journal's writer keeps one
+    rebooted = _check_boot(disk)
     segments = list_segments(disk)
     if not segments:
-        return Found(_first_segment(disk, publisher), note, serials=[1])
+        return Found(_first_segment(disk, publisher), note, serials=[1], rebooted=rebooted)
     walk = _Walk(disk, note.settled)
     for serial, size in segments:
         walk.segment(serial, size)
     assert walk.tail is not None, "there are segments"
-    return Found(walk.tail, note, walk.batches, walk.last, [serial for serial, _ in segments])
+    serials = [serial for serial, _ in segments]
+    return Found(walk.tail, note, walk.batches, walk.last, serials, rebooted)
 
 
 def load(disk: Disk, batch: packing.Batch) -> packing.Batch:
@@ -138,7 +145,8 @@ def damaged(what: str) -> StorageError:
     return StorageError(
         "store_damaged",
         f"{what} in the publish store cannot be read",
-        "move the directory away to publish anew; `zbroker-admin journal dump` shows what it has",
+        "move the directory away to publish anew; as the folder `journal` of a data directory "
+        "`zbroker-admin --data-dir DIRECTORY journal dump` shows what it has",
     )
 
 
@@ -155,6 +163,18 @@ def _check_client(disk: Disk, client: str) -> None:
             "bad_field", f"the publish store belongs to the client {known!r}, not {client!r}",
             "give each client a directory of its own",
         )  # fmt: skip
+
+
+def _check_boot(disk: Disk) -> bool:
+    """Whether the machine was started since the store was open."""
+    boot = BOOT_ID.read_bytes().strip()
+    if disk.exists(BOOT):
+        if disk.read(BOOT, 0, 100) == boot:
+            return False
+        disk.unlink(BOOT)
+    disk.create(BOOT)
+    disk.write(BOOT, 0, [boot])
+    return True
 
 
 def _read_note(disk: Disk) -> Note:
