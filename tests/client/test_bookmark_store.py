@@ -53,6 +53,7 @@ def test_recent_begins_at_epoch_if_nothing_is_stored(broker, client, numbered):
     assert broker.subscribes[0].bookmark == EPOCH
 
 
+@pytest.mark.seed("002", "exactly there")
 @pytest.mark.seed("004", "most recent")
 def test_recent_goes_on_behind_what_was_processed(broker, client, store, numbered):
     with recent(client) as subscription:
@@ -264,6 +265,21 @@ def test_combined_subscriptions_keep_their_places(client, store, numbered):
     ]
     assert len(list(client.resume(many, timeout=T))) == 310
     assert [store.recent("pricer", topic) for topic in "ab"] == [vector(310)] * 2
+
+
+@pytest.mark.parametrize("reading", ["iterating", "next"])
+def test_combined_subscriptions_discard_message_by_message(client, store, numbered, reading):
+    many = {
+        name: client.subscribe("a", since="recent", name=name, until="now", paused=True)
+        for name in "st"
+    }
+    together = client.resume(many.values(), timeout=T)
+    handed = iter(together) if reading == "iterating" else iter(lambda: together.next(T), None)
+    done = [next(handed) for _ in range(30)][:-1]
+    for name, subscription in many.items():
+        last = max((message.position for one, message in done if one is subscription), default=0)
+        assert store.recent("pricer", name) == vector(last)
+    together.close()
 
 
 def test_live_delivery_stores_durable_points_only(client, store, numbered):

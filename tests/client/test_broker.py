@@ -24,6 +24,7 @@ def kill(broker, room):
     wait_until(lambda: broker.pids.get(room, 0) not in (0, old))
 
 
+@pytest.mark.seed("002", "nothing is lost")
 @pytest.mark.seed("004", "resends are stored once")
 @pytest.mark.seed("004", "no gap after an interruption")
 @pytest.mark.process

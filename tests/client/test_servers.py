@@ -47,6 +47,7 @@ def test_the_next_one_is_tried_when_the_first_is_not_there(broker):
         client.publish("t", b"1").wait(T)
 
 
+@pytest.mark.seed("002", "sent again elsewhere")
 def test_what_is_not_acknowledged_goes_to_the_next_one_in_order(broker, other):
     broker.hold = True
     with connect([broker.url, other.url], "pricer", timeout=T) as client:

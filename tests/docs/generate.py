@@ -18,15 +18,28 @@ import click
 import zbroker
 from tests.docs import seeds
 from tests.docs.pages import Page, read_pages
-from zbroker import client, config, spark
+from zbroker import aio, client, config, spark
 from zbroker.cli.admin_main import main as admin_main
 from zbroker.cli.main import main
-from zbroker.errors import CODES, TEMPORARY
+from zbroker.errors import CODES, LOCAL_CODES, TEMPORARY, ZBrokerError, class_of, tree
 from zbroker.supervisor.loop import ROOMS
 
 _INNER: Final = frozenset({"start"})  # of a subscription: `subscribe` has called it
+_CLASSES: Final = (
+    "Client",
+    "Receipt",
+    "Subscription",
+    "Combined",
+    "Message",
+    "ConnectionState",
+    "ServerChooser",
+    "ListChooser",
+)
+_LOOPED: Final = ("Client", "Receipt", "Subscription", "Combined")
 _OBJECTS: Final = ("MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker")
-_MADE_BY_USERS: Final = frozenset(f"zbroker.{name}" for name in _OBJECTS)
+_MADE_BY_USERS: Final = frozenset(
+    {"zbroker.client.ListChooser", *(f"zbroker.{name}" for name in _OBJECTS)}
+)
 _PART: Final = re.compile(r"(<!-- made from code: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -37,6 +50,32 @@ def codes() -> str:
         for code, (what, do) in CODES.items()
     ]
     return _table("| code | what happened | what to do |", rows)
+
+
+def local_codes() -> str:
+    """The table of codes that never cross the wire, with the class of each."""
+    rows = [
+        f"| `{code}` | {class_of(code).__name__} | {what} | {do} |"
+        for code, (what, do) in LOCAL_CODES.items()
+    ]
+    return _table("| code | class | what happened | what to do |", rows)
+
+
+def errors() -> str:
+    """The tree of classes, each with its codes."""
+    rows = []
+    for kind in tree():
+        codes = ", ".join(f"`{code}`" for code in sorted(kind.codes))
+        if kind is ZBrokerError:
+            codes = "`internal`, and what is not named here"
+        told = " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+        rows.append(f"| {'· ' * _depth(kind)}`{kind.__name__}` | {told} | {codes} |")
+    return _table("| class | when, and what to do | codes |", rows)
+
+
+def _depth(kind: type[ZBrokerError]) -> int:
+    """How far below ZBrokerError it stands."""
+    return sum(issubclass(base, ZBrokerError) for base in kind.__mro__) - 1
 
 
 def settings() -> str:
@@ -117,10 +156,16 @@ def python() -> str:
 def public() -> list[tuple[str, Any]]:
     """Names of the public API and what they are."""
     found: list[tuple[str, Any]] = [("zbroker.connect", client.connect)]
-    for name in ("Client", "Receipt", "Subscription", "Combined", "Message"):
+    for name in _CLASSES:
         kind = getattr(client, name)
         found.append((f"zbroker.client.{name}", kind))
         found += [(f"{name}.{member}", item) for member, item in _members(kind)]
+    found.append(("zbroker.aio.connect", aio.connect))
+    for name in _LOOPED:  # what it shares with the one above stands there
+        kind = getattr(aio, name)
+        found.append((f"zbroker.aio.{name}", kind))
+        own = [(f"aio.{name}.{member}", item) for member, item in _members(kind)]
+        found += [(path, item) for path, item in own if path.rpartition(".")[2] in vars(kind)]
     for name in _OBJECTS:
         kind = getattr(zbroker, name)
         found.append((f"zbroker.{name}", kind))
@@ -130,11 +175,16 @@ def public() -> list[tuple[str, Any]]:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    for name, item in vars(kind).items():
-        if name in _INNER or name.startswith("_"):
-            continue
-        if inspect.isfunction(item) or isinstance(item, property):
-            yield name, item
+    """What it has itself, then what it has from classes of ours that it is made of."""
+    seen = set(_INNER)
+    for base in kind.__mro__:
+        for name, item in vars(base).items() if base.__module__.startswith("zbroker") else ():
+            if name in seen or name.startswith("_"):
+                continue
+            seen.add(name)
+            told = inspect.isfunction(item) and item.__doc__
+            if told or isinstance(item, property):
+                yield name, item
 
 
 def _item(name: str, item: Any) -> str:
@@ -150,7 +200,8 @@ def _item(name: str, item: Any) -> str:
         kind = _shown(inspect.signature(item.fget).return_annotation)  # type: ignore[arg-type]
         return f"#### {name}\n\n```text\n{name.rpartition('.')[2]}: {kind}\n\n    {doc}\n```\n"
     level = "###" if name.startswith("zbroker.") else "####"
-    head = f"{name.rpartition('.')[2]}{_call(item)}"
+    kind = "async " if inspect.iscoroutinefunction(item) else ""
+    head = f"{kind}{name.rpartition('.')[2]}{_call(item)}"
     return f"{level} {name}\n\n```text\n{head}\n\n{textwrap.indent(doc, '    ')}\n```\n"
 
 
@@ -192,6 +243,8 @@ def _table(head: str, rows: list[str]) -> str:
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "codes": codes,
+    "errors": errors,
+    "local codes": local_codes,
     "settings": settings,
     "commands": commands,
     "rooms": rooms,

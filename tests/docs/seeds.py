@@ -89,6 +89,18 @@ def proofs_in(where: str, text: str) -> Iterator[Proof]:
     yield from _proofs_of(tree.body, where, _of_file(tree))
 
 
+def marks_in(text: str) -> dict[str, frozenset[str]]:
+    """The tests at the top of a file and their marks."""
+    tree = ast.parse(text)
+    around = _of_file(tree)
+    return {
+        node.name: around | {_mark_of(each) for each in node.decorator_list}
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    }
+
+
 def _proofs_of(body: Iterable[ast.stmt], where: str, around: frozenset[str]) -> Iterator[Proof]:
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

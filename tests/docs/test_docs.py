@@ -30,10 +30,9 @@ LINES_MAX_OTHERS = 400
 NAMED = re.compile(r"\bzbroker(?:\.\w+)+")
 NO_MODULES = (
     "zbroker.toml",
-    "zbroker.aio",
     "zbroker.example.toml",
     "zbroker.service",
-)  # a file; what is to come
+)  # files
 
 
 def page(name: str) -> Page:

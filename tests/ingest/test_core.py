@@ -180,6 +180,7 @@ def test_a_packed_body_goes_on_untouched_behind_the_singles_before_it() -> None:
     assert bench.appended[1][2] == pack([b"x", b"y"])
 
 
+@pytest.mark.seed("002", "acks carry a sequence")
 @pytest.mark.seed("004", "acks cover what is before them")
 def test_acks_are_merged_and_only_sent_to_who_asked() -> None:
     bench = Bench()
@@ -281,6 +282,7 @@ def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
     assert entry.columns.time == (7).to_bytes(8, "little")
 
 
+@pytest.mark.seed("002", "nothing without a logon")
 def test_what_came_before_a_logon_is_refused() -> None:
     bench = Bench()
     assert error(bench.turn(single(1))).code == "not_logged_on"
@@ -305,6 +307,7 @@ def test_a_full_window_refuses_and_holds_what_follows_without_prev() -> None:
     assert bench.turn(big, small) == []
 
 
+@pytest.mark.seed("002", "one client per name")
 def test_a_name_in_use_is_refused_unless_its_holder_is_gone() -> None:
     bench = Bench()
     bench.logon(A)

@@ -75,6 +75,7 @@ def receipts(sends: list[Send]) -> list[m.ReceiptItem]:
     return [item for s in sends if isinstance(s.message, m.Receipt) for item in s.message.items]
 
 
+@pytest.mark.seed("002", "one of them has it")
 @pytest.mark.seed("004", "flush interval")
 @pytest.mark.seed("004", "ack after the write")
 def test_nothing_leaves_before_the_sync() -> None:

@@ -48,6 +48,7 @@ def kill_rounds(rounds: int, seed: int) -> None:
             load.close()
 
 
+@pytest.mark.seed("002", "recovery from the log")
 @pytest.mark.seed("004", "places rise")
 @pytest.mark.seed("004", "one order for everybody")
 def test_three_kills_under_load_lose_and_double_nothing() -> None:
