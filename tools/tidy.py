@@ -179,6 +179,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.sockets",
         "zbroker.wire",
     ),
+    "zbroker.aio": ("zbroker.client",),
     "zbroker.local": (
         *_LEAVES,
         "zbroker.cli.target",

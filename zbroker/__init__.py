@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from zbroker import errors
+    from zbroker import aio, errors
     from zbroker.client import connect
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
@@ -26,6 +26,7 @@ __all__ = [
     "MemoryBookmarkStore",
     "Range",
     "__version__",
+    "aio",
     "connect",
     "errors",
 ]
@@ -36,6 +37,7 @@ _LAZY: Final = {
     "LocalBroker": ("zbroker.local", "LocalBroker"),
     "MemoryBookmarkStore": ("zbroker.client.bookmark_stores.memory", "MemoryBookmarkStore"),
     "Range": ("zbroker.client.subscribing.points", "Range"),
+    "aio": ("zbroker.aio", ""),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),
 }

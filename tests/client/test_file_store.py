@@ -289,6 +289,11 @@ def test_a_path_that_is_no_directory_is_refused(tmp_path):
 
 
 @pytest.mark.seed("002", "one of them has it")
+def fill(client):
+    for number in range(1_000_000):
+        client.publish("t", b"%d" % number + b"x" * 1_000, timeout=0)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
     """Stages, packs, settles and dies at random; compared with a list."""
@@ -342,11 +347,9 @@ def test_a_full_disk_holds_up_publishing_which_goes_on_by_itself(
     monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 12 << 20))
     broker.hold = True
     with connect(broker.url, "pricer", timeout=T, publish_store=directory) as client:
-        count = 0
         with pytest.raises(ZBrokerError, match=r"store_full.*(is full|No space)"):
-            while True:
-                client.publish("t", b"%d" % count + b"x" * 1_000, timeout=0)
-                count += 1
+            fill(client)
+        count = client.unpersisted
         broker.release()
         client.publish("t", b"last", timeout=T)
         client.flush(T)

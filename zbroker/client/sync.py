@@ -25,6 +25,7 @@ from zbroker.client.bookmark_stores import opening
 from zbroker.client.door import Doors, ask_ranges
 from zbroker.client.message import Message
 from zbroker.client.opening import Listener, Wanted
+from zbroker.client.publishing import offered
 from zbroker.client.publishing.loop import IOThread
 from zbroker.client.publishing.publisher import SMALL_BYTES
 from zbroker.client.publishing.receipt import Receipt
@@ -36,8 +37,7 @@ from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.ids import check_topic
-from zbroker.limits import CREDIT_DEFAULT_BYTES, TOPICS_MAX
+from zbroker.limits import CREDIT_DEFAULT_BYTES
 from zbroker.wire.messages import RangeList, Ranges, Subscribe
 
 TIMEOUT_S: Final = 10.0
@@ -59,7 +59,7 @@ class Client:
         self._inbox = publisher.inbox
         self._staging = wanted.store.staging
         self._doors = Doors(publisher)
-        self._topics: set[str] = set()
+        self._topics = offered.Topics()
         self._room = Room(publisher)
         self._resuming = threading.Lock()  # who resumes several moves them one by one
         self._bookmarks = wanted.bookmarks
@@ -79,8 +79,7 @@ class Client:
             said = track.last_refusal()
             raise ZBrokerError(
                 "timeout",
-                f"no answer from {publisher.url} in {timeout} s"
-                + (f"; {said}" if said else ""),
+                f"no answer from {publisher.url} in {timeout} s" + (f"; {said}" if said else ""),
                 "is it running? `zbroker start` prints its URL",
             )
         if track.error is not None:
@@ -119,8 +118,8 @@ class Client:
         Raises: ZBrokerError store_full, too_large, bad_topic, bad_field, or what ended the session;
         TypeError.
         """
-        if topic not in self._topics:
-            self._check_topic(topic)
+        if topic not in self._topics.known:
+            self._topics.check(topic)
         if type(data) is not bytes:
             data = to_bytes(data)
         if time is not None and type(time) is not int:
@@ -156,18 +155,13 @@ class Client:
         timeout: float | None = None,
     ) -> Receipt:
         """Queues many messages of one topic; the receipt of the last one. Else as `publish`."""
-        data = [item if type(item) is bytes else to_bytes(item) for item in payloads]
-        if not data:
-            raise ValueError("publish_many needs at least one payload")
-        stamps = None if times is None else [to_ns(time) for time in times]
-        if stamps is not None and len(stamps) != len(data):
-            raise ValueError(f"{len(data)} payloads have {len(stamps)} times")
+        data, stamps = offered.many(payloads, times)
         if max(map(len, data)) > SMALL_BYTES:
             for item, stamp in zip(data, stamps or repeat(None), strict=False):
                 receipt = self.publish(topic, item, time=stamp, timeout=timeout)
             return receipt
-        if topic not in self._topics:
-            self._check_topic(topic)
+        if topic not in self._topics.known:
+            self._topics.check(topic)
         for start in range(0, len(data), MANY):
             part = data[start : start + MANY]
             stamp_part = repeat(None) if stamps is None else stamps[start : start + MANY]
@@ -341,15 +335,6 @@ class Client:
         """Raises: ZBrokerError, what ended this client."""
         if self._closed:
             raise self._track.error or ZBrokerError("closed", "this client is closed")
-
-    def _check_topic(self, topic: str) -> None:
-        """Once for each topic; the others are known."""
-        if not isinstance(topic, str):
-            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
-        check_topic(topic)
-        if len(self._topics) >= TOPICS_MAX:
-            self._topics.clear()
-        self._topics.add(topic)
 
     def _subscription(self, command: Subscribe, wanted: opening.Wanted) -> Subscription:
         tracking = opening.tracked(self._bookmarks, self.name, wanted, command)

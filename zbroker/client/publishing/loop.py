@@ -22,14 +22,13 @@ from msgspec import Struct
 
 from zbroker.client.callbacks import Callbacks
 from zbroker.client.link import Link
-from zbroker.client.publishing.publisher import NEVER, Publisher, Session, Settings
+from zbroker.client.publishing.publisher import NEVER, Publisher, Settings
 from zbroker.client.publishing.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon
 
 POLL_MAX_MS: Final = 1_000  # so that even a wake-up that was lost to an interrupt is made up for
-TOKEN_EVERY_MS: Final = 1_000  # a logon costs the publisher a round
 
 _log: Final = logging.getLogger("zbroker.client")
 
@@ -59,7 +58,6 @@ class IOThread(Publisher):
         self._poller = zmq.Poller()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
-        self._asked_ms = -TOKEN_EVERY_MS
         self.track.ask_numbers = self._ask_numbers
         self.track.call, self.track.wake = self.call, self.wake
         self._thread = threading.Thread(
@@ -94,17 +92,9 @@ class IOThread(Publisher):
     def _ask_numbers(self) -> None:
         self.ask("numbers")
 
-    def newer_session(self, than: int) -> Session | None:
-        """The newest session if its number is above `than`, else None; asks for one then."""
-        session = self.session
-        if session is not None and session.number > than:
-            return session
-        now_ms = self._clock.mono_ms()
-        if now_ms >= self._asked_ms + TOKEN_EVERY_MS:
-            self._asked_ms = now_ms
-            self._requests.append(Request("token", threading.Event()))
-            self.wake()
-        return None
+    def _ask_session(self) -> None:
+        self._requests.append(Request("token", threading.Event()))
+        self.wake()
 
     def stop(self, timeout: float = 2.0) -> None:
         """Logs off and ends the thread; what is not persisted stays in the store, if it lasts."""

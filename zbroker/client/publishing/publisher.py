@@ -142,9 +142,9 @@ class Publisher:
 
     def _wait_ms(self, most_ms: int) -> int:
         """For how long nothing is due."""
-        times = [time for time in (self._core.next_wake_ms(), self._space_again_ms) if time]
+        times = (self._core.next_wake_ms(), self._space_again_ms)
         now_ms = self._clock.mono_ms()
-        return max(0, min([most_ms, *(time - now_ms for time in times)]))
+        return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
 
     @property
     def _full_batch(self) -> int:
@@ -153,6 +153,8 @@ class Publisher:
 
     def _pack(self) -> None:
         """Takes messages while they can be sent, or make full batches."""
+        if self._space_again_ms is not None:
+            self._has_space()  # also while nothing can be sent: who publishes waits for it
         for _ in range(TURN_BATCHES):
             waiting = len(self.inbox)
             if not waiting or (waiting < self._full_batch and not self._core.can_send):

@@ -1,0 +1,18 @@
+"""The client in an event loop.
+
+    async with zbroker.aio.connect(broker.url, name="pricer") as client:
+        bookmark = await client.publish("orders", b"...")
+        async for message in client.subscribe("orders", since="epoch", until=bookmark): ...
+
+The same names as in `zbroker.client`; what waits there is awaited here, and `publish` never waits.
+"""
+
+from __future__ import annotations
+
+from zbroker.client.aio.client import Client
+from zbroker.client.aio.combined import Combined
+from zbroker.client.aio.connecting import Connecting, connect
+from zbroker.client.aio.receipt import Receipt
+from zbroker.client.aio.subscription import Subscription
+
+__all__ = ["Client", "Combined", "Connecting", "Receipt", "Subscription", "connect"]

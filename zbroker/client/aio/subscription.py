@@ -1,0 +1,315 @@
+"""A subscription in an event loop: an asynchronous iterator of messages, or of lists of them.
+
+It is asked for when it is first awaited, entered, iterated or read. Messages leave the inbox only
+while their reader runs, so a reader that is cancelled while it waits loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from types import TracebackType
+from typing import Final
+
+from zbroker.client.aio.handlers import Handling
+from zbroker.client.aio.line import Line
+from zbroker.client.aio.waiting import running
+from zbroker.client.bookmark_stores.tracking import Tracking
+from zbroker.client.door import Doors
+from zbroker.client.message import Message
+from zbroker.client.subscribing import asking
+from zbroker.client.subscribing.reading import Reading, replacing
+from zbroker.client.subscribing.requests import Asked
+from zbroker.client.subscribing.subscription import ANSWER_S
+from zbroker.errors import ZBrokerError
+from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
+
+ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
+
+
+class Subscription(Reading):
+    """Made by `Client.subscribe`. Await it, enter it, iterate over it or over `.batches()`.
+
+    Awaiting it gives itself, accepted by the broker: what is published from then on is in it. Else
+    the same as `zbroker.client.Subscription`, in one event loop: read by one task at a time, its
+    handler called in a task of its own.
+    """
+
+    _line: Line
+    _handling: Handling | None
+
+    def __init__(
+        self,
+        doors: Doors,
+        command: Subscribe,
+        tracking: Tracking | None,
+        handler: Callable[[Message], object] | None,
+    ) -> None:
+        self._closed = True  # until it is whole
+        super().__init__(command, tracking)
+        self._doors = doors
+        self._loop = asyncio.get_running_loop()
+        self._line = Line(doors, self._loop)
+        self._handler = handler
+        self._accept_s = ANSWER_S + asking.wait_s(command)
+        self._accept_by: float | None = None
+        self._accepted = False
+        self._waiting = False  # somebody waits for the next batch
+        self._handed_out = 0  # messages since the last wait
+        self._closed = False
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Each message. Raises: ZBrokerError with the code with which the broker ended it."""
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
+        await self._ready(None)
+        while True:
+            if self._tracking is not None:
+                for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
+                    yield self._current
+                    self._tracking.passed(self._current)
+            for self._current in self._rest:  # noqa: B020  (as above)
+                yield self._current
+            batch = await self._fetch(None)
+            if batch is None:
+                return
+            self._begin(batch)
+
+    async def batches(self, timeout: float | None = None) -> AsyncIterator[list[Message]]:
+        """Lists of messages as they were published together: the fast path.
+
+        Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
+        """
+        await self._ready(self._end(timeout))
+        batch: list[Message] | None = list(self._rest)
+        while batch is not None:
+            if batch:
+                self._current = batch[-1]
+                self._rest = iter(())
+                yield batch
+            batch = await self._fetch(timeout)
+
+    async def next(self, timeout: float | None = None) -> Message | None:
+        """The next message; None at the end of the range. Raises: ZBrokerError, also "timeout"."""
+        end = self._end(timeout)
+        await self._ready(end)
+        message = next(self._rest, None)
+        if message is None:
+            batch = await self._fetch(None if end is None else end - self._loop.time())
+            if batch is None:
+                return None
+            self._begin(batch)
+            message = next(self._rest)
+        self._current = message
+        return message
+
+    # -- changing it --------------------------------------------------------------------------
+
+    async def pause(self, timeout: float = ANSWER_S) -> None:
+        """Has the broker send nothing more; what is under way still comes. Keeps its place.
+
+        Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
+        """
+        await self._ask(Pause([]), timeout)
+
+    async def resume(self, timeout: float = ANSWER_S) -> None:
+        """Goes on where it was paused. Raises: as `pause`."""
+        await self._ask(Resume([]), timeout)
+
+    async def replace(
+        self,
+        topic: str | None = None,
+        *,
+        regex: bool = False,
+        filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
+        timeout: float = ANSWER_S,
+    ) -> int:
+        """Goes on with another topic or filter ("": none); what is left out stays as it is.
+
+        Returns: the position from which they hold; what is under way still comes by the old ones.
+        Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
+        """
+        answer = await self._ask(replacing(topic, regex=regex, filter=filter), timeout)
+        return answer.position or 0
+
+    # -- its life -----------------------------------------------------------------------------
+
+    async def join(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled everything: the end of the range, or `close`.
+
+        Raises: what the handler raised, or the broker's ZBrokerError, which ended it; "timeout".
+        """
+        if self._handler is None:
+            raise ZBrokerError("bad_field", "only a subscription with a handler can be joined")
+        await self._open(None)
+        if self._handling is not None:
+            await self._handling.join(timeout)
+
+    async def close(self) -> None:
+        """Ends it; an iteration over it ends too. Its handler may do so.
+
+        Waits until the call of its handler that is under way returns. Raises: what the handler
+        raised, if `join` did not.
+        """
+        self._stop()
+        if self._handling is not None:
+            await self._handling.close()
+
+    def __await__(self) -> Generator[object, None, Subscription]:
+        return self._accepted_one().__await__()
+
+    async def __aenter__(self) -> Subscription:
+        return await self._accepted_one()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self._stop()
+
+    def __del__(self) -> None:
+        """Also where the garbage collector runs in another thread."""
+        if not self._closed and not self._loop.is_closed():
+            self._end_tracking()
+            self._loop.call_soon_threadsafe(self._line.leave, self._feed)
+
+    def __repr__(self) -> str:
+        return f"Subscription({self.topic!r}, {self._feed.state.value}, {self.vector})"
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    async def _accepted_one(self) -> Subscription:
+        """Raises: ZBrokerError with the broker's code, "timeout", "closed"."""
+        await self._open(None)
+        if self._closed and self._feed.error is not None:
+            raise self._feed.error
+        self._check_open()
+        return self
+
+    async def _open(self, end: float | None) -> None:
+        """Has the broker asked for it, once, and waits until it has accepted or refused it."""
+        self._check_here()
+        if self._accepted or self._closed:
+            return
+        if self._accept_by is None:
+            self._accept_by = self._loop.time() + self._accept_s
+            self._line.add(self._feed)
+        try:
+            await self._line.until(
+                self._is_answered, self._accept_by if end is None else min(end, self._accept_by)
+            )
+            self._begin_reading(self._accept_by)
+        except ZBrokerError:
+            self._stop()
+            raise
+
+    def _is_answered(self) -> bool:
+        feed = self._feed
+        return feed.accepted or feed.error is not None or self._closed
+
+    def _begin_reading(self, accept_by: float) -> None:
+        """Raises: ZBrokerError, if it was refused, or nobody answers."""
+        feed = self._feed
+        if self._accepted or self._closed:
+            return  # another task was here first
+        if feed.error is not None and not feed.accepted:
+            raise feed.error
+        if feed.accepted:
+            self._accepted = True
+            if self._tracking is not None:
+                self._tracking.begin(feed.durable)
+            if self._handler is not None:
+                self._handling = Handling(self, self._handler)
+        elif self._loop.time() >= accept_by:
+            what = f"delivery did not accept the subscription in {self._accept_s} s"
+            raise ZBrokerError("timeout", what)
+
+    async def _ready(self, end: float | None) -> None:
+        """It is accepted, and who reads may."""
+        await self._open(end)
+        if self._handling is not None and not self._handling.is_current:
+            raise RuntimeError("a subscription with a handler is read by its own task")
+        if not self._accepted and not self._closed:
+            raise ZBrokerError("timeout", "delivery did not accept the subscription yet")
+        self._pass()
+
+    def _stop(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._batch.clear()  # what an iteration has not handed out yet
+            self._line.leave(self._feed)
+            self._end_tracking()
+
+    def _end_tracking(self) -> None:
+        if self._tracking is not None:
+            self._tracking.ended = True
+
+    def _move(self, line: Line, credit_max: int) -> None:
+        """To a connection that it shares with others."""
+        before, self._line = self._line, line
+        before.leave(self._feed)
+        line.add(self._feed, credit_max)
+
+    async def _ask(self, command: Asked, timeout: float) -> Ack:
+        await self._open(None)
+        self._check_open()
+        self._check_answers(command)
+        return await self._line.ask(command, [self._feed], timeout)
+
+    def _forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process, where neither the loop nor the link is its own."""
+        super()._forked(error)
+        self._closed = True
+        self._feed.fail(error)
+
+    def _check_here(self) -> None:
+        if running() is not self._loop:
+            raise self._feed.error or RuntimeError(
+                "this subscription belongs to another event loop or thread"
+            )
+
+    def _end(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._loop.time() + timeout
+
+    async def _fetch(self, timeout: float | None) -> list[Message] | None:
+        """The next batch of new messages; None at the end."""
+        if self._waiting:
+            raise RuntimeError("another task reads this subscription")
+        end = self._end(timeout)
+        if self._tracking is not None:
+            self._tracking.passed_all()
+        while not self._closed:
+            line = self._line
+            if not await self._wait_for_item(line, end):
+                raise ZBrokerError(
+                    "timeout", f"no message in {timeout} s", "the subscription goes on"
+                )
+            if self._closed or self._line is not line:
+                continue
+            batch = self._accept(line.hand_out(self._feed))
+            if batch is not None:
+                self._handed_out += len(batch)
+                return batch
+        return None
+
+    async def _wait_for_item(self, line: Line, end: float | None) -> bool:
+        """Until there is one, or nothing more comes on `line`; False if that took too long."""
+        inbox = self._feed.inbox
+        if inbox and self._handed_out < ROUND_MESSAGES:
+            return True
+        self._handed_out = 0
+        self._waiting = True
+        try:
+            if inbox:
+                await asyncio.sleep(0)
+            return await line.until(lambda: inbox or self._closed or self._line is not line, end)
+        finally:
+            self._waiting = False
