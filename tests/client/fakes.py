@@ -277,7 +277,9 @@ class FakeBroker:
             for key in [key for key in self._subscriptions if key[0] == rid]:
                 del self._subscriptions[key]
         elif isinstance(command, m.Unsubscribe):
-            self._subscriptions.pop((rid, command.sid), None)
+            taken = self._subscriptions.pop((rid, command.sid), None)
+            if taken is not None and taken in taken.shared:
+                taken.shared.remove(taken)  # the others go on
         else:
             self.asked.append(command)
             if not self.mute:

@@ -15,6 +15,7 @@ from zbroker.client.effects import (
     LoggedOn,
     Lost,
     Republished,
+    Unreached,
 )
 from zbroker.client.publishing.core import Core, Policy, State
 from zbroker.client.publishing.store import MemoryStore
@@ -200,3 +201,37 @@ def test_a_store_that_lost_its_session_again_and_again_sends_the_same(rounds):
     for number in range(rounds):
         effects = relogged(core, 5_000 * (number + 1), seq=99)
         assert sent(effects) == [(100, 99), (102, 101)]
+
+
+def test_where_nobody_listens_the_next_one_is_tried_soon():
+    core = make(several=True)
+    core.tick(0)
+    assert core.handle(Unreached(), 10) == []
+    assert core.next_wake_ms() == 210
+    assert core.handle(Unreached(), 60) == []
+    assert core.tick(210) == [Connect()]
+    assert core.next_wake_ms() == 5_210
+    core.handle(Unreached(), 220)
+    assert core.tick(620) == [Connect()]
+
+
+def test_when_all_are_away_no_one_is_waited_for_longer_than_a_silent_one():
+    core, now = make(several=True), 0
+    for _ in range(20):
+        assert core.tick(now) == [Connect()]
+        core.handle(Unreached(), now)
+        assert core.next_wake_ms() - now <= 5_000
+        now = core.next_wake_ms()
+
+
+def test_a_single_broker_is_left_to_the_socket_which_tries_again():
+    core = make()
+    core.tick(0)
+    assert core.handle(Unreached(), 10) == []
+    assert core.next_wake_ms() == 5_000
+
+
+def test_a_try_that_failed_is_not_the_end_of_a_session():
+    core = live()
+    assert core.handle(Unreached(), 10) == []
+    assert core.state is State.LIVE

@@ -31,13 +31,14 @@ class Doors:
         self._publisher = publisher
         self.heartbeat_s = publisher.heartbeat_s
         self.context: Context = zmq.Context.instance()
+        self._delivery = ""  # where it was at the last connect
 
     def session(self, than: int = 0) -> Session | None:
-        """A session newer than number `than`, or None while there is none yet.
+        """A session newer than `than` that names the delivery door; None while there is none.
 
         Raises: ZBrokerError, what ended the client.
         """
-        session = self._publisher.newer_session(than)
+        session = self._newer(than)
         if session is None and self._publisher.track.error is not None:
             raise self._publisher.track.error
         return session
@@ -51,11 +52,22 @@ class Doors:
         return {door: endpoints.reached_from(url, host) for door, url in told.items()}
 
     def connect(self) -> Link:
-        """A link to the delivery door. Raises: ZBrokerError not_ready."""
-        endpoint = self.endpoints().get("delivery")
-        if endpoint is None:
+        """A link to the delivery door, or to where it was last: a later try knows more.
+
+        Raises: ZBrokerError not_ready.
+        """
+        self._newer(0)
+        self._delivery = self.endpoints().get("delivery", self._delivery)
+        if not self._delivery:
             raise ZBrokerError("not_ready", "the broker named no delivery door")
-        return Link(self.context, endpoint, self.heartbeat_s)
+        return Link(self.context, self._delivery, self.heartbeat_s)
+
+    def _newer(self, than: int) -> Session | None:
+        """A broker that starts may not know its delivery door yet: then it is asked once more."""
+        session = self._publisher.newer_session(than)
+        if session is not None and "delivery" not in (session.answer.endpoints or {}):
+            return self._publisher.newer_session(session.number)
+        return session
 
     def resubscribed(self) -> None:
         """The subscriptions of a connection that was lost are there again."""

@@ -18,6 +18,10 @@ class Lost(Struct, gc=False):
     """Event: that connection is gone."""
 
 
+class Unreached(Struct, gc=False):
+    """Event: nobody accepted that connection; the socket tries again."""
+
+
 class Connect(Struct, gc=False):
     """Effect: close the socket, if any, with all that is queued in it, and make a new one."""
 
@@ -64,7 +68,7 @@ class Ended(Struct, gc=False):
     error: ZBrokerError
 
 
-Event = AnyAnswer | Connected | Lost
+Event = AnyAnswer | Connected | Unreached | Lost
 Effect = Connect | Send | LoggedOn | Disconnected | Republished | Behind | Refused | Ended
 
 

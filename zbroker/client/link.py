@@ -12,13 +12,18 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from zbroker import sockets
-from zbroker.client.effects import Connected, Lost
+from zbroker.client.effects import Connected, Lost, Unreached
 from zbroker.errors import ClientError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire import codec
 from zbroker.wire.messages import AnyAnswer, Command
 
-EVENTS: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+WHAT: Final[dict[int, Connected | Unreached | Lost]] = {
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: Connected(),
+    zmq.EVENT_CONNECT_RETRIED: Unreached(),
+    zmq.EVENT_DISCONNECTED: Lost(),
+}
+EVENTS: Final = sum(WHAT)
 CLOSE_LINGER_MS: Final = 200  # for a logoff or unsubscribe that was just sent
 RECONNECT_IVL_MS: Final = 50
 RECONNECT_MAX_MS: Final = 1_000
@@ -69,12 +74,11 @@ class Link:
             return answer, frames[1].bytes if len(frames) > 1 else b""
         return None
 
-    def events(self) -> list[Connected | Lost]:
+    def events(self) -> list[Connected | Unreached | Lost]:
         """What became of the connection since the last call."""
-        events: list[Connected | Lost] = []
+        events: list[Connected | Unreached | Lost] = []
         while self.monitor.poll(0):
-            event = recv_monitor_message(self.monitor)["event"]
-            events.append(Connected() if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Lost())
+            events.append(WHAT[recv_monitor_message(self.monitor)["event"]])
         return events
 
     def wait(self, timeout_ms: int, wake_fd: int | None = None) -> None:

@@ -78,7 +78,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
         _limit("store_bytes", store_bytes)
         or (MEMORY_BYTES if publish_store == "memory" else FILE_BYTES),
         _limit("store_messages", store_messages) or NEVER,
-        _policy(give_up, broker_behind),
+        _policy(give_up, broker_behind, several=_is_choice(url)),
         [on_state] if callable(on_state) else list(on_state or ()),
         on_refused,
     )
@@ -93,6 +93,10 @@ def wanted(  # noqa: PLR0913 - every option by its name
     logon = Logon(client, secrets.token_hex(8), heartbeat_s=heartbeat_s)
     owned = bookmarks is not bookmark_store
     return Wanted(servers, logon, publisher_id(client), settings, store, bookmarks, owned)
+
+
+def _is_choice(url: URLs) -> bool:
+    return not isinstance(url, str) and (not isinstance(url, Sequence) or len(url) > 1)
 
 
 def _servers(url: URLs) -> ServerChooser:
@@ -118,11 +122,11 @@ def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkSt
     return store
 
 
-def _policy(give_up: Duration | None, broker_behind: str) -> Policy:
+def _policy(give_up: Duration | None, broker_behind: str, *, several: bool) -> Policy:
     if broker_behind not in ("fail", "go_on"):
         raise ZBrokerError("bad_field", f"broker_behind={broker_behind!r} is not fail or go_on")
     give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
-    return Policy(broker_behind == "go_on", give_up_ms)
+    return Policy(broker_behind == "go_on", give_up_ms, several)
 
 
 def _limit(what: str, value: int | None) -> int | None:

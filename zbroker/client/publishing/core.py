@@ -33,6 +33,7 @@ from zbroker.client.effects import (
     Refused,
     Republished,
     Send,
+    Unreached,
     broker_behind,
     raised,
 )
@@ -67,11 +68,13 @@ class Policy(Struct, frozen=True):
     """What the user decides.
 
     accept_behind: go on with a broker that lacks messages which another one, or an older copy of
-    it, acknowledged. give_up_ms: without a session for so long it ends; None: never.
+    it, acknowledged. give_up_ms: without a session for so long it ends; None: never. several: a
+    broker that nobody listens for is left for the next one; else the socket tries it again.
     """
 
     accept_behind: bool = False
     give_up_ms: int | None = None
+    several: bool = False
 
 
 class Core:
@@ -98,6 +101,7 @@ class Core:
         self._republish = 0  # what was owed at the logon ends with this sequence; 0: all settled
         self._deadline_ms: int | None = 0  # of the state: try to connect, give up waiting
         self._down_since_ms: int | None = None  # without a session
+        self._skipping = False  # nobody listens where it connects to: on to the next one
         self._announced = False  # the user was told of a session, and not of its end
         self._live_since_ms = 0
         self._silence = Silence(logon.heartbeat_s)
@@ -143,6 +147,8 @@ class Core:
             return []
         if isinstance(event, Connected):
             return self._log_on(now_ms) if self.state is State.CONNECTING else []
+        if isinstance(event, Unreached):
+            return self._unreached(now_ms)
         if isinstance(event, Lost):
             return [] if self.state in (State.DOWN, State.CONNECTING) else self._lose(now_ms)
         self._silence.fresh = True
@@ -200,8 +206,16 @@ class Core:
     def _past_deadline(self, now_ms: int) -> list[Effect]:
         if self.state is State.LOGON_SENT:
             return self._lose(now_ms)
-        self.state, self._deadline_ms = State.CONNECTING, now_ms + CONNECT_MS
+        self.state, self._deadline_ms, self._skipping = State.CONNECTING, now_ms + CONNECT_MS, False
         return [Connect()]
+
+    def _unreached(self, now_ms: int) -> list[Effect]:
+        """The next one is tried soon, at the latest when a silent one would be given up."""
+        if self.state is State.CONNECTING and self._policy.several and not self._skipping:
+            self._skipping = True
+            assert self._deadline_ms is not None, "it is connecting"
+            self._deadline_ms = min(self._deadline_ms, now_ms + self._reconnect.next_ms())
+        return []
 
     def _lose(self, now_ms: int) -> list[Effect]:
         """Begins anew with another socket: at once when the link had been good, else later."""

@@ -21,7 +21,16 @@ from enum import Enum
 from typing import Final
 
 from zbroker.client import message as messages
-from zbroker.client.effects import Backoff, Connect, Connected, Event, Lost, Send, raised
+from zbroker.client.effects import (
+    Backoff,
+    Connect,
+    Connected,
+    Event,
+    Lost,
+    Send,
+    Unreached,
+    raised,
+)
 from zbroker.client.publishing.core import CONNECT_MS, RECONNECT_MS, SETTLED_MS
 from zbroker.client.subscribing.feed import Feed
 from zbroker.client.subscribing.feed import State as FeedState
@@ -131,6 +140,8 @@ class Connection:
             return []
         if isinstance(event, Connected):
             return self._log_on(now_ms) if self.state is State.CONNECTING else []
+        if isinstance(event, Unreached):
+            return []  # there is one delivery door, and the socket tries it again
         if isinstance(event, Lost):
             idle = self.state in (State.NO_TOKEN, State.DOWN, State.CONNECTING)
             return [] if idle else self._lose(now_ms)

@@ -1,0 +1,69 @@
+"""Where the delivery door is, also while the broker does not know it yet."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from zbroker.client.door import Doors
+from zbroker.client.publishing.publisher import Session
+from zbroker.errors import ZBrokerError
+from zbroker.wire.messages import Ack
+
+URL = "tcp://127.0.0.1:9101"
+
+
+class Logons:
+    """A publisher whose logons were told these delivery doors; `asked`: for one newer than."""
+
+    heartbeat_s = None
+
+    def __init__(self, *doors):
+        self.track = SimpleNamespace(error=None)
+        self.asked = []
+        self.number = 0
+        self.session = None
+        for door in doors:
+            self.log_on(door)
+
+    def log_on(self, door):
+        self.number += 1
+        told = {"delivery": door} if door else {}
+        self.session = Session(self.number, URL, Ack("processed", endpoints=told))
+
+    def newer_session(self, than):
+        if self.session is not None and self.session.number > than:
+            return self.session
+        self.asked.append(than)
+        return None
+
+
+def connected_to(doors, monkeypatch):
+    monkeypatch.setattr("zbroker.client.door.Link", lambda _context, url, _heartbeat: url)
+    return doors.connect()
+
+
+def test_a_session_without_a_delivery_door_is_none_yet():
+    publisher = Logons("")
+    doors = Doors(publisher)
+    assert doors.session() is None
+    assert publisher.asked == [1]
+    publisher.log_on("tcp://127.0.0.1:1")
+    assert doors.session().number == 2
+
+
+def test_a_link_goes_to_the_last_known_door_and_asks_for_the_new_one(monkeypatch):
+    publisher = Logons("tcp://127.0.0.1:1")
+    doors = Doors(publisher)
+    assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:1"
+    publisher.log_on("")
+    assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:1"
+    assert publisher.asked == [2]
+    publisher.log_on("tcp://127.0.0.1:3")
+    assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:3"
+
+
+def test_with_no_door_ever_known_there_is_none_to_connect_to():
+    with pytest.raises(ZBrokerError, match="not_ready"):
+        Doors(Logons("")).connect()
