@@ -1,0 +1,90 @@
+"""A broker that is killed and started again and again, on ports that stay the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from tests.process.load import batches_of, until_running
+from zbroker.cli.journal.rows import Message, unpack
+from zbroker.client import connect
+from zbroker.journal.format import Batch
+from zbroker.local import LocalBroker, Settings
+
+WAIT_S: Final = 60.0
+PORTS: Final = (10_000, 30_000)  # below those that the system gives to outgoing connections
+
+
+class Instance:
+    """A data directory, three ports, and the processes that serve them, if it runs."""
+
+    def __init__(self, data: Path, **journal: str | int) -> None:
+        self.data = data
+        doors = zip(("ingest", "delivery", "admin"), _free_ports(3), strict=True)
+        listen = {
+            room: f"{'http' if room == 'admin' else 'tcp'}://127.0.0.1:{port}"
+            for room, port in doors
+        }
+        self.url = listen["ingest"]
+        self._settings: Settings = {
+            "listen": listen,
+            "journal": {"segment_size": "1MiB", **journal},
+        }
+        self.start()
+
+    def start(self) -> None:
+        """Starts it on what is there."""
+        self.broker = LocalBroker(self.data, settings=self._settings)
+        self._supervisor = until_running(self.broker, "supervisor", 0)
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor, which takes its rooms along."""
+        os.kill(self._supervisor, signal.SIGKILL)
+        self.broker.close()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def kill_room(self, room: str) -> None:
+        """SIGKILL; returns when another process has its place."""
+        pid = until_running(self.broker, room, 0)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        until_running(self.broker, room, pid)
+
+    def journal(self) -> dict[str, Any]:
+        """What the journal tells of itself."""
+        found: dict[str, Any] = self.broker.status()["journal"]
+        return found
+
+    def batches(self) -> Iterator[Batch]:
+        """What was published, as it stands in the files."""
+        with connect(self.url) as client:
+            end = client.ranges(timeout=WAIT_S).persisted
+        return batches_of(self.data / "journal", end)
+
+    def messages(self) -> list[Message]:
+        """The same, message by message, in the order of the log."""
+        return [message for batch in self.batches() for message in unpack(batch)]
+
+    def close(self) -> None:
+        self.broker.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on. Nobody else gets them by chance while the instance is down."""
+    rng, found = random.Random(os.urandom(8)), list[int]()
+    while len(found) < count:
+        port = rng.randrange(*PORTS)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found
