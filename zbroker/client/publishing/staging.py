@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgpack
 import msgspec
@@ -63,25 +63,28 @@ class Staging:
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
         self._lock, self._unlock = (lock := Lock()).acquire, lock.release
-        self._write = mmap.mmap(-1, 1).write  # full: the first message makes a file
-        self._seeds = _Seeds(0)
+        self._file = _File(0, directory, mmap.mmap(-1, 1))  # full: the first message makes another
         self._files: deque[_File] = deque()  # oldest first
         self._spares: list[_File] = []
 
     def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
         """Keeps one message, then queues it. Raises: StorageError disk_full, ...; nothing is."""
-        topic, data = receipt.topic, receipt.value
+        topic, data, file = receipt.topic, receipt.value, self._file
         assert type(data) is bytes, "it has no number yet"
-        plain = receipt.time is None and receipt.extra is None
-        self._lock()
+        if receipt.time is None and receipt.extra is None:
+            form, record = PLAIN, _encode((topic, data, crc_extend(file.seeds[topic], data)))
+        else:
+            data = _encode(_whole(receipt))
+            form, record = WHOLE, file.record(topic, data, WHOLE)
+        self._lock()  # held briefly: many threads may publish
         try:
-            if plain:  # _keep, at length: this is done for each message
+            if file is self._file:
                 try:
-                    self._write(_encode((topic, data, crc_extend(self._seeds[topic], data))))
+                    file.write(record)
                 except ValueError:
-                    self._keep(topic, data, PLAIN)
+                    self._keep(topic, data, form)
             else:
-                self._keep(topic, _encode(_whole(receipt)), WHOLE)
+                self._keep(topic, data, form)
             self._end += 1
             inbox.append(receipt)
         finally:
@@ -118,43 +121,49 @@ class Staging:
         self._files.clear()
 
     def _keep(self, topic: str, content: bytes, form: int) -> None:
+        """Writes one record, to another file if this one is full."""
         try:
-            self._write(self._record(topic, content, form))
-        except ValueError:  # it is full
+            self._file.write(self._file.record(topic, content, form))
+        except ValueError:
             self._next_file(len(content) + RECORD_BYTES)
-            self._write(self._record(topic, content, form))
-
-    def _record(self, topic: str, content: bytes, form: int) -> bytes:
-        crc = crc_extend(self._seeds[topic], content)
-        return _encode((topic, content, crc, form) if form else (topic, content, crc))
+            self._file.write(self._file.record(topic, content, form))
 
     def _next_file(self, size: int) -> None:
-        """A file that begins here: a used one, whose pages are there, or a new one.
-
-        Checksums depend on its number, so what stood in it before counts for nothing.
-        """
+        """A file that begins here: a used one, whose pages are there, or a new one."""
         path = self._directory / f"{PREFIX}{self._end:020d}"
         if self._spares and size <= FILE_BYTES:
             spare = self._spares.pop()
             spare.path.rename(path)
             spare.map.seek(0)
-            file = _File(self._end, path, spare.map)
+            self._file = _File(self._end, path, spare.map)
         else:
-            file = _File(self._end, path, _mapped(path, max(FILE_BYTES, size)))
-        self._files.append(file)
-        self._write, self._seeds = file.map.write, _Seeds(file.first)
+            self._file = _File(self._end, path, _mapped(path, max(FILE_BYTES, size)))
+        self._files.append(self._file)
 
 
-class _File(NamedTuple):
-    """first: the number of its first message."""
+class _File:
+    """first: the number of its first message. seeds: of its checksums, by topic.
 
-    first: int
-    path: Path
-    map: mmap.mmap
+    They depend on that number, so what stood in a file before counts for nothing.
+    """
+
+    __slots__ = ("first", "map", "path", "seeds", "write")
+
+    def __init__(self, first: int, path: Path, mapped: mmap.mmap) -> None:
+        self.first = first
+        self.path = path
+        self.map = mapped
+        self.write = mapped.write
+        self.seeds = _Seeds(first)
+
+    def record(self, topic: str, content: bytes, form: int) -> bytes:
+        """What stands here for a message, or for many."""
+        crc = crc_extend(self.seeds[topic], content)
+        return _encode((topic, content, crc, form) if form else (topic, content, crc))
 
 
 class _Seeds(dict[str, int]):
-    """Of the checksums in a file, by topic."""
+    """Made when they are asked for."""
 
     def __init__(self, first: int) -> None:
         super().__init__()
