@@ -116,9 +116,8 @@ def test_an_instance_that_comes_back_gets_what_it_lacks(
             told.wait_for("disconnected", life)
             assert client.unpersisted >= SOME
             a.start()
-            told.wait_for("logged_on", life + 1)
+            told.wait_for("republished", life)
         client.flush(T)
-        told.wait_for("republished", 2)
     told.check()
     assert numbers_in(a) == list(range(numbers.returned))
 
