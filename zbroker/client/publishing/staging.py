@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time as clock
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -62,21 +63,22 @@ class Staging:
         self._directory = directory
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
-        self._lock, self._unlock = (lock := Lock()).acquire, lock.release
+        self._try_lock, self._unlock = (lock := Lock()).acquire, lock.release
         self._file = _File(0, directory, mmap.mmap(-1, 1))  # full: the first message makes another
         self._files: deque[_File] = deque()  # oldest first
         self._spares: list[_File] = []
 
     def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
         """Keeps one message, then queues it. Raises: StorageError disk_full, ...; nothing is."""
-        topic, data, file = receipt.topic, receipt.value, self._file
-        assert type(data) is bytes, "it has no number yet"
+        topic, file = receipt.topic, self._file
+        data: Any = receipt.value  # bytes: it has no number yet
         if receipt.time is None and receipt.extra is None:
             form, record = PLAIN, _encode((topic, data, crc_extend(file.seeds[topic], data)))
         else:
             data = _encode(_whole(receipt))
             form, record = WHOLE, file.record(topic, data, WHOLE)
-        self._lock()  # held briefly: many threads may publish
+        if not self._try_lock(False):
+            self._lock()
         try:
             if file is self._file:
                 try:
@@ -96,7 +98,8 @@ class Staging:
         times = [receipt.time for receipt in receipts]
         timed = None if times.count(None) == len(times) else times
         content = _encode((values, timed))
-        self._lock()
+        if not self._try_lock(False):
+            self._lock()
         try:
             self._keep(receipts[0].topic, content, MANY)
             self._end += len(receipts)
@@ -119,6 +122,11 @@ class Staging:
         for file in (*self._files, *self._spares):
             file.map.close()
         self._files.clear()
+
+    def _lock(self) -> None:
+        """Waits without sleeping on it: who sleeps is handed it long before it runs again."""
+        while not self._try_lock(False):
+            clock.sleep(0)
 
     def _keep(self, topic: str, content: bytes, form: int) -> None:
         """Writes one record, to another file if this one is full."""
