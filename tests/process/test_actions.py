@@ -142,7 +142,7 @@ def test_a_killed_admin_leaves_nothing_half_done(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data", archive_after="1s", compress_after="1s")
     rng = random.Random(7)
     with desk.broker:
-        for _ in range(8):
+        for _ in range(6):
             desk.publish(2)
             desk.wait(lambda: (desk.ask("GET", "/actions")[1] or {}).get("running"), "at work")
             until(_after(rng.uniform(0, 0.05)), "a moment")
