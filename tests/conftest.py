@@ -10,6 +10,7 @@ import importlib.util
 import os
 from typing import Final
 
+import hypothesis
 import pytest
 
 from zbroker.demo import flights
@@ -18,6 +19,10 @@ from zbroker.demo.flights import Flight
 ALLOWED_SKIPS: Final = ("needs root", "needs package", "other system", "long")
 
 _bad_skips: list[str] = []
+
+# no test asserts on time, also none whose inputs are searched for
+hypothesis.settings.register_profile("house", deadline=None)
+hypothesis.settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
