@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zbroker.client.message import Message
-from zbroker.client.subscribing.handlers import CLOSE_S
+from zbroker.client.subscribing.handlers import CLOSE_S, log_failure
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
     from zbroker.client.aio.subscription import Subscription
-
-_log: Final = logging.getLogger("zbroker.client")
 
 
 class Handling:
@@ -61,11 +58,6 @@ class Handling:
             raise
         except Exception as error:
             self.error = error
-            _log.exception(
-                "client.handler_failed: the subscription to %r ends at %s; nothing behind that is "
-                "handled until somebody subscribes again",
-                subscription.topic,
-                subscription.bookmark,
-            )
+            log_failure(subscription)
         finally:
             subscription._stop()

@@ -15,23 +15,21 @@ from typing import Final
 from zbroker.client.aio.turns import Turns
 from zbroker.client.aio.waiting import Waiters
 from zbroker.client.aio.watching import Watch
-from zbroker.client.door import Doors, origin_of
+from zbroker.client.door import Doors
 from zbroker.client.effects import Connect
 from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.client.subscribing.carrying import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
 from zbroker.client.subscribing.connection import Connection, Effect, State
 from zbroker.client.subscribing.feed import Feed, Item
-from zbroker.client.subscribing.line import READ_MAX, READ_MAX_BYTES, TOKEN_WAIT_MS
 from zbroker.client.subscribing.requests import Asked
-from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
-from zbroker.wire.messages import Ack, Msg
+from zbroker.wire.messages import Ack
 
 _log: Final = logging.getLogger("zbroker.client")
-_now_ms: Final = SystemClock().mono_ms
 
 
-class Line:
+class Line(Carrying):
     """A connection, its link, and who waits for what comes on it."""
 
     def __init__(self, doors: Doors, loop: AbstractEventLoop) -> None:
@@ -50,7 +48,7 @@ class Line:
 
     def add(self, feed: Feed, credit_max: int = CREDIT_MAX_BYTES) -> None:
         """Takes a subscription, and has the broker asked for it."""
-        self._perform(self._connection.add(feed, _now_ms(), credit_max))
+        self._perform(self._connection.add(feed, now_ms(), credit_max))
         self._turns.soon()
 
     def leave(self, feed: Feed) -> None:
@@ -91,11 +89,7 @@ class Line:
         request, effects = self._connection.ask(command, feeds)
         self._perform([*effects])
         await self.until(lambda: request.done, self._loop.time() + timeout)
-        if request.error is not None:
-            raise request.error
-        if request.answer is None:
-            raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
-        return request.answer
+        return answer_of(request, timeout)
 
     # -- the turn -----------------------------------------------------------------------------
 
@@ -104,7 +98,7 @@ class Line:
         if self._connection.state is State.ENDED or self._error is not None:
             return
         try:
-            more = self._read()
+            _, more = self._read()
             if not more:
                 self._idle()
         except ZBrokerError as error:  # what ended the client
@@ -116,36 +110,15 @@ class Line:
             self._rest(more=more)
         self._waiters.look()
 
-    def _read(self) -> bool:
-        """Takes what is there, not much at a time; whether there may be more."""
-        size = 0
-        for _ in range(READ_MAX):
-            received = self._link.receive() if self._link is not None else None
-            if received is None:
-                return False
-            answer, body = received
-            if type(answer) is Msg:
-                effects = self._connection.take(answer, body, self._doors.body_max())
-            else:
-                effects = self._connection.handle(answer, _now_ms())
-            if effects:
-                self._perform(effects)
-            size += len(body)
-            if size >= READ_MAX_BYTES:
-                break
-        return True
-
     def _idle(self) -> None:
         if self._connection.state is State.NO_TOKEN:
             self._use_newer_session()
-        self._perform(self._connection.tick(_now_ms()))
+        self._perform(self._connection.tick(now_ms()))
         link = self._link
         if link is None or not self._events:
             return
         self._events = False
-        for event in link.events():
-            if self._link is link:
-                self._perform(self._connection.handle(event, _now_ms()))
+        self._read_events(link)
 
     def _rest(self, *, more: bool) -> None:
         """Sets when the next turn is."""
@@ -153,16 +126,9 @@ class Line:
             self._turns.soon()
         wake_ms = self._connection.next_wake_ms()
         if wake_ms is not None:
-            self._turns.within(wake_ms - _now_ms())
+            self._turns.within(wake_ms - now_ms())
         if self._connection.state is State.NO_TOKEN:
             self._turns.within(TOKEN_WAIT_MS)
-
-    def _use_newer_session(self) -> None:
-        session = self._doors.session(self._session)
-        if session is not None:
-            self._session = session.number
-            token = session.answer.token or ""
-            self._perform(self._connection.use(token, origin_of(session), _now_ms()))
 
     # -- effects ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
+    from zbroker.client.subscribing.reading import Reading
     from zbroker.client.subscribing.subscription import Subscription
 
 CLOSE_S: Final = 10.0  # for the call that is under way
@@ -61,11 +62,16 @@ class Handling:
                 handler(message)
         except BaseException as error:  # whatever it is: nobody else would hear of it
             self.error = error
-            _log.exception(
-                "client.handler_failed: the subscription to %r ends at %s; nothing behind that is "
-                "handled until somebody subscribes again",
-                subscription.topic,
-                subscription.bookmark,
-            )
+            log_failure(subscription)
         finally:
             subscription._stop()
+
+
+def log_failure(subscription: Reading) -> None:
+    """What the exception in hand means for who wrote the handler."""
+    _log.exception(
+        "client.handler_failed: the subscription to %r ends at %s; nothing behind that is "
+        "handled until somebody subscribes again",
+        subscription.topic,
+        subscription.bookmark,
+    )

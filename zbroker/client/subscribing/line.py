@@ -21,23 +21,21 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker.client import forks
-from zbroker.client.door import Doors, origin_of
+from zbroker.client.door import Doors
 from zbroker.client.effects import Connect, Send
 from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.client.subscribing.carrying import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
 from zbroker.client.subscribing.connection import Connection, Effect, State
 from zbroker.client.subscribing.feed import Feed, Item
 from zbroker.client.subscribing.requests import Asked
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
-from zbroker.wire.messages import Ack, Msg
+from zbroker.wire.messages import Ack
 
 WAIT_MAX_MS: Final = 1_000
-READ_MAX: Final = 16  # answers of one turn, and bytes after which it ends
-READ_MAX_BYTES: Final = 16_384
-TOKEN_WAIT_MS: Final = 20  # how often it is looked whether the I/O thread has a new session
 
 
-class Line:
+class Line(Carrying):
     """A connection, its link, and who has the turn."""
 
     def __init__(self, doors: Doors) -> None:
@@ -68,7 +66,7 @@ class Line:
     def add(self, feed: Feed, credit_max: int = CREDIT_MAX_BYTES) -> None:
         """Takes a subscription; it is asked for when somebody waits for it."""
         with self._changed:
-            self._perform(self._connection.add(feed, _now_ms(), credit_max))
+            self._perform(self._connection.add(feed, now_ms(), credit_max))
             self._wake()
 
     def leave(self, feed: Feed) -> None:
@@ -125,11 +123,7 @@ class Line:
             request, effects = self._connection.ask(command, feeds)
             self._perform([*effects])
             self._wait(lambda: request.done, clock.monotonic() + timeout)
-        if request.error is not None:
-            raise request.error
-        if request.answer is None:
-            raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
-        return request.answer
+        return answer_of(request, timeout)
 
     def combined_with(self, feed: Feed) -> list[Feed]:
         """Those that share one replay with it, itself among them; empty if it has its own."""
@@ -154,36 +148,17 @@ class Line:
         self._turn_of = threading.get_ident()
         try:
             self._send_queued()
-            if not self._read():
+            if not self._read()[0]:
                 self._sleep(left)
         finally:
             self._turn_of = None
             self._close_if_over()
             self._changed.notify_all()
 
-    def _read(self) -> bool:
-        """Takes what is there, not much at a time: who waits for the first of it shall have it."""
-        size = 0
-        for count in range(READ_MAX):
-            received = self._link.receive() if self._link is not None else None
-            if received is None:
-                return count > 0
-            answer, body = received
-            if type(answer) is Msg:
-                effects = self._connection.take(answer, body, self._doors.body_max())
-            else:
-                effects = self._connection.handle(answer, _now_ms())
-            if effects:
-                self._perform(effects)
-            size += len(body)
-            if size >= READ_MAX_BYTES:
-                break
-        return True
-
     def _sleep(self, left: float | None) -> None:
         if self._connection.state is State.NO_TOKEN:
             self._use_newer_session()
-        self._perform(self._connection.tick(_now_ms()))
+        self._perform(self._connection.tick(now_ms()))
         link, wait_ms = self._link, self._wait_ms(left)
         self._changed.release()
         try:
@@ -196,9 +171,8 @@ class Line:
         if self._woken:
             self._woken = False
             os.eventfd_read(self._wake_fd)
-        for event in link.events() if link is not None else ():
-            if self._link is link:
-                self._perform(self._connection.handle(event, _now_ms()))
+        if link is not None:
+            self._read_events(link)
 
     def _wait_ms(self, left: float | None) -> int:
         waits = [WAIT_MAX_MS]
@@ -206,17 +180,10 @@ class Line:
             waits.append(int(left * 1_000) + 1)
         wake_ms = self._connection.next_wake_ms()
         if wake_ms is not None:
-            waits.append(wake_ms - _now_ms())
+            waits.append(wake_ms - now_ms())
         if self._connection.state is State.NO_TOKEN:
             waits.append(TOKEN_WAIT_MS)
         return max(0, min(waits))
-
-    def _use_newer_session(self) -> None:
-        session = self._doors.session(self._session)
-        if session is not None:
-            self._session = session.number
-            token = session.answer.token or ""
-            self._perform(self._connection.use(token, origin_of(session), _now_ms()))
 
     # -- effects ------------------------------------------------------------------------------
 
@@ -256,7 +223,3 @@ class Line:
             self._send_queued()
             self._link.close(CLOSE_LINGER_MS)
             self._link = None
-
-
-def _now_ms() -> int:
-    return clock.monotonic_ns() // 1_000_000
