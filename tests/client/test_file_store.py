@@ -231,8 +231,7 @@ def test_a_damaged_batch_before_the_end_is_a_loud_error(opened, directory):
 
 
 def test_segments_go_when_all_in_them_is_settled(opened, directory, monkeypatch):
-    monkeypatch.setattr(file_store, "SEGMENT_BYTES", 32_768)
-    monkeypatch.setattr(store_files, "FIRST_BYTES", 32_768)
+    monkeypatch.setattr(store_files, "SEGMENT_BYTES", 32_768)
     store, inbox = opened(), []
     body = b"x" * 1_000
     for first in range(1, 401, 4):
@@ -299,8 +298,7 @@ def fill(client):
 def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
     """Stages, packs, settles and dies at random; compared with a list."""
     monkeypatch.setattr(staging, "FILE_BYTES", 4_096)
-    monkeypatch.setattr(file_store, "SEGMENT_BYTES", 32_768)
-    monkeypatch.setattr(store_files, "FIRST_BYTES", 32_768)
+    monkeypatch.setattr(store_files, "SEGMENT_BYTES", 32_768)
     rng = random.Random(seed)
     store, inbox, owed, number = opened(), [], [], 0
     for _ in range(150):
@@ -341,11 +339,42 @@ class Budget:
         self.reserve(fd, offset, size)
 
 
+def stage_until_full(store, inbox, number):
+    """What an application does that is faster than the I/O thread. The next number to stage."""
+    with suppress(StorageError):
+        while True:
+            store.staging.put(inbox, Receipt(Track(1), "t", b"%d" % number + b"x" * 1_000))
+            number += 1
+    return number
+
+
+def test_what_is_staged_never_takes_the_space_that_packing_needs(directory, monkeypatch, opened):
+    """However much of the disk it gets: what the broker has acknowledged makes room."""
+    monkeypatch.setattr(store_files, "SEGMENT_BYTES", 2 << 20)
+    directory.mkdir()
+    monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 16 << 20))
+    store, inbox, number, sent = opened(), [], 0, []
+    for _ in range(40):
+        number = stage_until_full(store, inbox, number)
+        while inbox and store.secure(1 << 19):
+            batch = pack(store, inbox, min(500, len(inbox)), store.next_sequence)
+            sent += bodies.unpack(batch.body, None, batch.count, 1 << 24)
+        settle(store, len(store))
+    assert len(sent) > 20_000
+    assert [int(data.rstrip(b"x")) for data in sent] == list(range(len(sent)))
+
+
+def test_a_store_that_cannot_have_its_space_says_so(directory, monkeypatch):
+    directory.mkdir()
+    monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 6 << 20))
+    with pytest.raises(StorageError, match="disk_full"):
+        FileStore(directory, "pricer")
+
+
 def test_a_full_disk_holds_up_publishing_which_goes_on_by_itself(
     broker, directory, tmp_path, monkeypatch
 ):
-    for module, name in ((file_store, "SEGMENT_BYTES"), (store_files, "FIRST_BYTES")):
-        monkeypatch.setattr(module, name, 2 << 20)
+    monkeypatch.setattr(store_files, "SEGMENT_BYTES", 2 << 20)
     monkeypatch.setattr(publisher, "SPACE_AGAIN_MS", 10)
     directory.mkdir()
     monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 12 << 20))

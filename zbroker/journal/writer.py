@@ -209,6 +209,22 @@ class Writer:
             return False
         return True
 
+    def allocate_next(self) -> None:
+        """Reserves the space of the next segment, for who has no other. Raises: StorageError."""
+        self._allocate(self._segment_bytes)
+
+    def reuse(self, serial: int, size: int) -> bool:
+        """Makes the file of a segment that is given up the next one; False if there is one.
+
+        What stands in it counts for nothing there: each segment's checksums have a seed of their
+        own. Only for logs whose reader takes the first bytes that are no group for the end.
+        """
+        if self._allocated:
+            return False
+        self._disk.rename(segment_name(serial), PLAIN)
+        self._allocated = size
+        return True
+
     def prepare_step(self) -> bool:
         """Does one short step towards the next segment; True if there is more to do now.
 

@@ -4,12 +4,16 @@
     a kill at any point: the next life finds the batches and what was staged behind them
 
 Bodies are kept in memory, too, as long as they are few; a large store costs some 400 bytes per
-batch. Files whose batches are all settled are removed.
+batch. Files whose batches are all settled are removed, or used again.
+
+The space of the next segment is taken before it is needed, and a settled segment becomes the next
+one. So whatever else fills the disk (messages that are staged, too), what the broker acknowledges
+makes room for what comes behind it.
 """
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections import deque
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
@@ -24,11 +28,10 @@ from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
 from zbroker.journal import format as log
 from zbroker.journal.disk import Disk, failed
-from zbroker.journal.segments import segment_name
+from zbroker.journal.segments import read_header, segment_name
 from zbroker.journal.writer import Writer
 from zbroker.limits import KIB, MIB
 
-SEGMENT_BYTES: Final = 16 * MIB
 RESIDENT_BYTES: Final = 64 * MIB  # of bodies in memory: twice what may be under way
 HEADERS_BYTES: Final = 80 * KIB  # of a batch with columns, and of its group
 
@@ -58,12 +61,13 @@ class FileStore(MemoryStore):
 
     def _open(self, client: str) -> None:
         found = store_files.open_files(self._disk, client, self._publisher)
-        self._note, self._serials = found.note, found.serials
+        self._note, self._serials = found.note, deque(found.serials)
         self.may_lag = found.rebooted
         self._writer = Writer(
-            self._disk, found.tail, segment_bytes=SEGMENT_BYTES, preallocate=False,
+            self._disk, found.tail, segment_bytes=store_files.SEGMENT_BYTES, preallocate=False,
             clock=self._clock,
         )  # fmt: skip
+        self._writer.allocate_next()
         for batch in found.batches:
             self._keep(batch)
         self.recorded = found.note.recorded
@@ -131,9 +135,13 @@ class FileStore(MemoryStore):
         note.recorded, note.settled, note.next_sequence = self.recorded, through, self.next_sequence
         note.write(self._disk)
         needed = self[0].place[0] if len(self) and self[0].place else self._writer.serial
-        for serial in list(takewhile(lambda serial: serial < needed, self._serials)):
+        while self._serials[0] < needed:
+            self._give_up(self._serials.popleft())
+
+    def _give_up(self, serial: int) -> None:
+        header = read_header(self._disk, serial)
+        if not isinstance(header, log.SegmentHeader) or not self._writer.reuse(serial, header.size):
             self._disk.unlink(segment_name(serial))
-            self._serials.remove(serial)
 
     def secure(self, size: int) -> bool:
         return self._writer.secure(size + HEADERS_BYTES)

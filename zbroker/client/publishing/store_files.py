@@ -49,7 +49,7 @@ from zbroker.journal.segments import (
 from zbroker.journal.writer import Tail
 from zbroker.limits import MIB
 
-FIRST_BYTES: Final = 4 * MIB
+SEGMENT_BYTES: Final = 4 * MIB
 CLIENT: Final = "client"
 BOOT: Final = "boot"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -197,8 +197,8 @@ def _counter(note: Note) -> int:
 
 def _first_segment(disk: Disk, publisher: int) -> Tail:
     discard(disk, PLAIN)
-    disk.create(PLAIN, FIRST_BYTES)
-    header = SegmentHeader(publisher & 0xFFFFFFFF, 1, 1, 1, 0, 0, random_salt(), 0, FIRST_BYTES)
+    disk.create(PLAIN, SEGMENT_BYTES)
+    header = SegmentHeader(publisher & 0xFFFFFFFF, 1, 1, 1, 0, 0, random_salt(), 0, SEGMENT_BYTES)
     publish(disk, PLAIN, header)
     return Tail(header, DATA_AT, 1, 0, 0)
 
