@@ -1,0 +1,51 @@
+"""What an access file says, as values: grants of roles, and principals. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from zbroker.access.content import Clause
+from zbroker.access.patterns import Pattern
+
+#: action -> what it is needed for
+ACTIONS: Final[dict[str, str]] = {
+    "publish": "publish to a topic",
+    "subscribe": "receive what comes from now on: no bookmark, no `until`",
+    "replay": "receive what is recorded, from any point and on: `bookmark`, `until`, ranges",
+    "consume": "take messages from a queue",
+    "replicate": "be a peer that copies the log",
+    "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
+    "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
+}
+ADMIN: Final = frozenset({"admin_read", "admin_write"})  # these are about no topic
+UNFILTERED: Final = ADMIN | {"replicate"}  # these see no single message, so no filter fits them
+
+Kind = Literal["allow", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One `[[role.NAME.allow]]` or `deny` table. number: from 1, per role and kind."""
+
+    role: str
+    kind: Kind
+    number: int
+    actions: frozenset[str]
+    topics: tuple[Pattern, ...]
+    clause: Clause | None = None
+
+    def fits(self, topic: str) -> bool:
+        """True if it is about `topic`."""
+        return any(pattern(topic) for pattern in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """One `[principal.NAME]` table. names: None for those that every principal has."""
+
+    name: str
+    keys: tuple[str, ...] = field(repr=False)
+    password: str = field(default="", repr=False)
+    roles: tuple[str, ...] = ()
+    names: tuple[Pattern, ...] | None = None
