@@ -11,7 +11,7 @@ import socket as tcp
 import struct
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import zmq
 
@@ -23,7 +23,7 @@ HEARTBEAT_TIMEOUT_MS: Final = 6_000
 #: of an interval that was asked for: a PING is sent, and unanswered long enough, within two of them
 HEARTBEAT_IVL_PART: Final = 0.5
 HEARTBEAT_TIMEOUT_PART: Final = 1.25
-HANDSHAKE_IVL_MS: Final = 5_000
+HANDSHAKE_IVL_MS: Final = 2_000  # a silent peer is not kept longer
 RECONNECT_IPC_MS: Final = 5
 
 MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)  # `|` of two enum members costs more than the send
@@ -34,9 +34,32 @@ LAST_DATA_RECV: Final = struct.Struct("=I")  # milliseconds; of struct tcp_info,
 LAST_DATA_RECV_AT: Final = 52
 TCP_INFO_BYTES: Final = LAST_DATA_RECV_AT + LAST_DATA_RECV.size
 
+ZAP_DOMAIN: Final = "zbroker"  # enforced: without an answer to it nobody gets in
+
 Frames = list[zmq.Frame]
 #: without the Python layer of pyzmq: half the time of a send
 send: Final[Callable[..., object]] = zmq.backend.Socket.send
+
+
+class Curve(NamedTuple):
+    """A client's keys, and the broker's public one, in Z85."""
+
+    public: bytes
+    secret: bytes
+    server: bytes
+
+    def __repr__(self) -> str:
+        return f"Curve(public={self.public!r}, server={self.server!r})"
+
+
+class ServerCurve(NamedTuple):
+    """The keys of an instance, in Z85."""
+
+    public: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"ServerCurve(public={self.public!r})"
 
 
 def _common(socket: zmq.Socket[bytes], sndhwm: int, rcvhwm: int) -> None:
@@ -46,9 +69,15 @@ def _common(socket: zmq.Socket[bytes], sndhwm: int, rcvhwm: int) -> None:
 
 
 def public_router(
-    context: zmq.Context[zmq.Socket[bytes]], max_frame_bytes: int, sndhwm: int
+    context: zmq.Context[zmq.Socket[bytes]],
+    max_frame_bytes: int,
+    sndhwm: int,
+    curve: ServerCurve | None = None,
 ) -> zmq.Socket[bytes]:
-    """A tcp ROUTER for clients, not bound yet. A frame over the limit closes its connection."""
+    """A tcp ROUTER for clients, not bound yet. A frame over the limit closes its connection.
+
+    curve: who connects is asked for a key, and this context's ZAP handler whether it may come in.
+    """
     socket = context.socket(zmq.ROUTER)
     _common(socket, sndhwm, 1_000)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -56,6 +85,11 @@ def public_router(
     ask_for_heartbeats(socket, None)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_IVL_MS)
     socket.setsockopt(zmq.BACKLOG, 1_024)
+    if curve is not None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret)
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     return socket
 
 
@@ -84,7 +118,10 @@ def inner_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
 
 
 def dealer(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, max_frame_bytes: int = -1
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoint: str,
+    max_frame_bytes: int = -1,
+    curve: Curve | None = None,
 ) -> zmq.Socket[bytes]:
     """A connected DEALER: to a door of the broker (tcp), or between our processes (ipc)."""
     socket = context.socket(zmq.DEALER)
@@ -97,8 +134,17 @@ def dealer(
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
         ask_for_heartbeats(socket, None)
         socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
+    if curve is not None:
+        identify(socket, curve)
     socket.connect(endpoint)
     return socket
+
+
+def identify(socket: zmq.Socket[bytes], curve: Curve) -> None:
+    """Has a socket that is not connected yet show its key, and accept that broker only."""
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret)
+    socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server)
 
 
 def marks_publisher(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:

@@ -1,0 +1,252 @@
+"""A public door in the loop of its room: the ROUTER, who may come in, what is cut.
+
+The room calls `turn` once per turn. It asks libzmq's monitor which connections came and went, and
+the kernel what each has received; see guard.py for the bounds. A door at which nothing happens
+costs two look-ups per turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import zmq
+
+from zbroker import sockets
+from zbroker.clock import Clock
+from zbroker.door import kernel, trial
+from zbroker.door.guard import Bounds, Connection, Cut, Guard
+from zbroker.door.zap import Zap
+
+EVENTS_MAX: Final = 256  # of one turn; a flood of connections waits in the monitor
+TELL_MS: Final = 10_000  # a flood is one line of the log per so long
+#: what a ZMTP 3.1 frame has besides its content, at most; and a CURVE one
+FRAME_BYTES: Final = 9
+CURVE_FRAME_BYTES: Final = FRAME_BYTES + 33
+#: Bytes that a peer confirms only if it has the ROUTER's part of the handshake, which is 108 and
+#: 301. Before it a greeting of 64 is sent; with CURVE a WELCOME of 170 and maybe an ERROR of 12.
+SHAKEN_BYTES: Final = 90
+CURVE_SHAKEN_BYTES: Final = 270
+
+_FAILED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+_REFUSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+_ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+_ENDED: Final = int(zmq.EVENT_DISCONNECTED)
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class Door:
+    """One ROUTER for clients.
+
+    frame_bytes: a larger frame closes its connection. unread_bytes: of one client that is logged
+    on, received and not read. connections: of all. allowed: whether a key may come in.
+    Raises: zmq.ZMQError, if it cannot be bound.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        context: Context,
+        listen: str,
+        *,
+        frame_bytes: int,
+        sndhwm: int,
+        unread_bytes: int,
+        connections: int,
+        curve: sockets.ServerCurve | None,
+        allowed: Callable[[str], bool],
+        clock: Clock,
+        log: logging.Logger,
+    ) -> None:
+        self._context, self._curve = context, curve
+        self._clock, self._log = clock, log
+        self.wires = Wires()
+        self._flows = kernel.Flows()
+        limit = kernel.connections_max(connections)
+        shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
+        self._guard = Guard(Bounds(limit, unread_bytes, shaken))
+        self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
+        self._zap = Zap(context, allowed) if curve is not None else None
+        self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
+        self._monitor = _monitor(context, self.router)
+        self.router.bind(listen)
+        self.endpoint = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._port = int(self.endpoint.rpartition(":")[2])
+        self._counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._tell_ms = 0
+        self._host = ""  # of the connection that was cut last
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For statistics: connections now; the others since the start."""
+        names = ("refused_keys", "cut_handshakes", "cut_silent", "cut_unread", "cut_over_limit")
+        malformed = {"zap_malformed": self._zap.malformed} if self._zap is not None else {}
+        counted = {name: self._counts[name] for name in names}
+        return {"connections": len(self._guard), **counted, **malformed}
+
+    # -- in the room's loop -------------------------------------------------------------------
+
+    def register(self, poller: zmq.Poller) -> None:
+        """Adds what wakes `turn`; the room itself registers the ROUTER, when it wants to read."""
+        poller.register(self._monitor, zmq.POLLIN)
+        if self._zap is not None:
+            poller.register(self._zap.socket, zmq.POLLIN)
+
+    def turn(self, events: Mapping[object, int], now_ms: int) -> None:
+        """Answers ZAP, follows what comes and goes, cuts what has to be: bounded work."""
+        if self._zap is not None and self._zap.socket in events:
+            self._zap.turn()
+        if self._monitor in events:
+            self._follow(now_ms)
+        wake_ms = self._guard.wake_ms()
+        if wake_ms is not None and now_ms >= wake_ms:
+            self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
+        if self._counts != self._told and now_ms >= self._tell_ms:
+            self._tell(now_ms)
+
+    def wake_ms(self) -> int | None:
+        """When the next turn is due; None: when something happens."""
+        return self._guard.wake_ms()
+
+    def close(self) -> None:
+        """Closes its sockets."""
+        self.router.disable_monitor()
+        self._monitor.close(0)
+        self.router.close(sockets.LINGER_MS)
+        if self._zap is not None:
+            self._zap.socket.close(0)
+
+    def _follow(self, now_ms: int) -> None:
+        """What the monitor tells, EVENTS_MAX at most."""
+        for _ in range(EVENTS_MAX):
+            try:
+                told = self._monitor.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._monitor.recv()  # our own address
+            event, value = int.from_bytes(told[:2], sys.byteorder), told[2:6]
+            if event & (_ACCEPTED | _ENDED):
+                self._connection(event, int.from_bytes(value, sys.byteorder), now_ms)
+            else:
+                self._counts["refused_keys" if event & _REFUSED else "cut_handshakes"] += 1
+
+    def _connection(self, event: int, fd: int, now_ms: int) -> None:
+        self.wires.drop(fd)
+        if event & _ACCEPTED:
+            self._cut(self._guard.accepted(fd, now_ms))
+        else:
+            self._guard.closed(fd)
+
+    def _cut(self, cuts: list[Cut]) -> None:
+        for fd, why in cuts:
+            host = kernel.cut(fd, self._port)
+            if host is not None:
+                self._host = host
+                if why != "handshakes":  # the monitor tells that it failed, and that is counted
+                    self._counts[f"cut_{why}"] += 1
+
+    def _tell(self, now_ms: int) -> None:
+        new = self._counts - self._told
+        self._told, self._tell_ms = self._counts.copy(), now_ms + TELL_MS
+        # a port scan, or somebody who looks whether the port is open, is nobody's trouble
+        level = logging.INFO if set(new) <= {"cut_handshakes"} else logging.WARNING
+        what = ", ".join(f"{name} {count}" for name, count in sorted(new.items()))
+        self._log.log(
+            level,
+            "connections were refused or cut: %s; the last one cut came from %s. What was "
+            "acknowledged stays; nobody else is affected. This is told every %s s at most",
+            what, self._host or "nobody", TELL_MS // 1_000,
+        )  # fmt: skip
+
+    # -- what the room knows of its peers -----------------------------------------------------
+
+    def key_of(self, rid: bytes, frame: zmq.Frame) -> str:
+        """The key, in Z85, of who sent this frame; "" without CURVE."""
+        return str(frame.get("User-Id")) if self._curve is not None else ""
+
+    def logged_on(self, rid: bytes) -> None:
+        """This peer has a session: it may stay, and say more."""
+        connection = self._of(rid)
+        if connection is not None:
+            self._guard.logged_on(connection)
+
+    def forget(self, rid: bytes) -> None:
+        """Its session has ended; without another one it is cut like everybody else."""
+        connection = self._of(rid)
+        if connection is not None:
+            self._guard.forget(connection, self._clock.mono_ms())
+
+    def read_bytes(self, rid: bytes, count: int, frames: int = 2) -> None:
+        """So many bytes of a peer were read, in so many frames (of one turn, best)."""
+        connection = self._guard.by_rid.get(rid) or self._of(rid)
+        if connection is not None:
+            connection.read += count + frames * self._frame_bytes
+
+    def disconnect(self, rid: bytes) -> bool:
+        """Ends the connection of a peer; False if it has none."""
+        connection = self._of(rid)
+        return connection is not None and kernel.cut(connection.fd, self._port) is not None
+
+    def _of(self, rid: bytes) -> Connection | None:
+        known = self._guard.by_rid.get(rid)
+        if known is not None:
+            return known
+        fd = self.wires.fds.get(rid)
+        return None if fd is None else self._guard.meet(rid, fd, self._clock.mono_ms())
+
+    # -- before it serves ---------------------------------------------------------------------
+
+    def self_test(self) -> None:
+        """Tries the door: with CURVE only a known key may come in. Raises: ConfigError."""
+        if self._curve is None or self._zap is None:
+            return
+        server = self._curve.public
+        stranger, guest = (sockets.Curve(*zmq.curve_keypair(), server) for _ in range(2))
+        cases = [
+            trial.Case("a key that is not in the access file", stranger, enters=False),
+            trial.Case("a client without a key", None, enters=False),
+            trial.Case("a key that is known", guest, enters=True),
+        ]
+        poller = zmq.Poller()
+        self.register(poller)
+        self._zap.guest = guest.public.decode()
+        try:
+            trial.prove(
+                self._context, reachable(self.endpoint), cases,
+                lambda wait_ms: self.turn(dict(poller.poll(wait_ms)), self._clock.mono_ms()),
+                self._clock,
+            )  # fmt: skip
+        finally:
+            self._zap.guest = ""
+        self._counts.clear()
+        self._told.clear()
+
+
+class Wires(sockets.Wires):
+    """Those that know when a connection has ended: a peer may come back under its old name."""
+
+    def drop(self, fd: int) -> None:
+        """What was behind this descriptor has ended."""
+        rid = self._rids.pop(fd, None)
+        if rid is not None:
+            del self.fds[rid]
+
+
+def reachable(endpoint: str) -> str:
+    """Where a door can be reached from its own machine."""
+    return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def _monitor(context: Context, router: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Tells what comes and goes. Without a mark: at one libzmq's thread would wait for us."""
+    name = f"inproc://door-{id(router)}"
+    router.monitor(name, _ACCEPTED | _ENDED | _FAILED | _REFUSED)
+    socket = context.socket(zmq.PAIR)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.connect(name)
+    return socket

@@ -1,0 +1,237 @@
+"""Which connections of a door are cut: pure, from what the kernel tells of each.
+
+    accepted --logged_on--> inside          waiting: a deadline, and a bound on what it says
+        ^-------forget--------'             inside: a bound on what it said that was not read yet
+
+A connection has no routing id before its first message, so it is known by its descriptor. Looking
+at one costs a system call. So they are looked at in rounds, a few per turn, and only after the
+threads of libzmq have worked: what nobody received takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from zbroker.limits import KIB, MIB
+
+LOGON_MS: Final = 10_000  # from the connection to the logon, or from one session to the next
+SHAKING_MAX_BYTES: Final = 16 * KIB  # a handshake has less than 1 KiB; metadata may add to it
+WAITING_MAX_BYTES: Final = 256 * KIB  # before the logon; a logon and what was sent along with it
+#: of all that wait; nobody's share is under SHAKING_MAX_BYTES. Frames of two bytes take 64 each
+WAITING_TOTAL_BYTES: Final = 8 * MIB
+ROUND_MAX: Final = 256  # connections of one turn; bounds how long clients wait for it
+WAITING_EVERY_MS: Final = 20  # how far apart rounds begin; what comes in between is not bounded
+INSIDE_EVERY_MS: Final = 100
+#: longer for many connections, so that rounds take about a tenth of the time at the very most
+WAITING_EACH_US: Final = 20
+INSIDE_EACH_US: Final = 50
+WORK_MIN_US: Final = 1_000  # of libzmq's threads; in less they receive a few megabytes at most
+HEARTBEATS_BYTES_S: Final = 512  # PING and PONG are received but never read
+
+Why = Literal["handshakes", "silent", "unread", "over_limit"]
+
+
+class Flow(NamedTuple):
+    """What the kernel counted for one connection, in bytes of its stream."""
+
+    received: int
+    acked: int  # sent by us, and confirmed by the peer's kernel
+
+
+class Bounds(NamedTuple):
+    """What is particular to a door."""
+
+    connections: int
+    unread_bytes: int
+    shaken_bytes: int  # a peer that has confirmed as many has our side of the handshake
+
+
+class Cut(NamedTuple):
+    """A connection that has to end, and why."""
+
+    fd: int
+    why: Why
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One connection as it was last looked at."""
+
+    fd: int
+    since_ms: int  # accepted, or logged off
+    rid: bytes = b""  # once it has said something
+    base: int = 0  # received when it began to wait; -1 until that was looked at
+    received: int = 0  # counted in `unread`
+    read: int = 0  # not yet counted in `unread`
+    unread: int = 0
+    looked_ms: int = 0
+
+
+class Guard:
+    """All connections of one door."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.by_rid: dict[bytes, Connection] = {}
+        self._by_fd: dict[int, Connection] = {}
+        self._waiting: dict[int, Connection] = {}  # the longest first
+        self._inside: dict[int, Connection] = {}
+        self._rounds = (
+            _Round(self._waiting, self._judge_waiting, WAITING_EVERY_MS, WAITING_EACH_US),
+            _Round(self._inside, self._judge_inside, INSIDE_EVERY_MS, INSIDE_EACH_US),
+        )
+
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._by_fd)
+
+    # -- what happened ------------------------------------------------------------------------
+
+    def accepted(self, fd: int, now_ms: int) -> list[Cut]:
+        """A new connection. Over the limit the one that waits longest goes, maybe the new one.
+
+        Whoever means it logs on within milliseconds, so a crowd that only waits keeps nobody out.
+        """
+        self.closed(fd)  # a descriptor that comes again: the connection before it has ended
+        self._by_fd[fd] = self._waiting[fd] = Connection(fd, now_ms)
+        if len(self._by_fd) <= self._bounds.connections:
+            return []
+        return [self._cut(next(iter(self._waiting.values())), "over_limit")]
+
+    def closed(self, fd: int) -> None:
+        """A connection that has ended, or will not be looked at any more."""
+        connection = self._by_fd.pop(fd, None)
+        if connection is not None:
+            self._waiting.pop(fd, None)
+            self._inside.pop(fd, None)
+            if self.by_rid.get(connection.rid) is connection:
+                del self.by_rid[connection.rid]
+
+    def meet(self, rid: bytes, fd: int, now_ms: int) -> Connection | None:
+        """The connection behind a peer that is not in `by_rid`; None if it has ended."""
+        connection = self._by_fd.get(fd)
+        if connection is None:
+            return None
+        if connection.rid:  # taken for its predecessor, of which messages were still waiting
+            del self.by_rid[connection.rid]
+            self.forget(connection, now_ms)
+        connection.rid = rid
+        self.by_rid[rid] = connection
+        return connection
+
+    def logged_on(self, connection: Connection) -> None:
+        """It has a session now: no deadline any more."""
+        if self._waiting.pop(connection.fd, None) is not None:
+            self._inside[connection.fd] = connection
+
+    def forget(self, connection: Connection, now_ms: int) -> None:
+        """Its session has ended, if it had one; it may log on again as if it came now."""
+        if self._inside.pop(connection.fd, None) is not None:
+            connection.since_ms, connection.base = now_ms, -1
+            self._waiting[connection.fd] = connection
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def wake_ms(self) -> int | None:
+        """When to look again; None while there is nobody."""
+        due = [each.due_ms for each in self._rounds if each.members]
+        return min(due) if due else None
+
+    def look(
+        self, now_ms: int, worked_us: Callable[[], int], flow: Callable[[int], Flow | None]
+    ) -> list[Cut]:
+        """Who has to go now. Looks at ROUND_MAX connections of each kind at most.
+
+        worked_us: how long the threads that receive have worked since they began. flow: what is
+        counted for a descriptor; None if it stands for no connection any more.
+        """
+        cuts = self._late(now_ms)
+        for each in self._rounds:
+            for connection in each.some(now_ms, worked_us):
+                told = flow(connection.fd)
+                why = each.judge(connection, told, now_ms) if told is not None else None
+                if why is not None:
+                    cuts.append(self._cut(connection, why))
+        return cuts
+
+    def _late(self, now_ms: int) -> list[Cut]:
+        """Those that wait for too long, ROUND_MAX at most."""
+        late: list[Connection] = []
+        for connection in self._waiting.values():
+            if now_ms - connection.since_ms < LOGON_MS or len(late) == ROUND_MAX:
+                break
+            late.append(connection)
+        return [self._cut(connection, "silent") for connection in late]
+
+    def _judge_waiting(self, connection: Connection, flow: Flow, now_ms: int) -> Why | None:
+        if connection.base < 0:
+            connection.base = flow.received
+        said = flow.received - connection.base
+        if not connection.rid and flow.acked < self._bounds.shaken_bytes:
+            return "handshakes" if said > SHAKING_MAX_BYTES else None
+        share = WAITING_TOTAL_BYTES // len(self._waiting)
+        return "silent" if said > max(SHAKING_MAX_BYTES, min(WAITING_MAX_BYTES, share)) else None
+
+    def _judge_inside(self, connection: Connection, flow: Flow, now_ms: int) -> Why | None:
+        """Never below zero: what was estimated too high for messages is no credit for later."""
+        came = flow.received - connection.received - connection.read
+        heartbeats = HEARTBEATS_BYTES_S * (now_ms - connection.looked_ms) // 1_000
+        connection.unread = max(0, connection.unread + came - heartbeats)
+        connection.received, connection.read = flow.received, 0
+        connection.looked_ms = now_ms
+        return "unread" if connection.unread > self._bounds.unread_bytes else None
+
+    def _cut(self, connection: Connection, why: Why) -> Cut:
+        self.closed(connection.fd)
+        return Cut(connection.fd, why)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert not self._waiting.keys() & self._inside.keys()
+        assert self._by_fd == {**self._waiting, **self._inside}
+        assert len(self) <= self._bounds.connections
+        assert all(each.fd == fd for fd, each in self._by_fd.items())
+        since = [each.since_ms for each in self._waiting.values()]
+        assert since == sorted(since), "the longest first"
+        named = {each.rid: each for each in self._by_fd.values() if each.rid}
+        assert self.by_rid == named
+
+
+class _Round:
+    """Goes through all members, a few at a time, then waits a while."""
+
+    def __init__(
+        self,
+        members: dict[int, Connection],
+        judge: Callable[[Connection, Flow, int], Why | None],
+        every_ms: int,
+        each_us: int,
+    ) -> None:
+        self.members = members
+        self.judge = judge
+        self._every_ms, self._each_us = every_ms, each_us
+        self._left: list[Connection] = []
+        self._begins_ms = 0
+        self._worked_us = 0
+
+    @property
+    def due_ms(self) -> int:
+        """When the next members are looked at."""
+        return 0 if self._left else self._begins_ms
+
+    def some(self, now_ms: int, worked_us: Callable[[], int]) -> list[Connection]:
+        """The next members, ROUND_MAX at most."""
+        if not self._left and self.members and now_ms >= self._begins_ms:
+            self._begin(now_ms, worked_us())
+        taken = self._left[-ROUND_MAX:]
+        del self._left[-ROUND_MAX:]
+        return [each for each in taken if self.members.get(each.fd) is each]
+
+    def _begin(self, now_ms: int, worked_us: int) -> None:
+        pause_ms = max(self._every_ms, len(self.members) * self._each_us // 1_000)
+        self._begins_ms = now_ms + pause_ms
+        if worked_us - self._worked_us >= WORK_MIN_US:
+            self._worked_us = worked_us
+            self._left = list(self.members.values())

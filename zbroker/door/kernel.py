@@ -1,0 +1,89 @@
+"""What the kernel tells of a connection that belongs to libzmq, and how one is ended.
+
+Every number may stand for something else by now: libzmq closes descriptors when it likes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import socket as tcp
+import struct
+import time
+from typing import Final
+
+from zbroker.door.guard import Flow
+
+_FLOW: Final = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received; linux/tcp.h
+_FLOW_AT: Final = 120
+_INFO_BYTES: Final = _FLOW_AT + _FLOW.size
+_RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: what is not sent or read yet is dropped
+_NOFILE_PERCENT: Final = 80  # without a free descriptor libzmq accepts in vain, again and again
+
+_getsockopt: Final = ctypes.CDLL(None).getsockopt
+
+
+class Flows:
+    """Reads what was received; one buffer for all, 3 us each. A socket object costs three times."""
+
+    def __init__(self) -> None:
+        self._info = ctypes.create_string_buffer(_INFO_BYTES)
+        self._size = ctypes.c_uint32()
+        self._size_at = ctypes.byref(self._size)
+
+    def of(self, fd: int) -> Flow | None:
+        """Of a TCP connection; None if the number stands for anything else."""
+        self._size.value = _INFO_BYTES
+        if _getsockopt(fd, tcp.IPPROTO_TCP, tcp.TCP_INFO, self._info, self._size_at):
+            return None
+        acked, received = _FLOW.unpack_from(self._info, _FLOW_AT)
+        return Flow(received, acked)
+
+
+def cut(fd: int, port: int) -> str | None:
+    """Ends a connection to our `port`: libzmq finds it closed, and lets go of it.
+
+    Returns: who was at the other end; None if the number is no such connection (any more). One
+    that came to the same number just now is cut in its place, and connects again.
+    """
+    try:
+        number = os.dup(fd)
+    except OSError:
+        return None
+    try:
+        copy = tcp.socket(fileno=number)
+    except OSError:
+        os.close(number)
+        return None
+    with copy:
+        return _shut(copy, port)
+
+
+def _shut(connection: tcp.socket, port: int) -> str | None:
+    if connection.family not in (tcp.AF_INET, tcp.AF_INET6):
+        return None
+    try:
+        if connection.type != tcp.SOCK_STREAM or connection.getsockname()[1] != port:
+            return None
+        host = str(connection.getpeername()[0])
+        # or the kernel would keep it for a minute if the peer has more to say
+        connection.setsockopt(tcp.SOL_SOCKET, tcp.SO_LINGER, _RESET)
+        connection.shutdown(tcp.SHUT_RDWR)
+    except OSError:
+        return None  # the peer was faster
+    return host
+
+
+def worked_us() -> int:
+    """CPU time of the other threads of this process: those of libzmq, which receive."""
+    return (time.process_time_ns() - time.thread_time_ns()) // 1_000
+
+
+def connections_max(wanted: int) -> int:
+    """`wanted`, or as many as this process may have descriptors for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, soft * _RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: what is not sent or read yet is dropped
+_NOFILE_PERCENT // 100)

@@ -1,0 +1,74 @@
+"""Answers libzmq's question whether a key may come in (ZAP, RFC 27), inside the room's loop.
+
+A handler of its own: that of pyzmq is a thread, and reads keys once. Each handshake has one
+question under way, so what waits here is bounded by the connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+from zmq.utils import z85
+
+from zbroker.sockets import ZAP_DOMAIN
+
+ENDPOINT: Final = "inproc://zeromq.zap.01"
+TURN_MAX: Final = 64  # questions of one turn: an answer costs 10 us, and libzmq 200 us before it
+KEY_BYTES: Final = 32
+
+_VERSION: Final = b"1.0"
+_PARTS: Final = 7  # version, request, domain, address, identity, mechanism, key
+
+Allowed = Callable[[str], bool]
+
+
+class Zap:
+    """The handler of one context. Bound before the door is, or the first clients are refused."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Allowed) -> None:
+        self._allowed = allowed
+        self.guest = ""  # a key that may come in besides
+        self.malformed = 0
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(ENDPOINT)
+
+    def turn(self) -> None:
+        """Answers what waits, TURN_MAX at most."""
+        for _ in range(TURN_MAX):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            reply = answer(frames, self._may_enter)
+            self.malformed += reply is None or reply[3] == b"500"
+            if reply is not None:
+                self.socket.send_multipart([frames[0], *reply], zmq.NOBLOCK)
+
+    def _may_enter(self, key: str) -> bool:
+        return (key == self.guest != "") or self._allowed(key)
+
+
+def answer(frames: Sequence[bytes], allowed: Allowed) -> list[bytes] | None:
+    """The reply to a question with its sender in front; None if it cannot even be answered.
+
+    200 with the key as User-Id; 400 to a key that is not allowed; 500 to what is no such question.
+    """
+    if len(frames) < 4 or frames[1] != b"":
+        return None
+    request = frames[3]
+    if frames[2] != _VERSION or len(frames) != 2 + _PARTS:
+        return _reply(request, b"500", b"not a question of ZAP 1.0")
+    domain, mechanism, key = frames[4], frames[7], frames[8]
+    if domain != ZAP_DOMAIN.encode() or mechanism != b"CURVE" or len(key) != KEY_BYTES:
+        return _reply(request, b"500", b"not a CURVE key for this domain")
+    name = z85.encode(key).decode("ascii")
+    if not allowed(name):
+        return _reply(request, b"400", b"this key is not known here")
+    return _reply(request, b"200", b"", name.encode("ascii"))
+
+
+def _reply(request: bytes, status: bytes, text: bytes, user: bytes = b"") -> list[bytes]:
+    return [b"", _VERSION, request, status, text, user, b""]
