@@ -50,7 +50,9 @@ PURE_PATHS: Final = frozenset(
         "zbroker/delivery/pace.py",
         "zbroker/delivery/picking.py",
         "zbroker/delivery/points.py",
+        "zbroker/delivery/progress.py",
         "zbroker/delivery/replay.py",
+        "zbroker/delivery/rights.py",
         "zbroker/delivery/subscribing.py",
         "zbroker/delivery/subscription.py",
         "zbroker/delivery/surveying.py",
@@ -59,6 +61,8 @@ PURE_PATHS: Final = frozenset(
         "zbroker/heartbeats.py",
         "zbroker/ids.py",
         "zbroker/ingest/doors.py",
+        "zbroker/ingest/entitled.py",
+        "zbroker/ingest/identity.py",
         "zbroker/ingest/live.py",
         "zbroker/journal/floor.py",
         "zbroker/journal/holes.py",
@@ -109,7 +113,10 @@ _FILES: Final = (
 )
 _ROOM: Final = (
     *_LEAVES,
+    "zbroker.access",
     "zbroker.config",
+    "zbroker.door",
+    "zbroker.front",
     "zbroker.journal.format",
     "zbroker.process",
     "zbroker.sockets",
@@ -138,7 +145,20 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.config": _LEAVES,
     "zbroker.logs": ("zbroker.config", "zbroker.errors"),
     "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
+    "zbroker.credentials": (*_LEAVES, "zbroker.access.keys", "zbroker.sockets"),
+    # who may do what
+    "zbroker.access": (*_LEAVES, "zbroker.filters", "zbroker.formats"),
+    "zbroker.access.keys": _LEAVES,
+    "zbroker.door": (*_LEAVES, "zbroker.sockets"),
     "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
+    "zbroker.front": (
+        *_LEAVES,
+        "zbroker.access",
+        "zbroker.config",
+        "zbroker.door",
+        "zbroker.process",
+        "zbroker.sockets",
+    ),
     # the log as files, for whoever reads it
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
     "zbroker.journal.disk": _LEAVES,
@@ -152,7 +172,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
     # rooms
     "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
-    "zbroker.ingest": _ROOM,
+    "zbroker.ingest": (*_ROOM, "zbroker.filters"),
     "zbroker.delivery": (*_ROOM, *_LOG, "zbroker.filters", "zbroker.formats"),
     "zbroker.archive": (*_FILES, "zbroker.journal.reader"),
     "zbroker.admin": (
@@ -172,6 +192,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.client": (
         *_LEAVES,
         *_LOG,
+        "zbroker.credentials",
         "zbroker.journal.disk",
         "zbroker.journal.scan",
         "zbroker.journal.segments",
@@ -188,7 +209,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.supervisor.directory",
     ),
     "zbroker.testing": (*_LEAVES, "zbroker.client", "zbroker.local"),
-    "zbroker.spark": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.wire"),
+    "zbroker.spark": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.credentials", "zbroker.wire"),
     "zbroker.demo": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.local", "zbroker.spark"),
     "zbroker.cli": ("*",),
     "pyspark_zbroker": ("zbroker.spark",),

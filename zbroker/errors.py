@@ -44,6 +44,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "the credentials or the token were not accepted",
         "log on at the ingest door again",
     ),
+    "not_entitled": (
+        "whoever is logged on here may not do that",
+        "see the roles in the access file: `zbroker-admin access explain`",
+    ),
     "name_in_use": ("another connection publishes under this client name", "choose another name"),
     "session_ended": (
         "a newer logon of this publisher ended this session",
@@ -206,7 +210,8 @@ class Refused(ClientError):
 
     codes = frozenset(
         {"bad_frame", "bad_command", "bad_field", "bad_version", "bad_topic", "bad_filter"}
-        | {"bad_bookmark", "auth_failed", "reserved_name", "topic_not_recorded", "too_large"}
+        | {"bad_bookmark", "auth_failed", "not_entitled", "reserved_name", "topic_not_recorded"}
+        | {"too_large"}
         | {"sequence_gap", "unknown_sid", "sid_in_use"}
     )
 

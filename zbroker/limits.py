@@ -28,6 +28,7 @@ CREDIT_MAX_BYTES: Final = 64 * MIB  # per connection of a subscriber
 CREDIT_DEFAULT_BYTES: Final = 8 * MIB
 SUBSCRIPTIONS_MAX: Final = 1_000  # per connection
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
+CONNECTIONS_MAX: Final = 20_000  # [config] of one door; each has a descriptor and some kilobytes
 TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over
 
 GROUP_MAX_BYTES: Final = 4 * MIB  # one write and one sync; bounds the time of both

@@ -114,7 +114,8 @@ class Room:
         self.clients: list[Client] = []
         self.process = Process("delivery", Config(), self.paths, "tcp://127.0.0.1:0")
         self.room = DeliveryRoom(self.process)
-        self.process.ready(self.room.endpoint)
+        self.endpoint = self.room.open()
+        self.process.ready(self.endpoint)
         self.failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -152,7 +153,7 @@ class Client:
 
     def __init__(self, room: Room) -> None:
         self.room = room
-        self.socket = sockets.dealer(room.context, room.room.endpoint)
+        self.socket = sockets.dealer(room.context, room.endpoint)
         self.data: list[bytes] = []
         self.vectors: list[str] = []
 
@@ -161,7 +162,9 @@ class Client:
 
     def logon(self) -> None:
         expires_s = time.time_ns() // 10**9 + 60
-        self.send(m.DoorLogon(token.make(KEY, "ann", "ann", "i", 1, expires_s), "logon"))
+        self.send(
+            m.DoorLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, expires_s)), "logon")
+        )
         assert self.until(m.Ack).type == "processed"
 
     def until(self, kind: type, **fields: Any) -> Any:

@@ -39,13 +39,15 @@ def test_a_routing_id_that_the_client_chose_is_refused():
 
 def test_a_token_of_another_key_is_refused():
     world = ready(logon=False)
-    world.send(m.DoorLogon(token.make(b"x" * 32, "ann", "ann", "i", 1, int(NOW_S) + 60), "9"))
+    world.send(
+        m.DoorLogon(token.make(b"x" * 32, token.Token("ann", "ann", "i", 1, int(NOW_S) + 60)), "9")
+    )
     assert (world.last().code, world.last().cid) == ("auth_failed", "9")
 
 
 def test_an_expired_token_is_refused():
     world = ready(logon=False)
-    world.send(m.DoorLogon(token.make(KEY, "ann", "ann", "i", 1, int(NOW_S)), "9"))
+    world.send(m.DoorLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, int(NOW_S))), "9"))
     assert world.last().code == "auth_failed"
 
 

@@ -14,7 +14,8 @@ from tests.delivery.test_surveying import World
 from zbroker import sockets
 from zbroker.delivery.desk import QUESTIONS_MAX, Desk
 from zbroker.wire import codec
-from zbroker.wire.surveys import FROM_DESK, AskSubscriptions, Subscriptions
+from zbroker.wire import surveys as s
+from zbroker.wire.surveys import FROM_DESK, AskSubscriptions
 
 BOUND_MS = 10_000
 
@@ -30,12 +31,12 @@ class Bench:
         self.asker = sockets.dealer(self.context, endpoint)
         self.world = World()
 
-    def answered(self, *frames: bytes) -> Subscriptions | None:
+    def answered(self, *frames: bytes) -> Any:
         """The answer to the last of these frames."""
         for frame in frames:
             self.asker.send(frame)
         assert self.poller.poll(BOUND_MS), "nothing came"
-        self.desk.answer(self.world, 0)
+        self.effects = self.desk.answer(self.world, 0)
         found = sockets.receive(self.asker) if self.asker.poll(BOUND_MS) else None
         return FROM_DESK.decode(found[0].buffer) if found else None
 
@@ -50,7 +51,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_a_question_is_answered_with_rows(bench: Bench) -> None:
     bench.world.add(40)
     told = bench.answered(codec.encode(AskSubscriptions(3, limit=10)))
-    assert told is not None
+    assert isinstance(told, s.Subscriptions)
     assert (told.cid, told.incarnation, told.persisted, told.left_out) == (3, 7, 100, 0)
     assert [(row.client, row.lag) for row in told.rows] == [("ann", 60)]
 
@@ -74,3 +75,24 @@ def test_questions_that_one_turn_leaves_wait_for_the_next(bench: Bench) -> None:
             assert bench.asker.poll(BOUND_MS), "a question was not answered"
             told.append(FROM_DESK.decode(bench.asker.recv()).cid)
     assert told == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (s.AskTopics(7), s.Topics(7, [s.TopicRow("t", False, 1)])),
+        (s.Disconnect(8, "bob"), s.Disconnected(8, 0)),
+        (s.Disconnect(9, "ann"), s.Disconnected(9, 1)),
+    ],
+)
+def test_every_question_has_its_answer(bench: Bench, question: Any, answer: Any) -> None:
+    bench.world.add(40)
+    assert bench.answered(codec.encode(question)) == answer
+    assert len(bench.effects) == getattr(answer, "count", 0)
+
+
+def test_connections_are_told(bench: Bench) -> None:
+    bench.world.add(40)
+    told = bench.answered(codec.encode(s.AskClients(5, limit=3)))
+    assert isinstance(told, s.Clients)
+    assert ([row.client for row in told.rows], told.left_out) == (["ann"], 0)

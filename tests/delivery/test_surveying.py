@@ -11,8 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.delivery import surveying
+from zbroker.delivery.effects import Counts, Effect, Send
+from zbroker.wire import codec
+from zbroker.wire import messages as m
 from zbroker.wire.messages import Options
-from zbroker.wire.surveys import AskSubscriptions, SubscriptionRow
+from zbroker.wire.surveys import (
+    DISCONNECTED,
+    AskClients,
+    AskSubscriptions,
+    ClientRow,
+    SubscriptionRow,
+    TopicRow,
+    unknown,
+)
 
 NOW_MS = 5_000
 ALL = AskSubscriptions(1, limit=100)
@@ -25,10 +36,20 @@ class Names(NamedTuple):
 
 class Token(NamedTuple):
     name: str
+    principal: str = "p"
+    instance: str = "i"
+    session: int = 7
 
 
-class Connection(NamedTuple):
+class Pulse(NamedTuple):
+    interval_ms: int | None = None
+
+
+@dataclass
+class Connection:
     token: Token
+    pulse: Pulse = field(default_factory=Pulse)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
 @dataclass
@@ -66,13 +87,19 @@ class World:
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     connections: dict[bytes, Connection] = field(default_factory=dict)
     cursors: Cursors = field(default_factory=Cursors)
+    counts: Counts = field(default_factory=Counts)
+
+    def gone(self, rid: bytes) -> list[Effect]:
+        del self.connections[rid]
+        return []
 
     def add(self, position: int = 0, client: str = "ann", sid: str = "s") -> Subscription:
         """position 0: it is not located yet."""
         one = Subscription(Names(client.encode(), sid))
         key = len(self.subscriptions) + 1
         self.subscriptions[key] = one
-        self.connections[one.names.rid] = Connection(Token(client))
+        connection = self.connections.setdefault(one.names.rid, Connection(Token(client)))
+        connection.subscriptions[sid] = one
         if position:
             self.cursors.of[key] = Replay([one], position)
         return one
@@ -189,3 +216,86 @@ def test_one_answer_has_a_limit() -> None:
         world.add(1, sid=f"s{number}")
     found, left_out = surveying.rows(world, AskSubscriptions(1, limit=1 << 40), NOW_MS)
     assert (len(found), left_out) == (surveying.ROWS_MAX, 5)
+
+
+# -- connections ----------------------------------------------------------------------------------
+
+
+def peers(rid: bytes) -> tuple[str, int]:
+    return ("127.0.0.1:5", NOW_MS - 1_500)
+
+
+def names(world: World, ask: AskClients) -> tuple[list[str], int]:
+    found, left_out = surveying.clients(world, ask, unknown, NOW_MS)
+    return [row.client for row in found], left_out
+
+
+def test_a_connection_is_told_with_what_it_was_sent() -> None:
+    world = World()
+    world.add(40, "ann", "s1").sent_messages = 3
+    world.add(40, "ann", "s2").sent_messages = 4
+    world.connections[b"ann"].pulse = Pulse(2_500)
+    assert surveying.clients(world, AskClients(1, limit=5), peers, NOW_MS) == (
+        [ClientRow("ann", "p", "i", "127.0.0.1:5", 1_500, 7, None, None, 0, 7, 2, 2.5)], 0,
+    )  # fmt: skip
+
+
+def test_what_is_not_known_of_a_connection_is_not_told() -> None:
+    world = World()
+    world.add()
+    [row] = surveying.clients(world, AskClients(1, limit=5), unknown, NOW_MS)[0]
+    assert (row.address, row.connected_ms, row.heartbeat_s) == ("", None, 30.0)
+
+
+def test_connections_are_told_by_name() -> None:
+    world = World()
+    for client in ("cid", "ann", "bob"):
+        world.add(1, client)
+    assert names(world, AskClients(1, limit=2)) == (["ann", "bob"], 1)
+    assert names(world, AskClients(1, "bob", 5)) == (["bob"], 0)
+    assert names(world, AskClients(1, "bo", 5)) == ([], 0)
+
+
+def test_topics_are_counted_as_they_were_asked_for() -> None:
+    world = World()
+    for number, (topic, regex) in enumerate([("a", False), ("a", True), ("b", False), ("a", True)]):
+        one = world.add(1, sid=f"s{number}")
+        one.topic, one.regex = topic, regex
+    found, left_out = surveying.topics(world)
+    assert found[0] == TopicRow("a", True, 2)
+    assert sorted((row.topic, row.regex, row.subscriptions) for row in found) == [
+        ("a", False, 1), ("a", True, 2), ("b", False, 1),
+    ]  # fmt: skip
+    assert left_out == 0
+
+
+def test_topics_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "TOPICS_MAX", 2)
+    world = World()
+    for number in range(5):
+        world.add(1, sid=f"s{number}").topic = f"t{number}"
+    found, left_out = surveying.topics(world)
+    assert (len(found), left_out) == (2, 3)
+
+
+def test_every_connection_of_a_client_is_ended_and_told() -> None:
+    world = World()
+    world.add(1, "ann")
+    world.add(1, "bob")
+    world.connections[b"other"] = Connection(Token("ann"))
+    count, effects = surveying.disconnect(world, "ann")
+    assert count == 2
+    assert list(world.connections) == [b"bob"]
+    assert [effect.rid for effect in effects if isinstance(effect, Send)] == [b"ann", b"other"]
+    for effect in effects:
+        assert isinstance(effect, Send)
+        told = codec.ANSWERS.decode(effect.header)
+        assert isinstance(told, m.Error)
+        assert (told.code, told.reason, told.sid) == ("session_ended", DISCONNECTED, None)
+
+
+@pytest.mark.parametrize("client", ["an", ""])
+def test_a_client_that_is_not_there_cannot_be_ended(client: str) -> None:
+    world = World()
+    world.add(1, "ann")
+    assert surveying.disconnect(world, client) == (0, [])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from google_crc32c import value as crc32c
 
+from zbroker.access.core import Access
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.blocks import Block
 from zbroker.delivery.commands import Received
@@ -47,8 +48,15 @@ class Seen(NamedTuple):
 class World:
     """Everything around one core."""
 
-    def __init__(self, clients_max: int = 100, recording: Recording = EVERYTHING) -> None:
-        self.core = Core(Settings(KEY, clients_max, recording))
+    def __init__(
+        self,
+        clients_max: int = 100,
+        recording: Recording = EVERYTHING,
+        access: Access | None = None,
+    ) -> None:
+        self.core = Core(Settings(KEY, clients_max, recording, access or Access.off()))
+        self.keys: dict[bytes, str] = {}  # of the connections that have one
+        self.passed: list[tuple[bytes, bytes, bytes]] = []  # rid, header, body: all that went out
         self.log: list[Batch | Gap] = []
         self.next_position = 1
         self.floor = 1
@@ -66,6 +74,7 @@ class World:
         self.batches: list[tuple[bytes, str, int]] = []  # rid, sid, body bytes
         self.notes: list[Note] = []
         self.reads: list[Read] = []
+        self.cache: dict[tuple[int, ...], Block] = {}  # who reads the same shares what is made
         self.plans: list[Plan] = []
         self.unreachable: set[bytes] = set()
         self.sequences: dict[int, int] = {}
@@ -166,7 +175,8 @@ class World:
             items.append(item)
             size += getattr(item, "body_length", 0) + 112
             end += 1
-        return Block(self._cursor(at), items, self._cursor(end), size)
+        key = tuple(map(id, items))
+        return self.cache.setdefault(key, Block(self._cursor(at), items, self._cursor(end), size))
 
     def _cursor(self, at: int) -> Cursor:
         return Cursor(1, at, _first(self.log[at]) if at < len(self.log) else self.next_position)
@@ -213,14 +223,25 @@ class World:
     # -- clients ------------------------------------------------------------------------------
 
     def logon(self, rid: bytes = ANN, heartbeat_s: float | None = None) -> None:
-        text = token.make(KEY, "ann", "ann", "i", 1, int(NOW_S) + 60)
-        self.send(m.DoorLogon(text, "1", heartbeat_s), rid)
+        self.logon_as("ann", "", rid, heartbeat_s)
+
+    def logon_as(
+        self, principal: str, key: str, rid: bytes = ANN, heartbeat_s: float | None = None
+    ) -> None:
+        """With the key of a connection."""
+        self.keys[rid] = key
+        said = token.Token("ann", principal, "i", 1, int(NOW_S) + 60, key)
+        self.send(m.DoorLogon(token.make(KEY, said), "1", heartbeat_s), rid)
 
     def send(self, command: m.Command, rid: bytes = ANN) -> None:
         self.frames([codec.encode(command)], rid)
 
     def frames(self, frames: list[bytes], rid: bytes = ANN, *, over: bool = False) -> None:
-        self.perform(self.core.turn([Received(rid, frames, over)], self.now_ms, NOW_S))
+        self.perform(
+            self.core.turn(
+                [Received(rid, frames, over, self.keys.get(rid, ""))], self.now_ms, NOW_S
+            )
+        )
         if not self.asleep:
             self.pump()
 
@@ -269,6 +290,7 @@ class World:
         if isinstance(answer, m.Msg):
             assert send.body is not None
             self.batches.append((send.rid, answer.sid, len(send.body)))
+            self.passed.append((send.rid, send.header, _plain(answer, send.body)))
             found = expand(answer, send.body)
             self.seen.setdefault((send.rid, answer.sid), []).extend(found)
             self.arrived += [(answer.sid, seen) for seen in found]
@@ -292,6 +314,10 @@ class World:
         """What was published on `topic` at positions `first` to `last` (exclusive)."""
         end = self.persisted if last is None else last
         return [one for one in self.published if one.topic == topic and first <= one.position < end]
+
+
+def _plain(msg: m.Msg, body: bytes) -> bytes:
+    return bytes(bodies.inflate(body, msg.codec, 1 << 30))
 
 
 def ready(*, logon: bool = True, recording: Recording = EVERYTHING) -> World:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 import zstandard
 
+from zbroker.access.core import Access
 from zbroker.errors import ClientError
 from zbroker.ingest.core import PROBE_MS, PROBES, IngestCore, Item, Limits
-from zbroker.ingest.effects import Effect, Send, Token
+from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward
 from zbroker.journal.format import crc32c
 from zbroker.limits import EXTRA_MAX_BYTES
@@ -25,9 +26,15 @@ class Bench:
     """A core with a journal that answers what the test says."""
 
     def __init__(
-        self, window_bytes: int = 10_000, publisher_time: bool = False, clients: int = 3
+        self,
+        window_bytes: int = 10_000,
+        publisher_time: bool = False,
+        clients: int = 3,
+        access: Access | None = None,
     ) -> None:
-        self.core = IngestCore(Limits(1_000, 2_000, window_bytes, clients, publisher_time), MINE)
+        limits = Limits(1_000, 2_000, window_bytes, clients, publisher_time)
+        self.core = IngestCore(limits, MINE, access=access)
+        self.asked: list[Verify] = []
         self.now_ms = 0
         self.appended: list[tuple[int, i.Entry, bytes]] = []
         self.core.tick(0)
@@ -44,6 +51,8 @@ class Bench:
                 told.append(effect.message)
             elif isinstance(effect, Token):
                 told.append(effect.answer)
+            elif isinstance(effect, Verify):
+                self.asked.append(effect)
             elif isinstance(effect, Forward) and isinstance(effect.message, i.Append):
                 for n, entry in enumerate(effect.message.entries):
                     self.appended.append(

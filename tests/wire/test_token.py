@@ -10,7 +10,7 @@ from zbroker.errors import ClientError
 from zbroker.wire import token
 
 KEY = b"k" * 32
-MADE = token.make(KEY, "ann", "ann@host", "i1", 7, 100)
+MADE = token.make(KEY, token.Token("ann", "ann@host", "i1", 7, 100))
 
 
 def code_of(text: str, key: bytes = KEY, now_s: float = 0) -> str:
@@ -57,6 +57,6 @@ def test_a_token_of_another_layout_is_refused():
 
 def test_names_that_are_too_long_for_a_token_are_refused():
     with pytest.raises(ClientError, match="too_large"):
-        token.make(KEY, "n" * 255, "p", "i" * 2_000, 1, 1)
-    longest = token.make(KEY, "n" * 255, "n" * 255, "i" * 900, 1, 1)
+        token.make(KEY, token.Token("n" * 255, "p", "i" * 2_000, 1, 1))
+    longest = token.make(KEY, token.Token("n" * 255, "n" * 255, "i" * 900, 1, 1))
     assert len(longest) <= token.TOKEN_MAX_CHARS

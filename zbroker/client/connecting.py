@@ -9,6 +9,7 @@ from zbroker.client import opening
 from zbroker.client.opening import BookmarkStore, Listener, PublishStore, URLs
 from zbroker.client.subscribing.options import Duration
 from zbroker.client.sync import Client
+from zbroker.credentials import Credentials
 from zbroker.errors import ZBrokerError
 
 TIMEOUT_S: Final = 10.0
@@ -28,6 +29,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     broker_behind: Literal["fail", "go_on"] = "fail",
     on_state: Listener | Iterable[Listener] | None = None,
     on_refused: Callable[[ZBrokerError], object] | None = None,
+    credentials: Credentials | None = None,
 ) -> Client:
     """A client that is logged on at an ingest door.
 
@@ -42,7 +44,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     timeout: seconds for the first session. give_up: how long a lost one is sought; None: for ever.
     broker_behind: what to do at a broker that lacks messages which were acknowledged: another
     instance, or an old copy. on_state: told of what becomes of the connection; on_refused: of each
-    final refusal; both by a thread for that.
+    final refusal; both by a thread for that. credentials: the keys, where the broker asks for some.
     Raises: ZBrokerError "timeout" without a session in `timeout` seconds, name_in_use,
     store_in_use, store_damaged, broker_behind, ...
     """
@@ -50,6 +52,7 @@ def connect(  # noqa: PLR0913 - every option by its name
         url, name, publish_store=publish_store, store_bytes=store_bytes,
         store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
         give_up=give_up, broker_behind=broker_behind, on_state=on_state, on_refused=on_refused,
+        credentials=credentials,
     )  # fmt: skip
     client = Client(wanted)
     try:

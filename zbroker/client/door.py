@@ -60,7 +60,7 @@ class Doors:
         self._delivery = self.endpoints().get("delivery", self._delivery)
         if not self._delivery:
             raise ZBrokerError("not_ready", "the broker named no delivery door")
-        return Link(self.context, self._delivery, self.heartbeat_s)
+        return Link(self.context, self._delivery, self.heartbeat_s, self._publisher.settings.curve)
 
     def _newer(self, than: int) -> Session | None:
         """A broker that starts may not know its delivery door yet: then it is asked once more."""

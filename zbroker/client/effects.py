@@ -18,6 +18,10 @@ class Lost(Struct, gc=False):
     """Event: that connection is gone."""
 
 
+class Rejected(Lost, gc=False):
+    """Event: the broker does not accept the key of this client."""
+
+
 class Unreached(Struct, gc=False):
     """Event: nobody accepted that connection; the socket tries again."""
 

@@ -12,9 +12,10 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from zbroker import sockets
-from zbroker.client.effects import Connected, Lost, Unreached
+from zbroker.client.effects import Connected, Lost, Rejected, Unreached
 from zbroker.errors import ClientError
 from zbroker.limits import CREDIT_MAX_BYTES
+from zbroker.sockets import Curve
 from zbroker.wire import codec
 from zbroker.wire.messages import AnyAnswer, Command
 
@@ -22,6 +23,7 @@ WHAT: Final[dict[int, Connected | Unreached | Lost]] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: Connected(),
     zmq.EVENT_CONNECT_RETRIED: Unreached(),
     zmq.EVENT_DISCONNECTED: Lost(),
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Rejected(),
 }
 EVENTS: Final = sum(WHAT)
 CLOSE_LINGER_MS: Final = 200  # for a logoff or unsubscribe that was just sent
@@ -35,10 +37,17 @@ Context = zmq.Context[Socket]
 class Link:
     """A socket to `endpoint`, being connected in the background.
 
-    heartbeat_s: a frozen broker and a cut link are Lost within two of them; see sockets.py.
+    heartbeat_s: a frozen broker and a cut link are Lost within two of them; see sockets.py. curve:
+    who this is, and who the broker has to be.
     """
 
-    def __init__(self, context: Context, endpoint: str, heartbeat_s: float | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        heartbeat_s: float | None = None,
+        curve: Curve | None = None,
+    ) -> None:
         self.socket: Socket = context.socket(zmq.DEALER)
         for option, value in (
             (zmq.LINGER, 0),
@@ -51,6 +60,8 @@ class Link:
         ):
             self.socket.setsockopt(option, value)
         sockets.ask_for_heartbeats(self.socket, heartbeat_s)
+        if curve is not None:
+            sockets.identify(self.socket, curve)
         self._poller: zmq.Poller | None = None
         self.monitor: Socket = self.socket.get_monitor_socket(EVENTS)
         self.socket.connect(endpoint)

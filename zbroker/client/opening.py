@@ -18,6 +18,7 @@ from zbroker.client.publishing.store import MemoryStore
 from zbroker.client.servers import ListChooser, ServerChooser
 from zbroker.client.states import ConnectionState
 from zbroker.client.subscribing.options import Duration, seconds
+from zbroker.credentials import Credentials
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.limits import GIB, MIB
@@ -43,12 +44,6 @@ class Wanted(NamedTuple):
     bookmarks: MemoryBookmarkStore | None
     owned: bool
 
-    def close(self) -> None:
-        """Lets go of the stores."""
-        self.store.close()
-        if self.owned and self.bookmarks is not None:
-            self.bookmarks.close()
-
 
 def wanted(  # noqa: PLR0913 - every option by its name
     url: URLs,
@@ -63,6 +58,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     broker_behind: Literal["fail", "go_on"],
     on_state: Listener | Iterable[Listener] | None,
     on_refused: Callable[[ZBrokerError], object] | None,
+    credentials: Credentials | None,
 ) -> Wanted:
     """Raises: TypeError, ZBrokerError bad_field, reserved_name, store_in_use, store_failed, ..."""
     if name is not None:
@@ -81,6 +77,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
         _policy(give_up, broker_behind, several=_is_choice(url)),
         [on_state] if callable(on_state) else list(on_state or ()),
         on_refused,
+        credentials.curve() if credentials is not None else None,
     )
     servers = _servers(url)
     bookmarks = _bookmarks(bookmark_store, name)
@@ -90,7 +87,9 @@ def wanted(  # noqa: PLR0913 - every option by its name
         if bookmarks is not None and bookmarks is not bookmark_store:
             bookmarks.close()
         raise
-    logon = Logon(client, secrets.token_hex(8), heartbeat_s=heartbeat_s)
+    logon = Logon(
+        client, secrets.token_hex(8), credentials=_given(credentials), heartbeat_s=heartbeat_s
+    )
     owned = bookmarks is not bookmark_store
     return Wanted(servers, logon, publisher_id(client), settings, store, bookmarks, owned)
 
@@ -127,6 +126,14 @@ def _policy(give_up: Duration | None, broker_behind: str, *, several: bool) -> P
         raise ZBrokerError("bad_field", f"broker_behind={broker_behind!r} is not fail or go_on")
     give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
     return Policy(broker_behind == "go_on", give_up_ms, several)
+
+
+def _given(credentials: Credentials | None) -> dict[str, str] | None:
+    """What the logon says of them; the keys are the connection's business."""
+    if credentials is None:
+        return None
+    said = {"user": credentials.user, "password": credentials.password}
+    return {what: text for what, text in said.items() if text is not None} or None
 
 
 def _limit(what: str, value: int | None) -> int | None:

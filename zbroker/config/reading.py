@@ -146,12 +146,19 @@ def _check_values(config: Config, source: _Source) -> None:
         if key == "admin":
             reason = f"`listen.admin`: {value} is not loopback"
             source.fail(("listen", key), reason, "use http://127.0.0.1:9105 and a tunnel")
-        if not config.security.allow_unauthenticated:
+        if not config.security.on and not config.security.allow_unauthenticated:
             reason = f"`listen.{key}`: {value} is open to other hosts and asks nobody for a name"
-            hint = "listen on 127.0.0.1, or set security.allow_unauthenticated = true"
+            hint = (
+                "set security.key and security.access (`zbroker-admin key new`), listen on "
+                "127.0.0.1, or set security.allow_unauthenticated = true"
+            )
             source.fail(("listen", key), reason, hint)
     for key, what, hint in clashes(config):
         source.fail(("listen", key), f"`listen.{key}`: {what}", hint)
+    if bool(config.security.key) != bool(config.security.access):
+        missing = "access" if config.security.key else "key"
+        reason = f"`security.{missing}` is missing: `key` and `access` go together"
+        source.fail(("security",), reason, "see docs/howto/expose-a-broker-safely.md")
     if config.limits.window_bytes < config.limits.batch_bytes:
         reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")

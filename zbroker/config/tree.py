@@ -193,6 +193,9 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     clients: Annotated[Positive, Meta(description="Logged-on connections of one door.")] = (
         limits.CLIENTS_MAX
     )
+    connections: Annotated[
+        Positive, Meta(description="Connections of one door, whether logged on or not.")
+    ] = limits.CONNECTIONS_MAX
 
 
 class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,15 +227,32 @@ class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may connect."""
+    """Who may connect, and do what. With a key every connection is encrypted and authenticated."""
 
+    key: Annotated[
+        str,
+        Meta(
+            description="Secret key file of this instance (`zbroker-admin key new`). With it\n"
+            "security is on: CURVE on every door, and nobody may do anything unless\n"
+            '`access` says so. "" is off.'
+        ),
+    ] = ""
+    access: Annotated[
+        str,
+        Meta(description="File with principals, their keys and roles; read again when it changes."),
+    ] = ""
     allow_unauthenticated: Annotated[
         bool,
         Meta(
             description="true: whoever reaches the port may publish and read. An address that is\n"
-            "not loopback is refused without it."
+            "not loopback is refused without it or a key."
         ),
     ] = False
+
+    @property
+    def on(self) -> bool:
+        """True if every connection is authenticated."""
+        return bool(self.key)
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):

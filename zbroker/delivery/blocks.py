@@ -2,7 +2,8 @@
 
 A batch that a subscription wants as a whole goes out as it came in: same body, same CRC. Its header
 is encoded once; only the sid, which differs, is put in between. Where only some topics match, the
-body is packed anew with what matched, once for all that want the same ones.
+body is packed anew with what matched, once for all that want the same ones. To who may not have all
+of a batch (`sees_all` False) its body never goes out as it is, also where a part of it counts.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Maker:
     def whole(self, block: Block, index: int, wanted: Wanted, *, zstd: bool) -> Parts:
         """All messages of batch `index` that count and whose topic is wanted; made once.
 
-        zstd: the subscriber takes compressed bodies.
+        For who may have all of them. zstd: the subscriber takes compressed bodies.
         """
         key = (index, zstd) if False not in wanted else (index, zstd, wanted)
         parts = block.parts.get(key)
@@ -125,12 +126,22 @@ class Maker:
         return self._made(block, index, picks, span.last - span.first, zstd=zstd) if picks else ()
 
     def picked(
-        self, block: Block, index: int, picks: Sequence[int], look: Look, key: Hashable = None
+        self,
+        block: Block,
+        index: int,
+        picks: Sequence[int],
+        look: Look,
+        key: Hashable = None,
+        *,
+        sees_all: bool,
     ) -> Parts:
         """Messages `picks`, at least one; made once for all who give the same `key`."""
         parts = block.parts.get(key) if key is not None else None
         if parts is None:
-            if look.select is None:
+            if look.select is None and not sees_all:
+                messages = block.unpacked(index)
+                parts = self._repacked(block, index, picks, [messages[pick] for pick in picks])
+            elif look.select is None:
                 least = (block.batch(index).count + 1) // 2  # else most bytes would be for nothing
                 parts = self._made(block, index, picks, max(least, len(picks)), zstd=look.zstd)
             else:

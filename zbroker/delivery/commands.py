@@ -13,11 +13,15 @@ from zbroker.wire import messages as m
 
 
 class Received(NamedTuple):
-    """One command as it came: who sent it, its frames, and whether there were more than allowed."""
+    """One command as it came: who sent it, its frames, and whether there were more than allowed.
+
+    key: the CURVE key of its connection, "" without.
+    """
 
     rid: bytes
     frames: Sequence[bytes | memoryview]
     over: bool = False
+    key: str = ""
 
 
 def decode(received: Received) -> m.DeliveryCommand:

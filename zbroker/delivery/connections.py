@@ -54,9 +54,17 @@ class Connections(dict[bytes, Connection]):
     def __init__(self, quiet_ms: QuietMs | None = None) -> None:
         super().__init__()
         self.heartbeats = DoorHeartbeats(quiet_ms)
+        self.came: list[bytes] = []  # logged on, for who minds the door
+        self.left: list[bytes] = []
+
+    def leave(self, rid: bytes) -> None:
+        """Forgets a peer."""
+        del self[rid]
+        self.left.append(rid)
 
     def logon(self, rid: bytes, token: Token, heartbeat_s: float | None, now_ms: int) -> Connection:
         """Takes in a peer that proved who it is."""
+        self.came.append(rid)
         connection = self[rid] = Connection(rid, token, self.heartbeats.begin(heartbeat_s, now_ms))
         return connection
 

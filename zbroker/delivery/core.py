@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from zbroker.access.core import Access
 from zbroker.delivery.asking import Asking, Question
 from zbroker.delivery.blocks import Block
 from zbroker.delivery.commands import Received, cid_of, decode, refusal, sid_of
@@ -24,13 +25,13 @@ from zbroker.delivery.effects import Ask, Counts, Effect, Note, Plan, Read, Send
 from zbroker.delivery.holds import Needs
 from zbroker.delivery.live import Live
 from zbroker.delivery.plans import Plans
-from zbroker.delivery.replay import Replay
+from zbroker.delivery.progress import Progress
+from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
-from zbroker.ids import Origin, format_vector
-from zbroker.journal.reader import Gap
+from zbroker.ids import Origin
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.recording import Recording
 from zbroker.topics import matcher
@@ -54,6 +55,7 @@ class Settings(NamedTuple):
     key: bytes
     clients_max: int
     recording: Recording = EVERYTHING
+    access: Access = Access.off()
 
 
 class Core:
@@ -69,9 +71,11 @@ class Core:
         self.needs = Needs(self.connections, self.cursors, self._asking)
         self.live = Live(self.counts)
         self.plans = Plans(self.connections, self.cursors, self.counts)
+        self._rights = Rights(settings.access)
         self.subscriptions = many = Subscriptions(
-            self.connections, self.cursors, self.live, settings.recording
+            self.connections, self.cursors, self.live, settings.recording, self._rights
         )
+        self._progress = Progress(self.cursors, self.counts, self._end)
         self._welcomed = False
         self._next_tick_ms = self._next_told_ms = 0
         self._handlers: dict[type, Callable[[Connection, Any], list[Effect]]] = {
@@ -94,15 +98,16 @@ class Core:
         return effects
 
     def _one(self, received: Received, now_ms: int, now_s: float) -> list[Effect]:
-        rid, frames, _ = received
+        rid, frames = received.rid, received.frames
         command: m.DeliveryCommand | None = None
         try:
             command = decode(received)
             if isinstance(command, m.DoorLogon):
-                return self._logon(rid, command, now_ms, now_s)
+                return self._logon(received, command, now_ms, now_s)
             connection = self.connections.get(rid)
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
+            self._rights.check(connection, received.key)
             connection.pulse.heard_ms = now_ms
             if isinstance(command, m.Subscribe):
                 return self._subscribe(connection, command, now_ms, now_s)
@@ -116,10 +121,14 @@ class Core:
     def _refusal(self, rid: bytes, error: ClientError, cid: str | None, sid: str | None) -> Send:
         return refusal(self.counts, rid, error, cid, sid)
 
-    def _logon(self, rid: bytes, command: m.DoorLogon, now_ms: int, now_s: float) -> list[Effect]:
+    def _logon(
+        self, received: Received, command: m.DoorLogon, now_ms: int, now_s: float
+    ) -> list[Effect]:
+        rid = received.rid
         if not made_by_zeromq(rid):
             raise ClientError("auth_failed", "a routing id must not be chosen by the client")
         token = verify(self._settings.key, command.token, now_s)
+        self._rights.admit(token, received.key)
         self._drop(rid)
         if len(self.connections) >= self._settings.clients_max:
             raise ClientError("too_many", f"{len(self.connections)} clients are connected here")
@@ -153,6 +162,7 @@ class Core:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
         if command.topic is not None:
             matcher(command.topic, regex=command.regex)
+        self._rights.check_ranges(connection, command)
         question = Question.of(connection.rid, command, now_ms)
         connection.plans += 1
         return self._ask(question)
@@ -160,6 +170,29 @@ class Core:
     def _logoff(self, connection: Connection, command: m.Logoff) -> list[Effect]:
         self._drop(connection.rid)
         return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
+
+    def entitle(self, access: Access) -> list[Effect]:
+        """The rules have changed: who may not be here any more is told and forgotten."""
+        self._rights.access = access
+        effects: list[Effect] = []
+        for connection in list(self.connections.values()):
+            try:
+                self._rights.admit(connection.token, connection.token.key)
+            except ClientError as error:
+                self._drop(connection.rid)
+                effects.append(self._refusal(connection.rid, error, None, None))
+                continue
+            for one in list(connection.subscriptions.values()):
+                effects += self._entitle(one)
+        return effects
+
+    def _entitle(self, one: Subscription) -> list[Effect]:
+        try:
+            self.subscriptions.entitle(one)
+        except ClientError as error:
+            self._end(one)
+            return [self._refusal(one.names.rid, error, None, one.names.sid)]
+        return []
 
     # -- the journal --------------------------------------------------------------------------
 
@@ -214,7 +247,7 @@ class Core:
             "processed", question.command.cid, sid=one.names.sid, position=replay.position,
             credit=one.credit,
         )  # fmt: skip
-        return [Send(question.rid, codec.encode(answer)), *self._progress(replay)]
+        return [Send(question.rid, codec.encode(answer)), *self._progress.look(replay)]
 
     def _give_up(self, question: Question, error: ClientError) -> list[Effect]:
         if isinstance(question.command, m.Ranges):
@@ -252,46 +285,9 @@ class Core:
             header = part.before + one.sid_packed + part.after
             effects.append(Send(one.names.rid, header, part.body))
         replay.dry = not block.items
-        effects += self._progress(replay)
+        effects += self._progress.look(replay)
         self.cursors.rest(replay)
         return effects
-
-    def _progress(self, replay: Replay) -> list[Effect]:
-        """What becomes of subscriptions that may have come to an end or caught up."""
-        if replay.gap is not None:
-            return self._report_gap(replay, replay.gap)
-        effects: list[Effect] = []
-        for one in list(replay.members):
-            safe = one.safe(replay.position)
-            if one.over(replay.position):
-                effects.append(self._told(replay, one, "completed", ended=True))
-                self._end(one)
-            elif not one.bounded and not one.caught_up and safe >= one.target:
-                one.caught_up = True
-                effects.append(self._told(replay, one, "completed"))
-        return effects
-
-    def _told(self, replay: Replay, one: Subscription, kind: str, *, ended: bool = False) -> Send:
-        """How far a subscription came: a resume point. What is not durable yet is none."""
-        safe = min(one.safe(replay.position), max(self.cursors.persisted, one.told))
-        one.told = safe
-        at_mark = safe == replay.position
-        answer = m.Ack(
-            kind, sid=one.names.sid, bookmark=replay.bookmark if at_mark else None,
-            vector=self._vector(safe), ended=ended,
-        )  # fmt: skip
-        return Send(one.names.rid, codec.encode(answer))
-
-    def _vector(self, position: int) -> str:
-        """The resume point that goes on at `position`."""
-        assert self.cursors.here is not None
-        return format_vector({self.cursors.here: position - 1})
-
-    def _report_gap(self, replay: Replay, gap: Gap) -> list[Effect]:
-        where = f"positions {gap.first} to {gap.end - 1} cannot be served: {gap.why}"
-        hint = f"resume behind them with the vector {self._vector(gap.end)}"
-        note = f"{where}; a subscriber was told and has to go on behind them"
-        return self._fail(replay, ClientError("gap", where, hint), Note("delivery.gap", note))
 
     def read_failed(self, read: Read, reason: str) -> list[Effect]:
         """The log could not be read for a replay: it ends, the others go on."""
@@ -300,14 +296,7 @@ class Core:
             return []
         error = ClientError("internal", f"position {replay.position} could not be read")
         note = f"{reason}; a subscription ended and was told"
-        return self._fail(replay, error, Note("delivery.read_failed", note))
-
-    def _fail(self, replay: Replay, error: ClientError, note: Note) -> list[Effect]:
-        effects: list[Effect] = []
-        for one in list(replay.members):
-            self._end(one)
-            effects.append(self._refusal(one.names.rid, error, None, one.names.sid))
-        return [*effects, note]
+        return self._progress.fail(replay, error, Note("delivery.read_failed", note))
 
     def unrecorded(
         self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int
@@ -315,7 +304,7 @@ class Core:
         """What ingest passed on; a subscription may reach its limit by it."""
         effects = self.live.fan_out(entries, bodies, wall_ns)
         for one in list(self.live.over):
-            effects += self._progress(self.cursors.of[one.names.key])
+            effects += self._progress.look(self.cursors.of[one.names.key])
         return effects
 
     # -- peers and time -----------------------------------------------------------------------
@@ -357,7 +346,7 @@ class Core:
         self._next_told_ms = now_ms + TOLD_MS + len(self.subscriptions)  # many: less often
         persisted = self.cursors.persisted
         return [
-            self._told(replay, one, "persisted")
+            self._progress.told(replay, one, "persisted")
             for replay in self.cursors.running.values() for one in replay.members
             if min(one.safe(replay.position), persisted) > one.told
         ]  # fmt: skip
@@ -386,7 +375,7 @@ class Core:
         self._asking.forget(rid)
         for one in list(connection.subscriptions.values()):
             self.subscriptions.end(one)
-        del self.connections[rid]
+        self.connections.leave(rid)
 
     def check(self) -> None:
         """Asserts what is always true."""

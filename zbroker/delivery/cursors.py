@@ -117,6 +117,14 @@ class Cursors:
         self.wake(old)
         return new
 
+    def again(self, one: Subscription) -> None:
+        """Goes back to where what it holds begins: it is looked at anew."""
+        replay = self.of[one.names.key]
+        at = one.safe(replay.position)
+        one.drop_held()
+        replay.go_to(Point(at, *replay.hint))
+        self.wake(replay)
+
     def together(self, many: list[Subscription]) -> Replay:
         """One replay for subscriptions that stand at the same position."""
         first, *others = (self.of[one.names.key] for one in many)

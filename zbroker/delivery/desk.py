@@ -1,4 +1,4 @@
-"""delivery's socket for questions about its subscriptions: the admin asks, a turn answers."""
+"""delivery's socket for questions about its peers: the admin asks, a turn answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Final
 import zmq
 
 from zbroker import sockets
-from zbroker.delivery.surveying import Core, rows
+from zbroker.delivery import surveying
+from zbroker.delivery.effects import Effect
+from zbroker.delivery.surveying import Core
 from zbroker.errors import ClientError
 from zbroker.wire import codec
-from zbroker.wire.surveys import TO_DESK, Subscriptions
+from zbroker.wire import surveys as s
 
 QUESTIONS_MAX: Final = 4  # of one turn: the rest waits for the next
 
@@ -35,18 +37,35 @@ class Desk:
         self._router.bind(endpoint)
         poller.register(self._router, zmq.POLLIN)
 
-    def answer(self, core: Core, now_ms: int) -> None:
-        """Answers what waits."""
+    def answer(self, core: Core, now_ms: int, peers: s.Peers = s.unknown) -> list[Effect]:
+        """Answers what waits; what clients are to be told of it. peers: who is at which address."""
+        effects: list[Effect] = []
         for _ in range(QUESTIONS_MAX):
             received = sockets.receive_from(self._router)
             if received is None:
-                return
+                break
             rid, frames, _ = received
             try:
-                ask = codec.decode(TO_DESK, frames[0].buffer)
+                ask = codec.decode(s.TO_DESK, frames[0].buffer)
             except ClientError as error:
                 self._log.error("a question that no room of ours asks: %s; ignored", error)
                 continue
-            found, left_out = rows(core, ask, now_ms)
-            told = Subscriptions(ask.cid, self._mine, core.cursors.persisted, found, left_out)
+            told, more = self._told(core, ask, now_ms, peers)
+            effects += more
             sockets.send_to(self._router, rid, codec.encode(told))  # who asks does not wait long
+        return effects
+
+    def _told(
+        self, core: Core, ask: s.DeliveryQuestion, now_ms: int, peers: s.Peers
+    ) -> tuple[s.Answer, list[Effect]]:
+        if isinstance(ask, s.Disconnect):
+            count, effects = surveying.disconnect(core, ask.client)
+            self._log.warning("%s: %d connections %s", ask.client, count, s.DISCONNECTED)
+            return s.Disconnected(ask.cid, count), effects
+        if isinstance(ask, s.AskClients):
+            return s.Clients(ask.cid, *surveying.clients(core, ask, peers, now_ms)), []
+        if isinstance(ask, s.AskTopics):
+            return s.Topics(ask.cid, *surveying.topics(core)), []
+        rows, left_out = surveying.rows(core, ask, now_ms)
+        persisted = core.cursors.persisted
+        return s.Subscriptions(ask.cid, self._mine, persisted, rows, left_out), []

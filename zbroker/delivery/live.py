@@ -143,7 +143,9 @@ class Live:
             return self._maker.whole(block, at, wanted, zstd=one.look.zstd)
         picks, _ = one.wish.picks(block, at, counting(batch), one.look.type_of)
         picks = picks[: one.left]
-        return self._maker.picked(block, at, picks, one.look) if picks else ()
+        if not picks:
+            return ()
+        return self._maker.picked(block, at, picks, one.look, sees_all=one.wish.sees_all(batch))
 
     def check(self, running: dict[int, Subscription]) -> None:
         """Asserts what is always true."""

@@ -2,11 +2,11 @@
 
 Purpose   replays the log to subscribers and follows its end, tells where points are, splits the log
           into ranges for Spark. Nothing that is recorded is sent before it is durable.
-Sockets   ROUTER tcp for clients ([listen] delivery); SUB ipc marks; DEALER ipc journal; with a
-          [[record]] table ROUTER ipc live; ROUTER ipc desk for questions of the admin. Of several
-          workers ([delivery] workers) each has its own: live-2, desk-2, ...
+Sockets   ROUTER tcp for clients ([listen] delivery), monitor and ZAP; SUB ipc marks; DEALER ipc
+          journal; with a [[record]] table ROUTER ipc live; ROUTER ipc desk for questions of the
+          admin. Of several workers ([delivery] workers) each has its own: live-2, desk-2, ...
 Owns      nothing on disk; reads <data>/journal.
-Settings  [listen] delivery; [limits] clients; [[record]].
+Settings  [listen] delivery; [limits] clients; [[record]]; [security].
 Exits     0 when told to stop.
 Weakness  one thread: a slow disk delays all subscribers. What was sent to a client that gives
           credit without reading is kept in memory.
@@ -31,6 +31,7 @@ from zbroker.delivery.journal_link import Events, JournalLink
 from zbroker.delivery.live_door import LiveDoor
 from zbroker.delivery.reading import Reading
 from zbroker.errors import StorageError
+from zbroker.front import Front
 from zbroker.journal.reader import Log
 from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.process import EX_OK, Process
@@ -47,7 +48,7 @@ LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be ke
 def run(process: Process) -> int:
     """Serves subscribers until told to stop."""
     room = DeliveryRoom(process)
-    process.ready(room.endpoint)
+    process.ready(room.open())
     while not process.stopping:
         room.turn()
     return EX_OK
@@ -60,15 +61,14 @@ class DeliveryRoom:
         self._process = process
         key, config = process.paths.token_key.read_bytes(), process.config
         recording = Recording(config.record)
-        self._wires = sockets.Wires()
-        settings = Settings(key, config.limits.clients, recording)
-        self.core = Core(settings, self._wires.quiet_ms)
-        self._router = sockets.public_router(
-            process.context, HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0
-        )
-        self._router.bind(process.listen)
-        self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        frame_bytes = HEADER_MAX_BYTES + FRAME_SLACK_BYTES
+        self._front = Front(process, frame_bytes=frame_bytes, sndhwm=0)
+        self._door = self._front.door
+        settings = Settings(key, config.limits.clients, recording, self._front.access)
+        self.core = Core(settings, self._door.wires.quiet_ms)
+        self._router = self._door.router
         self._poller = zmq.Poller()
+        self._door.register(self._poller)
         self._poller.register(self._router, zmq.POLLIN)
         self._poller.register(process.link, zmq.POLLIN)
         hello = Hello(process.room, process.incarnation)
@@ -87,6 +87,10 @@ class DeliveryRoom:
         self._stats_ms = self._holds_ms = self._let_go_ms = 0
         self._told_floor, self._told_eager = 0, False
 
+    def open(self) -> str:
+        """Where clients may connect now."""
+        return self._front.open()
+
     def _ipc(self, name: str) -> str:
         """Where this worker has the socket `name`."""
         return self._process.paths.ipc(socket_of(name, self._process.room))
@@ -97,6 +101,10 @@ class DeliveryRoom:
         now_ms = self._process.clock.mono_ms()
         self._read_journal(events, now_ms)
         self._hold(now_ms)
+        self._door.turn(events, now_ms)
+        access = self._front.look(now_ms)
+        if access is not None:
+            self._perform(self.core.entitle(access))
         drained = True
         if self._router in events:
             commands = self._commands()
@@ -108,20 +116,33 @@ class DeliveryRoom:
         self._read_log()
         self._plan(now_ms)
         self._perform(self.core.tick(now_ms, drained=drained))
+        self._mind_the_door()
         self._desk.answer(self.core, now_ms)
         if now_ms >= self._stats_ms:
             self._stats_ms = now_ms + BEAT_MS
             self._process.stats = self._stats()
         self._process.turn()
 
+    def _mind_the_door(self) -> None:
+        """Says who is logged on: others may not stay. Who left first may be back."""
+        connections = self.core.connections
+        for rid in connections.left:
+            self._door.forget(rid)
+        for rid in connections.came:
+            if rid in connections:
+                self._door.logged_on(rid)
+        connections.left.clear()
+        connections.came.clear()
+
     def _wait_ms(self) -> int:
         if self.core.busy or self._plans:
             return 0
         wake_ms = self.core.next_wake_ms()
+        now_ms = self._process.clock.mono_ms()
         wait_ms = self._process.wait_ms()
-        if wake_ms is None:
-            return wait_ms
-        return max(0, min(wait_ms, wake_ms - self._process.clock.mono_ms()))
+        if wake_ms is not None:
+            wait_ms = max(0, min(wait_ms, wake_ms - now_ms))
+        return self._front.wait_ms(wait_ms, now_ms)
 
     # -- receiving ----------------------------------------------------------------------------
 
@@ -170,9 +191,11 @@ class DeliveryRoom:
             if found is None:
                 break
             rid, frames, over = found
-            if rid not in self._wires.fds:
-                self._wires.add(rid, frames[0])
-            commands.append(Received(rid, [frame.buffer for frame in frames], over))
+            if rid not in self._door.wires.fds:
+                self._door.wires.add(rid, frames[0])
+            key = self._front.key_of(rid, frames[0])
+            self._door.read_bytes(rid, sum(map(len, frames)), len(frames))
+            commands.append(Received(rid, [frame.buffer for frame in frames], over, key))
         return commands
 
     def _read_live(self, live: LiveDoor, now_ms: int) -> None:
@@ -257,6 +280,7 @@ class DeliveryRoom:
             "messages_out": counts.messages_out,
             "bytes_out": counts.bytes_out,
             "errors": counts.errors,
+            **self._front.stats(),
             "rewound": counts.rewound,
             "fell_back": self.core.cursors.fell_back,
             **unrecorded,

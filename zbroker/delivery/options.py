@@ -39,9 +39,16 @@ def made(
     return Subscription(
         names, wish_of(command.topic, command.filter, regex=command.regex),
         Look(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
-        command.regex, since_ms, _conflation(options), left=options.limit or U63_MAX,
-        paused=options.paused, sid_packed=msgspec.msgpack.encode(command.sid),
+        command.regex, action_of(command), since_ms, _conflation(options),
+        left=options.limit or U63_MAX, paused=options.paused,
+        sid_packed=msgspec.msgpack.encode(command.sid),
     )  # fmt: skip
+
+
+def action_of(command: m.Subscribe) -> str:
+    """What who subscribes has to be entitled to: what is to come, or all that is recorded."""
+    bounded = command.bookmark is not None or command.until is not None
+    return "replay" if bounded else "subscribe"
 
 
 def wish_of(topic: str, content: str | None, *, regex: bool) -> Wish:

@@ -1,7 +1,8 @@
-"""Which messages of a batch a subscription wants: by topic, by content, within a span. Pure.
+"""Which messages of a batch a subscription wants and may have: by topic, content, span. Pure.
 
 What a filter finds in a batch is kept with the block, so that all subscriptions with the same
-filter look once; payloads are decoded once for all filters.
+filter look once; payloads are decoded once for all filters. What somebody may not have is left out
+the same way as what he does not want; a body with any of it in it never goes out as it is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 
+from zbroker.access.core import Permit
 from zbroker.delivery.blocks import (
     PLAIN_MAX_BYTES,
     Block,
@@ -26,18 +28,37 @@ from zbroker.wire import bodies
 
 
 class Wish:
-    """Topics and content that are wanted. text: of the filter, "" without one."""
+    """Topics and content that are wanted. text: of the filter, "" without one.
 
-    __slots__ = ("_filter", "text", "topics")
+    permit: what of it may be had; None: everything.
+    """
+
+    __slots__ = ("_filter", "_key", "permit", "text", "topics")
 
     def __init__(self, topics: Matcher, content: Filter | None = None) -> None:
         self.topics = topics
         self._filter = content
         self.text = content.text if content is not None else ""
+        self.allow(None)
+
+    def allow(self, permit: Permit | None) -> bool:
+        """Only what `permit` says goes out from now on; True if that is not what it was."""
+        before = getattr(self, "_key", None)
+        self.permit = None if permit is None or permit.everything else permit
+        self._key = (self.text, self.permit.key if self.permit is not None else None)
+        return self._key != before
 
     def wanted(self, batch: Batch) -> tuple[bool, ...]:
         """For each topic of the batch."""
-        return tuple(map(self.topics, batch.topics))
+        if self.permit is None:
+            return tuple(map(self.topics, batch.topics))
+        verdict = self.permit.verdict
+        return tuple([self.topics(topic) and verdict(topic) != "no" for topic in batch.topics])
+
+    def sees_all(self, batch: Batch) -> bool:
+        """True if every message of the batch may be had, so that its body may go out as it is."""
+        permit = self.permit
+        return permit is None or all(permit.verdict(topic) == "all" for topic in batch.topics)
 
     def picks(
         self, block: Block, at: int, span: Span, type_of: Callable[[str], str]
@@ -47,14 +68,18 @@ class Wish:
         wanted = self.wanted(batch)
         if True not in wanted:
             return (), None
-        whole = counting(batch)
-        key = (at, wanted, self.text) if span == whole else None
-        if self._filter is None:
+        whole, name = counting(batch), (at, wanted, self._key)
+        key = name if span == whole else None
+        permit = None if self.sees_all(batch) else self.permit
+        if self._filter is None and permit is None:
             return picks_of(batch, span, wanted), key
-        name = (at, wanted, self.text)
         found = block.picks.get(name)
         if found is None:
-            found = _found(block, at, picks_of(batch, whole, wanted), self._filter, type_of)
+            found = list(picks_of(batch, whole, wanted))
+            if permit is not None:
+                found = _permitted(block, at, found, permit, type_of)
+            if self._filter is not None:
+                found = _found(block, at, found, self._filter, type_of)
             block.picks[name] = found
         return (found if key is not None else cut(found, span)), key
 
@@ -62,6 +87,21 @@ class Wish:
 def cut(picks: Sequence[int], span: Span) -> Sequence[int]:
     """Those of `picks` that stand in `span`."""
     return picks[bisect_left(picks, span.first) : bisect_left(picks, span.last)]
+
+
+def _permitted(
+    block: Block, at: int, picks: Sequence[int], permit: Permit, type_of: Callable[[str], str]
+) -> list[int]:
+    """Those of `picks`, on topics of which some may be had, that may be."""
+    batch = block.batch(at)
+    permitted: list[int] = []
+    for topic in dict.fromkeys(batch.topics):
+        same = [pick for pick in picks if topic_of(batch, pick) == topic]
+        if same and permit.verdict(topic) == "some":
+            payloads = _payloads(block, at, type_of(topic))
+            same = permit.content(topic).picks(payloads, same, _About(batch))
+        permitted += same
+    return sorted(permitted)
 
 
 def _found(
@@ -83,12 +123,17 @@ def _of_type(block: Block, at: int, picks: Sequence[int], content: Filter, kind:
     batch, test = block.batch(at), content.test(kind)
     if not picks:
         return []
+    if (at, kind) not in block.payloads and not test.maybe(_plain(batch)):
+        return []
+    return test.picks(_payloads(block, at, kind), picks, _About(batch))
+
+
+def _payloads(block: Block, at: int, kind: str) -> Payloads:
+    """What the messages of a batch hold, decoded once for all filters."""
     payloads = block.payloads.get((at, kind))
     if payloads is None:
-        if not test.maybe(_plain(batch)):
-            return []
         payloads = block.payloads[at, kind] = Payloads(kind, block.unpacked(at))
-    return test.picks(payloads, picks, _About(batch))
+    return payloads
 
 
 def _plain(batch: Batch) -> bytes | memoryview:

@@ -245,7 +245,8 @@ class Replay:
             if key is not None:
                 key = (key, look.zstd, look.select.text if look.select is not None else "")
             one.left -= len(picks)
-            _put(sent, one, maker.picked(block, at, picks, look, key))
+            all_of_it = one.wish.sees_all(block.batch(at))
+            _put(sent, one, maker.picked(block, at, picks, look, key, sees_all=all_of_it))
 
     # -- conflation ---------------------------------------------------------------------------
 

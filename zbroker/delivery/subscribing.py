@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
@@ -16,6 +17,7 @@ from zbroker.delivery.options import (
     wants_unrecorded,
     wish_of,
 )
+from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription import Names, Subscription
 from zbroker.errors import ClientError
 from zbroker.limits import SUBSCRIPTIONS_MAX
@@ -28,9 +30,15 @@ class Subscriptions(dict[int, Subscription]):
     """All subscriptions by key, located or not."""
 
     def __init__(
-        self, connections: Connections, cursors: Cursors, live: Live, recording: Recording
+        self,
+        connections: Connections,
+        cursors: Cursors,
+        live: Live,
+        recording: Recording,
+        rights: Rights,
     ) -> None:
         super().__init__()
+        self._rights = rights
         self._connections = connections
         self._cursors = cursors
         self._live = live
@@ -50,6 +58,8 @@ class Subscriptions(dict[int, Subscription]):
         names = Names(self._last_key, connection.rid, command.sid)
         one = made(names, command, self._recording.type_of, int(now_s * 1000))
         check_recorded(command, self._recording)
+        principal = connection.token.principal
+        self._rights.allow(one, principal, unrecorded=command.unrecorded is True)
         one.credit = one.window = connection.grant(command.credit)
         if wants_unrecorded(command) and not self._recording.everything:
             self._plain.add(one.names.key)
@@ -73,6 +83,14 @@ class Subscriptions(dict[int, Subscription]):
         self._plain.discard(key)
         del self[key]
         self._connections[rid].end(sid)
+
+    def entitle(self, one: Subscription) -> None:
+        """The rules have changed. Raises: ClientError not_entitled: it has to end."""
+        unrecorded = one.names.key in self._plain
+        principal = self._connections[one.names.rid].token.principal
+        changed = self._rights.allow(one, principal, unrecorded=unrecorded)
+        if changed and one.conflation is not None and one.names.key in self._cursors.of:
+            self._cursors.again(one)
 
     # -- while it goes on ---------------------------------------------------------------------
 
@@ -151,6 +169,10 @@ class Subscriptions(dict[int, Subscription]):
         plain = one.names.key in self._plain
         if not regex and not plain and not self._recording(topic):
             raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
+        other = replace(one, wish=wish, topic=topic, regex=regex)
+        self._rights.allow(
+            other, self._connections[one.names.rid].token.principal, unrecorded=plain
+        )
         if plain:
             self._live.remove(one)
         one.wish, one.topic, one.regex = wish, topic, regex

@@ -35,6 +35,7 @@ class Names(NamedTuple):
 class Subscription:
     """State of one subscription.
 
+    action: what its subscriber has to be entitled to (rights.py).
     until: the range ends before this position. target: when it is passed, `completed` is due.
     not_before_ns, stop_ns: the same two ends while they are times later than the log.
     left: so many messages may still be sent. ready: conflated messages that are due.
@@ -50,6 +51,7 @@ class Subscription:
     options: Options = field(default_factory=Options)
     topic: str = ""  # as it was asked for, for people
     regex: bool = False
+    action: str = "subscribe"
     since_ms: int = 0  # wall clock
     conflation: Conflation | None = None
     ready: deque[Held] = field(default_factory=deque)
@@ -73,6 +75,7 @@ class Subscription:
         """True if batches may go out as they are."""
         return (
             not self.wish.text
+            and self.wish.permit is None
             and self.look.select is None
             and self.conflation is None
             and self.options.limit is None

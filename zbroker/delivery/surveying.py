@@ -1,4 +1,4 @@
-"""What is told of the running subscriptions: who is how far behind, and what it waits for. Pure.
+"""What is told of connections and subscriptions: who is how far behind, and why. Pure.
 
 Of all reasons to wait the one is told that would have to go first:
 
@@ -9,18 +9,34 @@ Of all reasons to wait the one is told that would have to go first:
     no credit       its subscriber has to read, or that of one with which it is combined
     rate            its pace lets the next message go later
     sending         none of these: it is its turn soon
+
+And the one thing that can be done to them: to end all connections of a client.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final, Protocol
 
+from zbroker.delivery.commands import refusal
+from zbroker.delivery.effects import Counts, Effect
+from zbroker.errors import ClientError
+from zbroker.limits import HEARTBEAT_MS
 from zbroker.wire.messages import Options
-from zbroker.wire.surveys import AskSubscriptions, SubscriptionRow
+from zbroker.wire.surveys import (
+    DISCONNECTED,
+    AskClients,
+    AskSubscriptions,
+    ClientRow,
+    Peers,
+    SubscriptionRow,
+    TopicRow,
+)
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn of this room has to stay short
+TOPICS_MAX: Final = 10_000  # likewise, of smaller rows
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -76,13 +92,30 @@ class Token(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def instance(self) -> str: ...
+    @property
+    def session(self) -> int: ...
+
+
+class Pulse(Protocol):
+    """The interval of its heartbeats, if it asked for one."""
+
+    @property
+    def interval_ms(self) -> int | None: ...
 
 
 class Connection(Protocol):
-    """Whose subscriptions these are."""
+    """Whose subscriptions these are, by sid."""
 
     @property
     def token(self) -> Token: ...
+    @property
+    def pulse(self) -> Pulse: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
 
 
 class Cursors(Protocol):
@@ -103,6 +136,10 @@ class Core(Protocol):
     def connections(self) -> Mapping[bytes, Connection]: ...
     @property
     def cursors(self) -> Cursors: ...
+    @property
+    def counts(self) -> Counts: ...
+
+    def gone(self, rid: bytes) -> list[Effect]: ...
 
 
 _Found = tuple[int, str, str, int]  # minus its lag, client, sid, key: as rows are sorted
@@ -157,3 +194,48 @@ def _state(one: Subscription, replay: Replay | None, persisted: int) -> str:
     if any(member.credit <= 0 for member in replay.members):
         return "no credit"
     return "rate" if replay.due_ns is not None else "sending"
+
+
+# -- connections ------------------------------------------------------------------------------
+
+
+def clients(core: Core, ask: AskClients, peers: Peers, now_ms: int) -> tuple[list[ClientRow], int]:
+    """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
+    found = _named(core, ask.client)
+    first = nsmallest(min(ask.limit, ROWS_MAX), found)
+    rows = [_client(core.connections[rid], rid, peers, now_ms) for _, rid in first]
+    return rows, len(found) - len(first)
+
+
+def _named(core: Core, client: str) -> list[tuple[str, bytes]]:
+    """Name and routing id of every connection of `client`, or of all clients."""
+    tokens = [(one.token.name, rid) for rid, one in core.connections.items()]
+    return [found for found in tokens if found[0] == client] if client else tokens
+
+
+def _client(one: Connection, rid: bytes, peers: Peers, now_ms: int) -> ClientRow:
+    token, many = one.token, one.subscriptions.values()
+    address, since_ms = peers(rid)
+    return ClientRow(
+        token.name, token.principal, token.instance, address,
+        None if since_ms is None else now_ms - since_ms, token.session, None, None, 0,
+        sum(each.sent_messages for each in many), len(many),
+        (one.pulse.interval_ms or HEARTBEAT_MS) / 1_000,
+    )  # fmt: skip
+
+
+def topics(core: Core) -> tuple[list[TopicRow], int]:
+    """What is subscribed to, the most wanted first; how many more topics and patterns there are."""
+    counts = Counter((one.topic, one.regex) for one in core.subscriptions.values())
+    first = counts.most_common(TOPICS_MAX)
+    return [TopicRow(*key, count) for key, count in first], len(counts) - len(first)
+
+
+def disconnect(core: Core, client: str) -> tuple[int, list[Effect]]:
+    """Ends every connection of `client`; how many those were, and what they are told."""
+    effects: list[Effect] = []
+    found = _named(core, client) if client else []
+    for _, rid in found:
+        error = ClientError("session_ended", DISCONNECTED, "ask whoever operates this broker")
+        effects += [*core.gone(rid), refusal(core.counts, rid, error, None)]
+    return len(found), effects

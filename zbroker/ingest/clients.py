@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zbroker.access.core import Permit
 from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.doors import Spread
@@ -27,6 +28,9 @@ class Client:
     instance: str
     cid: str | None
     pulse: Pulse
+    principal: str = ""
+    key: str = ""  # the CURVE key of its connection
+    permit: Permit | None = None  # to publish; None: everything
     state: Literal["opening", "live", "ended"] = "opening"
     open_cid: int = 0
     worker: int = 0  # of delivery, that it is told of
@@ -58,6 +62,7 @@ class Clients:
         self.by_name: dict[str, Client] = {}
         self.by_open: dict[int, Client] = {}
         self._next_open = 1
+        self.left: list[bytes] = []  # whose session is over; for who minds the door
 
     def __len__(self) -> int:
         return len(self.by_rid)
@@ -93,6 +98,7 @@ class Clients:
 
     def _forget(self, client: Client) -> None:
         client.state = "ended"
+        self.left.append(client.rid)
         if self.by_rid.get(client.rid) is client:
             del self.by_rid[client.rid]
         if self.by_name.get(client.name) is client:

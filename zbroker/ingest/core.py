@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from zbroker.access.core import Access, Permit
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_client_name
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.effects import Effect, Send, Token
+from zbroker.ingest.effects import Effect, Send, Token, Verify
+from zbroker.ingest.identity import Identity, Who
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.publishing import Publishing
@@ -45,6 +47,7 @@ class Item(NamedTuple):
     command: m.Command | ClientError
     body: bytes | None
     cid: str | None = None
+    key: str = ""  # the CURVE key of its connection
 
 
 class Contested(NamedTuple):
@@ -52,6 +55,7 @@ class Contested(NamedTuple):
 
     rid: bytes
     logon: m.Logon
+    who: Who
     holder: Client
     next_ms: int
     left: int
@@ -67,16 +71,18 @@ class IngestCore:
         recording: Recording | None = None,
         workers: int = 1,
         quiet_ms: QuietMs | None = None,
+        access: Access | None = None,
     ) -> None:
         """recording: what is recorded; None: everything. workers: of delivery.
 
-        quiet_ms: see DoorHeartbeats.
+        quiet_ms: see DoorHeartbeats. access: who may do what; None: everybody everything.
         """
         self.limits = limits
         self.link = Link(incarnation)
         self.live = LiveLink(incarnation, workers)
         self.clients = Clients(workers, quiet_ms)
         self.errors: Counter[str] = Counter()
+        self._identity = Identity(access or Access.off())
         self._everything = recording is None or recording.everything
         self._publishing = Publishing(
             limits, self.link, self.live, None if self._everything else recording
@@ -121,13 +127,15 @@ class IngestCore:
             raise command
         client = self.clients.by_rid.get(item.rid)
         if client is not None:
+            if client.key != item.key:
+                raise ClientError("auth_failed", "this connection was logged on with another key")
             client.pulse.heard_ms = turn.now_ms
         if isinstance(command, m.Publish):
             if client is None:
                 raise ClientError("not_logged_on", "this connection has no session here")
             self._publishing.publish(turn, client, command, item.body)
         elif isinstance(command, m.Logon):
-            self._logon(turn, item.rid, command)
+            self._logon(turn, item.rid, command, item.key)
         elif client is None:
             raise ClientError("not_logged_on", "this connection has no session here")
         elif isinstance(command, m.Flush):
@@ -157,7 +165,7 @@ class IngestCore:
 
     # -- logon --------------------------------------------------------------------------------
 
-    def _logon(self, turn: Turn, rid: bytes, logon: m.Logon) -> None:
+    def _logon(self, turn: Turn, rid: bytes, logon: m.Logon, key: str) -> None:
         check_client_name(logon.client)
         if len(rid) != _RID_BYTES or rid[0] != 0:
             raise ClientError("bad_field", "leave the routing id of the socket to ZeroMQ")
@@ -165,13 +173,31 @@ class IngestCore:
             raise ClientError(
                 "bad_version", f"version {logon.version} was asked, {m.VERSION} is spoken"
             )
+        who = self._identity.who(rid, logon, key, turn.now_ms)
+        if isinstance(who, Verify):
+            turn.effects.append(who)
+        else:
+            self._enter(turn, rid, logon, who)
+
+    def on_verified(self, number: int, now_ms: int, *, good: bool) -> list[Effect]:
+        """A password was looked at: see Verify."""
+        turn, claim = Turn(now_ms), self._identity.claim(number)
+        try:
+            self._identity.judge(claim, good=good, now_ms=now_ms)
+            self._enter(turn, claim.rid, claim.logon, claim.who)
+        except ClientError as error:
+            self._refuse(turn, Item(claim.rid, claim.logon, None), error)
+        return turn.effects
+
+    def _enter(self, turn: Turn, rid: bytes, logon: m.Logon, who: Who) -> None:
+        """Somebody known wants in: as soon as the name is free."""
         if len(self.clients) >= self.limits.clients and rid not in self.clients.by_rid:
             raise ClientError("too_many", f"{len(self.clients)} clients are logged on already")
         holder = self.clients.holder(logon.client, logon.instance)
         if holder is not None and holder.rid != rid:
-            self._probe(turn, Contested(rid, logon, holder, turn.now_ms, PROBES))
+            self._probe(turn, Contested(rid, logon, who, holder, turn.now_ms, PROBES))
             return
-        self._admit(turn, rid, logon)
+        self._admit(turn, rid, logon, who)
 
     def _probe(self, turn: Turn, contested: Contested) -> None:
         """A heartbeat to the holder: the loop says `gone` if it cannot be sent."""
@@ -179,17 +205,37 @@ class IngestCore:
         self._contested.append(contested._replace(next_ms=next_ms, left=left))
         turn.effects.append(Send(contested.holder.rid, m.Heartbeat()))
 
-    def _admit(self, turn: Turn, rid: bytes, logon: m.Logon) -> None:
+    def _admit(self, turn: Turn, rid: bytes, logon: m.Logon, who: Who) -> None:
         for open_run in {rid, *(c.rid for c in self._named(logon.client))}:
             self._end_run(turn, open_run)
         pulse = self.clients.heartbeats.begin(logon.heartbeat_s, turn.now_ms)
-        client = Client(rid, logon.client, logon.instance, logon.cid, pulse)
+        client = Client(rid, logon.client, logon.instance, logon.cid, pulse, *who)
+        client.permit = self._permit(who.principal)
         replaced = self.clients.add(client)
         if replaced is not None and replaced.rid != rid:
             self.clients.remove(replaced)
             self.clients.by_name[client.name] = client
             turn.effects.append(Send(replaced.rid, self._ended(replaced)))
-        turn.effects += self.link.open(client.open_cid, client.name, "")
+        turn.effects += self.link.open(client.open_cid, client.name, client.principal)
+
+    def _permit(self, principal: str) -> Permit | None:
+        permit = self._identity.access.permit(principal, "publish")
+        return None if permit.everything else permit
+
+    def entitle(self, access: Access, now_ms: int) -> list[Effect]:
+        """The rules have changed: who may not be here any more is told and forgotten."""
+        self._identity.access = access
+        turn = Turn(now_ms)
+        for client in list(self.clients.by_rid.values()):
+            self._end_run(turn, client.rid)
+            try:
+                self._identity.check(Who(client.principal, client.key), client.name)
+            except ClientError as error:
+                self._refuse(turn, Item(client.rid, error, None), error)
+                self._end(turn, client)
+            else:
+                client.permit = self._permit(client.principal)
+        return [*turn.effects, *self.link.flush(), *self.live.flush()]
 
     def _named(self, name: str) -> list[Client]:
         holder = self.clients.by_name.get(name)
@@ -285,12 +331,14 @@ class IngestCore:
             )))  # fmt: skip
         turn.effects += [Send(rid, m.Heartbeat()) for rid in due]
         self._settle_contested(turn)
-        live = [c for c in self.clients.by_name.values() if c.state == "live"]
-        sessions = [i.OpenSession(c.name, "", c.session) for c in live] if not self.link.up else []
-        turn.effects += self.link.tick(now_ms, sessions)
+        turn.effects += self.link.tick(now_ms, [] if self.link.up else self._sessions())
         if not self._everything:
             turn.effects += self.live.tick(now_ms)
         return turn.effects
+
+    def _sessions(self) -> list[i.OpenSession]:
+        live = [c for c in self.clients.by_name.values() if c.state == "live"]
+        return [i.OpenSession(c.name, c.principal, c.session) for c in live]
 
     def next_wake_ms(self, now_ms: int) -> int:
         """When `tick` has something to do at the latest."""
@@ -305,7 +353,7 @@ class IngestCore:
         for contested in waiting:
             rid, logon = contested.rid, contested.logon
             if self.clients.by_name.get(logon.client) is not contested.holder:
-                self._command_or_refuse(turn, Item(rid, logon, None, logon.cid))
+                self._enter_or_refuse(turn, contested)
             elif turn.now_ms < contested.next_ms:
                 self._contested.append(contested)
             elif contested.left:
@@ -314,6 +362,13 @@ class IngestCore:
                 self.errors["name_in_use"] += 1
                 reason = f"another connection publishes as {logon.client!r}"
                 turn.effects.append(Send(rid, m.Error("name_in_use", reason, cid=logon.cid)))
+
+    def _enter_or_refuse(self, turn: Turn, contested: Contested) -> None:
+        try:
+            self._identity.check(contested.who, contested.logon.client)
+            self._enter(turn, contested.rid, contested.logon, contested.who)
+        except ClientError as error:
+            self._refuse(turn, Item(contested.rid, contested.logon, None), error)
 
     def check(self) -> None:
         """Asserts what is always true."""

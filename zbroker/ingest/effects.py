@@ -24,4 +24,15 @@ class Token(NamedTuple):
     answer: m.Ack
 
 
-Effect = Send | Token | LinkEffect | LiveEffect
+class Verify(NamedTuple):
+    """See whether `password` is the one of `hashed`, then tell the core under this number."""
+
+    number: int
+    password: str
+    hashed: str
+
+    def __repr__(self) -> str:
+        return f"Verify(number={self.number})"
+
+
+Effect = Verify | Send | Token | LinkEffect | LiveEffect

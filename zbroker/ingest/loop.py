@@ -2,10 +2,10 @@
 
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
           to the journal, acknowledges what is persisted. What is not recorded goes to delivery.
-Sockets   ROUTER tcp for clients ([listen] ingest); DEALER ipc journal; SUB ipc marks; with a
-          [[record]] table DEALER ipc live, live-2, ... of each delivery worker.
+Sockets   ROUTER tcp for clients ([listen] ingest), monitor and ZAP; DEALER ipc journal; SUB ipc
+          marks; with a [[record]] table DEALER ipc live, live-2, ... of each delivery worker.
 Owns      nothing on disk.
-Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers.
+Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers; [security].
 Exits     0 when told to stop.
 Weakness  one thread: about half a million single publishes per second is its limit on one core.
           While the journal's credit is used up no client is read, so what is not recorded waits
@@ -25,12 +25,15 @@ import zmq
 
 from zbroker import sockets
 from zbroker.config import delivery_rooms, socket_of
+from zbroker.door.door import CURVE_FRAME_BYTES
 from zbroker.errors import ClientError
+from zbroker.front import Front
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.doors import doors_for
-from zbroker.ingest.effects import Effect, Send, Token
+from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward, Reconnect
 from zbroker.ingest.live import LiveForward
+from zbroker.ingest.passwords import Verifier
 from zbroker.limits import (
     FRAME_SLACK_BYTES,
     FRAMES_MAX,
@@ -40,15 +43,15 @@ from zbroker.limits import (
 )
 from zbroker.process import EX_OK, Process
 from zbroker.recording import Recording
-from zbroker.wire import codec, internal
+from zbroker.wire import codec, internal, token
 from zbroker.wire.messages import Ack, Logon
-from zbroker.wire.token import make as make_token
 
 SEND_HWM: Final = 1_000  # answers queued per client; beyond it only the newest ack is kept
 TOKEN_LIFE_S: Final = 24 * 3_600
 RETRY_MS: Final = 20  # how soon an answer that found a full queue is tried again
 SPIN_MEAN_MAX: Final = 4.0  # messages per turn (moving mean) up to which spinning pays
 STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
+WIRE_EXTRA_BYTES: Final = 2 * CURVE_FRAME_BYTES  # of a message on its way, at most
 CONFIRM_MS: Final = 500
 FILTERED_KEPT_BYTES: Final = 16 * 100_000  # of runs for a client that does not read its acks
 
@@ -73,10 +76,13 @@ class IngestRoom:
             config.limits.clients, config.journal.time == "publisher",
         )  # fmt: skip
         self._workers = delivery_rooms(config)
-        self._wires = sockets.Wires()
+        frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES
+        self._front = Front(process, frame_bytes=frame_bytes, sndhwm=SEND_HWM)
+        self._door = self._front.door
+        self._passwords = Verifier()
         self.core = IngestCore(
             limits, process.incarnation, Recording(config.record), len(self._workers),
-            self._wires.quiet_ms,
+            self._door.wires.quiet_ms, self._front.access,
         )  # fmt: skip
         self._key = process.paths.token_key.read_bytes()
         self._spin_s = config.ingest.spin_us / 1e6  # 0 on a machine with one core
@@ -85,16 +91,15 @@ class IngestRoom:
         self._endpoints: tuple[int, dict[str, str]] = (0, {})
         self._confirm_ms = 0
         self._stop_ms: int | None = None
-        frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES
-        self._clients = sockets.public_router(process.context, frame_bytes, SEND_HWM)
-        self._clients.bind(process.listen)
+        self._clients = self._door.router
         self._marks = sockets.marks_subscriber(process.context, process.paths.ipc("marks"))
         self._journal: zmq.Socket[bytes] | None = None
         self._live: dict[int, zmq.Socket[bytes]] = {}  # by delivery worker, from 0
         self._poller = zmq.Poller()
-        for socket in (self._clients, self._marks, process.link):
+        for socket in (self._clients, self._marks, process.link, self._passwords.fd):
             self._poller.register(socket, zmq.POLLIN)
-        self._endpoint = self._clients.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._door.register(self._poller)
+        self._endpoint = self._front.open()
         self._ready = False
         self._shut = False
 
@@ -111,10 +116,22 @@ class IngestRoom:
         for worker, live in self._live.items():  # before clients: who subscribed first gets it
             if live in events:
                 self._read_live(worker, live)
+        self._let_in(events)
         drained = not self._shut
         if self._clients in events:
             drained = self._read_clients()
         self._tick(drained)
+
+    def _let_in(self, events: dict[object, int]) -> None:
+        """Handshakes, passwords, and the rules if they have changed."""
+        now_ms = self._process.clock.mono_ms()
+        self._door.turn(events, now_ms)
+        if self._passwords.fd in events:
+            for number, good in self._passwords.answers():
+                self._perform(self.core.on_verified(number, now_ms, good=good))
+        access = self._front.look(now_ms)
+        if access is not None:
+            self._perform(self.core.entitle(access, now_ms))
 
     def _gate(self) -> None:
         """While the journal's credit is used up, clients wait in their own queues."""
@@ -135,11 +152,14 @@ class IngestRoom:
                 return events
         now_ms = self._process.clock.mono_ms()
         wait_ms = min(self._process.wait_ms(), self.core.next_wake_ms(now_ms) - now_ms)
+        wait_ms = self._front.wait_ms(wait_ms, now_ms)
         return self._poller.poll(min(max(wait_ms, 0), RETRY_MS) if self._full else max(wait_ms, 0))
 
     def _tick(self, drained: bool) -> None:
         now_ms = self._process.clock.mono_ms()
         self._perform(self.core.tick(now_ms, drained=drained))
+        while self.core.clients.left:
+            self._door.forget(self.core.clients.left.pop())
         if now_ms >= self._confirm_ms:
             self._confirm_ms = now_ms + CONFIRM_MS
             self._perform(self.core.link.confirm())
@@ -160,6 +180,7 @@ class IngestRoom:
         return {
             "clients": len(core.clients), "messages": core.messages, "errors": core.errors.total(),
             "journal": "up" if core.link.up else "down", **core.unrecorded(), **errors,
+            **self._front.stats(),
         }  # fmt: skip
 
     # -- reading ------------------------------------------------------------------------------
@@ -167,13 +188,18 @@ class IngestRoom:
     def _read_clients(self) -> bool:
         """Takes what clients sent, a turn of it at most; True if that was all."""
         items: list[Item] = []
+        read: dict[bytes, int] = {}
         clients = self._clients
         while (
             len(items) < INGEST_TURN_MAX and (received := sockets.receive_from(clients)) is not None
         ):
-            if received[0] not in self._wires.fds:
-                self._wires.add(received[0], received[1][0])
-            items.append(_item(*received))
+            rid, frames, over = received
+            if rid not in self._door.wires.fds:
+                self._door.wires.add(rid, frames[0])
+            items.append(_item(rid, frames, over, self._front.key_of(rid, frames[0])))
+            read[rid] = read.get(rid, 0) + sum(map(len, frames)) + WIRE_EXTRA_BYTES
+        for rid, count in read.items():
+            self._door.read_bytes(rid, count, frames=0)
         if any(isinstance(item.command, Logon) for item in items):
             self._read_endpoints()
         before = self.core.messages
@@ -230,7 +256,10 @@ class IngestRoom:
         for effect in effects:
             if isinstance(effect, Send):
                 self._answer(effect.rid, effect.message)
+            elif isinstance(effect, Verify):
+                self._passwords.ask(effect)
             elif isinstance(effect, Token):
+                self._door.logged_on(effect.client.rid)
                 self._answer(effect.client.rid, self._with_token(effect))
             elif isinstance(effect, Forward):
                 assert self._journal is not None
@@ -289,9 +318,13 @@ class IngestRoom:
     def _with_token(self, effect: Token) -> Ack:
         client, answer = effect.client, effect.answer
         expires_s = self._process.clock.wall_ns() // 1_000_000_000 + TOKEN_LIFE_S
-        answer.token = make_token(
-            self._key, client.name, "", client.instance, client.session, expires_s
-        )
+        answer.token = token.make(
+            self._key,
+            token.Token(
+                client.name, client.principal, client.instance, client.session, expires_s,
+                client.key,
+            ),
+        )  # fmt: skip
         answer.endpoints = doors_for(client.worker, self._workers, self._endpoints[1])
         return answer
 
@@ -315,7 +348,7 @@ def _send_on(dealer: zmq.Socket[bytes], effect: Forward | LiveForward) -> None:
         sockets.send(dealer, last, copy=len(last) < sockets.COPY_MAX_BYTES)
 
 
-def _item(rid: bytes, frames: sockets.Frames, over: bool) -> Item:
+def _item(rid: bytes, frames: sockets.Frames, over: bool, key: str) -> Item:
     """One command as the core takes it; what cannot be decoded becomes its error."""
     header = frames[0].buffer
     try:
@@ -327,5 +360,5 @@ def _item(rid: bytes, frames: sockets.Frames, over: bool) -> Item:
         command = codec.decode(codec.INGEST, header)
     except ClientError as error:
         cid = codec.cid_of(header) if len(header) <= HEADER_MAX_BYTES else None
-        return Item(rid, error, None, cid)
-    return Item(rid, command, frames[1].bytes if len(frames) > 1 else None)
+        return Item(rid, error, None, cid, key)
+    return Item(rid, command, frames[1].bytes if len(frames) > 1 else None, None, key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.errors import ClientError
+from zbroker.ingest import entitled
 from zbroker.ingest.acks import Acks, persisted
 from zbroker.ingest.chain import Ask, Waiting
 from zbroker.ingest.checks import PublishChecks
@@ -35,6 +36,7 @@ class Publishing:
     ) -> None:
         self.acks = Acks()
         self.messages = 0
+        self._type_of = (recording or Recording([])).type_of
         self.contents: Contents | None = None  # where content decides
         self._limits = limits
         self._link = link
@@ -56,6 +58,9 @@ class Publishing:
         if body is None:
             raise ClientError("bad_frame", "a publish has a body frame behind its header")
         self._checks.check(publish, body)
+        if client.permit is not None:
+            limit = max(self._limits.batch_bytes, self._limits.message_bytes) + 8
+            entitled.check(client.permit, publish, body, self._type_of, limit)
         self._room_for(turn, client, publish, len(body))
         if client.chain is not None:
             client.chain.follow(publish.seq, publish.count or 1, publish.prev)

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from zbroker.errors import Bug
+from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin
 from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.placing import Body, Conflict, Placing, Settings
@@ -267,7 +267,10 @@ class JournalCore(Placing):
 
     def _open(self, ask: m.Open, wall_ns: int) -> m.Opened:
         """The answer leaves after the sync of what stands before it, so `seq` is durable then."""
-        known = self.sessions.open(ask.name, ask.principal, wall_ns)
+        try:
+            known = self.sessions.open(ask.name, ask.principal, wall_ns)
+        except ClientError as error:
+            return m.Opened(ask.cid, ask.name, code=error.code, reason=error.reason)
         if known is None:
             reason = f"the name {ask.name!r} has the publisher id of another name"
             return m.Opened(ask.cid, ask.name, code="publisher_collision", reason=reason)

@@ -25,6 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
+from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import holes
 from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
@@ -211,12 +212,18 @@ class Sessions:
     # -- sessions -----------------------------------------------------------------------------
 
     def open(self, name: str, principal: str, wall_ns: int) -> Publisher | None:
-        """Opens a session of `name`; None when another name has the same publisher id."""
+        """Opens a session of `name`; None when another name has the same publisher id.
+
+        Raises: ClientError not_entitled when the name belongs to another principal. Without
+        principals (`principal` empty) it stays with whom it belongs to.
+        """
         known = self._find(name, principal)
         if known is not None:
+            if principal and known.principal not in ("", principal):
+                raise ClientError("not_entitled", f"the name {name!r} belongs to somebody else")
             known.session = known.newest = max(known.newest + 1, wall_ns)
             known.held = 0
-            known.principal = principal
+            known.principal = principal or known.principal
         return known
 
     def resume(self, name: str, principal: str, session: int) -> bool:

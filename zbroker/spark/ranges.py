@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from zbroker.client.subscribing.points import Point, since_text, until_text
 from zbroker.clock import is_time, parse_time
+from zbroker.credentials import Credentials
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.reader import Gap, Log
@@ -34,6 +35,7 @@ class Range:
     """One part of a plan: `replay` yields its messages. `job` tells readers of two plans apart.
 
     archive: the archive directory of a source that is a directory; "" if there is none.
+    credentials: for a source that is a URL; each executor reads the key from its own disk.
     """
 
     source: str
@@ -46,6 +48,7 @@ class Range:
     generation: int
     job: str = field(default="", compare=False)
     archive: str = ""
+    credentials: Credentials | None = field(default=None, compare=False)
 
 
 def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaults
@@ -57,6 +60,7 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     regex: bool = False,
     *,
     archive: str | Path | None = None,
+    credentials: Credentials | None = None,
 ) -> list[Range]:
     """Ranges that together are everything from `since` to `until`, of about equal bytes.
 
@@ -69,6 +73,7 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     `since` a bookmark begins behind it, `until` a bookmark includes it, `until` a time does not.
     archive: where archived segments of a directory are, if not in the folder `archive` of its data
     directory; all executors must see it under this path.
+    credentials: for a running instance that has security on; the key file must be on each executor.
     Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark, gap, segments_missing.
     """
     if min_partitions < 1:
@@ -77,7 +82,7 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     matcher(topic, regex)  # a bad pattern is refused before anything is started
     what = _What(since_text(since), until_text(until), min_partitions, topic, regex)
     if "://" in str(source):
-        return _plan_url(str(source), what, job)
+        return _plan_url(str(source), what, job, credentials)
     place = journal_directory(source)
     return _plan_directory(place, archive_directory(place, archive), what, job)
 
@@ -92,14 +97,16 @@ class _What(NamedTuple):
     regex: bool
 
 
-def _plan_url(url: str, what: _What, job: str) -> list[Range]:
+def _plan_url(url: str, what: _What, job: str, credentials: Credentials | None) -> list[Range]:
     from zbroker.client import connect  # a plan over a directory needs no ZeroMQ
 
-    with connect(url, name=f"spark-plan-{job}") as client:
+    with connect(url, name=f"spark-plan-{job}", credentials=credentials) as client:
         answer = client.ranges(**what._asdict())
     here = (what.topic, what.regex, answer.instance, answer.generation, job)
     cuts = refine(list(answer.ranges), what.parts)
-    return [Range(url, first, end, size, *here) for first, end, size in cuts]
+    return [
+        Range(url, first, end, size, *here, credentials=credentials) for first, end, size in cuts
+    ]
 
 
 # -- directories ------------------------------------------------------------------------------

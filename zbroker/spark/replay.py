@@ -58,7 +58,7 @@ def _of_url(part: Range) -> Iterator[list[Message]]:
 
     origin = Origin(part.instance, part.generation)
     with (
-        connect(part.source, name=reader_name(part.job)) as client,
+        connect(part.source, name=reader_name(part.job), credentials=part.credentials) as client,
         client.subscribe(
             EVERY_TOPIC if part.topic is None else part.topic,
             regex=part.regex or part.topic is None,

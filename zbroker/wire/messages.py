@@ -24,6 +24,7 @@ U63 = Annotated[int, Meta(ge=0, le=U63_MAX)]
 Seq = Annotated[int, Meta(ge=1, le=U63_MAX)]
 Count = Annotated[int, Meta(ge=1, le=BATCH_COUNT_MAX)]
 Text = Annotated[str, Meta(max_length=1024)]
+Secret = Annotated[str, Meta(max_length=255)]
 Cid = Annotated[str, Meta(max_length=64)] | None
 
 
@@ -65,13 +66,20 @@ class Logoff(Command, tag="logoff"):
 
 
 class Logon(Command, tag="logon"):
-    """-> ingest. Opens a publisher session; answered `processed`, behind all it sent before."""
+    """-> ingest. Opens a publisher session; answered `processed`, behind all it sent before.
+
+    credentials: `user` and `password`, where the key of the connection does not say it all.
+    """
 
     client: Text
     instance: Text
     cid: Cid = None
     version: int = VERSION
+    credentials: Annotated[dict[Secret, Secret], Meta(max_length=4)] | None = None
     heartbeat_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
+
+    def __repr__(self) -> str:  # without what is secret
+        return f"Logon(client={self.client!r}, instance={self.instance!r})"
 
 
 class Publish(Command, tag="publish"):

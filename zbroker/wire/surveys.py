@@ -1,15 +1,23 @@
-"""What the admin asks each delivery worker about its subscriptions, over ipc. Pure.
+"""What the admin asks the rooms with doors about their peers, over ipc, at their desks. Pure.
 
-    admin                                           delivery, by its desk
+    admin                                           ingest, delivery
+        AskClients{cid, ...}              ->
+                                          <-  Clients{cid, rows}
+        Disconnect{cid, client}           ->
+                                          <-  Disconnected{cid, count}
+                                                    delivery only
         AskSubscriptions{cid, ...}        ->
                                           <-  Subscriptions{cid, incarnation, rows}
+        AskTopics{cid}                    ->
+                                          <-  Topics{cid, rows}
 
-A question changes nothing, so there is no Hello: the admin makes a new socket for each, and throws
-it away with what is queued in it when no answer comes in time.
+The admin makes a new socket for each question, and throws it away with what is queued in it when no
+answer comes in time; so there is no Hello. A Disconnect that comes late ends whoever has the name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -17,6 +25,18 @@ from msgspec import Struct
 
 from zbroker.wire.internal import Message
 from zbroker.wire.messages import Options
+
+DISCONNECTED: Final = "disconnected by an operator"  # the reason that a client is told
+
+
+#: of a connection: its address as `host:port`, "" if not known, and since when (monotonic ms)
+Peer = tuple[str, int | None]
+Peers = Callable[[bytes], Peer]  # by routing id
+
+
+def unknown(rid: bytes) -> Peer:
+    """Of a door that does not look."""
+    return "", None
 
 
 class AskSubscriptions(Message, tag="ask_subscriptions"):
@@ -66,5 +86,85 @@ class Subscriptions(Message, tag="subscriptions"):
     left_out: int = 0
 
 
-TO_DESK: Final = msgspec.msgpack.Decoder(AskSubscriptions)
-FROM_DESK: Final = msgspec.msgpack.Decoder(Subscriptions)
+class AskTopics(Message, tag="ask_topics"):
+    """admin -> delivery. Which topics are subscribed to, and how often."""
+
+    cid: int
+
+
+class TopicRow(Struct, array_like=True, gc=False):
+    """A topic or pattern as it was asked for, and how many subscriptions have it."""
+
+    topic: str
+    regex: bool
+    subscriptions: int
+
+
+class Topics(Message, tag="topics"):
+    """delivery -> admin. left_out: how many more rows there are."""
+
+    cid: int
+    rows: list[TopicRow]
+    left_out: int = 0
+
+
+class AskClients(Message, tag="ask_clients"):
+    """admin -> ingest, delivery. client: only those with this name. limit: at most so many rows."""
+
+    cid: int
+    client: str = ""
+    limit: int = 0
+
+
+class ClientRow(Struct, array_like=True, gc=False):
+    """One connection of a door.
+
+    acked: the highest sequence that is settled, None where it publishes nothing. messages: taken in
+    this session at ingest, sent to its present subscriptions at delivery. window_bytes: forwarded
+    and not settled. connected_ms: for how long.
+    """
+
+    client: str
+    principal: str
+    instance: str
+    address: str
+    connected_ms: int | None
+    session: int
+    publisher: int | None
+    acked: int | None
+    window_bytes: int
+    messages: int
+    subscriptions: int
+    heartbeat_s: float
+
+
+class Clients(Message, tag="clients"):
+    """ingest, delivery -> admin. Rows by name; left_out: how many more there are."""
+
+    cid: int
+    rows: list[ClientRow]
+    left_out: int = 0
+
+
+class Disconnect(Message, tag="disconnect"):
+    """admin -> ingest, delivery. End the sessions of this client; it is told session_ended."""
+
+    cid: int
+    client: str
+
+
+class Disconnected(Message, tag="disconnected"):
+    """ingest, delivery -> admin. How many sessions were ended."""
+
+    cid: int
+    count: int
+
+
+IngestQuestion = AskClients | Disconnect
+DeliveryQuestion = AskSubscriptions | AskTopics | AskClients | Disconnect
+Question = DeliveryQuestion
+Answer = Subscriptions | Topics | Clients | Disconnected
+
+TO_INGEST_DESK: Final = msgspec.msgpack.Decoder(IngestQuestion)
+TO_DESK: Final = msgspec.msgpack.Decoder(DeliveryQuestion)
+FROM_DESK: Final = msgspec.msgpack.Decoder(Answer)

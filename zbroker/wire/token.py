@@ -1,6 +1,6 @@
 """The token that ingest's logon answer carries and the other doors verify by themselves.
 
-    base64url(msgpack [name, principal, instance, session, expires_s]) "." base64url(HMAC-SHA-256)
+    base64url(msgpack of Token) "." base64url(HMAC-SHA-256)
 
 Pure: the key (kept in the instance's 0700 directory) and the time are arguments.
 """
@@ -21,24 +21,28 @@ TOKEN_MAX_CHARS: Final = 2_048  # what DoorLogon accepts
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who was authenticated at ingest. `expires_s`: seconds since 1970."""
+    """Who was authenticated at ingest. `expires_s`: seconds since 1970.
+
+    key: the CURVE key of that connection; nobody else's token is worth anything. "" without.
+    """
 
     name: str
     principal: str
     instance: str
     session: int
     expires_s: int
+    key: str = ""
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Token)
 
 
-def make(key: bytes, name: str, principal: str, instance: str, session: int, expires_s: int) -> str:
+def make(key: bytes, said: Token) -> str:
     """The token of one publisher session, for the doors of the instance that has `key`.
 
     Raises: ClientError too_large (name, principal and instance are too long together).
     """
-    payload = msgspec.msgpack.encode(Token(name, principal, instance, session, expires_s))
+    payload = msgspec.msgpack.encode(said)
     token = _text(payload) + "." + _text(_sign(key, payload))
     if len(token) > TOKEN_MAX_CHARS:
         raise ClientError("too_large", "`client` and `instance` are too long together for a token")

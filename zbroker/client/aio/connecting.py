@@ -12,6 +12,7 @@ from zbroker.client.aio.client import Client
 from zbroker.client.connecting import TIMEOUT_S
 from zbroker.client.opening import BookmarkStore, Listener, PublishStore, URLs, Wanted
 from zbroker.client.subscribing.options import Duration
+from zbroker.credentials import Credentials
 from zbroker.errors import ZBrokerError
 
 
@@ -63,6 +64,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     broker_behind: Literal["fail", "go_on"] = "fail",
     on_state: Listener | Iterable[Listener] | None = None,
     on_refused: Callable[[ZBrokerError], object] | None = None,
+    credentials: Credentials | None = None,
 ) -> Connecting:
     """A client that is logged on at an ingest door: await it, or use it by `async with`.
 
@@ -75,7 +77,7 @@ def connect(  # noqa: PLR0913 - every option by its name
             opening.wanted, url, name, publish_store=publish_store, store_bytes=store_bytes,
             store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
             give_up=give_up, broker_behind=broker_behind, on_state=on_state,
-            on_refused=on_refused,
+            on_refused=on_refused, credentials=credentials,
         ),
         timeout,
     )  # fmt: skip

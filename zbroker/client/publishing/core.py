@@ -31,6 +31,7 @@ from zbroker.client.effects import (
     LoggedOn,
     Lost,
     Refused,
+    Rejected,
     Republished,
     Send,
     Unreached,
@@ -149,6 +150,8 @@ class Core:
             return self._log_on(now_ms) if self.state is State.CONNECTING else []
         if isinstance(event, Unreached):
             return self._unreached(now_ms)
+        if isinstance(event, Rejected):
+            return self._rejected(now_ms)
         if isinstance(event, Lost):
             return [] if self.state in (State.DOWN, State.CONNECTING) else self._lose(now_ms)
         self._silence.fresh = True
@@ -216,6 +219,14 @@ class Core:
             assert self._deadline_ms is not None, "it is connecting"
             self._deadline_ms = min(self._deadline_ms, now_ms + self._reconnect.next_ms())
         return []
+
+    def _rejected(self, now_ms: int) -> list[Effect]:
+        """Its key is not accepted; another broker may."""
+        error = Error("auth_failed", "the broker does not accept the key of this client")
+        if not self._policy.several:
+            return self._end(raised(error))
+        self.refusal = error
+        return self._lose(now_ms)
 
     def _lose(self, now_ms: int) -> list[Effect]:
         """Begins anew with another socket: at once when the link had been good, else later."""
@@ -321,7 +332,7 @@ class Core:
         if error.code == "not_logged_on":  # with heartbeats: nothing of ours arrives any more
             again = self._log_on if self._logon.heartbeat_s is None else self._lose
             return again(now_ms)
-        if error.code == "session_ended":
+        if error.code in ("session_ended", "auth_failed"):
             return self._end(raised(error))
         if error.code == "sequence_gap":
             return self._gap(error.high or 0, now_ms)

@@ -26,6 +26,7 @@ from zbroker.client.states import ConnectionState, Name
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MESSAGE_MAX_BYTES
+from zbroker.sockets import Curve
 from zbroker.wire.messages import Ack, Logon
 
 NEVER: Final = 1 << 62
@@ -49,7 +50,8 @@ class Session(Struct):
 class Settings(Struct):
     """store_bytes, store_messages: what may wait for the broker.
 
-    on_state: told of what becomes of the connection; on_refused: of each final refusal.
+    on_state: told of what becomes of the connection; on_refused: of each final refusal. curve: who
+    this is, and who the broker has to be.
     """
 
     store_bytes: int
@@ -57,6 +59,7 @@ class Settings(Struct):
     policy: Policy = Policy()
     on_state: list[Callable[[ConnectionState], object]] = []
     on_refused: Callable[[ZBrokerError], object] | None = None
+    curve: Curve | None = None
 
 
 class Publisher:
@@ -276,7 +279,7 @@ class Publisher:
         self._close_link()
         self.url = self._servers.choose()
         self.tell("connecting")
-        self._link = Link(self.context, self.url, self.heartbeat_s)
+        self._link = Link(self.context, self.url, self.heartbeat_s, self.settings.curve)
         self._linked(self._link)
 
     def _close_link(self, linger_ms: int = 0) -> None:

@@ -1,0 +1,267 @@
+"""Who may read what: what is not permitted never leaves, on no path, in no part of a body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.delivery.world import ANN, BOB, World
+from zbroker.access.core import Access
+from zbroker.access.format import parse
+from zbroker.wire import bodies
+from zbroker.wire import messages as m
+from zbroker.wire.internal import Entry
+
+A, B = "a" * 40, "b" * 40
+TOPICS = ("open", "half", "shut")
+
+
+def rules(text: str) -> Access:
+    principals = (
+        f'[principal.ann]\nkeys = ["{A}"]\nroles = ["r"]\n[principal.bob]\nkeys = ["{B}"]\n'
+    )
+    return parse(principals + text, "access.toml")
+
+
+def grant(kind: str, actions: str, topics: str, content: str = "") -> str:
+    names = json.dumps(topics.split())
+    extra = f"\nfilter = {json.dumps(content)}" if content else ""
+    return f"[[role.r.{kind}]]\nactions = {json.dumps(actions.split())}\ntopics = {names}{extra}\n"
+
+
+READS = "subscribe replay"
+MIXED = grant("allow", READS, "open") + grant("allow", READS, "half", "/n < 5")
+
+
+def world(text: str = MIXED) -> World:
+    made = World(access=rules(text))
+    made.welcome()
+    made.logon_as("ann", A)
+    return made
+
+
+def payload(n: int, which: int = 0) -> bytes:
+    return b'{"n": %d, "secret": "s%ds"}' % (n, which)
+
+
+def may(topic: str, data: bytes) -> bool:
+    return topic == "open" or (topic == "half" and json.loads(data)["n"] < 5)
+
+
+def leaked(made: World, rid: bytes = ANN) -> list[bytes]:
+    """Messages that may not be had and whose bytes, or whose topic, went out all the same."""
+    gone = [(header, body) for to, header, body in made.passed if to == rid]
+    found = [
+        one.data for one in made.published if not may(one.topic, one.data)
+        for _, body in gone if one.data in body
+    ]  # fmt: skip
+    return found + [header for header, _ in gone if b"shut" in header]
+
+
+# -- what goes out ----------------------------------------------------------------------------
+
+
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(0, 9)), min_size=1, max_size=8),
+        min_size=1, max_size=6,
+    ),
+    options=st.fixed_dictionaries({}, optional={
+        "limit": st.integers(1, 9),
+        "conflation_s": st.sampled_from([0.5, 3.0]),
+        "select": st.just("-/other"),
+    }),
+    zstd=st.booleans(),
+    content=st.sampled_from([None, "/n > 2", "LENGTH(/secret) > 0"]),
+    until=st.sampled_from([None, "now"]),
+    skip=st.integers(0, 1),
+)  # fmt: skip
+def test_nothing_but_what_is_permitted_leaves(
+    batches: Any, options: Any, zstd: bool, content: Any, until: Any, skip: int
+) -> None:
+    made = world()
+    for at, rows in enumerate(batches):
+        payloads = [payload(n, 100 * at + i) for i, (_, n) in enumerate(rows)]
+        topics = [topic for topic, _ in rows]
+        made.publish(*topics, payloads=payloads, zstd=zstd, skip=min(skip, len(rows) - 1))
+    made.persist()
+    made.subscribe(
+        "open|half|shut", regex=True, filter=content, until=until,
+        options=m.Options(codecs=["zstd"] if zstd else [], **options), credit=1 << 20,
+    )  # fmt: skip
+    made.wake_until(10_000)
+    assert leaked(made) == []
+    if not options and content is None:
+        permitted = [one for one in made.published if may(one.topic, one.data)]
+        assert made.got() == permitted
+
+
+def test_what_one_may_see_whole_is_not_what_another_may() -> None:
+    """Parts that were made for one subscriber are remembered for others: never across rights."""
+    everything = '[[role.all.allow]]\nactions = ["replay"]\n'
+    made = World(access=parse(
+        f'[principal.ann]\nkeys = ["{A}"]\nroles = ["r"]\n'
+        f'[principal.bob]\nkeys = ["{B}"]\nroles = ["all"]\n' + MIXED + everything, "access.toml",
+    ))  # fmt: skip
+    made.welcome()
+    made.logon_as("bob", B, BOB)
+    made.logon_as("ann", A)
+    made.publish("open", "half", "shut", payloads=[payload(1), payload(7), payload(2)])
+    made.publish("open", "shut", payloads=[payload(3), payload(4)])
+    for rid in (BOB, ANN, BOB, ANN):
+        made.subscribe(".*", f"s{len(made.seen)}", rid, regex=True)
+    made.persist()
+    assert leaked(made) == []
+    assert len(made.got("s0", BOB)) == 5
+
+
+def test_a_part_of_a_batch_never_brings_its_body_along() -> None:
+    """Where only a span counts, the rest of the body would be sent, too: it is packed anew."""
+    made = world()
+    made.publish("open", "open", "shut", payloads=[payload(1), payload(2), payload(3)])
+    made.persist()
+    made.subscribe("open", until="1|2|", credit=1 << 20)
+    assert [one.data for one in made.got()] == [payload(1), payload(2)]
+    assert leaked(made) == []
+
+
+def test_what_is_not_recorded_obeys_the_same_rules() -> None:
+    from zbroker.config import RecordConfig
+    from zbroker.recording import Recording
+
+    made = World(access=rules(MIXED), recording=Recording([RecordConfig("recorded")]))
+    made.welcome()
+    made.logon_as("ann", A)
+    made.subscribe("open|half|shut", regex=True, bookmark=None, credit=1 << 20)
+    data = [payload(1), payload(7), payload(2), payload(3)]
+    body = bodies.pack(data)
+    columns = m.Columns(index=bytes.fromhex("0000010001000200"))
+    entry = Entry(1, 1, 1, 4, 0, 0, None, ["open", "half", "shut"], None, columns)
+    made.perform(made.core.unrecorded([entry], [body], 0))
+    (passed,) = [body for _, _, body in made.passed]
+    assert bodies.unpack(passed, None, 2, 1 << 20) == [payload(1), payload(2)]
+
+
+# -- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allowed", "bookmark", "until", "good"),
+    [
+        ("subscribe", None, None, True),
+        ("subscribe", "0", None, False),
+        ("subscribe", None, "now", False),
+        ("replay", "0", None, True),
+        ("replay", None, "now", True),
+        ("replay", None, None, False),
+    ],
+)
+def test_from_now_on_and_from_the_log_are_two_rights(
+    allowed: str, bookmark: Any, until: Any, good: bool
+) -> None:
+    made = world(grant("allow", allowed, "open"))
+    made.subscribe("open", bookmark=bookmark, until=until)
+    assert made.errors() == ([] if good else ["not_entitled"])
+
+
+def test_ranges_need_the_right_to_replay() -> None:
+    made = world(grant("allow", "replay", "open"))
+    for topic, regex in (("shut", False), ("open", False), (None, False)):
+        made.send(m.Ranges("c", topic=topic, regex=regex, bookmark="0"))
+    assert made.errors() == ["not_entitled"]
+    made.logon_as("bob", B, BOB)
+    made.send(m.Ranges("c", bookmark="0"), BOB)
+    assert made.errors() == ["not_entitled"] * 2
+
+
+def test_another_topic_is_checked_as_the_first_one() -> None:
+    made = world()
+    made.subscribe("open")
+    made.send(m.Replace("s", topic="shut", cid="r"))
+    assert made.errors() == ["not_entitled"]
+    made.publish("open", "shut", payloads=[payload(1), payload(2)])
+    made.persist()
+    assert [one.topic for one in made.got()] == ["open"]
+
+
+def test_unrecorded_beside_a_replay_needs_both_rights() -> None:
+    made = world(grant("allow", "replay", "open"))
+    made.subscribe("open", unrecorded=True)
+    assert made.errors() == ["not_entitled"]
+
+
+# -- whose connection it is -------------------------------------------------------------------
+
+
+def test_a_token_is_worth_nothing_with_another_key() -> None:
+    made = world()
+    made.logon_as("ann", A, BOB)
+    said = made.last()
+    assert isinstance(said, m.Ack)
+    made.keys[BOB] = B
+    made.send(m.Subscribe("s", "open", "c"), BOB)
+    assert made.errors() == ["auth_failed"], "the connection was logged on with another key"
+    thief = World(access=rules(MIXED))
+    thief.welcome()
+    thief.logon_as("ann", B)
+    assert thief.errors() == ["auth_failed"], "the key is bob's"
+
+
+def test_a_key_that_is_taken_away_ends_its_connection_at_once() -> None:
+    made = world()
+    made.subscribe("open")
+    made.perform(made.core.entitle(parse(f'[principal.bob]\nkeys = ["{B}"]', "access.toml")))
+    assert made.errors() == ["auth_failed"]
+    made.publish("open", payloads=[payload(1)])
+    made.persist()
+    assert made.got() == []
+    made.send(m.Subscribe("s", "open", "c"))
+    assert made.errors() == ["auth_failed", "not_logged_on"]
+
+
+def test_rights_that_are_taken_away_end_a_subscription_or_narrow_it() -> None:
+    made = world()
+    made.subscribe("open", "o")
+    made.subscribe("half", "h")
+    made.subscribe(".*", "all", regex=True)
+    made.perform(made.core.entitle(rules(grant("allow", READS, "half", "/n < 5"))))
+    assert [(one.code, one.sid) for _, one in made.answers if isinstance(one, m.Error)] == [
+        ("not_entitled", "o")
+    ]
+    made.publish("open", "half", payloads=[payload(1), payload(2)])
+    made.persist()
+    assert [len(made.got(sid)) for sid in ("o", "h", "all")] == [0, 1, 1]
+
+
+def test_what_conflation_holds_is_looked_at_anew() -> None:
+    made = world(grant("allow", READS, "open half"))
+    made.publish("half", payloads=[payload(7)])
+    made.persist()
+    made.subscribe("half", options=m.Options(conflation_s=100.0), credit=1 << 20)
+    assert made.got() == []
+    made.perform(made.core.entitle(rules(MIXED)))
+    made.wake_until(200_000)
+    assert made.got() == []
+
+
+def test_resume_points_do_not_name_what_may_not_be_seen() -> None:
+    made = world()
+    made.publish("shut", payloads=[payload(1)])
+    made.persist()
+    made.subscribe("open")
+    (ack,) = made.acks("completed")
+    assert ack.bookmark is None
+    assert ack.vector is not None
+
+
+def test_more_rights_come_into_force_at_once() -> None:
+    made = world()
+    made.subscribe(".*", regex=True)
+    made.perform(made.core.entitle(rules(grant("allow", READS, "*"))))
+    made.publish("shut", payloads=[payload(9)])
+    made.persist()
+    assert [one.topic for one in made.got()] == ["shut"]

@@ -1,0 +1,215 @@
+"""Who may log on as whom, and publish what: by key, password, client name, topic and content."""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ingest.test_core import A, B, Bench, error
+from zbroker.access.core import NOT_ACCEPTED, Access
+from zbroker.access.format import parse
+from zbroker.ingest.core import Item
+from zbroker.ingest.identity import PENALTY_MAX_MS, PENALTY_MIN_MS, VERIFYING_MAX
+from zbroker.wire import messages as m
+
+ANN, BOB, DESK = "a" * 40, "b" * 40, "d" * 40
+HASH = "scrypt$16384$8$1$c2FsdHNhbHRzYWx0c2FsdA==$" + "A" * 43 + "="
+PEOPLE = f"""
+[principal.ann]
+keys = ["{ANN}"]
+roles = ["feed"]
+[principal.bob]
+keys = ["{BOB}"]
+[principal.carol]
+keys = ["{DESK}"]
+password = "{HASH}"
+roles = ["feed"]
+[principal.dave]
+keys = ["{DESK}"]
+password = "{HASH}"
+"""
+FEED = """
+[[role.feed.allow]]
+actions = ["publish"]
+topics = ["open"]
+[[role.feed.allow]]
+actions = ["publish"]
+topics = ["half"]
+filter = "/n < 5"
+"""
+
+
+def rules(text: str = PEOPLE + FEED) -> Access:
+    return parse(text, "access.toml")
+
+
+@pytest.fixture
+def door() -> Bench:
+    return Bench(access=rules(), clients=100)
+
+
+def logon(name: str, key: str, rid: bytes = A, instance: str = "x", **given: str) -> Item:
+    command = m.Logon(name, instance, "1", credentials=given or None)
+    return Item(rid, command, None, key=key)
+
+
+def publish(seq: int, topic: str, data: bytes, key: str = ANN, rid: bytes = A) -> Item:
+    return Item(rid, m.Publish(seq, topic, prev=seq - 1), data, key=key)
+
+
+def payload(n: int) -> bytes:
+    return b'{"n": %d}' % n
+
+
+# -- who --------------------------------------------------------------------------------------
+
+
+def test_a_key_stands_for_its_principal(door: Bench) -> None:
+    [answer] = door.turn(logon("ann", ANN))
+    assert isinstance(answer, m.Ack)
+    (client,) = door.core.clients.by_rid.values()
+    assert (client.principal, client.key) == ("ann", ANN)
+
+
+@pytest.mark.parametrize(
+    ("item", "code"),
+    [
+        (logon("eve", "e" * 40), "auth_failed"),
+        (logon("eve", ""), "auth_failed"),
+        (logon("ann", BOB), "not_entitled"),
+        (logon("ann", ANN, user="bob"), "auth_failed"),
+        (logon("carol", DESK), "auth_failed"),
+        (logon("carol", DESK, user="carol"), "auth_failed"),
+    ],
+)
+def test_others_are_refused(door: Bench, item: Item, code: str) -> None:
+    assert error(door.turn(item)).code == code
+    assert len(door.core.clients) == 0
+
+
+def test_a_command_counts_only_with_the_key_of_the_logon(door: Bench) -> None:
+    door.turn(logon("ann", ANN))
+    assert error(door.turn(publish(1, "open", b"x", BOB))).code == "auth_failed"
+    assert door.turn(publish(1, "open", b"x")) == []
+    assert len(door.appended) == 1
+
+
+def test_a_password_is_looked_at_beside_the_turn(door: Bench) -> None:
+    assert door.turn(logon("carol", DESK, user="carol", password="right")) == []
+    (asked,) = door.asked
+    assert (asked.password, asked.hashed) == ("right", HASH)
+    assert "right" not in repr(asked)
+    [answer] = door.take(door.core.on_verified(asked.number, 0, good=True))
+    assert isinstance(answer, m.Ack)
+
+
+def test_wrong_passwords_cost_more_and_more_time(door: Bench) -> None:
+    wait = PENALTY_MIN_MS
+    while wait < PENALTY_MAX_MS:
+        door.turn(logon("carol", DESK, user="carol", password="wrong"))
+        told = door.take(door.core.on_verified(door.asked[-1].number, door.now_ms, good=False))
+        assert (error(told).code, error(told).reason) == ("auth_failed", NOT_ACCEPTED)
+        door.now_ms += wait - 1
+        asked = len(door.asked)
+        assert "wait" in error(door.turn(logon("dave", DESK, user="dave", password="x"))).reason
+        assert len(door.asked) == asked, "nobody looks at it"
+        door.now_ms += 1
+        wait *= 2
+
+
+def test_the_number_of_passwords_under_way_is_bounded(door: Bench) -> None:
+    for n in range(VERIFYING_MAX):
+        door.turn(logon("carol", DESK, b"\0%4d" % n, user="carol", password="x"))
+    told = door.turn(logon("carol", DESK, user="carol", password="x"))
+    assert error(told).code == "too_many"
+
+
+def test_rules_that_change_while_a_password_is_looked_at_count(door: Bench) -> None:
+    door.turn(logon("carol", DESK, user="carol", password="right"))
+    door.take(door.core.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'), 0))
+    told = door.take(door.core.on_verified(door.asked[0].number, 0, good=True))
+    assert error(told).code == "auth_failed"
+
+
+# -- what -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "data", "good"),
+    [
+        ("open", b"anything", True),
+        ("half", payload(4), True),
+        ("half", payload(5), False),
+        ("half", b"no JSON", False),
+        ("shut", payload(1), False),
+        ("opened", payload(1), False),
+    ],
+)
+def test_what_may_be_published(door: Bench, topic: str, data: bytes, good: bool) -> None:
+    door.turn(logon("ann", ANN))
+    told = door.turn(publish(1, topic, data))
+    assert [one.code for one in told if isinstance(one, m.Error)] == (
+        [] if good else ["not_entitled"]
+    )
+    assert len(door.appended) == good
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["open", "half", "shut"]), st.integers(0, 9)), min_size=1)
+)
+def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
+    door = Bench(access=rules())
+    door.turn(logon("ann", ANN))
+    names = sorted({topic for topic, _ in rows})
+    index = array("H", [names.index(topic) for topic, _ in rows]).tobytes()
+    command = m.Publish(
+        1, None if len(names) > 1 else names[0], names if len(names) > 1 else None, len(rows), 0,
+        columns=m.Columns(index=index) if len(names) > 1 else None,
+    )  # fmt: skip
+    body = msgspec.msgpack.encode([payload(n) for _, n in rows])
+    if len(body) > 2_000:
+        return
+    told = door.turn(Item(A, command, body, key=ANN))
+    good = all(topic == "open" or (topic == "half" and n < 5) for topic, n in rows)
+    assert len(door.appended) == good
+    assert [one.code for one in told if isinstance(one, m.Error)] == (
+        [] if good else ["not_entitled"]
+    )
+
+
+# -- rules that change ------------------------------------------------------------------------
+
+
+def test_what_is_taken_away_counts_at_once(door: Bench) -> None:
+    door.turn(logon("ann", ANN))
+    assert door.take(door.core.entitle(rules(PEOPLE + FEED.replace("open", "other")), 0)) == []
+    assert error(door.turn(publish(1, "open", b"x"))).code == "not_entitled"
+
+
+def test_who_is_not_known_any_more_is_told_and_gone(door: Bench) -> None:
+    door.turn(logon("ann", ANN))
+    door.turn(logon("bob", BOB, B))
+    told = door.take(door.core.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'), 0))
+    assert error(told).code == "auth_failed"
+    assert [client.name for client in door.core.clients.by_rid.values()] == ["bob"]
+    assert error(door.turn(publish(1, "open", b"x"))).code == "not_logged_on"
+
+
+def test_a_name_that_is_taken_away_ends_who_has_it(door: Bench) -> None:
+    door.turn(logon("ann-2", ANN))
+    changed = PEOPLE.replace('roles = ["feed"]', 'roles = ["feed"]\nnames = ["ann"]', 1) + FEED
+    assert error(door.take(door.core.entitle(rules(changed), 0))).code == "not_entitled"
+    assert len(door.core.clients) == 0
+
+
+def test_a_contested_name_goes_to_nobody_who_lost_his_key_meanwhile(door: Bench) -> None:
+    door.turn(logon("ann", ANN, instance="old"))
+    door.turn(logon("ann", ANN, B, instance="new"))  # the holder is probed
+    only_bob = rules(f'[principal.bob]\nkeys = ["{BOB}"]')
+    told = [*door.take(door.core.entitle(only_bob, 0)), *door.take(door.core.tick(0))]
+    assert [one.code for one in told if isinstance(one, m.Error)] == ["auth_failed"] * 2
+    assert len(door.core.clients) == 0

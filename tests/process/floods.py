@@ -1,0 +1,101 @@
+"""Strangers at a door that mean harm: raw connections that speak as much ZMTP as they need."""
+
+from __future__ import annotations
+
+import socket as tcp
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+CONNECT_S: Final = 20.0
+CHUNK: Final = 64 << 10
+
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01"
+MORE: Final = 0x01
+LONG: Final = 0x02
+COMMAND: Final = 0x04
+
+
+def greeting(mechanism: bytes = b"NULL") -> bytes:
+    """The first 64 bytes of a ZMTP 3.1 client."""
+    return GREETING + mechanism.ljust(20, b"\0") + bytes(32)
+
+
+def frame(content: bytes, flags: int = 0) -> bytes:
+    """One frame; its length stands in front of it."""
+    if len(content) < 256:
+        return bytes([flags, len(content)]) + content
+    return announced(len(content), flags) + content
+
+
+def announced(size: int, flags: int = 0) -> bytes:
+    """The beginning of a frame of so many bytes."""
+    return bytes([flags | LONG]) + size.to_bytes(8, "big")
+
+
+def ready() -> bytes:
+    """What a DEALER without keys says of itself."""
+    entries = [(b"Socket-Type", b"DEALER"), (b"Identity", b"")]
+    said = b"".join(
+        bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value for name, value in entries
+    )
+    return frame(b"\x05READY" + said, COMMAND)
+
+
+class Stranger:
+    """One raw connection. Whatever it says, the other side may hang up at any time."""
+
+    def __init__(self, url: str) -> None:
+        host, _, port = url.removeprefix("tcp://").rpartition(":")
+        self._socket = tcp.create_connection((host, int(port)), CONNECT_S)
+        self._socket.settimeout(CONNECT_S)
+
+    def say(self, content: bytes) -> bool:
+        """False once nobody listens any more."""
+        try:
+            self._socket.sendall(content)
+        except OSError:
+            return False
+        return True
+
+    def shake(self) -> bool:
+        """Without keys, as a DEALER: afterwards it may send messages."""
+        return self.say(greeting()) and self.hears(64) and self.say(ready())
+
+    def hears(self, count: int) -> bool:
+        """Waits for so many bytes; False when the other side has hung up before."""
+        left = count
+        with suppress(OSError):
+            while left and (heard := self._socket.recv(left)):
+                left -= len(heard)
+        return not left
+
+    def is_cut(self) -> bool:
+        """True if the other side has hung up; what it said until now is dropped."""
+        self._socket.setblocking(False)
+        try:
+            while self._socket.recv(CHUNK):
+                pass
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self._socket.settimeout(CONNECT_S)
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def crowd(url: str, count: int) -> Iterator[list[Stranger]]:
+    """So many strangers; the connections of those that were not cut end with the block."""
+    strangers: list[Stranger] = []
+    try:
+        for _ in range(count):
+            strangers.append(Stranger(url))  # noqa: PERF401  # those made until it fails are closed
+        yield strangers
+    finally:
+        for each in strangers:
+            each.close()

@@ -1,0 +1,454 @@
+"""What somebody with bad intentions tries, each against a real instance with security on.
+
+eve has a key of her own and may publish and read on `open`. ann has rights that eve wants. Each
+test is one attack; it fails when the attack succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+import zstandard
+
+from tests.process.load import until
+from tests.process.secured import Secured, token_of
+from zbroker import endpoints
+from zbroker.access.passwords import hash_password
+from zbroker.client import connect
+from zbroker.client.sync import Client
+from zbroker.clock import SystemClock
+from zbroker.credentials import Credentials
+from zbroker.errors import ZBrokerError
+from zbroker.journal.format import crc32c
+from zbroker.sockets import Curve
+from zbroker.wire import token
+
+CANARY = "canary-7Qx-do-not-tell"
+ROLES = """
+[[role.ann.allow]]
+actions = ["publish", "subscribe", "replay"]
+[[role.eve.allow]]
+actions = ["publish", "subscribe", "replay"]
+topics = ["open"]
+"""
+WAIT_MS = 5_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    place = tmp_path_factory.mktemp("attacks")
+    people = {"ann": ["ann"], "eve": ["eve"], "pat": ["eve"]}
+    settings = {"log": {"level": "debug"}}
+    with Secured(place, people, ROLES, **settings) as made:
+        text = made.rules(ROLES).replace(
+            '[principal."pat"]\n', f'[principal."pat"]\npassword = "{hash_password(CANARY)}"\n'
+        )
+        made.write(text)
+        time.sleep(0.5)  # the rules hold within that time
+        yield made
+
+
+class Raw:
+    """A DEALER that says what it is told to."""
+
+    def __init__(
+        self, broker: Secured, who: str | None = "eve", door: str = "ingest", rid: bytes = b""
+    ) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        if rid:
+            self.socket.setsockopt(zmq.ROUTING_ID, rid)
+        if who is not None:
+            self._identify(broker.credentials(who).curve())
+        self.socket.connect(broker.endpoints()[door])
+
+    def _identify(self, curve: Curve) -> None:
+        self.socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public)
+        self.socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret)
+        self.socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server)
+
+    def send(self, command: dict[str, Any], *body: bytes) -> None:
+        self.socket.send_multipart([msgpack.packb(command), *body])
+
+    def get(self, wait_ms: int = WAIT_MS) -> dict[str, Any]:
+        """The next answer, {} if there is none; heartbeats are none."""
+        while self.socket.poll(wait_ms):
+            header: dict[str, Any] = msgpack.unpackb(self.socket.recv_multipart()[0])
+            if header["cmd"] != "heartbeat":
+                return header
+        return {}
+
+    def ask(self, command: dict[str, Any], *body: bytes) -> dict[str, Any]:
+        self.send(command, *body)
+        return self.get()
+
+    def logon(self, name: str, instance: str = "i", **more: Any) -> dict[str, Any]:
+        return self.ask({"cmd": "logon", "cid": "1", "client": name, "instance": instance, **more})
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.destroy(linger=0)
+
+
+def log_of(broker: Secured) -> list[bytes]:
+    with broker.connect() as root:
+        return [bytes(one.data) for one in root.subscribe(".*", regex=True, since="epoch",
+                                                          until="now")]  # fmt: skip
+
+
+# -- to be somebody else ----------------------------------------------------------------------
+
+
+def test_a_key_that_nobody_knows(broker: Secured) -> None:
+    public, secret = zmq.curve_keypair()
+    with Raw(broker, None) as stranger:
+        pass
+    with Raw(broker, None) as stranger:
+        stranger._identify(Curve(public, secret, broker.server.public.encode()))
+        stranger.socket.connect(broker.url)
+        assert stranger.logon("ann") == {}
+
+
+def test_no_key_at_all(broker: Secured) -> None:
+    with Raw(broker, None) as stranger:
+        stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
+        assert stranger.get(1_500) == {}
+
+
+def test_a_plain_password_in_the_place_of_a_key(broker: Secured) -> None:
+    with Raw(broker, None) as stranger:
+        stranger.socket.setsockopt(zmq.PLAIN_USERNAME, b"ann")
+        stranger.socket.setsockopt(zmq.PLAIN_PASSWORD, CANARY.encode())
+        stranger.socket.connect(broker.url)
+        stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
+        assert stranger.get(1_500) == {}
+
+
+def test_a_broker_in_the_middle(broker: Secured) -> None:
+    """A client talks to the one broker whose public key it was given, and to nobody else."""
+    public, _ = zmq.curve_keypair()
+    wrong = Credentials(broker.place / "ann.key_secret", public.decode())
+    with pytest.raises(ZBrokerError, match="timeout"):
+        connect(broker.url, "ann", credentials=wrong, timeout=2)
+
+
+def test_the_name_of_somebody_else(broker: Secured) -> None:
+    with Raw(broker) as eve:
+        for name in ("ann", "ann-1", "ann.x", "root", "pat"):
+            assert eve.logon(name)["code"] == "not_entitled", name
+
+
+def test_names_of_the_broker_itself(broker: Secured) -> None:
+    with Raw(broker) as eve:
+        assert eve.logon("$SYS")["code"] in ("reserved_name", "not_entitled")
+
+
+def test_a_logon_that_was_overheard(broker: Secured) -> None:
+    """The same bytes from another connection: name, instance and all."""
+    with Raw(broker, "ann") as ann, Raw(broker) as eve:
+        assert ann.logon("ann", "secret-instance")["cmd"] == "ack"
+        assert eve.logon("ann", "secret-instance")["code"] == "not_entitled"
+        assert ann.ask({"cmd": "flush", "cid": "f"})["type"] == "persisted", "her session lives"
+
+
+def test_a_routing_id_of_ones_own(broker: Secured) -> None:
+    for rid in (b"victim", b"abcde"):
+        with Raw(broker, "ann", rid=rid) as one, Raw(broker, rid=rid) as eve:
+            assert one.logon("ann")["code"] == "bad_field"
+            assert eve.logon("eve").get("code") in (None, "bad_field")
+
+
+def test_the_connection_of_a_live_session(broker: Secured) -> None:
+    """Another program of the same principal does not get the name either."""
+    with Raw(broker, "ann") as first, Raw(broker, "ann") as second:
+        assert first.logon("ann", "one")["cmd"] == "ack"
+        assert second.logon("ann", "two")["code"] == "name_in_use"
+
+
+def test_sequences_that_make_the_next_ones_duplicates(broker: Secured) -> None:
+    """Whoever could publish under ann's name with a huge sequence would silence her for ever."""
+    with Raw(broker) as eve:
+        hello = eve.logon("eve")
+        eve.send({"cmd": "publish", "topic": "open", "seq": 2**62, "ack": ["persisted"]}, b"x")
+        assert eve.get()["type"] == "persisted"
+        assert hello["publisher"]
+    with broker.connect("ann") as ann:
+        assert ann.publish("ann-says", b"heard").wait(10)
+    assert b"heard" in log_of(broker)
+
+
+# -- tokens -----------------------------------------------------------------------------------
+
+
+def test_the_token_of_somebody_else(broker: Secured) -> None:
+    with broker.connect("ann") as ann, Raw(broker, door="delivery") as eve:
+        assert eve.ask({"cmd": "logon", "token": token_of(ann)})["code"] == "auth_failed"
+        assert eve.ask({"cmd": "ranges", "cid": "r"})["code"] == "not_logged_on"
+
+
+def test_tokens_that_are_made_up(broker: Secured) -> None:
+    with closing(broker.connect("eve")) as client, Raw(broker, door="delivery") as eve:
+        head, _, tail = token_of(client).partition(".")
+        key = (broker.broker.data_dir / "run" / "token.key").read_bytes()
+        mine = broker.pairs["eve"].public
+        now_s = SystemClock().wall_ns() // 10**9
+        old = token.make(key, token.Token("eve", "eve", "i", 1, now_s - 1, mine))
+        other = token.make(b"k" * 32, token.Token("a", "ann", "i", 1, now_s + 9, mine))
+        for bad in (head, f"{head}.", f".{tail}", f"{head[:-2]}AA.{tail}", old, other, "a.b", "",
+                    "x" * 2_000):  # fmt: skip
+            assert eve.ask({"cmd": "logon", "token": bad})["code"] == "auth_failed", bad
+
+
+def test_a_token_over_a_query_or_cookie(broker: Secured) -> None:
+    secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+    assert broker.http(f"/status?token={secret}")[0] == 401
+    assert broker.http("/status", secret)[0] == 200
+
+
+# -- what a door does not do ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", ["ingest", "delivery"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"cmd": "append", "incarnation": 1, "ordinal": 1, "entries": []},
+        {"cmd": "open", "cid": 1, "incarnation": 1, "name": "ann", "principal": "ann"},
+        {"cmd": "remove", "through": 1},
+        {"cmd": "retire", "serial": 1},
+        {"cmd": "hello", "room": "ingest", "incarnation": 1},
+        {"cmd": "beat", "room": "journal", "pid": 1},
+        {"cmd": "stop"},
+        {"cmd": "disconnect", "client": "ann"},
+        {"cmd": "ask_subscriptions", "cid": 1},
+    ],
+)
+def test_verbs_of_the_inside(broker: Secured, door: str, command: dict[str, Any]) -> None:
+    with Raw(broker, door=door) as eve:
+        assert eve.ask(command)["code"] == "bad_command"
+
+
+def test_commands_before_a_logon(broker: Secured) -> None:
+    with Raw(broker) as eve, Raw(broker, door="delivery") as reader:
+        publish = {"cmd": "publish", "topic": "open", "seq": 1}
+        assert eve.ask(publish, b"x")["code"] == "not_logged_on"
+        for command in ("subscribe", "ranges", "unsubscribe"):
+            answer = reader.ask({"cmd": command, "sid": "s", "topic": "open", "cid": "1"})
+            assert answer["code"] == "not_logged_on"
+
+
+def test_the_subscription_of_another_connection(broker: Secured) -> None:
+    with broker.connect("ann") as ann, broker.connect("eve") as client:
+        _live = ann.subscribe("secret")
+        with Raw(broker, door="delivery") as eve:
+            assert eve.ask({"cmd": "logon", "token": token_of(client)})["cmd"] == "ack"
+            for sid in ("s1", "1", "sub-1", "0"):
+                for command in ({"cmd": "flow", "bytes": 9}, {"cmd": "unsubscribe", "cid": "u"}):
+                    assert eve.ask({**command, "sid": sid})["code"] == "unknown_sid"
+
+
+# -- what is too much -------------------------------------------------------------------------
+
+
+def test_a_body_that_grows_when_it_is_unpacked(broker: Secured) -> None:
+    bomb = zstandard.compress(msgpack.packb([bytes(64 << 20)]))
+    with Raw(broker) as eve:
+        eve.logon("eve")
+        eve.send({"cmd": "publish", "topic": "open", "seq": 2**62 + 1, "count": 1, "codec": "zstd",
+                  "crc": crc32c(bomb)}, bomb)  # fmt: skip
+        assert eve.get()["code"] in ("too_large", "bad_frame")
+
+
+def test_patterns_and_filters_that_would_take_for_ever(broker: Secured) -> None:
+    with broker.connect("eve") as eve:
+        begun = time.monotonic()
+        for pattern in ("(a*)*b" * 20, "(x+x+)+y", "a{1000}{1000}"):
+            assert _tried(eve, pattern, regex=True) in ("", "bad_topic", "bad_filter")
+        for content in ("(" * 5_000 + "/a = 1" + ")" * 5_000, "NOT " * 5_000 + "/a = 1",
+                        "/a LIKE '" + "%a" * 500 + "'"):  # fmt: skip
+            assert _tried(eve, "open", filter=content) in ("", "bad_filter", "bad_field")
+        assert time.monotonic() - begun < 60, "nothing hangs"
+
+
+def _tried(client: Client, topic: str, **options: Any) -> str:
+    try:
+        with client.subscribe(topic, since="epoch", until="now", **options) as one:
+            list(one)
+    except ZBrokerError as error:
+        return error.code
+    return ""
+
+
+def test_headers_that_are_nested_deeply(broker: Secured) -> None:
+    with Raw(broker) as eve:
+        eve.socket.send(b"\x81\xa3cmd" + b"\x91" * 60_000 + b"\x01")
+        assert eve.get()["code"] in ("bad_frame", "bad_field")
+        eve.socket.send(b"\xdf\xff\xff\xff\xff" + b"\xa1a\x01" * 10)
+        assert eve.get()["code"] == "bad_frame"
+
+
+# -- the machine ------------------------------------------------------------------------------
+
+
+def sockets_of(broker: Secured) -> Path:
+    found = [
+        Path(line.split()[-1])
+        for line in Path("/proc/net/unix").read_text().splitlines()
+        if line.endswith("/journal")
+    ]
+    running = json.loads((broker.broker.data_dir / "run" / "instance.json").read_text())
+    return next(path for path in found if running["instance"] in str(path))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: to be another user")
+def test_a_second_bind_of_an_inner_socket(broker: Secured) -> None:
+    """ZeroMQ lets a second process bind an ipc path and takes its frames: other users may not."""
+    journal = sockets_of(broker)
+    assert journal.parent.stat().st_mode & 0o777 == 0o700
+    program = (
+        "import os, sys, zmq; os.setgid(65534); os.setuid(65534); s = zmq.Context().socket("
+        "zmq.ROUTER)\ntry: s.bind('ipc://' + sys.argv[1])\nexcept zmq.ZMQError as e: print(e)\n"
+        "else: print('bound')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(journal)], capture_output=True, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    assert "denied" in done.stdout, done
+
+
+def test_files_that_only_the_owner_may_read(broker: Secured) -> None:
+    run = broker.broker.data_dir / "run"
+    for name in ("token.key", "admin.token", "admin-read.token"):
+        assert (run / name).stat().st_mode & 0o077 == 0, name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/../../../run/admin.token",
+        "/console/..%2f..%2f..%2frun/admin.token",
+        "/console/%2e%2e/%2e%2e/run/token.key",
+        "/console//etc/passwd",
+        "/actions/../../etc/passwd",
+        "/actions/1;ls",
+    ],
+)
+def test_paths_that_lead_elsewhere(broker: Secured, path: str) -> None:
+    secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+    status, body = raw_http(broker, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n", secret)
+    assert status in (400, 404), (status, body)
+    assert b"root:" not in body
+
+
+def test_path_tricks_in_commands_about_the_journal(broker: Secured) -> None:
+    secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+    for body in ({"serials": ["../../etc/passwd"]}, {"serials": [-1]}, {"through": "../1"},
+                 {"through": 2**70}, {"through": 1, "directory": "/tmp"}):  # fmt: skip
+        for path in ("/journal/archive", "/journal/compress", "/journal/remove"):
+            assert broker.http(path, secret, body)[0] == 400, (path, body)
+
+
+def test_a_page_that_points_its_name_at_this_host(broker: Secured) -> None:
+    """DNS rebinding: a browser sends the name of the page, not of this machine."""
+    secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+    for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:9105", ""):
+        status, _ = raw_http(broker, f"GET /status HTTP/1.1\r\nHost: {host}\r\n", secret)
+        assert status in (400, 403), host
+
+
+def raw_http(broker: Secured, head: str, secret: str) -> tuple[int, bytes]:
+    at = endpoints.split(broker.endpoints()["admin"])
+    with socket.create_connection((at.host, at.port), timeout=10) as peer:
+        peer.sendall(f"{head}Authorization: Bearer {secret}\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while piece := peer.recv(65_536):
+            answer += piece
+    return int(answer.split(b" ", 2)[1]), answer
+
+
+def test_the_reading_token_changes_nothing(broker: Secured) -> None:
+    reading = (broker.broker.data_dir / "run" / "admin-read.token").read_text().strip()
+    assert broker.http("/status", reading)[0] == 200
+    assert broker.http("/clients/disconnect", reading, {"client": "ann"})[0] == 403
+
+
+# -- what is told -----------------------------------------------------------------------------
+
+
+def test_lines_that_a_client_writes_into_the_log(broker: Secured) -> None:
+    """A name with a line break would be a line of its own; the log is read by people and tools."""
+    forged = "eve\n2026-01-01 00:00:00 I supervisor: all is well"
+    with Raw(broker) as eve:
+        assert eve.logon(forged)["cmd"] == "error"
+        eve.logon("eve")
+        eve.send({"cmd": "publish", "topic": "open\nforged line", "seq": 2**62 + 9}, b"x")
+        assert eve.get()["code"] == "bad_topic"
+    assert "\n2026-01-01 00:00:00 I supervisor: all is well" not in everything_told(broker)
+
+
+def test_secrets_are_told_nowhere(broker: Secured) -> None:
+    """Passwords, keys, tokens, hashes, payloads: not in logs, answers, metrics, files to read."""
+    wrong = "wrong-" + CANARY
+    with broker.connect("ann") as ann:
+        ann.publish("open", CANARY.encode() + b"-payload").wait(10)
+        session = token_of(ann)
+    pat = Credentials(broker.place / "pat.key_secret", broker.server.public, None, wrong)
+    errors = []
+    for credentials in (pat, broker.credentials("pat")):
+        with pytest.raises(ZBrokerError) as raised:
+            connect(broker.url, "pat", credentials=credentials, timeout=5)
+        errors.append(f"{raised.value} {raised.value!r} {credentials!r}")
+    good = Credentials(broker.place / "pat.key_secret", broker.server.public, None, CANARY)
+    until(lambda: _logs_on(broker, good), "the right password is taken, after the wait")
+    told = everything_told(broker) + "".join(errors)
+    run = broker.broker.data_dir / "run"
+    secrets = {
+        "password": CANARY, "wrong password": wrong, "hash": "scrypt$", "session token": session,
+        "admin token": (run / "admin.token").read_text().strip(),
+        "reading token": (run / "admin-read.token").read_text().strip(),
+        "token key": (run / "token.key").read_bytes().hex(),
+        **{name: _text(pair.secret) for name, pair in broker.pairs.items()},
+        "server": _text(broker.server.secret),
+    }  # fmt: skip
+    assert [name for name, secret in secrets.items() if secret in told] == []
+
+
+def _text(secret: bytes | str) -> str:
+    return secret if isinstance(secret, str) else secret.decode()
+
+
+def _logs_on(broker: Secured, credentials: Credentials) -> bool:
+    try:
+        connect(broker.url, "pat", credentials=credentials, timeout=5).close()
+    except ZBrokerError:
+        return False
+    return True
+
+
+def everything_told(broker: Secured) -> str:
+    """The log of all processes, every document of the admin, and what tools can be asked for."""
+    secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+    documents = [
+        broker.http(path, secret)[1].decode()
+        for path in ("/status", "/topics", "/clients", "/subscriptions", "/journal", "/holders",
+                     "/actions", "/history", "/metrics", "/audit", "/health", "/nothing")
+    ]  # fmt: skip
+    audit = broker.broker.data_dir / "audit"
+    files = [audit.read_text()] if audit.exists() else []
+    return "\n".join([broker.broker.log_tail(1_000_000), *documents, *files])

@@ -1,0 +1,370 @@
+"""Floods against a real instance: what strangers can cost, and that an honest client goes on.
+
+Each flood grows the memory of the door's process by no more than the page says
+(docs/explanation/limits-before-authentication.md). How long publishing takes beside it is printed.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Final, NamedTuple, Self
+
+import msgpack
+import psutil
+import pytest
+import zmq
+
+from tests.process.floods import (
+    COMMAND,
+    MORE,
+    Stranger,
+    announced,
+    crowd,
+    frame,
+    greeting,
+    ready,
+)
+from zbroker.access import keys
+from zbroker.client import Client, connect
+from zbroker.credentials import Credentials
+from zbroker.limits import KIB, MIB
+from zbroker.local import LocalBroker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+WAIT_S: Final = 60.0
+SAMPLE_S: Final = 0.01
+BASE_S: Final = 2.0
+WINDOW_BYTES: Final = 1 * MIB
+MESSAGE_BYTES: Final = 1 * MIB
+#: one frame of a thousand bytes' worth of maps in maps: deeper than any stack
+NESTED: Final = b"\x81\xa1a" * 20_000 + b"\xc0"
+
+ACCESS: Final = """\
+[principal.honest]
+keys = ["{honest}"]
+roles = ["all"]
+[[role.all.allow]]
+actions = ["*"]
+"""
+
+
+class Place(NamedTuple):
+    """An instance, and what an honest client needs for it."""
+
+    broker: LocalBroker
+    credentials: Credentials | None
+    server_key: bytes | None
+
+    def connect(self, name: str) -> Client:
+        return connect(self.broker.url, name, credentials=self.credentials)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def descriptors() -> Iterator[None]:
+    """As many as the kernel grants, for us and for the instance, which inherits them."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture(scope="module")
+def open_place(descriptors: None) -> Iterator[Place]:
+    limits = {"window_bytes": WINDOW_BYTES, "message_bytes": MESSAGE_BYTES}
+    with LocalBroker(settings={"limits": limits}) as broker:
+        yield from lives(Place(broker, None, None))
+
+
+@pytest.fixture(scope="module")
+def secure_place(tmp_path_factory: pytest.TempPathFactory, descriptors: None) -> Iterator[Place]:
+    directory = tmp_path_factory.mktemp("keys")
+    server, honest = (keys.make(directory / name) for name in ("server", "honest"))
+    access = directory / "access.toml"
+    access.write_text(ACCESS.format(honest=honest.public))
+    security = {"key": str(directory / "server.key_secret"), "access": str(access)}
+    credentials = Credentials(directory / "honest.key_secret", server.public)
+    with LocalBroker(settings={"security": security}) as broker:
+        yield from lives(Place(broker, credentials, server.public.encode()))
+
+
+def lives(place: Place) -> Iterator[Place]:
+    before = place.broker.pids
+    yield place
+    assert place.broker.pids == before, "a process died"
+
+
+class Honest:
+    """Publishes one message after the other, and notes how long each took to be persisted."""
+
+    def __init__(self, place: Place) -> None:
+        self._client = place.connect("honest")
+        self.took_s: list[float] = []
+        self._error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S)
+        self._client.close()
+        if self._error is not None:
+            raise self._error
+
+    def goes_on(self) -> None:
+        """Waits for some more that are persisted."""
+        wanted = len(self.took_s) + 20
+        end = time.monotonic() + WAIT_S
+        while len(self.took_s) < wanted:
+            assert self._error is None, self._error
+            assert time.monotonic() < end, "an honest client is not served"
+            time.sleep(SAMPLE_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.001):
+                begun = time.perf_counter()
+                self._client.publish("honest", b"x" * 100, timeout=WAIT_S)
+                self._client.flush(WAIT_S)
+                self.took_s.append(time.perf_counter() - begun)
+        except BaseException as error:
+            self._error = error
+
+
+class Memory:
+    """The most that a process had while it was watched."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self.before = self.most = self._process.memory_info().rss
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S)
+
+    @property
+    def growth(self) -> int:
+        return self.most - self.before
+
+    def _run(self) -> None:
+        with suppress(psutil.NoSuchProcess):  # then the test says that a process died
+            while not self._stop.wait(SAMPLE_S):
+                self.most = max(self.most, self._process.memory_info().rss)
+
+
+def p99_ms(took_s: list[float]) -> float:
+    return sorted(took_s)[len(took_s) * 99 // 100] * 1_000
+
+
+def endure(place: Place, what: str, flood: Callable[[str], None], growth_max: int) -> None:
+    """Runs a flood beside an honest client."""
+    pid = place.broker.pids["ingest"]
+    with Honest(place) as honest:
+        time.sleep(BASE_S)
+        honest.goes_on()
+        base, honest.took_s = honest.took_s, []
+        with Memory(pid) as memory:
+            begun = time.monotonic()
+            flood(place.broker.url)
+            honest.goes_on()
+        took_s = time.monotonic() - begun
+        during = honest.took_s
+    sys.stdout.write(
+        f"\n{what}: {took_s:.1f} s, +{memory.growth / MIB:.1f} MiB; p99 {p99_ms(base):.1f} ms "
+        f"before, {p99_ms(during):.1f} ms ({max(during) * 1_000:.0f} at most) beside it\n"
+    )
+    assert place.broker.pids["ingest"] == pid, "it lives"
+    assert memory.growth < growth_max
+
+
+# -- before the handshake -------------------------------------------------------------------------
+
+
+def silent(url: str) -> None:
+    """5,000 that only connect; each is cut within the handshake's two seconds."""
+    with crowd(url, 5_000) as strangers:
+        until_cut(strangers)
+
+
+def until_cut(strangers: list[Stranger]) -> None:
+    end = time.monotonic() + WAIT_S
+    left = strangers
+    while left:
+        assert time.monotonic() < end, f"{len(left)} of {len(strangers)} are still connected"
+        left = [each for each in left if not each.is_cut()]
+        time.sleep(SAMPLE_S)
+
+
+def garbage(url: str) -> None:
+    """2,000 that speak something else, of several kinds."""
+    said = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(512), b"\xff" * 200,
+            bytes(200), greeting(b"PLAIN") + bytes(50), greeting() + b"\x04\xff" * 100,
+            greeting(b"CURVE") + frame(b"\x05HELLO" + bytes(194), COMMAND)]  # fmt: skip
+    for at in range(0, 2_000, 500):
+        with crowd(url, 500) as strangers:
+            for number, each in enumerate(strangers):
+                each.say(said[(at + number) % len(said)])
+            until_cut(strangers)
+
+
+def drip(url: str) -> None:
+    """500 that say a byte at a time: each is always about to go on."""
+    said = greeting() + ready()
+    with crowd(url, 500) as strangers:
+        left = strangers
+        for at in range(len(said)):
+            left = [each for each in left if each.say(said[at : at + 1])]
+            time.sleep(0.05)
+        until_cut(strangers)
+
+
+def announce(url: str) -> None:
+    """500 that announce frames and commands up to 2**63 - 1 bytes, and send some of it."""
+    sizes = [(1 << 63) - 1, 1 << 62, 1 << 40, (1 << 32) + 1, 1 << 31, 64 * MIB, 16 * MIB, 900 * KIB]
+    with crowd(url, 500) as strangers:
+        for number, each in enumerate(strangers):
+            flags = COMMAND if number % 2 else 0
+            opening = greeting() + (ready() if number % 3 else b"")
+            each.say(opening + announced(sizes[number % len(sizes)], flags) + bytes(512))
+        until_cut(strangers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flood", [silent, garbage, drip, announce])
+def test_strangers_before_a_handshake_cost_little(
+    open_place: Place, flood: Callable[[str], None]
+) -> None:
+    endure(open_place, flood.__name__, flood, 64 * MIB)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flood", [silent, garbage, drip, announce])
+def test_strangers_before_a_curve_handshake_cost_little(
+    secure_place: Place, flood: Callable[[str], None]
+) -> None:
+    endure(secure_place, f"{flood.__name__}, CURVE", flood, 64 * MIB)
+
+
+@pytest.mark.long
+def test_a_thousand_unknown_keys_cost_little(secure_place: Place) -> None:
+    def knock(url: str) -> None:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        with ExitStack() as stack:
+            stack.callback(context.destroy, linger=0)
+            before = refused(secure_place)
+            for _ in range(10):
+                knockers = [knocker(context, url, secure_place.server_key) for _ in range(100)]
+                before += len(knockers)
+                until(lambda wanted=before: refused(secure_place) >= wanted)
+                for each in knockers:
+                    each.close(0)
+
+    endure(secure_place, "unknown keys", knock, 64 * MIB)
+
+
+def knocker(
+    context: zmq.Context[zmq.Socket[bytes]], url: str, server_key: bytes | None
+) -> zmq.Socket[bytes]:
+    made = context.socket(zmq.DEALER)
+    assert server_key is not None
+    made.setsockopt(zmq.CURVE_PUBLICKEY, (pair := zmq.curve_keypair())[0])
+    made.setsockopt(zmq.CURVE_SECRETKEY, pair[1])
+    made.setsockopt(zmq.CURVE_SERVERKEY, server_key)
+    made.connect(url)
+    return made
+
+
+def refused(place: Place) -> int:
+    told = place.broker.status()["processes"]
+    return int(next(one["stats"]["refused_keys"] for one in told if one["room"] == "ingest"))
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(SAMPLE_S)
+
+
+# -- before the logon -----------------------------------------------------------------------------
+
+
+def million_frames(url: str) -> None:
+    """20 that send a million frames of one message, or as many as they can."""
+    part = frame(b"x", MORE) * 10_000
+    with crowd(url, 20) as strangers:
+        for each in strangers:
+            each.shake()
+        left = strangers
+        for _ in range(100):
+            left = [each for each in left if each.say(part)]
+        for each in left:
+            each.say(frame(b""))
+        until_cut(strangers)
+
+
+def nested(url: str) -> None:
+    """500 whose header is maps in maps in maps."""
+    with crowd(url, 500) as strangers:
+        for each in strangers:
+            each.shake()
+            for _ in range(3):
+                each.say(frame(NESTED) + frame(b"\x91" * 60_000) + frame(b"\xdd\xff\xff\xff\xff"))
+        until_cut(strangers)
+
+
+def big_bodies(url: str) -> None:
+    """200 that send a body of a megabyte behind no logon, again and again."""
+    body = msgpack.packb({"cmd": "publish", "seq": 1, "topic": "t"})
+    part = frame(body, MORE) + frame(bytes(MESSAGE_BYTES))
+    with crowd(url, 200) as strangers:
+        left = [each for each in strangers if each.shake()]
+        while left:
+            left = [each for each in left if each.say(part)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("flood", "growth_max"),
+    [(million_frames, 768 * MIB), (nested, 128 * MIB), (big_bodies, 256 * MIB)],
+)
+def test_strangers_before_a_logon_cost_no_more_than_is_documented(
+    open_place: Place, flood: Callable[[str], None], growth_max: int
+) -> None:
+    endure(open_place, flood.__name__, flood, growth_max)
+
+
+# -- after it -------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_client_that_sends_a_message_without_an_end_is_cut(open_place: Place) -> None:
+    def endless(url: str) -> None:
+        stranger = Stranger(url)
+        assert stranger.shake()
+        logon = {"cmd": "logon", "client": "endless", "instance": "1", "cid": "1"}
+        stranger.say(frame(msgpack.packb(logon)))
+        assert stranger.hears(43 + 2 + 20)  # READY, and the beginning of an answer
+        part = frame(bytes(64 * KIB), MORE)
+        sent = 0
+        while stranger.say(part):
+            sent += len(part)
+            assert sent < 1 << 30, "it is read for ever"
+        stranger.close()
+
+    endure(open_place, "endless", endless, 256 * MIB)

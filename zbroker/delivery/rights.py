@@ -1,0 +1,59 @@
+"""What a connection may read: checked at each command, and again when the rules change. Pure.
+
+    logon       the token's principal must hold the key of the connection
+    subscribe   from now on: the action `subscribe`
+    replay      with `bookmark` or `until`, and ranges: the action `replay`
+
+A subscription to one topic that may not be read is refused. A pattern gets what may be read of it;
+it is refused when that is nothing at all. Source: docs/reference/access.md.
+"""
+
+from __future__ import annotations
+
+from zbroker.access.core import Access
+from zbroker.delivery.connections import Connection
+from zbroker.delivery.subscription import Subscription
+from zbroker.errors import ClientError
+from zbroker.wire.messages import Ranges
+from zbroker.wire.token import Token
+
+
+class Rights:
+    """The rules as they are now."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+
+    def admit(self, token: Token, key: str) -> None:
+        """Raises: ClientError auth_failed, unless who has `key` may be who `token` says."""
+        if token.key != key or not self.access.holds(token.principal, key):
+            raise ClientError("auth_failed", "the token was made for another connection's key")
+
+    def check(self, connection: Connection, key: str) -> None:
+        """Raises: ClientError auth_failed for a command that came with another key."""
+        if connection.token.key != key:
+            raise ClientError("auth_failed", "this connection was logged on with another key")
+
+    def allow(self, one: Subscription, principal: str, *, unrecorded: bool = False) -> bool:
+        """Has `one` get what may be read now, and nothing else; True if that has changed.
+
+        unrecorded: it wants what is not recorded, too. Raises: ClientError not_entitled.
+        """
+        permit = self.access.permit(principal, one.action)
+        if permit.nothing or (not one.regex and permit.verdict(one.topic) == "no"):
+            raise _refused(principal, one.action, one.topic)
+        if unrecorded and permit.key != self.access.permit(principal, "subscribe").key:
+            raise _refused(principal, "subscribe", f"{one.topic}, where it is not recorded,")
+        return one.wish.allow(permit)
+
+    def check_ranges(self, connection: Connection, command: Ranges) -> None:
+        """Raises: ClientError not_entitled."""
+        principal, topic = connection.token.principal, command.topic
+        permit = self.access.permit(principal, "replay")
+        exact = topic is not None and not command.regex
+        if permit.nothing or (exact and permit.verdict(topic or "") == "no"):
+            raise _refused(principal, "replay", topic or "anything")
+
+
+def _refused(principal: str, action: str, what: str) -> ClientError:
+    return ClientError("not_entitled", f"{principal!r} may not {action} {what!r}")
