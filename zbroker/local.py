@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from zbroker.cli.target import get
+from zbroker.cli.target import Admin
 from zbroker.errors import ZBrokerError
 from zbroker.paths import Paths
 from zbroker.spawn import command
@@ -105,7 +105,7 @@ class LocalBroker:
     def status(self) -> dict[str, Any]:
         """What `zbroker-admin status --json` prints."""
         running = json.loads(self._running().read_text())
-        return get(running["endpoints"]["admin"], "/status")
+        return Admin(running["endpoints"]["admin"], self.data_dir).ask("/status")
 
     def _running(self) -> Path:
         return self.data_dir / "run" / "instance.json"

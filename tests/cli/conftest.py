@@ -11,6 +11,13 @@ from tests.cli.admins import FakeAdmin
 from tests.cli.journals import Maker
 
 
+@pytest.fixture(autouse=True)
+def no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contexts of whoever runs the tests count in none of them."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("ZBROKER_CONTEXT", raising=False)
+
+
 @pytest.fixture
 def maker(tmp_path: Path) -> Maker:
     """A journal in a data directory."""

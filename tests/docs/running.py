@@ -79,6 +79,7 @@ class Place:
             **os.environ,
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
+            "XDG_CONFIG_HOME": str(directory / "settings"),
         }
 
     def here(self, text: str) -> str:

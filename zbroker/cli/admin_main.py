@@ -7,16 +7,30 @@ from typing import Final
 
 import click
 
+from zbroker.cli import reaching
 from zbroker.cli.group import LazyGroup
+from zbroker.cli.reaching import Given
 from zbroker.cli.target import Target
 
 #: Adding a command is one line here and one file.
 COMMANDS: Final = {
     "status": "zbroker.cli.status:status",
+    "top": "zbroker.cli.top:top",
+    "check": "zbroker.cli.check:check",
+    "doctor": "zbroker.cli.doctor:doctor",
     "journal": "zbroker.cli.journal:journal",
-    "action": "zbroker.cli.action:action",
+    "topic": "zbroker.cli.topic:topic",
+    "client": "zbroker.cli.client:client",
     "subscription": "zbroker.cli.subscription:subscription",
+    "action": "zbroker.cli.action:action",
+    "key": "zbroker.cli.key:key",
+    "access": "zbroker.cli.access:access",
+    "context": "zbroker.cli.context:context",
+    "completion": "zbroker.cli.completion:admin_completion",
 }
+
+#: what is about files of the user, not about an instance: a broken context must not stop it
+_NO_TARGET: Final = frozenset({"context", "completion", "key", "access"})
 
 
 @click.group("zbroker-admin", cls=LazyGroup, table=COMMANDS)
@@ -24,12 +38,26 @@ COMMANDS: Final = {
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="Its config file.")
 @click.option("--data-dir", help="Its data directory; ./zbroker-data by default.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON with stable keys.")
+@reaching.options
 @click.pass_context
 def main(
-    ctx: click.Context, url: str | None, path: Path | None, data_dir: str | None, as_json: bool
+    ctx: click.Context,
+    *,
+    url: str | None,
+    path: Path | None,
+    data_dir: str | None,
+    as_json: bool,
+    given: Given,
 ) -> None:
     """Look at an instance and manage it."""
-    ctx.obj = Target(url, path, data_dir, as_json)
+    if ctx.invoked_subcommand in _NO_TARGET:
+        ctx.obj = Target(url, path, data_dir, as_json, given.login)
+        return
+    found = given.resolve(url or "", data_dir or "", str(path or ""))
+    ctx.obj = Target(
+        found.url or None, Path(found.config) if found.config else None, found.data_dir or None,
+        as_json, found.credentials,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

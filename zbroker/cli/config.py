@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from zbroker import config as settings
+from zbroker import security
 from zbroker.cli.group import version_option
 
 _file = click.option(
@@ -28,7 +29,7 @@ def config() -> None:
 @_file
 def check(path: Path | None) -> None:
     """Say whether a config file can be used."""
-    settings.load(path)
+    security.check(settings.load(path))
     click.echo(f"{path or 'defaults'}: ok")
 
 

@@ -13,8 +13,10 @@ COMMANDS: Final = {
     "start": "zbroker.cli.start:start",
     "pub": "zbroker.cli.pub:pub",
     "sub": "zbroker.cli.sub:sub",
+    "bench": "zbroker.cli.bench:bench",
     "demo": "zbroker.cli.demo:demo",
     "config": "zbroker.cli.config:config",
+    "completion": "zbroker.cli.completion:completion",
 }
 
 

@@ -2,6 +2,7 @@
 
     echo '{"id": 1}' | zbroker pub tcp://127.0.0.1:9101 orders
     zbroker pub tcp://127.0.0.1:9101 orders --file day.jsonl --rate 1000
+    zbroker pub --context trading orders < day.jsonl
 
 Each line is one message, without its line feed. Exit code 0 once all of them are persisted; 1 if
 the broker refused one, or did not confirm all in time. Ctrl-C ends the input: what was read is
@@ -19,6 +20,9 @@ from typing import BinaryIO, Final, Protocol
 import click
 
 import zbroker
+from zbroker.cli import reaching
+from zbroker.cli.completion import complete_topic
+from zbroker.cli.reaching import Given
 from zbroker.errors import ZBrokerError
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
@@ -64,8 +68,8 @@ class Sent:
 
 
 @click.command()
-@click.argument("url")
-@click.argument("topic")
+@reaching.url_argument
+@click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topic)
 @click.option("--file", type=click.File("rb"), default="-", help="Read here instead of stdin.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after so many lines.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Lines per second.")
@@ -77,20 +81,27 @@ class Sent:
     show_default=True,
     help="Seconds to wait at the end until all is persisted.",
 )
+@reaching.options
 def pub(  # noqa: PLR0913 - click passes each option by itself
-    url: str,
-    topic: str,
+    *,
+    given: Given,
+    url: str | None,
+    topic: str | None,
     file: BinaryIO,
     count: int | None,
     rate: float | None,
     name: str | None,
     timeout: float,
 ) -> None:
-    """Publish each line of stdin to TOPIC of the broker at URL; end when all is persisted."""
+    """Publish each line of stdin to TOPIC of the broker at URL; end when all is persisted.
+
+    Without URL it is the broker of the context.
+    """
+    broker, name_of_topic = reaching.topic_of(given, url, topic)
     began = time.monotonic()
-    with zbroker.connect(url, name) as client:
+    with zbroker.connect(broker.url, name, **broker.options) as client:
         pace = Pace(rate) if rate is not None else None
-        sent = send(client, topic, islice(file, count), pace)
+        sent = send(client, name_of_topic, islice(file, count), pace)
         error: ZBrokerError | None = None
         try:
             client.flush(timeout)

@@ -19,25 +19,31 @@ import re
 import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, Final, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
 import zbroker
+from zbroker.cli import reaching
+from zbroker.cli.completion import complete_topic
 from zbroker.cli.extras import extra_row, text_or_base64
-from zbroker.client.subscribing.options import Delivery
-from zbroker.client.subscribing.points import Range
+from zbroker.cli.reaching import Given
 from zbroker.clock import SystemClock, to_datetime
+
+if TYPE_CHECKING:
+    from zbroker.client.subscribing.points import Range
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
 _RANGE: Final = re.compile(r"([\[(])([^:]*):([^:]*)([\])])")
+#: as the client has them; help must not wait for that to be imported
+DELIVERY: Final = ("persisted", "fully_durable", "live")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @click.command()
-@click.argument("url")
-@click.argument("topic")
+@reaching.url_argument
+@click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topic)
 @click.option(
     "--since",
     help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, -1h, or a "
@@ -60,7 +66,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 )
 @click.option(
     "--delivery",
-    type=click.Choice(get_args(Delivery)),
+    type=click.Choice(DELIVERY),
     default="persisted",
     show_default=True,
     help="What must have happened to a new message before it is sent.",
@@ -78,22 +84,28 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     show_default=True,
     help="How long the bookmark may be not here yet.",
 )
+@reaching.options
 def sub(
-    url: str,
-    topic: str,
+    *,
+    given: Given,
+    url: str | None,
+    topic: str | None,
     since: str | None,
     until: str | None,
-    *,
     as_json: bool,
     **options: Any,  # noqa: ANN401 - what is left is named as `Client.subscribe` names it
 ) -> None:
-    """Write the messages of TOPIC of the broker at URL, old ones if asked, then as they come."""
+    """Write the messages of TOPIC of the broker at URL, old ones if asked, then as they come.
+
+    Without URL it is the broker of the context.
+    """
+    broker, pattern = reaching.topic_of(given, url, topic)
     now = to_datetime(SystemClock().wall_ns())
     start, end = (point(text, now) if text is not None else None for text in (since, until))
     try:
         with (
-            zbroker.connect(url) as client,
-            client.subscribe(topic, since=start, until=end, **options) as subscription,
+            zbroker.connect(broker.url, **broker.options) as client,
+            client.subscribe(pattern, since=start, until=end, **options) as subscription,
         ):
             write(subscription.batches(), sys.stdout.buffer, as_json=as_json)
     except KeyboardInterrupt:
@@ -107,7 +119,7 @@ def point(text: str, now: datetime) -> str | datetime | Range:
     range_ = _RANGE.fullmatch(text)
     if range_ is not None:
         begin, end = (moment(part, now) if part else None for part in range_.group(2, 3))
-        return Range(begin, end, range_[1] + range_[4])
+        return zbroker.Range(begin, end, range_[1] + range_[4])
     return moment(text, now)
 
 

@@ -1,39 +1,46 @@
 """Which instance `zbroker-admin` is about, where its files are, and how its admin is asked.
 
 By `--url` the instance tells at logon where its admin is; by `-c` or `--data-dir` the file
-run/instance.json of the running instance does. Reading asks nobody for anything; what changes
-something shows the admin the token in <data>/run/admin.token, which only its owner can read.
+run/instance.json of the running instance does. With credentials it is the session token of a logon
+that says who asks. Without, what changes something shows the admin the token in
+<data>/run/admin.token, and reading shows none unless it is asked for one (admin-read.token): files
+that only the user of the instance can read.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zbroker import config as settings
-from zbroker import endpoints
 from zbroker.config import Config
-from zbroker.errors import ClientError, ZBrokerError
+from zbroker.errors import ZBrokerError
 from zbroker.paths import Paths
 
-_TIMEOUT_S: Final = 5.0
+if TYPE_CHECKING:
+    from zbroker.cli.contexts import Login
+
+TIMEOUT_S: Final = 5.0
 _PLAN_TIMEOUT_S: Final = 60.0  # a plan of what is done with a long log reads many headers
 _TOKEN_HEADER: Final = "X-ZBroker-Token"
+_READ_TOKEN: Final = "admin-read.token"
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Target:
-    """The options of `zbroker-admin` that stand before the command."""
+    """The options of `zbroker-admin` that stand before the command, and its context."""
 
     url: str | None
     config_path: Path | None
     data_dir: str | None
     as_json: bool
+    login: Login | None = None
+    _admin: Admin | None = field(default=None, repr=False, compare=False)
 
     def config(self) -> Config:
         """The settings of the instance. Raises: ConfigError."""
@@ -45,15 +52,16 @@ class Target:
         return self.admin().ask(path)
 
     def admin(self) -> Admin:
-        """The admin of the running instance. Raises: ZBrokerError not_found."""
-        return Admin(self.admin_url())
+        """The admin of the running instance. Raises: ZBrokerError not_found, auth_failed."""
+        if self._admin is None:
+            self._admin = self._find_admin()
+        return self._admin
 
     def paths(self) -> Paths:
         """Where this instance keeps what, on this host. Raises: ZBrokerError, ConfigError."""
         if not self.url:
             return self.config().paths(0)
-        base = self.admin_url()
-        status, journal = get(base, "/status"), get(base, "/journal")
+        status, journal = self.ask("/status"), self.ask("/journal")
         data = Path(str(status.get("data_dir", "")))
         paths = Paths(
             data, Path(journal["directory"]), Path(journal["archive_directory"]),
@@ -79,38 +87,85 @@ class Target:
         mine = self.config().paths(0).data.resolve()
         return admin if not told or Path(str(told)).resolve() == mine else None
 
-    def admin_url(self) -> str:
-        """Where its admin listens. Raises: ZBrokerError not_found."""
-        if self.url:
-            return admin_url_of(self.url)
+    def _find_admin(self) -> Admin:
+        credentials = self.login.credentials() if self.login else None
+        if self.url is None and credentials is None:
+            data = self.config().paths(0).data
+            return Admin(str(self._running("endpoints", "admin")), data)
+        from zbroker.cli.logon import log_on  # only this way of asking needs ZeroMQ
+
+        url = self.url or str(self._running("url"))
+        session = log_on(url, credentials)
+        if credentials is None:
+            return Admin(session.admin)
+        return Admin(session.admin, None, lambda: log_on(url, credentials).token, session.token)
+
+    def _running(self, *keys: str) -> Any:  # noqa: ANN401 - a value of JSON
+        """What run/instance.json says under these keys. Raises: ZBrokerError not_found."""
         running = self.config().paths(0).running
         try:
-            return str(json.loads(running.read_text())["endpoints"]["admin"])
-        except FileNotFoundError:
+            found = json.loads(running.read_text())
+            for key in keys:
+                found = found[key]
+        except (FileNotFoundError, NotADirectoryError):
             reason = f"no instance runs on {running.parent.parent}"
             raise ZBrokerError("not_found", reason, "see --data-dir, -c and --url") from None
-        except (KeyError, ValueError):
+        except PermissionError:
+            reason = f"{running} may be read by its owner only"
+            raise ZBrokerError("forbidden", reason, "be that user, or give --url") from None
+        except (KeyError, TypeError, ValueError):
             reason = f"{running} does not say where the admin is"
             raise ZBrokerError("not_found", reason, "it is starting: try again") from None
+        return found
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Admin:
-    """The admin of a running instance, at `base`."""
+    """The admin of a running instance, at `base`.
+
+    data: its data directory, as far as that is known: the files of its tokens are below it.
+    log_on: gives a session token, if there are credentials; token: the newest one.
+    """
 
     base: str
+    data: Path | None = None
+    log_on: Callable[[], str] | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
 
     def ask(self, path: str) -> dict[str, Any]:
         """What it answers to GET `path`. Raises: ZBrokerError."""
-        return get(self.base, path)
+        try:
+            return get(self.base, path, _bearer(self.token))
+        except ZBrokerError as error:
+            if error.code != "auth_failed":
+                raise
+            self.token = self._newer_token(error)
+        return get(self.base, path, _bearer(self.token))
 
     def tell(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What it answers to POST `path`, which changes something. Raises: ZBrokerError."""
-        return post(self.base, path, body, self._token())
+        if self.log_on is None:
+            return post(self.base, path, body, {_TOKEN_HEADER: self._file_token("admin.token")})
+        try:
+            return post(self.base, path, body, _bearer(self.token))
+        except ZBrokerError as error:
+            if error.code != "auth_failed":
+                raise
+            self.token = self._newer_token(error)
+        return post(self.base, path, body, _bearer(self.token))
 
-    def _token(self) -> str:
-        data = Path(str(self.ask("/status").get("data_dir", "")))
-        path = Paths(data, data, data, 0).admin_token
+    def _newer_token(self, error: ZBrokerError) -> str:
+        """After one that was not accepted. Raises: `error`, if there is no way to get one."""
+        if self.log_on is not None:
+            return self.log_on()
+        if self.data is None:
+            hint = "give --data-dir on its host, or --key and --server-key"
+            raise ZBrokerError(error.code, error.reason, hint) from None
+        return self._file_token(_READ_TOKEN)
+
+    def _file_token(self, name: str) -> str:
+        data = self.data or Path(str(self.ask("/status").get("data_dir", "")))
+        path = data / "run" / name
         try:
             return path.read_text().strip()
         except FileNotFoundError:
@@ -120,21 +175,29 @@ class Admin:
             ) from None
         except PermissionError:
             reason = f"{path} may be read by its owner only"
-            raise ZBrokerError(
-                "forbidden", reason, "run this as the user of the instance"
-            ) from None
+            hint = "run this as the user of the instance, or give credentials"
+            raise ZBrokerError("forbidden", reason, hint) from None
 
 
-def get(base: str, path: str) -> dict[str, Any]:
+def get(
+    base: str,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> dict[str, Any]:
     """GET on a loopback address, past any proxy. Raises: ZBrokerError."""
-    return _answer(urllib.request.Request(base + path), _TIMEOUT_S)
+    return _answer(urllib.request.Request(base + path, headers=dict(headers or {})), timeout_s)
 
 
-def post(base: str, path: str, body: dict[str, Any], token: str) -> dict[str, Any]:
-    """POST of a JSON body, with the token that changes need. Raises: ZBrokerError."""
-    headers = {"Content-Type": "application/json", _TOKEN_HEADER: token}
-    request = urllib.request.Request(base + path, json.dumps(body).encode(), headers)
+def post(base: str, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """POST of a JSON body, with the headers that say who asks. Raises: ZBrokerError."""
+    said = {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(base + path, json.dumps(body).encode(), said)
     return _answer(request, _PLAN_TIMEOUT_S)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _answer(request: urllib.request.Request, timeout_s: float) -> dict[str, Any]:
@@ -161,35 +224,3 @@ def _refused(request: urllib.request.Request, error: urllib.error.HTTPError) -> 
     if "reason" in told:
         return ZBrokerError(code, str(told["reason"]), str(told.get("hint", "")))
     return ZBrokerError(code, f"{request.full_url}: {error.reason}")
-
-
-def admin_url_of(url: str) -> str:
-    """Where the instance with this ingest URL has its admin. Raises: ZBrokerError."""
-    import zmq  # only this way of asking needs them
-
-    from zbroker import sockets
-    from zbroker.wire import codec
-    from zbroker.wire import messages as m
-
-    try:
-        endpoints.split(url)
-    except ClientError as error:
-        raise ZBrokerError("bad_url", error.reason, "write tcp://127.0.0.1:9101") from None
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    try:
-        dealer = sockets.dealer(context, url)
-        name = f"zbroker-admin-{secrets.token_hex(4)}"
-        dealer.send(codec.encode(m.Logon(client=name, instance=secrets.token_hex(8), cid="1")))
-        if not dealer.poll(int(_TIMEOUT_S * 1000)):
-            raise ZBrokerError("not_found", f"nobody answers at {url}", "is the instance running?")
-        frames = sockets.receive(dealer)
-        answer = codec.decode(codec.ANSWERS, frames[0].buffer) if frames else None
-        dealer.send(codec.encode(m.Logoff()))
-    finally:
-        context.destroy(linger=sockets.LINGER_MS)
-    if isinstance(answer, m.Error):
-        raise ZBrokerError(answer.code, answer.reason, answer.hint)
-    told = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
-    if not told:
-        raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")
-    return told

@@ -1,0 +1,122 @@
+"""`zbroker bench`: quick rates and latencies of a running instance.
+
+Publishes to topics below bench/ and reads them again; touches no other topic. What it publishes
+stays in the log like everything else. Four measurements, one after the other: publishing as fast as
+it goes, one message at a time until it is persisted, replay, and from publish to a live subscriber.
+
+    zbroker bench tcp://127.0.0.1:9101
+    zbroker bench tcp://127.0.0.1:9101 --messages 1000000 --size 1000 --publishers 4 --json
+
+Exit code 0; 1 if a measurement failed; 130 after Ctrl-C, with what was measured until then.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+from zbroker.cli import progress, reaching, show
+from zbroker.cli.bench.plan import PREFIX, Plan
+from zbroker.cli.reaching import Given
+
+EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
+
+
+@click.command()
+@reaching.url_argument
+@click.option(
+    "--messages",
+    type=click.IntRange(min=1, max=100_000_000),
+    default=100_000,
+    show_default=True,
+    help="To publish and to replay.",
+)
+@click.option(
+    "--size",
+    type=click.IntRange(min=8, max=16 << 20),
+    default=100,
+    show_default=True,
+    help="Bytes of each message.",
+)
+@click.option(
+    "--batch/--single",
+    default=True,
+    show_default=True,
+    help="Publish lists of messages, or one message per call.",
+)
+@click.option(
+    "--publishers",
+    type=click.IntRange(min=1, max=64),
+    default=1,
+    show_default=True,
+    help="Clients that publish at the same time, in threads of this process.",
+)
+@click.option(
+    "--subscribers",
+    type=click.IntRange(min=1, max=64),
+    default=1,
+    show_default=True,
+    help="Clients that each read everything, likewise.",
+)
+@click.option(
+    "--topic",
+    help=f"Begins with {PREFIX}; a new one each time by default. Others are refused.",
+)
+@click.option(
+    "--sync",
+    type=click.IntRange(min=1, max=1_000_000),
+    default=200,
+    show_default=True,
+    help="Messages whose latency is measured, one at a time.",
+)
+@click.option("--json", "in_json", is_flag=True, help="Answer in JSON with stable keys.")
+@reaching.options
+def bench(*, given: Given, url: str | None, in_json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Measure rates and latencies of the broker at URL.
+
+    Without URL it is the broker of the context. Figures are of this machine, and of what else it
+    does: compare them only with figures taken the same way.
+
+    Example: zbroker bench tcp://127.0.0.1:9101 --messages 1000000
+    """
+    from zbroker.cli.bench import machine  # the client library, when it is used
+    from zbroker.cli.bench.running import Run
+
+    broker = reaching.broker(given, url)
+    plan = Plan.of(**options)
+    document: dict[str, Any] = {"plan": plan.as_dict()}
+    interrupted = False
+    with progress.bar(rate="messages") as step:
+        run = Run(broker, plan, step)
+        try:
+            run.connect()
+            document["machine"] = machine.document(broker)
+            run.all()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            run.close()
+    document |= {"results": run.results, "notes": run.notes, "interrupted": interrupted}
+    if in_json:
+        show.as_json(document)
+    else:
+        _tell(document)
+    if interrupted:
+        sys.exit(EX_INTERRUPTED)
+
+
+def _tell(document: dict[str, Any]) -> None:
+    show.facts(document.get("machine", {}) | document["plan"])
+    for name, result in document["results"].items():
+        numbers = " ".join(f"{key}={_shown(value)}" for key, value in result.items())
+        click.echo(f"{name:15} {numbers}")
+    for note in document["notes"]:
+        show.warn(note)
+    if document["interrupted"]:
+        show.warn("interrupted: what is missing was not measured")
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -1,0 +1,152 @@
+"""From what an instance says of itself to one verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+OK: Final = 0
+WARNING: Final = 1
+CRITICAL: Final = 2
+UNKNOWN: Final = 3
+WORDS: Final = ("ok", "warning", "critical", "unknown")
+
+#: messages are refused, or some cannot be read, or reading becomes slow
+GRAVE: Final = frozenset({"disk_full", "damage", "index_failed"})
+_STATES: Final = {"ready": OK, "starting": WARNING, "degraded": CRITICAL, "stopping": CRITICAL}
+
+
+class Bounds(NamedTuple):
+    """A value above one of them is a warning, or critical; None: there is no such bound."""
+
+    warning: float | None = None
+    critical: float | None = None
+
+    def code(self, value: float) -> int:
+        """What a value is."""
+        if self.critical is not None and value > self.critical:
+            return CRITICAL
+        return WARNING if self.warning is not None and value > self.warning else OK
+
+
+class Limits(NamedTuple):
+    """The bounds of what is measured."""
+
+    lag: Bounds = Bounds()
+    lag_s: Bounds = Bounds()
+    disk: Bounds = Bounds()
+    sync_ms: Bounds = Bounds()
+    clients: Bounds = Bounds()
+
+
+class Said(NamedTuple):
+    """What the admin answered; disks: percent used, by directory; None: not asked for yet."""
+
+    status: Mapping[str, Any]
+    subscriptions: Mapping[str, Any]
+    disks: Mapping[str, float] | None
+
+
+class Value(NamedTuple):
+    """A number that was looked at; unit as performance data has it."""
+
+    name: str
+    value: float
+    unit: str = ""
+    bounds: Bounds = Bounds()
+
+
+class Reason(NamedTuple):
+    """Why it is no better; detail: what one reads of it when there is time."""
+
+    code: int
+    text: str
+    detail: str = ""
+
+
+class Verdict(NamedTuple):
+    """Everything that was found out; `text` says how it is where nothing is wrong."""
+
+    reasons: tuple[Reason, ...]
+    values: tuple[Value, ...] = ()
+    text: str = ""
+
+    @property
+    def code(self) -> int:
+        """Critical counts before unknown: something is known to be wrong."""
+        codes = {reason.code for reason in self.reasons}
+        return next((code for code in (CRITICAL, UNKNOWN, WARNING) if code in codes), OK)
+
+
+def judge(said: Said, limits: Limits, warn_alarms: bool = False) -> Verdict:
+    """The verdict on an instance that answers."""
+    values = tuple(_values(said, limits))
+    reasons = [*_state(said.status), *_alarms(said.status, warn_alarms), *_silent(said)]
+    reasons += _crossed(values)
+    status = said.status
+    lag = next(value for value in values if value.name == "lag")
+    text = f"{status.get('state')}, {status.get('clients', 0)} clients, lag {_number(lag)}"
+    return Verdict(tuple(sorted(reasons, key=lambda one: -one.code)), values, text)
+
+
+def _values(said: Said, limits: Limits) -> Iterator[Value]:
+    status, rows = said.status, said.subscriptions.get("subscriptions", ())
+    journal: Mapping[str, Any] = status.get("journal", {})
+    yield Value("clients", _of(status, "clients"), "", limits.clients)
+    yield Value("subscriptions", _of(status, "subscriptions"))
+    yield Value("lag", max((_of(row, "lag") for row in rows), default=0), "", limits.lag)
+    lag_s = max((_of(row, "lag_s") for row in rows), default=0)
+    yield Value("lag_s", lag_s, "s", limits.lag_s)
+    for number, (_, used) in enumerate(sorted((said.disks or {}).items()), 1):
+        yield Value("disk" if number == 1 else f"disk{number}", round(used, 1), "%", limits.disk)
+    yield Value("sync_ms", _of(journal, "sync_ms"), "ms", limits.sync_ms)
+    yield Value("log_bytes", _of(journal, "bytes"), "B")
+    yield Value("persisted", max(0, _of(journal, "persisted") - 1), "c")
+    for name, rate in status.get("rates", {}).items():
+        if isinstance(rate, int | float):
+            yield Value(name, round(rate, 1))
+
+
+def _of(found: Mapping[str, Any], key: str) -> float:
+    """A number; 0 where there is none."""
+    value = found.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+
+def _state(status: Mapping[str, Any]) -> Iterator[Reason]:
+    state = str(status.get("state", ""))
+    code = _STATES.get(state, UNKNOWN)
+    if code != OK:
+        down = [
+            f"{one.get('room')} {one.get('state')}"
+            for one in status.get("processes", ())
+            if one.get("state") != "ready" and one.get("room") != "supervisor"
+        ]
+        yield Reason(code, f"it is {state or 'in no known state'}", ", ".join(down))
+
+
+def _alarms(status: Mapping[str, Any], warn_alarms: bool) -> Iterator[Reason]:
+    for alarm in status.get("alarms", ()):
+        grave = alarm.get("code") in GRAVE and not warn_alarms
+        detail = "; ".join(str(alarm[key]) for key in ("means", "next") if alarm.get(key))
+        text = f"{alarm.get('code')}: {alarm.get('what')}"
+        yield Reason(CRITICAL if grave else WARNING, text, detail)
+
+
+def _silent(said: Said) -> Iterator[Reason]:
+    if silent := said.subscriptions.get("silent"):
+        yield Reason(WARNING, f"{', '.join(silent)} did not say how far subscriptions are")
+    if said.disks == {}:
+        yield Reason(UNKNOWN, "the log's disk is not on this host")
+
+
+def _crossed(values: tuple[Value, ...]) -> Iterator[Reason]:
+    for value in values:
+        code = value.bounds.code(value.value)
+        if code != OK:
+            bound = value.bounds.critical if code == CRITICAL else value.bounds.warning
+            yield Reason(code, f"{value.name} {_number(value)}, over {bound:g}{value.unit}")
+
+
+def _number(value: Value) -> str:
+    return f"{value.value:.15g}{value.unit}"

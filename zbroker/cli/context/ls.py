@@ -1,0 +1,53 @@
+"""`zbroker-admin context ls`: every context; a broken one says what is wrong with it.
+
+zbroker-admin context ls --json
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from zbroker.cli import contexts, show
+from zbroker.cli.target import Target
+from zbroker.errors import ZBrokerError
+
+COLUMNS: Final = (
+    show.Column("context"),
+    show.Column("in_use"),
+    show.Column("url"),
+    show.Column("data_dir"),
+    show.Column("config"),
+    show.Column("key"),
+    show.Column("user"),
+    show.Column("problem"),
+)
+
+
+@click.command()
+@show.json_option
+@click.pass_obj
+def ls(target: Target, json_here: bool) -> None:
+    """List contexts.
+
+    Example: zbroker-admin context ls
+    """
+    in_use = contexts.current()
+    rows = [row(name) | {"in_use": name == in_use} for name in contexts.names()]
+    if show.wants_json(target, json_here):
+        show.as_json({"contexts": rows})
+    elif rows:
+        show.table(COLUMNS, [one | one["credentials"] for one in rows])
+    else:
+        click.echo("there is no context; zbroker-admin context add makes one")
+
+
+def row(name: str) -> dict[str, Any]:
+    """One context with every key that there may be."""
+    problem = ""
+    try:
+        found = contexts.load(name)
+    except ZBrokerError as error:
+        found, problem = contexts.Context(), str(error)
+    return {"context": name, **contexts.document(found), "problem": problem}

@@ -1,0 +1,126 @@
+"""What all checks of the doctor know: the settings, the places, and the instance, if it runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from zbroker.cli import progress
+from zbroker.cli.doctor.locks import holder
+from zbroker.cli.target import Admin, Target
+from zbroker.config import Config
+from zbroker.errors import ZBrokerError
+from zbroker.paths import Paths
+
+RUNNING: Final = "running"
+STOPPED: Final = "stopped"
+SILENT: Final = "silent"  # its lock is held, and its admin does not answer
+ABSENT: Final = "absent"  # none was ever started there
+
+
+class Options(NamedTuple):
+    """disk_percent: that may be used. full: read a log of any length."""
+
+    disk_percent: float = 80.0
+    full: bool = False
+    step: progress.Step = progress.silent
+
+
+@dataclass(slots=True)
+class Case:
+    """Facts that are gathered once. What could not be had is None; `*_error` says why."""
+
+    target: Target
+    options: Options
+    config: Config | None = None
+    config_error: ZBrokerError | None = None
+    paths: Paths | None = None  # of this host
+    status: Mapping[str, Any] | None = None
+    status_error: ZBrokerError | None = None
+    running: Mapping[str, Any] = field(default_factory=dict)  # run/instance.json
+    lock_pid: int | None = None  # who has the data directory; 0: it cannot be told
+
+    @property
+    def instance(self) -> str:
+        """Running, stopped, silent or absent."""
+        if self.status is not None:
+            return RUNNING
+        if self.lock_pid is not None:
+            return SILENT
+        there = self.paths is not None and self.paths.identity.exists()
+        return STOPPED if there or self.target.url else ABSENT
+
+    @property
+    def admin(self) -> Admin:
+        """Of the instance that runs. Raises: ZBrokerError."""
+        return self.target.admin()
+
+    def command(self, text: str) -> str:
+        """A command of zbroker-admin for this instance."""
+        return f"zbroker-admin {self._place()} {text}".replace("  ", " ")
+
+    def start(self, more: str = "") -> str:
+        """The command that starts it."""
+        return f"zbroker start {self._place()} {more}".replace("  ", " ").strip()
+
+    def _place(self) -> str:
+        target = self.target
+        given = {"--url": target.url, "-c": target.config_path, "--data-dir": target.data_dir}
+        return " ".join(f"{flag} {quoted(value)}" for flag, value in given.items() if value)
+
+
+def quoted(path: object) -> str:
+    """As a shell wants it."""
+    return shlex.quote(str(path))
+
+
+def gather(target: Target, options: Options) -> Case:
+    """Everything that more than one check wants to know."""
+    case = Case(target, options)
+    if not target.url:
+        try:
+            case.config = target.config()
+            case.paths = case.config.paths(0)
+        except ZBrokerError as error:
+            case.config_error = error
+            return case
+    try:
+        case.status = _status(case)
+        if target.url:
+            case.paths = target.paths()
+    except ZBrokerError as error:
+        case.status_error = error
+    if case.paths is not None:
+        case.paths = replace(case.paths, instance=_instance(case.paths.identity))
+        case.running = _document(case.paths.running)
+        case.lock_pid = holder(case.paths.lock)
+    return case
+
+
+def _status(case: Case) -> Mapping[str, Any] | None:
+    """Raises: ZBrokerError, where nobody answers."""
+    admin = case.target.admin() if case.target.url else case.target.running()
+    if admin is None:
+        raise ZBrokerError("not_found", "no instance runs there")
+    return admin.ask("/status")
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """What stands in a file of JSON; nothing if that cannot be read."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _instance(path: Path) -> int:
+    """Its id; 0 if it cannot be read, which is a finding of its own."""
+    try:
+        return int(str(_document(path).get("instance", "0")), 16)
+    except ValueError:
+        return 0

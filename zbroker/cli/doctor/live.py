@@ -1,0 +1,159 @@
+"""Checks of what a running instance says of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import zbroker
+from zbroker.cli.doctor.case import RUNNING, Case, quoted
+from zbroker.cli.doctor.finding import Finding
+from zbroker.errors import ZBrokerError
+
+RESTARTS_MIN: Final = 3  # fewer is bad luck
+HEALTHY_S: Final = 300  # up for so long: what was is over
+LOOK_AGAIN_S: Final = 1.0  # a reader that reads gives credit within that
+STUCK_NAMED: Final = 5
+_ASK: Final = "/subscriptions?limit=1000"
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def answer(case: Case) -> Iterator[Finding]:
+    """Whether it answers whoever asks."""
+    error = case.status_error
+    if error is None or error.code in ("not_found", "not_ready"):
+        if error is not None and case.target.url:
+            means = "nobody can publish or read there; publishers keep what is not acknowledged"
+            fix = "on its host: systemctl status zbroker, or zbroker start"
+            yield Finding("answer", error.reason, means, fix)
+        return
+    yield Finding(
+        "answer",
+        f"it does not answer this: {error}",
+        "the instance serves its clients; only this program is refused",
+        error.hint or "zbroker-admin --help: --key, --server-key, --context",
+    )
+
+
+def rooms(case: Case) -> Iterator[Finding]:
+    """Whether its processes run, and keep running."""
+    status = _status(case)
+    for one in status.get("processes", ()):
+        restarts, name = int(one.get("restarts") or 0), one.get("room")
+        young = one.get("state") != "ready" or int(one.get("uptime_s") or 0) < HEALTHY_S
+        if restarts >= RESTARTS_MIN and young:
+            yield Finding(
+                "rooms",
+                f"{name} is in a crash loop: {restarts} restarts, now {one.get('state')}",
+                "nothing acknowledged is lost; what this process does is interrupted again and "
+                "again",
+                f"its last lines before each end say why: see [log] file, or journalctl -u zbroker "
+                f"| grep ' {name}: '",
+            )
+        elif one.get("state") == "starting" and one.get("progress"):
+            yield Finding(
+                "rooms",
+                f"{name} starts: {one['progress']}",
+                "clients wait; a long log takes a while after a kill",
+                case.command("top") + " shows how far it is",
+            )
+
+
+def version(case: Case) -> Iterator[Finding]:
+    """Whether it runs the release that is installed."""
+    runs = _status(case).get("version")
+    if runs and runs != zbroker.__version__:
+        yield Finding(
+            "version",
+            f"the instance runs {runs}, this program is {zbroker.__version__}",
+            "nothing is wrong with the data; what is new is not there yet",
+            f"restart it: kill {case.lock_pid or 'PID'}, then {case.start()}",
+        )
+
+
+def alarms(case: Case) -> Iterator[Finding]:
+    """Whatever it says itself; its clock, disk and damage alarms count as these checks."""
+    for alarm in _status(case).get("alarms", ()):
+        yield Finding(
+            str(alarm.get("code")),
+            f"{alarm.get('what')} (since {alarm.get('since')})",
+            str(alarm.get("means") or "see docs/reference/admin.md"),
+            str(alarm.get("next") or case.command("status")),
+        )
+
+
+def rules(case: Case) -> Iterator[Finding]:
+    """Whether it goes by the access file as that is now."""
+    security = _status(case).get("security") or {}
+    if security.get("problem"):
+        yield Finding(
+            "rules",
+            f"the access file was changed and cannot be used: {security['problem']}",
+            "the rules before it hold on; changes since then have no effect",
+            "mend it; zbroker-admin access check FILE says when it is right",
+        )
+
+
+def stuck_subscriptions(case: Case) -> Iterator[Finding]:
+    """Whether readers stopped reading."""
+    first = without_credit(case.admin.ask(_ASK)["subscriptions"])
+    if not first:
+        return
+    time.sleep(LOOK_AGAIN_S)
+    yield from stuck(first, without_credit(case.admin.ask(_ASK)["subscriptions"]), case)
+
+
+def without_credit(rows: Rows) -> dict[tuple[str, str, str], Mapping[str, Any]]:
+    """Subscriptions that wait for their readers."""
+    return {
+        (str(row.get("worker")), str(row.get("client")), str(row.get("sid"))): row
+        for row in rows
+        if row.get("state") == "no credit" and row.get("lag")
+    }
+
+
+def stuck(
+    first: Mapping[tuple[str, str, str], Mapping[str, Any]],
+    second: Mapping[tuple[str, str, str], Mapping[str, Any]],
+    case: Case,
+) -> Iterator[Finding]:
+    """Those that got nothing in between."""
+    found = [
+        row
+        for key, row in second.items()
+        if key in first and first[key].get("sent_messages") == row.get("sent_messages")
+    ]
+    for row in found[:STUCK_NAMED]:
+        client = str(row.get("client"))
+        yield Finding(
+            "stuck_subscriptions",
+            f"{client} does not read {row.get('topic')!r}: {row.get('lag')} messages behind, "
+            "without credit",
+            "it gets no more and holds up nobody else; its log is kept from where it stands",
+            f"look at that program; {case.command(f'client disconnect {quoted(client)} --dry-run')}"
+            " shows what it has open",
+        )
+
+
+def held(case: Case) -> Iterator[Finding]:
+    """Whether somebody who cannot be asked holds up the removal of old segments."""
+    try:
+        silent = case.admin.ask("/holders").get("silent", ())
+    except ZBrokerError as error:
+        if error.code == "not_ready":
+            return  # the journal starts; `rooms` tells
+        raise
+    if silent and case.instance == RUNNING:
+        yield Finding(
+            "held",
+            f"{', '.join(map(str, silent))} did not say what part of the log is needed",
+            "nothing is lost; no segment is removed until it does, and the disk may fill up",
+            case.command("journal holders") + "; restart the instance if it lasts",
+        )
+
+
+def _status(case: Case) -> Mapping[str, Any]:
+    assert case.status is not None, "CHECKS says that it is needed"
+    return case.status

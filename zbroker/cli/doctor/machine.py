@@ -1,0 +1,86 @@
+"""Checks of the machine: disks and limits."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from zbroker import limits
+from zbroker.cli.doctor.case import Case, quoted
+from zbroker.cli.doctor.finding import Finding
+from zbroker.cli.show import size
+from zbroker.config import Config
+from zbroker.endpoints import is_loopback
+
+OWN_FILES: Final = 256  # segments, sockets, threads: what a room has open beside its connections
+OPEN_FILES_MIN: Final = 1_024  # for clients of this host only
+
+
+def disk(case: Case) -> Iterator[Finding]:
+    """Whether the disks of the log have room."""
+    assert case.paths is not None, "CHECKS says that they are needed"
+    seen = set()
+    for path in (case.paths.journal, case.paths.archive, case.paths.data):
+        if not path.is_dir() or path.stat().st_dev in seen:
+            continue
+        seen.add(path.stat().st_dev)
+        state = os.statvfs(path)
+        # what only root may use is neither free nor used
+        total = state.f_blocks - (state.f_bfree - state.f_bavail)
+        free = state.f_bavail * state.f_frsize
+        used = 100 * (1 - state.f_bavail / total) if total > 0 else 0.0
+        yield from full(path, used, free, case)
+
+
+def full(path: Path, percent: float, free_bytes: int, case: Case) -> Iterator[Finding]:
+    """A disk of which more is used than should be."""
+    if percent > case.options.disk_percent:
+        yield Finding(
+            "disk",
+            f"the disk of {path} is {percent:.0f} % full, {size(free_bytes)} are free",
+            "when it is full, publishers are refused with disk_full; reading goes on",
+            f"du -xh {quoted(path)} | sort -h | tail; then "
+            + case.command("journal compress --all-sealed --dry-run")
+            + ", or [retention] in the config (docs/howto/keep-the-journal-small.md)",
+        )
+
+
+def open_files(case: Case) -> Iterator[Finding]:
+    """Whether the instance may have as many connections as it is told to take."""
+    assert case.config is not None, "CHECKS says that it is needed"
+    yield from too_few(_limit(case), needed(case.config))
+
+
+def needed(config: Config) -> int:
+    """How many files a room has to have open at most."""
+    doors = (config.listen.ingest, config.listen.delivery)
+    open_to_others = not all(is_loopback(door) for door in doors)
+    set_by_hand = config.limits.connections != limits.CONNECTIONS_MAX
+    if open_to_others or set_by_hand:
+        return config.limits.connections + OWN_FILES
+    return OPEN_FILES_MIN
+
+
+def too_few(limit: int, wanted: int) -> Iterator[Finding]:
+    """The system's limit is below what is wanted."""
+    if limit < wanted:
+        yield Finding(
+            "open_files",
+            f"a process may have {limit} files open, limits.connections needs {wanted}",
+            "nothing is lost; fewer clients can connect than limits.connections says",
+            f"ulimit -n {wanted} before the start, LimitNOFILE={wanted} in the systemd unit, or "
+            "lower limits.connections",
+        )
+
+
+def _limit(case: Case) -> int:
+    """Of the instance, if it runs here, else of this user."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if case.lock_pid:
+        with suppress(OSError):  # of another user: this one's is the best guess
+            soft, _ = resource.prlimit(case.lock_pid, resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 62

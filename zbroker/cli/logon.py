@@ -1,0 +1,120 @@
+"""Logging on at an ingest door, to learn where the admin is and to be known there.
+
+The answer names the admin's URL and carries a session token, which the admin takes as proof of who
+asks. What a handshake fails of is told by ZeroMQ's monitor only; without it every refusal would
+look like a broker that does not answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from zbroker import endpoints, sockets
+from zbroker.errors import ClientError, ZBrokerError
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+
+if TYPE_CHECKING:
+    from zbroker.credentials import Credentials
+
+TIMEOUT_S: Final = 5.0
+_MONITORED: Final = int(
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+
+
+class Session(NamedTuple):
+    """Where the admin of the broker is, and what is shown to it."""
+
+    admin: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Session(admin={self.admin!r})"
+
+
+def log_on(url: str, credentials: Credentials | None = None) -> Session:
+    """Logs on at the ingest door `url`, and off again. Raises: ZBrokerError, ConfigError."""
+    try:
+        endpoints.split(url)
+    except ClientError as error:
+        raise ZBrokerError("bad_url", error.reason, "write tcp://127.0.0.1:9101") from None
+    curve = credentials.curve() if credentials else None
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        dealer = sockets.dealer(context, url, curve=curve)
+        events = dealer.get_monitor_socket(_MONITORED)
+        dealer.send(codec.encode(_logon(credentials)))
+        frames = _answer(dealer, events, url, secured=curve is not None)
+        answer = codec.decode(codec.ANSWERS, frames[0].buffer) if frames else None
+        dealer.send(codec.encode(m.Logoff()))
+        dealer.disable_monitor()
+    finally:
+        context.destroy(linger=sockets.LINGER_MS)
+    return _session(answer, url)
+
+
+def _logon(credentials: Credentials | None) -> m.Logon:
+    name, instance = f"zbroker-admin-{secrets.token_hex(4)}", secrets.token_hex(8)
+    shown: dict[str, Any] = {}
+    if credentials is not None and credentials.user is not None:
+        shown["user"] = credentials.user
+    if credentials is not None and credentials.password is not None:
+        shown["password"] = credentials.password
+    more: dict[str, Any] = {"credentials": shown} if shown else {}
+    return m.Logon(client=name, instance=instance, cid="1", **more)
+
+
+def _answer(
+    dealer: zmq.Socket[bytes], events: zmq.Socket[bytes], url: str, *, secured: bool
+) -> sockets.Frames | None:
+    """What the broker says. Raises: ZBrokerError not_found, auth_failed."""
+    poller = zmq.Poller()
+    poller.register(dealer, zmq.POLLIN)
+    poller.register(events, zmq.POLLIN)
+    deadline = time.monotonic() + TIMEOUT_S
+    closed = False
+    while (left_s := deadline - time.monotonic()) > 0:
+        ready = dict(poller.poll(int(left_s * 1000) + 1))
+        if dealer in ready:
+            return sockets.receive(dealer)
+        if events in ready:
+            event = int(recv_monitor_message(events)["event"])
+            if event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                raise _refused(event, url, secured=secured)
+            closed = True  # it may be starting: ZeroMQ tries again
+    if closed:
+        raise ZBrokerError("auth_failed", f"{url} ends each connection at its handshake", _KEYS)
+    raise ZBrokerError("not_found", f"nobody answers at {url}", "is the instance running?")
+
+
+_KEYS: Final = "compare the broker's public key: zbroker-admin key show"
+
+
+def _refused(event: int, url: str, *, secured: bool) -> ZBrokerError:
+    """Why nobody could log on."""
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        reason = f"{url} does not know this key"
+        return ZBrokerError("auth_failed", reason, "it stands in no principal of the access file")
+    if secured:
+        reason = f"{url} does not encrypt, or has another key"
+        return ZBrokerError("auth_failed", reason, _KEYS)
+    reason = f"{url} wants to know who you are"
+    return ZBrokerError("auth_failed", reason, "give --key and --server-key, or --context")
+
+
+def _session(answer: object, url: str) -> Session:
+    if isinstance(answer, m.Error):
+        raise ZBrokerError(answer.code, answer.reason, answer.hint)
+    told = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
+    if not told:
+        raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")
+    assert isinstance(answer, m.Ack), "only an Ack told it"
+    return Session(told, answer.token or "")

@@ -1,0 +1,106 @@
+"""The options that say how a broker is reached: a context, and credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from zbroker.cli.contexts import Context, Login, names, resolve
+
+if TYPE_CHECKING:
+    from zbroker.credentials import Credentials
+
+
+def complete_context(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of contexts, for a shell."""
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+class Given(NamedTuple):
+    """What those options said."""
+
+    context: str | None
+    login: Login
+
+    def resolve(self, url: str = "", data_dir: str = "", config: str = "") -> Context:
+        """With the place that was given, over the context. Raises: ZBrokerError, ConfigError."""
+        return resolve(Context(url, data_dir, config, self.login), self.context)
+
+
+class Broker(NamedTuple):
+    """What to connect to; `options` are those of `connect()`."""
+
+    url: str
+    credentials: Credentials | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {} if self.credentials is None else {"credentials": self.credentials}
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds them to a command, which gets them as `given`."""
+
+    @wraps(function)
+    def collected(
+        *args: object,
+        context: str | None,
+        key: str | None,
+        server_key: str | None,
+        user: str | None,
+        password_file: str | None,
+        **kwargs: object,
+    ) -> object:
+        login = Login(key or "", server_key or "", user or "", password_file or "")
+        return function(*args, given=Given(context, login), **kwargs)
+
+    for option in reversed(_OPTIONS):
+        collected = option(collected)
+    return collected
+
+
+def login_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds those of credentials only."""
+    for option in reversed(_LOGIN):
+        function = option(function)
+    return function
+
+
+def broker(given: Given, url: str | None) -> Broker:
+    """The broker at `url`, or that of the context. Raises: UsageError, ZBrokerError."""
+    context = given.resolve(url or "")
+    if not context.url:
+        raise click.UsageError("give the URL of a broker, or a context that has one")
+    return Broker(context.url, context.credentials.credentials())
+
+
+def topic_of(given: Given, url: str | None, topic: str | None) -> tuple[Broker, str]:
+    """Where the URL may be left out, the only argument is the topic. Raises: UsageError."""
+    if topic is None:
+        url, topic = None, url
+    if topic is None or "://" in topic:
+        raise click.UsageError("Missing argument 'TOPIC'.")
+    return broker(given, url), topic
+
+
+_LOGIN = (
+    click.option("--key", help="Your secret key file, for a broker that encrypts."),
+    click.option("--server-key", help="The broker's public key, or the file that holds it."),
+    click.option("--user", help="The principal, where the key does not say it."),
+    click.option("--password-file", help="The file with your password, readable by you only."),
+)
+_OPTIONS = (
+    click.option(
+        "--context",
+        help="How the broker is reached, by a name: `zbroker-admin context`.",
+        shell_complete=complete_context,
+    ),
+    *_LOGIN,
+)
+url_argument = click.argument("url", metavar="[URL]", required=False)

@@ -1,0 +1,120 @@
+"""What `top` draws on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import psutil
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from zbroker.cli.show import plain, size
+
+_MARKS: Final = ("first_position", "written", "persisted")
+_FIXED_LINES: Final = 12  # of everything that is there with few processes and no subscriptions
+_STYLES: Final = {"ready": "bold green", "starting": "bold yellow"}
+
+Row = Mapping[str, Any]
+
+
+class Usage:
+    """CPU and memory of the processes of an instance on this host, by process id."""
+
+    def __init__(self, *, local: bool) -> None:
+        self._local = local
+        self._known: dict[int, psutil.Process] = {}
+
+    def of(self, processes: Sequence[Row]) -> dict[int, tuple[float, int]]:
+        """Percent of a core since the look before, and bytes; what cannot be had is left out."""
+        found = {}
+        for pid in (int(one.get("pid") or 0) for one in processes if self._local):
+            try:
+                process = self._known.setdefault(pid, psutil.Process(pid)) if pid else None
+                if process is not None:
+                    found[pid] = (process.cpu_percent(), process.memory_info().rss)
+            except psutil.Error:
+                self._known.pop(pid, None)
+        return found
+
+
+def drawn(
+    found: Row, usage: Mapping[int, tuple[float, int]], missing: str, height: int
+) -> RenderableType:
+    """A look as it fills a screen of so many lines; missing: why it is an old one."""
+    processes = found["processes"]
+    room = height - _FIXED_LINES - len(processes) - 2 * len(found["alarms"])
+    parts: list[RenderableType] = [_head(found, missing), _numbers(found)]
+    parts += [
+        Text(f"alarm {alarm.get('code')}: {alarm.get('what')}\n  {alarm.get('next')}", "bold red")
+        for alarm in found["alarms"]
+    ]
+    parts.append(_processes(processes, usage))
+    if found["farthest"] and room > 0:
+        parts.append(_farthest(found["farthest"][:room]))
+    return Group(*parts)
+
+
+def _head(found: Row, missing: str) -> Text:
+    state = str(found["state"])
+    head = Text.assemble(
+        (f"{found['name']} ", "bold"), f"{found['url']} {found['version']}  ",
+        (state, _STYLES.get(state, "bold red")), f"  {found['time']}  q ends",
+    )  # fmt: skip
+    if missing:
+        head.append(f"\n{missing}: what follows is old", "bold red")
+    return head
+
+
+def _numbers(found: Row) -> Table:
+    """Rates and marks, two rows of name and value."""
+    journal = found["journal"]
+    table = Table.grid(padding=(0, 2))
+    rates = {name: f"{value:,.0f}" for name, value in found["rates"].items() if _is_number(value)}
+    table.add_row(*_pairs(rates | {key: plain(found[key]) for key in ("clients", "subscriptions")}))
+    marks = {key: plain(journal[key]) for key in _MARKS}
+    more = {
+        "log": _size(journal["bytes"]), "free": _size(journal["free_bytes"]),
+        "segments": plain(journal["segments"]), "sync_ms": plain(journal["sync_ms"]),
+    }  # fmt: skip
+    table.add_row(*_pairs(marks | more))
+    return table
+
+
+def _pairs(values: Mapping[str, str]) -> list[Text]:
+    return [Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in values.items()]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _size(value: object) -> str:
+    return size(int(value)) if isinstance(value, int | float) else "-"
+
+
+def _processes(processes: Sequence[Row], usage: Mapping[int, tuple[float, int]]) -> Table:
+    table = Table("process", "pid", "state", "restarts", "up s", "cpu %", "memory", "progress")
+    for one in processes:
+        percent, memory = usage.get(int(one.get("pid") or 0), (None, None))
+        state = str(one.get("state"))
+        table.add_row(
+            plain(one.get("room")), plain(one.get("pid")),
+            Text(state, "" if state == "ready" else "bold yellow"),
+            plain(one.get("restarts")), plain(one.get("uptime_s")),
+            "-" if percent is None else f"{percent:.0f}", _size(memory), plain(one.get("progress")),
+        )  # fmt: skip
+    return table
+
+
+def _farthest(rows: Sequence[Row]) -> Table:
+    table = Table("client", "topic", "state", "lag", "lag s", "sent", "credit")
+    for row in rows:
+        topic = f"/{row.get('topic')}/" if row.get("regex") else row.get("topic")
+        table.add_row(
+            Text(plain(row.get("client"))), Text(plain(topic)), plain(row.get("state")),
+            plain(row.get("lag")), plain(row.get("lag_s")), plain(row.get("sent_messages")),
+            _size(row.get("credit")),
+        )  # fmt: skip
+    return table
