@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perf import (
+    curve,
     fanout,
     handwritten,
     index,
@@ -33,6 +34,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "publish": publish.throughput,
     "latency": publish.latency,
     "stores": stores.kept,
+    "curve": curve.cost,
     "live": reading.live,
     "replay": reading.replay,
     "handwritten": handwritten.one_message_per_send,

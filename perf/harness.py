@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,10 +97,15 @@ class Setup:
     tell: Callable[[str], None] = print
 
     @contextmanager
-    def broker(self) -> Iterator[zbroker.LocalBroker]:
-        """A broker with the default settings, but for its ports, on the disk that is measured."""
+    def broker(
+        self, more: Mapping[str, Mapping[str, str | int | bool]] | None = None
+    ) -> Iterator[zbroker.LocalBroker]:
+        """A broker with the default settings, but for its ports, on the disk that is measured.
+
+        more: tables of settings over them.
+        """
         data_dir = Path(tempfile.mkdtemp(prefix="broker-", dir=self.directory))
-        settings = {"journal": {"segment_size": "256MiB"}}
+        settings = {"journal": {"segment_size": "256MiB"}, **(more or {})}
         try:
             with zbroker.LocalBroker(data_dir, settings=settings) as broker:
                 yield broker

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
     from zbroker.client.subscribing.points import Range
+    from zbroker.credentials import Credentials
     from zbroker.local import LocalBroker
 
 __version__ = "0.1.0"
 __all__ = [
+    "Credentials",
     "FileBookmarkStore",
     "LocalBroker",
     "MemoryBookmarkStore",
@@ -33,6 +35,7 @@ __all__ = [
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
+    "Credentials": ("zbroker.credentials", "Credentials"),
     "FileBookmarkStore": ("zbroker.client.bookmark_stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),
     "MemoryBookmarkStore": ("zbroker.client.bookmark_stores.memory", "MemoryBookmarkStore"),

@@ -11,25 +11,15 @@ from typing import Final
 
 import zmq
 
-from zbroker.access import keys
 from zbroker.access.core import Access
 from zbroker.access.file import AccessFile
-from zbroker.config import Config
 from zbroker.door.door import Door
 from zbroker.limits import KIB
 from zbroker.process import Process, Stats
-from zbroker.sockets import ServerCurve
+from zbroker.security import server_curve
 
 LOOK_MS: Final = 200  # how often the rules are looked at
 UNREAD_SLACK_BYTES: Final = 64 * KIB
-
-
-def server_curve(config: Config) -> ServerCurve | None:
-    """The keys of an instance, if it has any. Raises: ConfigError."""
-    if not config.security.on:
-        return None
-    pair = keys.load_secret(Path(config.security.key))
-    return ServerCurve(pair.public.encode(), pair.secret.encode())
 
 
 def access_file(process: Process) -> AccessFile:

@@ -121,6 +121,17 @@ def test_wrong_passwords_cost_more_and_more_time(door: Bench) -> None:
         wait *= 2
 
 
+def test_nobody_learns_by_the_answer_who_there_is(door: Bench) -> None:
+    """Somebody who is not there takes as long, and is told the same, as a wrong password."""
+    told = []
+    for at, user in enumerate(("carol", "nobody", "nobody")):
+        assert door.turn(logon("x", DESK, user=user, password="wrong")) == []
+        told.append(error(door.take(door.core.on_verified(at + 1, door.now_ms, good=False))))
+        assert "wait" in error(door.turn(logon("x", DESK, user=user, password="wrong"))).reason
+        door.now_ms += PENALTY_MAX_MS
+    assert len({(one.code, one.reason, one.hint) for one in told}) == 1
+
+
 def test_the_number_of_passwords_under_way_is_bounded(door: Bench) -> None:
     for n in range(VERIFYING_MAX):
         door.turn(logon("carol", DESK, b"\0%4d" % n, user="carol", password="x"))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from zbroker.access.core import NOT_ACCEPTED, Access
+from zbroker.access.core import NOT_ACCEPTED, NOT_ACCEPTED_HINT, Access
+from zbroker.access.passwords import NOBODY
 from zbroker.errors import ClientError
 from zbroker.ingest.effects import Verify
 from zbroker.wire.messages import Logon
@@ -51,20 +52,28 @@ class Identity:
         Raises: ClientError auth_failed, not_entitled, too_many.
         """
         given = logon.credentials or {}
-        principal = self.access.identify(key, given.get("user"))
-        who, hashed = Who(principal, key), self.access.password_of(principal)
-        if not hashed:
-            self.access.check_name(principal, logon.client)
-            return who
-        if now_ms < self._penalties.get(key, (0, 0))[0]:
+        user, password = given.get("user"), given.get("password")
+        known = user is None or user in self.access.principals_of(key)
+        if password is not None and now_ms < self._penalties.get(key, (0, 0))[0]:
             raise ClientError("auth_failed", "too many wrong passwords: wait, then try again")
-        if "password" not in given:
-            raise ClientError("auth_failed", NOT_ACCEPTED)
+        if known or password is None or not self.access.principals_of(key):
+            principal = self.access.identify(key, user)
+            hashed = self.access.password_of(principal)
+            if not hashed:
+                self.access.check_name(principal, logon.client)
+                return Who(principal, key)
+        else:  # it has to take as long as for somebody who is there
+            principal, hashed = "", NOBODY
+        if password is None:
+            raise ClientError("auth_failed", NOT_ACCEPTED, NOT_ACCEPTED_HINT)
+        return self._verify(Claim(rid, logon, Who(principal, key)), password, hashed)
+
+    def _verify(self, claim: Claim, password: str, hashed: str) -> Verify:
         if len(self._claims) >= VERIFYING_MAX:
             raise ClientError("too_many", f"{VERIFYING_MAX} passwords are being looked at")
         self._last += 1
-        self._claims[self._last] = Claim(rid, logon, who)
-        return Verify(self._last, given["password"], hashed)
+        self._claims[self._last] = claim
+        return Verify(self._last, password, hashed)
 
     def claim(self, number: int) -> Claim:
         """The logon whose password was looked at; it is no claim any more."""
@@ -79,7 +88,7 @@ class Identity:
             if len(self._penalties) >= PENALTIES_MAX:
                 del self._penalties[next(iter(self._penalties))]
             self._penalties[key] = (now_ms + wait_ms, wait_ms)
-            raise ClientError("auth_failed", NOT_ACCEPTED)
+            raise ClientError("auth_failed", NOT_ACCEPTED, NOT_ACCEPTED_HINT)
         self._penalties.pop(key, None)
         self.check(claim.who, claim.logon.client)
 

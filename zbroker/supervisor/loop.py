@@ -28,7 +28,7 @@ import setproctitle
 import zmq
 
 import zbroker
-from zbroker import endpoints, logs, sockets
+from zbroker import endpoints, logs, security, sockets
 from zbroker.clock import Clock, SystemClock
 from zbroker.config import Config, delivery_rooms, doors, setting_of
 from zbroker.errors import ClientError
@@ -78,12 +78,15 @@ def run(config: Config, announce: Callable[[str], None], plan: tuple[RoomPlan, .
     began_ms = SystemClock().mono_ms()
     logs.configure(config.log, "supervisor")
     setproctitle.setproctitle("zbroker supervisor")
+    said = security.check(config)
     lock = directory.lock(config.paths(0).data)
     plan = rooms_of(config, plan)
     process, link = zygote.spawn({room.name: room.module for room in plan})
     paths: Paths | None = None
     try:
         paths = directory.prepare(config)
+        level = logging.INFO if said.safe else logging.WARNING
+        logging.getLogger("supervisor").log(level, said.text)
         supervisor = Supervisor(config, paths, link, plan)
         try:
             return supervisor.run(announce, began_ms)
