@@ -6,6 +6,7 @@
     <data>/archive/          archived segments
     <data>/conflicts         what came twice with another content, bounded
     <data>/actions           what was done to segments, and why, bounded
+    <data>/audit             who changed what over HTTP, and who was refused, bounded
     <data>/index/            LMDB: may be deleted at any time
     <data>/run/              instance.json of the running instance, keys of tokens, log
 
@@ -54,6 +55,10 @@ class Paths:
         return self.data / "actions"
 
     @property
+    def audit(self) -> Path:
+        return self.data / "audit"
+
+    @property
     def run(self) -> Path:
         return self.data / "run"
 
@@ -70,6 +75,11 @@ class Paths:
     def admin_token(self) -> Path:
         """What the admin wants to see before it changes anything; readable by the owner only."""
         return self.run / "admin.token"
+
+    @property
+    def admin_read_token(self) -> Path:
+        """What it wants to see of who only reads, with security on; likewise."""
+        return self.run / "admin-read.token"
 
     @property
     def sockets(self) -> Path:

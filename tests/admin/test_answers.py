@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker.admin import core, jobs
-from zbroker.admin.answers import Answers
+from zbroker.access.file import AccessFile
+from zbroker.admin import asking, core, jobs
+from zbroker.admin.answers import Answers, Parts
+from zbroker.admin.audit import DONE, Asked, Audit
+from zbroker.admin.sampling import Sampling
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 
@@ -34,17 +37,35 @@ class Supervisor:
     def __init__(self) -> None:
         self.stats: dict[str, Any] = {"conflicts": 3}
         self.silent = False
+        self.state = "ready"
 
     def status(self) -> m.Status | None:
         room: dict[str, Any] = {"room": "journal", "stats": self.stats}
-        return None if self.silent else m.Status(1, "ready", [room])
+        return None if self.silent else m.Status(1, self.state, [room])
 
 
 class Subscriptions:
     """Echoes what is wanted."""
 
-    def answer(self, wanted: core.Wanted) -> dict[str, Any]:
+    def answer(self, wanted: asking.Wanted) -> dict[str, Any]:
         return {"client": wanted.client, "limit": wanted.limit}
+
+
+class Clients:
+    """Echoes what is wanted, and knows ann."""
+
+    def answer(self, wanted: asking.WantedClients) -> dict[str, Any]:
+        return {"client": wanted.client, "limit": wanted.limit}
+
+    def disconnect(self, client: str) -> dict[str, Any]:
+        return {"disconnected": int(client == "ann")}
+
+
+class Topics:
+    """Echoes what is wanted."""
+
+    def answer(self, wanted: asking.WantedTopics) -> dict[str, Any]:
+        return {"match": wanted.match, "limit": wanted.limit}
 
 
 class Bench:
@@ -54,7 +75,22 @@ class Bench:
         link: Any = self.supervisor
         self.subscriptions = Subscriptions()
         subscriptions: Any = self.subscriptions
-        self.answers = Answers(self.desk.tools, link, self.desk.worker, subscriptions)
+        self.clients = Clients()
+        clients: Any = self.clients
+        topics: Any = Topics()
+        tools = self.desk.tools
+        self.sampling = Sampling(link, tools.clock)
+        self.audit = Audit(tools.paths.audit, tools.clock, tools.log)
+        access = AccessFile(None, tools.clock, tools.log)
+        self.answers = Answers(
+            Parts(
+                tools, self.desk.worker, self.sampling, subscriptions, clients, topics, self.audit,
+                access,
+            )
+        )  # fmt: skip
+
+    def watch(self) -> int:
+        return self.answers.watch(self.sampling.take())
 
     def post(self, path: str, **body: object) -> dict[str, Any]:
         return self.answers.post(path, json.dumps(body).encode())
@@ -208,7 +244,7 @@ def test_a_silent_supervisor_is_an_error(bench: Bench) -> None:
     bench.supervisor.silent = True
     with pytest.raises(ClientError, match="not_ready"):
         bench.answers.get("/status")
-    assert bench.answers.watch() == 0
+    assert bench.watch() == 0
 
 
 def test_alarms_stand_in_the_status_and_in_the_log(
@@ -218,9 +254,9 @@ def test_alarms_stand_in_the_status_and_in_the_log(
     caplog.set_level("INFO")
     codes = {alarm["code"] for alarm in bench.answers.get("/status")["alarms"]}
     assert "damage" in codes
-    assert bench.answers.watch() == len(codes)
+    assert bench.watch() == len(codes)
     bench.supervisor.stats = {}
-    bench.answers.watch()
+    bench.watch()
     lines = [record.message for record in caplog.records if "damage" in record.message]
     assert [line.split(":")[0] for line in lines] == ["alarm damage", "alarm damage is over"]
 
@@ -230,3 +266,86 @@ def test_an_alarm_has_the_published_keys(bench: Bench) -> None:
     [alarm] = [a for a in bench.answers.get("/status")["alarms"] if a["code"] == "damage"]
     assert set(alarm) == {"code", "since", "what", "means", "next"}
     assert alarm["since"] == "19700101T010000Z"
+
+
+# -- numbers, and who is there --------------------------------------------------------------------
+
+
+def test_health_is_bad_until_every_room_is_ready(bench: Bench) -> None:
+    assert bench.answers.reply("/health") == (b'{"state": "ready"}\n', 200, "application/json")
+    bench.supervisor.state = "starting"
+    found = bench.answers.reply("/health")
+    assert (found.status, json.loads(found.body)) == (503, {"state": "starting"})
+    bench.supervisor.silent = True
+    assert bench.answers.reply("/health").status == 503
+
+
+def test_who_answers_lives(bench: Bench) -> None:
+    bench.supervisor.silent = True
+    assert bench.answers.reply("/health", "live=1").status == 200
+
+
+def test_the_status_tells_rates_and_security(bench: Bench) -> None:
+    bench.supervisor.stats = {"bytes_written": 100}
+    bench.watch()
+    bench.supervisor.stats = {"bytes_written": 160}
+    bench.desk.clock.seconds += 2
+    bench.watch()
+    found = bench.answers.get("/status")
+    assert found["rates"] == {
+        "bytes_in_s": 30.0, "bytes_out_s": 0.0, "messages_in_s": 0.0, "messages_out_s": 0.0,
+    }  # fmt: skip
+    assert found["security"] == {"on": False, "access_version": 0, "problem": ""}
+
+
+def test_history_tells_what_was(bench: Bench) -> None:
+    bench.supervisor.stats = {"sync_ms": 1.5}
+    bench.watch()
+    bench.supervisor.silent = True
+    bench.desk.clock.seconds += 1
+    bench.watch()
+    found = bench.answers.get("/history", "seconds=60")
+    assert (found["step_s"], found["times"]) == (1, [3_600])
+    assert found["series"]["fsync_ms"] == [1.5]
+
+
+def test_metrics_are_text(bench: Bench) -> None:
+    found = bench.answers.reply("/metrics")
+    assert found.content_type.startswith("text/plain")
+    assert b"zbroker_log_damage" not in found.body
+    bench.supervisor.stats = {"damage": 3}
+    assert b"zbroker_log_damage 3.0\n" in bench.answers.reply("/metrics").body
+
+
+def test_the_audit_log_can_be_read(bench: Bench) -> None:
+    bench.audit.write(Asked("ann", "127.0.0.1:1", "POST /x"), DONE)
+    bench.audit.write(Asked("bob", "127.0.0.1:2", "POST /x"), DONE)
+    found = bench.answers.get("/audit", "limit=1")
+    assert ([entry["who"] for entry in found["entries"]], found["intact"]) == (["bob"], True)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "found"),
+    [
+        ("/clients", "client=ann&limit=5", {"client": "ann", "limit": 5}),
+        ("/topics", "match=a*", {"match": "a*", "limit": 1_000}),
+        ("/subscriptions", "client=ann", {"client": "ann", "limit": 1_000}),
+    ],
+)
+def test_a_query_reaches_who_knows(
+    bench: Bench, path: str, query: str, found: dict[str, Any]
+) -> None:
+    assert bench.answers.get(path, query) == found
+    with pytest.raises(ClientError, match="the query"):
+        bench.answers.get(path, "limit=0")
+
+
+def test_a_client_can_be_disconnected(bench: Bench) -> None:
+    assert bench.post("/clients/disconnect", client="ann") == {"disconnected": 1}
+    with pytest.raises(ClientError, match="the body"):
+        bench.post("/clients/disconnect")
+
+
+@pytest.mark.parametrize("path", core.READS)
+def test_every_path_that_is_let_in_is_answered(bench: Bench, path: str) -> None:
+    assert bench.answers.reply(path).status == 200

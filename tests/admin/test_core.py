@@ -1,83 +1,170 @@
-"""zbroker/admin/core.py: who is answered, and what the status says."""
+"""zbroker/admin/core.py: who is answered."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from zbroker.admin import core
-from zbroker.admin.core import Request
+from zbroker.admin.core import NOBODY, Refusal, Request, Who
 from zbroker.errors import ClientError
-from zbroker.wire.internal import Status
 
-ALARM = {"code": "disk_80"}
 GOOD = Request("GET", "/status", "127.0.0.1:9105", "127.0.0.1")
+ADMIN = Who("admin.token", known=True, reads=True, writes=True)
+READER = Who("admin-read.token", known=True, reads=True)
+IDLE = Who("pricer", known=True)
+WRONG = Who(problem="the token has expired")
+OPEN = ("/", "/health", "/console/console.js", "/console/nothing/there")
+
+
+def refuse(request: Request = GOOD, who: Who = NOBODY, *, secured: bool = False) -> Refusal | None:
+    return core.refuse(request, who, secured=secured)
+
+
+def told(refusal: Refusal | None) -> tuple[int, str] | None:
+    return None if refusal is None else (refusal.status, refusal.code)
+
+
+def asked(path: str) -> Request:
+    method = "POST" if path in core.WRITES else "GET"
+    return GOOD._replace(path=path, method=method)
+
+
+# -- from where -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:9105", "localhost", "LOCALHOST:1", "[::1]:9105", "[::1]"]
 )
 def test_the_loopback_names_are_answered(host: str) -> None:
-    assert core.refuse(GOOD._replace(host=host)) is None
+    assert refuse(GOOD._replace(host=host)) is None
 
 
 @pytest.mark.parametrize(
     "host", ["", "evil.example", "evil.example:9105", "127.0.0.1.evil.example"]
 )
-def test_another_name_for_loopback_is_refused(host: str) -> None:
-    refusal = core.refuse(GOOD._replace(host=host))
-    assert refusal is not None
-    assert refusal.status == 403
+@pytest.mark.parametrize("path", ["/status", *OPEN, *core.WRITES])
+def test_another_name_for_loopback_is_refused(host: str, path: str) -> None:
+    request = asked(path)._replace(host=host)
+    assert told(refuse(request, ADMIN, secured=True)) == (403, "forbidden")
+    assert told(refuse(request, ADMIN)) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "", "::ffff:192.0.2.1"])
-def test_a_peer_from_elsewhere_is_refused(peer: str) -> None:
-    refusal = core.refuse(GOOD._replace(peer=peer))
-    assert refusal is not None
-    assert refusal.status == 403
+@pytest.mark.parametrize("path", ["/status", *OPEN, *core.WRITES])
+def test_a_peer_from_elsewhere_is_refused(peer: str, path: str) -> None:
+    assert told(refuse(asked(path)._replace(peer=peer), ADMIN)) == (403, "forbidden")
 
 
-def test_an_unknown_path_says_which_there_are() -> None:
-    refusal = core.refuse(GOOD._replace(path="/"))
+# -- for what -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/nope", "/status/", "/console", "//status", "/Status", ""])
+def test_an_unknown_path_says_which_there_are(path: str) -> None:
+    refusal = refuse(GOOD._replace(path=path), ADMIN)
     assert refusal is not None
     assert (refusal.status, refusal.code) == (404, "not_found")
     assert all(path in refusal.reason for path in (*core.READS, *core.WRITES))
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("path", [*core.READS, "/actions/7"])
+@pytest.mark.parametrize("path", [*core.READS, "/actions/7", *OPEN])
 def test_what_is_read_is_read_by_get_only(method: str, path: str) -> None:
-    refusal = core.refuse(GOOD._replace(method=method, path=path))
+    refusal = refuse(GOOD._replace(method=method, path=path), ADMIN)
     assert refusal is not None
     assert refusal.status == 405
 
 
 @pytest.mark.parametrize("path", core.WRITES)
-def test_what_changes_something_needs_post(path: str) -> None:
-    request = GOOD._replace(path=path, token="t", secret="t")
-    refusal = core.refuse(request)
+@pytest.mark.parametrize("secured", [False, True])
+def test_what_changes_something_needs_post(path: str, secured: bool) -> None:
+    request = GOOD._replace(path=path)
+    refusal = refuse(request, ADMIN, secured=secured)
     assert refusal is not None
     assert refusal.status == 405
-    assert core.refuse(request._replace(method="POST")) is None
+    assert refuse(request._replace(method="POST"), ADMIN, secured=secured) is None
+
+
+# -- who ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", OPEN)
+@pytest.mark.parametrize("who", [NOBODY, WRONG, IDLE])
+def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: Who) -> None:
+    assert refuse(asked(path), who, secured=True) is None
+    assert refuse(asked(path), who) is None
+
+
+@pytest.mark.parametrize("path", [*core.READS, "/actions/7"])
+@pytest.mark.parametrize(
+    ("who", "found"),
+    [
+        (NOBODY, (401, "auth_failed")),
+        (WRONG, (401, "auth_failed")),
+        (IDLE, (403, "not_entitled")),
+        (READER, None),
+        (ADMIN, None),
+    ],
+)
+def test_with_security_who_reads_is_asked(
+    path: str, who: Who, found: tuple[int, str] | None
+) -> None:
+    assert told(refuse(asked(path), who, secured=True)) == found
+    assert refuse(asked(path), who) is None, "without, reading is free"
 
 
 @pytest.mark.parametrize("path", core.WRITES)
 @pytest.mark.parametrize(
-    ("token", "secret"), [("", "t"), ("x", "t"), ("t ", "t"), ("", ""), ("\xe9", "t")]
+    ("who", "secured", "found"),
+    [
+        (NOBODY, True, (401, "auth_failed")),
+        (WRONG, True, (401, "auth_failed")),
+        (IDLE, True, (403, "not_entitled")),
+        (READER, True, (403, "not_entitled")),
+        (ADMIN, True, None),
+        (NOBODY, False, (403, "forbidden")),
+        (READER, False, (403, "not_entitled")),
+        (ADMIN, False, None),
+    ],
 )
-def test_without_the_token_nothing_is_changed(path: str, token: str, secret: str) -> None:
-    refusal = core.refuse(GOOD._replace(method="POST", path=path, token=token, secret=secret))
+def test_who_changes_something_is_always_asked(
+    path: str, who: Who, secured: bool, found: tuple[int, str] | None
+) -> None:
+    assert told(refuse(asked(path), who, secured=secured)) == found
+
+
+def test_why_a_token_does_not_count_is_said() -> None:
+    refusal = refuse(GOOD, WRONG, secured=True)
     assert refusal is not None
-    assert (refusal.status, refusal.code) == (403, "forbidden")
-    assert secret == "" or secret not in refusal.body()["reason"].split()
+    assert refusal.reason == "the token has expired"
 
 
-def test_the_token_does_not_open_the_door_to_other_hosts() -> None:
-    request = GOOD._replace(method="POST", path="/journal/remove", token="t", secret="t")
-    assert core.refuse(request) is None
-    assert core.refuse(request._replace(peer="192.0.2.1")) is not None
-    assert core.refuse(request._replace(host="evil.example")) is not None
+def test_every_refusal_of_somebody_is_one_for_the_audit_log() -> None:
+    codes = {
+        refusal.code
+        for path in (*core.READS, *core.WRITES)
+        for who in (NOBODY, WRONG, IDLE, READER)
+        for secured in (False, True)
+        if (refusal := refuse(asked(path), who, secured=secured)) is not None
+    }
+    assert codes == core.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("authorization", "header", "shown"),
+    [
+        ("Bearer abc", "", "abc"),
+        ("bearer  abc ", "xyz", "abc"),
+        ("", "xyz", "xyz"),
+        ("Basic abc", "xyz", "xyz"),
+        ("Bearer", "xyz", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_token_comes_in_one_of_two_headers(authorization: str, header: str, shown: str) -> None:
+    assert core.bearer(authorization, header) == shown
+
+
+# -- details --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -106,47 +193,10 @@ def test_a_body_may_have_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        (core.Through, b""),
-        (core.Through, b"{}"),
-        (core.Through, b'{"through": -1}'),
-        (core.Through, b'{"through": "7"}'),
-        (core.Through, b'{"through": 7, "dry": true}'),
-        (core.Through, b'{"through": 9223372036854775808}'),
-        (core.Select, b'{"serials": []}'),
-        (core.Select, b"[1]"),
-        (core.Select, b"\xff"),
-        (core.Select, b"[" * 5_000),
-        (core.Nothing, b'{"x": 1}'),
-        (core.Hold, b'{"who": "", "what": "", "position": 1, "ttl_s": 1}'),
-        (core.Hold, b'{"who": "a", "what": "", "position": 1, "ttl_s": 2592001}'),
-        (core.Hold, b'{"who": "a", "what": ""}'),
-    ],
-)
-def test_a_wrong_body_is_refused_with_what_is_wrong(kind: Any, body: bytes) -> None:
-    with pytest.raises(ClientError) as caught:
-        core.parse(kind, body)
-    assert caught.value.code == "bad_field"
-    assert core.refusal(caught.value).status == 400
-
-
-def test_a_request_names_segments_in_one_of_two_ways() -> None:
-    assert core.wanted(core.parse(core.Select, b'{"through": 7}')) == (None, 7)
-    assert core.wanted(core.parse(core.Select, b'{"serials": [3, 4]}')) == ([3, 4], 0)
-    for body in (b"{}", b'{"through": 7, "serials": [3]}'):
-        with pytest.raises(ClientError):
-            core.wanted(core.parse(core.Select, body))
-
-
-def test_an_empty_body_asks_for_nothing_special() -> None:
-    assert core.parse(core.Nothing, b"") == core.Nothing()
-
-
-@pytest.mark.parametrize(
     ("code", "status"),
-    [("not_ready", 503), ("too_many", 429), ("segment_held", 409), ("bookmark_expired", 400)],
-)
+    [("not_ready", 503), ("too_many", 429), ("segment_held", 409), ("bookmark_expired", 400),
+     ("auth_failed", 401), ("not_entitled", 403)],
+)  # fmt: skip
 def test_a_refusal_carries_code_reason_hint(code: str, status: int) -> None:
     found = core.refusal(ClientError(code, "so it is"))
     assert found.status == status
@@ -155,60 +205,8 @@ def test_a_refusal_carries_code_reason_hint(code: str, status: int) -> None:
     assert found.body()["hint"]
 
 
-def _room(room: str, **stats: int | float | str) -> dict[str, object]:
-    return {
-        "room": room,
-        "pid": 7,
-        "state": "ready",
-        "restarts": 1,
-        "uptime_s": 5,
-        "progress": "",
-        "endpoint": "",
-        "stats": stats,
-    }
-
-
-def test_the_document_has_the_published_keys() -> None:
-    rooms = [
-        _room("supervisor"),
-        _room("journal", messages=4, first_position=1, written=9, persisted=8, segments=1, bytes=10,
-              durability="disk"),
-        _room("ingest", clients=3, errors=0),
-        _room("delivery", clients=2, subscriptions=6),
-    ]  # fmt: skip
-    running = {"instance": "a1", "name": "n", "url": "tcp://127.0.0.1:1", "version": "0.1.0"}
-    found = core.document(Status(1, "ready", rooms), running, [ALARM], "/data")  # type: ignore[arg-type]
-    assert {"instance", "state", "url", "version", "processes", "journal"} <= set(found)
-    assert (found["instance"], found["state"]) == ("a1", "ready")
-    assert list(found["journal"]) == [
-        "first_position", "written", "persisted", "segments", "bytes", "durability", "messages",
-    ]  # fmt: skip
-    assert (found["clients"], found["subscriptions"]) == (3, 6)
-    assert (found["alarms"], found["data_dir"]) == ([ALARM], "/data")
-    assert found["processes"][1] == {
-        "room": "journal",
-        "pid": 7,
-        "state": "ready",
-        "restarts": 1,
-        "uptime_s": 5,
-        "progress": "",
-    }
-
-
-def test_the_numbers_of_delivery_workers_are_added_up() -> None:
-    rooms = [
-        _room("delivery", clients=2, subscriptions=6, note="a"),
-        _room("delivery-2", clients=3, subscriptions=1, note="b", dropped=4),
-        _room("admin", alarms=1),
-    ]
-    found = core.document(Status(1, "ready", rooms), {}, [], "/data")  # type: ignore[arg-type]
-    assert found["delivery"] == {"clients": 5, "subscriptions": 7, "note": "a", "dropped": 4}
-    assert found["subscriptions"] == 7
-    assert [process["room"] for process in found["processes"]] == [
-        "delivery", "delivery-2", "admin",
-    ]  # fmt: skip
-
-
-def test_a_starting_instance_has_a_document_too() -> None:
-    found = core.document(Status(1, "starting", []), {}, [], "/data")
-    assert (found["state"], found["journal"], found["clients"]) == ("starting", {}, 0)
+def test_what_the_audit_log_is_told_has_no_control_characters() -> None:
+    request = GOOD._replace(method="GET" * 20, path="/a\n\x1b[2J" + "x" * 1_000)
+    found = core.told(request, ["key\r\n"])
+    assert found.isprintable()
+    assert len(found) < 300

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker.admin.core import Wanted, parse_query
+from zbroker.admin.asking import Wanted, parse_query
 from zbroker.admin.lags import LogTimes
 from zbroker.admin.subscriptions import NS_PER_S, Subscriptions
 from zbroker.errors import ClientError
@@ -44,7 +44,13 @@ class Delivery:
     def worker(self, name: str, *rows: surveys.SubscriptionRow, left_out: int = 0) -> None:
         self.told[name] = surveys.Subscriptions(1, 5, 100, list(rows), left_out)
 
-    def ask(self, question: surveys.AskSubscriptions) -> dict[str, surveys.Subscriptions | None]:
+    rooms = ("ingest", "delivery", "delivery-2")
+
+    def ask(
+        self, answer: type, question: surveys.AskSubscriptions, rooms: list[str]
+    ) -> dict[str, surveys.Subscriptions | None]:
+        assert answer is surveys.Subscriptions
+        assert rooms == ["delivery", "delivery-2"], "only these have any"
         self.asked.append(question)
         return self.told
 

@@ -4,84 +4,159 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Self
 
 from msgspec.structs import asdict
 
-from zbroker.admin import actions, core
+from zbroker.access.file import AccessFile
+from zbroker.admin import actions, asking, core
 from zbroker.admin.alarms import Alarm, Facts, Watch
+from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Row
+from zbroker.admin.clients import Clients
+from zbroker.admin.document import Here, document, stats_of
 from zbroker.admin.history import Entry
 from zbroker.admin.jobs import Rewrite
+from zbroker.admin.sampling import Sampling
 from zbroker.admin.subscriptions import Subscriptions
-from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.admin.survey import Tools
+from zbroker.admin.topics import Topics
 from zbroker.admin.view import Segment
 from zbroker.admin.worker import Worker
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError
 from zbroker.wire import internal as m
 
+JSON: Final = "application/json"
+
+
+class Reply(NamedTuple):
+    """What is sent."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = JSON
+
+    @classmethod
+    def of(cls, document: dict[str, Any], status: int = 200) -> Self:
+        """As JSON."""
+        return cls(json.dumps(document).encode() + b"\n", status)
+
+
+class Parts(NamedTuple):
+    """Those who know."""
+
+    tools: Tools
+    worker: Worker
+    sampling: Sampling
+    subscriptions: Subscriptions
+    clients: Clients
+    topics: Topics
+    audit: Audit
+    access: AccessFile
+
 
 class Answers:
     """One per process."""
 
-    def __init__(
-        self,
-        tools: Tools,
-        supervisor: SupervisorLink,
-        worker: Worker,
-        subscriptions: Subscriptions,
-    ) -> None:
-        self._tools = tools
-        self._supervisor = supervisor
-        self._worker = worker
-        self._subscriptions = subscriptions
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._tools = parts.tools
+        self._worker = parts.worker
         self._watch = Watch()
         self._alarms: list[Alarm] = []
         self._lock = threading.Lock()  # of the watch
+        self._documents: dict[str, Callable[[str], dict[str, Any]]] = {
+            "/status": lambda _: self.status(),
+            "/journal": lambda _: self.journal(),
+            "/holders": lambda _: self.holders(),
+            "/actions": lambda _: self.actions(),
+            "/topics": lambda q: parts.topics.answer(asking.parse_query(asking.WantedTopics, q)),
+            "/clients": lambda q: parts.clients.answer(asking.parse_query(asking.WantedClients, q)),
+            "/subscriptions": lambda q: parts.subscriptions.answer(
+                asking.parse_query(asking.Wanted, q)
+            ),
+            "/history": lambda q: parts.sampling.history(
+                asking.parse_query(asking.WantedHistory, q).seconds
+            ),
+            "/audit": lambda q: parts.audit.document(
+                asking.parse_query(asking.WantedAudit, q).limit
+            ),
+        }
+
+    def reply(self, path: str, query: str = "") -> Reply:
+        """GET `path`, which core.refuse let pass. Raises: ClientError, StorageError."""
+        if path == core.HEALTH:
+            return self.health(asking.parse_query(asking.WantedHealth, query))
+        return self.metrics() if path == "/metrics" else Reply.of(self.get(path, query))
 
     def get(self, path: str, query: str = "") -> dict[str, Any]:
-        """GET `path`, which core.refuse let pass. Raises: ClientError, StorageError."""
-        if path == "/status":
-            return self.status()
-        if path == "/journal":
-            return self.journal()
-        if path == "/holders":
-            return self.holders()
-        if path == "/subscriptions":
-            return self._subscriptions.answer(core.parse_query(core.Wanted, query))
+        """The same for what is a document."""
         number = core.action_number(path)
-        return self.actions() if number is None else self.action(number)
+        return self._documents[path](query) if number is None else self.action(number)
 
     def post(self, path: str, body: bytes) -> dict[str, Any]:
         """POST likewise."""
+        if path == "/clients/disconnect":
+            return self._parts.clients.disconnect(asking.parse(asking.Client, body).client)
         if path == "/journal/remove":
-            return self.remove(core.parse(core.Through, body))
+            return self.remove(asking.parse(asking.Through, body))
         if path == "/journal/reindex":
-            core.parse(core.Nothing, body)
+            asking.parse(asking.Nothing, body)
             return self.reindex()
         if path == "/journal/hold":
-            return self.hold(core.parse(core.Hold, body))
-        return self.rewrite(path.rpartition("/")[2], core.parse(core.Select, body))
+            return self.hold(asking.parse(asking.Hold, body))
+        return self.rewrite(path.rpartition("/")[2], asking.parse(asking.Select, body))
 
     # -- what is --------------------------------------------------------------------------------
 
+    def health(self, wanted: asking.WantedHealth) -> Reply:
+        """For who starts and stops instances: 200, or 503 while not every room is ready."""
+        if wanted.live:
+            return Reply.of({"state": "live"})
+        status = self._parts.sampling.status()
+        state = status.state if status is not None else "unknown"
+        return Reply.of({"state": state}, 200 if state == "ready" else 503)
+
+    def metrics(self) -> Reply:
+        """For Prometheus."""
+        # imported here: it takes 80 ms, and most instances are never asked
+        from zbroker.admin import metrics
+
+        status = self._status()
+        text = metrics.text(stats_of(status), self._document(status), self._parts.audit.refused)
+        return Reply(text, content_type=metrics.CONTENT_TYPE)
+
     def status(self) -> dict[str, Any]:
         """What all processes say, and what is wrong."""
-        status = self._supervisor.status()
+        return self._document(self._status())
+
+    def _status(self) -> m.Status:
+        status = self._parts.sampling.status()
         if status is None:
             raise ClientError("not_ready", "the supervisor does not answer", "try again")
+        return status
+
+    def _document(self, status: m.Status) -> dict[str, Any]:
         try:
             running = json.loads(self._tools.paths.running.read_text())
         except (OSError, ValueError):
             running = {}  # not written yet: the status says `starting`
         alarms = [_told(alarm) for alarm in self._look(status)]
-        return core.document(status, running, alarms, str(self._tools.paths.data))
+        data_dir, rates = str(self._tools.paths.data), self._parts.sampling.rates()
+        return document(status, Here(running, alarms, data_dir, rates, self._security()))
 
-    def watch(self) -> int:
+    def _security(self) -> dict[str, Any]:
+        access = self._parts.access
+        return {
+            "on": access.access.on,
+            "access_version": access.version,
+            "problem": access.problem,
+        }
+
+    def watch(self, status: m.Status | None) -> int:
         """Looks for alarms and logs those that begin or end; how many there are."""
-        status = self._supervisor.status()
         return len(self._alarms if status is None else self._look(status))
 
     def _look(self, status: m.Status) -> list[Alarm]:
@@ -91,7 +166,7 @@ class Answers:
         except StorageError:
             disks = ()  # the journal's own complaint says more
         facts = Facts(
-            core.stats_of(status).get("journal", {}),
+            stats_of(status).get("journal", {}),
             disks,
             worker.blocked,
             self._tools.config.retention.held_alarm,
@@ -116,8 +191,8 @@ class Answers:
         rows = tools.catalog.rows()
         holders = worker.survey.holders()
         welcome = tools.link.welcome
-        status = self._supervisor.status()
-        stats = core.stats_of(status).get("journal", {}) if status else {}
+        status = self._parts.sampling.status()
+        stats = stats_of(status).get("journal", {}) if status else {}
         return {
             "instance": f"{tools.paths.instance:016x}",
             "generation": welcome.generation if welcome else 0,
@@ -154,9 +229,9 @@ class Answers:
 
     # -- what shall be --------------------------------------------------------------------------
 
-    def rewrite(self, action: str, select: core.Select) -> dict[str, Any]:
+    def rewrite(self, action: str, select: asking.Select) -> dict[str, Any]:
         """Archives or compresses in the background; `dry_run` only says what would be done."""
-        wanted, through = core.wanted(select)
+        wanted, through = asking.wanted(select)
         kind: Rewrite = "archive" if action == "archive" else "compress"
         worker = self._worker
         state = worker.state(worker.survey.holders())
@@ -171,7 +246,7 @@ class Answers:
             "skipped": [{"serial": row.serial, "reason": row.reason} for row in skipped],
         }
 
-    def remove(self, ask: core.Through) -> dict[str, Any]:
+    def remove(self, ask: asking.Through) -> dict[str, Any]:
         """Gives up the oldest segments; the files go as soon as nobody reads them."""
         worker = self._worker
         entry = worker.entry("remove", "hand", f"asked for by hand, up to segment {ask.through}")
@@ -188,7 +263,7 @@ class Answers:
         """Has the bookmark index made anew from the log."""
         return {"id": self._worker.reindex().id}
 
-    def hold(self, ask: core.Hold) -> dict[str, Any]:
+    def hold(self, ask: asking.Hold) -> dict[str, Any]:
         """Keeps a part of the log for somebody without a cursor."""
         since_ms = self._tools.clock.wall_ns() // 1_000_000
         holding = m.Holding(ask.who, ask.what, ask.position, since_ms)

@@ -1,50 +1,62 @@
 """The admin's process: answers over HTTP, and everything that becomes of old segments.
 
-For: `zbroker-admin` and whoever watches an instance; archiving, compressing and asking for the
-removal of segments, by [retention] or by hand, in a niced thread; alarms.
+For: `zbroker-admin`, the console, Prometheus and whoever watches an instance; archiving,
+compressing and asking for the removal of segments, by [retention] or by hand, in a niced thread;
+alarms; the audit log.
 Sockets: HTTP on listen.admin; ipc DEALER to the supervisor (beats), another for status requests;
 ipc DEALER to the journal (holders, leases, remove, retire, reindex); ipc DEALERs to the desks of
-the delivery workers, for one question each.
+ingest and the delivery workers, for one question each.
 Files: writes copies of sealed segments and their summaries (journal and archive directory),
-<data>/actions, run/admin.token (0600, new at each start), run/leases.json; reads run/instance.json.
-It unlinks no segment: the journal does, when it is asked to.
-Settings: listen.admin; [retention]; delivery.workers; journal.directory, archive_directory,
-segment_size, time.
+<data>/actions, <data>/audit, run/admin.token and run/admin-read.token (0600, new at each start),
+run/leases.json; reads run/instance.json, run/token.key, the access file, and the log, to count
+topics when somebody asks. It unlinks no segment: the journal does, when it is asked to.
+Settings: listen.admin; [security]; [[record]]; [retention]; delivery.workers; journal.directory,
+archive_directory, segment_size, time.
 Exit codes: as every room (zbroker.supervisor.child).
 When it is killed: an unfinished copy is thrown away by the next start, two whole copies are
 finished by it, a removal goes on in the journal, a request that waited is told as failed.
 Known weaknesses: the numbers of a room are as old as its last beat, up to half a second. After a
 start the wall clock is believed at once, however wrong it is; only later jumps are followed slowly.
-Work on segments shares the disk with the journal: it is paced, not scheduled.
+The numbers of the last hour are kept in memory: a restart begins anew. Work on segments shares the
+disk with the journal: it is paced, not scheduled.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 import zmq
 
 from zbroker import endpoints
 from zbroker.admin import token
-from zbroker.admin.answers import Answers
+from zbroker.admin.answers import Answers, Parts
+from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Catalog
-from zbroker.admin.delivery_link import DeliveryLink
+from zbroker.admin.clients import Clients
+from zbroker.admin.counting import Counting
+from zbroker.admin.desk_link import DeskLink
+from zbroker.admin.doorkeeper import Doorkeeper, Secrets
+from zbroker.admin.files import Console
 from zbroker.admin.history import History
-from zbroker.admin.http import Server
+from zbroker.admin.http import Server, Site
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.lags import LogTimes
 from zbroker.admin.leases import Leases
+from zbroker.admin.sampling import Sampling
 from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.admin.survey import Tools
+from zbroker.admin.topics import Topics
 from zbroker.admin.worker import Worker
 from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ConfigError
+from zbroker.front import access_file
 from zbroker.process import Process
+from zbroker.recording import Recording
 
+SAMPLE_MS: Final = 1_000  # how often processes are asked how they are
 WATCH_MS: Final = 5_000  # how often alarms are looked for when nobody asks
-STOP_POLL_S: Final = 0.05  # how long the HTTP thread may take to see that it is to end
+INGEST_DESK: Final = "ingest-desk"
 
 
 def run(process: Process) -> int:
@@ -71,7 +83,8 @@ class AdminRoom:
             process.context, paths.ipc("journal"), process.incarnation, self._poller
         )
         self._supervisor = SupervisorLink(process.context, paths.ipc("supervisor"), clock)
-        tools = Tools(
+        self._access = access_file(process)
+        self._tools = Tools(
             process.config,
             paths,
             self._link,
@@ -81,26 +94,44 @@ class AdminRoom:
             clock,
             log,
         )
-        self._worker = Worker(tools)
-        self._delivery = DeliveryLink(process.context, self._desks(), clock)
-        subscriptions = Subscriptions(
-            self._delivery, self._link, LogTimes(paths.journal, paths.archive)
-        )
-        self._answers = Answers(tools, self._supervisor, self._worker, subscriptions)
-        self._server = self._listen(token.make(paths.admin_token))
-        self._watch_ms = clock.mono_ms() + WATCH_MS
+        self._worker = Worker(self._tools)
+        self._desks = DeskLink(process.context, self._desk_endpoints(), clock)
+        self._sampling = Sampling(self._supervisor, clock)
+        self._counting = Counting(paths, self._end, clock, log)
+        self._audit = Audit(paths.audit, clock, log)
+        self._answers = Answers(self._parts())
+        self._server = self._listen()
+        self._sample_ms = self._watch_ms = clock.mono_ms()
 
-    def _desks(self) -> dict[str, str]:
-        """Where each delivery worker is asked, by room."""
+    def _parts(self) -> Parts:
+        tools, desks = self._tools, self._desks
+        times = LogTimes(tools.paths.journal, tools.paths.archive)
+        return Parts(
+            tools,
+            self._worker,
+            self._sampling,
+            Subscriptions(desks, self._link, times),
+            Clients(desks),
+            Topics(self._counting, desks, Recording(tools.config.record)),
+            self._audit,
+            self._access,
+        )
+
+    def _end(self) -> int:
+        return self._worker.survey.holders().persisted
+
+    def _desk_endpoints(self) -> dict[str, str]:
+        """Where each room with a door is asked."""
         ipc = self._process.paths.ipc
         rooms = delivery_rooms(self._process.config)
-        return {room: ipc(socket_of("desk", room)) for room in rooms}
+        delivery = {room: ipc(socket_of("desk", room)) for room in rooms}
+        return {"ingest": ipc(INGEST_DESK)} | delivery
 
-    def _listen(self, secret: str) -> Server:
+    def _listen(self) -> Server:
         listen = self._process.listen
         at = endpoints.split(listen)
         try:
-            return Server((at.host.strip("[]"), at.port), self._answers, secret, self._process.log)
+            return Server((at.host.strip("[]"), at.port), self._process.log)
         except OSError as error:
             reason = f"cannot listen on {listen}: {error.strerror}"
             hint = "change listen.admin; port 0 picks one"
@@ -108,28 +139,44 @@ class AdminRoom:
 
     def start(self) -> None:
         """Everything but this thread."""
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, args=(STOP_POLL_S,), name="http", daemon=True).start()
+        process, paths = self._process, self._process.paths
+        secrets = Secrets(
+            token.make(paths.admin_token),
+            token.make(paths.admin_read_token),
+            paths.token_key.read_bytes(),
+        )
+        doorkeeper = Doorkeeper(secrets, self._access, process.clock)
+        self._server.start(Site(self._answers, doorkeeper, self._audit, Console()))
         self._worker.start()
-        host, port = self._server.server_address[0], self._server.server_address[1]
-        self._process.ready(f"http://{host!s}:{port}")
+        host, port = self._server.address
+        process.ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     def turn(self) -> None:
-        """Frames of the journal and the supervisor; alarms when it is time."""
+        """Frames of the journal and the supervisor; what is to be done each second."""
         process = self._process
-        self._poller.poll(process.wait_ms())
+        due_ms = max(0, self._sample_ms - process.clock.mono_ms())
+        self._poller.poll(min(due_ms, process.wait_ms()))
         now_ms = process.clock.mono_ms()
         self._link.turn(now_ms)
+        self._access.look(now_ms)
+        if now_ms >= self._sample_ms:
+            self._sample_ms = max(self._sample_ms + SAMPLE_MS, now_ms)
+            self._look(now_ms)
+        self._server.check()
+        process.turn()
+
+    def _look(self, now_ms: int) -> None:
+        status = self._sampling.take()
+        self._audit.tick()
         if now_ms >= self._watch_ms:
             self._watch_ms = now_ms + WATCH_MS
-            process.stats = {"alarms": self._answers.watch()}
-        process.turn()
+            self._process.stats = {"alarms": self._answers.watch(status)}
 
     def close(self) -> None:
         """Whoever waits for the journal is told first, so that no thread is waited for in vain."""
         self._link.close()
         self._worker.stop()
-        self._server.shutdown()
-        self._server.server_close()
-        self._delivery.close()
+        self._counting.stop()
+        self._desks.close()
+        self._server.stop()
         self._supervisor.close()

@@ -6,14 +6,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from zbroker.admin.core import Wanted
-from zbroker.admin.delivery_link import DeliveryLink
+from zbroker.admin.asking import Wanted
+from zbroker.admin.desk_link import DeskLink
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.lags import LogTimes, Moment
 from zbroker.clock import format_time
+from zbroker.config import setting_of
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 from zbroker.wire.surveys import AskSubscriptions, SubscriptionRow
+from zbroker.wire.surveys import Subscriptions as Told
 
 NEWEST_WAIT_S: Final = 1.0  # for the journal: without it lags are told in messages only
 NS_PER_S: Final = 1_000_000_000
@@ -29,15 +31,16 @@ class _Found(NamedTuple):
 class Subscriptions:
     """Answers from any thread."""
 
-    def __init__(self, delivery: DeliveryLink, journal: JournalLink, times: LogTimes) -> None:
-        self._delivery = delivery
+    def __init__(self, desks: DeskLink, journal: JournalLink, times: LogTimes) -> None:
+        self._desks = desks
         self._journal = journal
         self._times = times
 
     def answer(self, wanted: Wanted) -> dict[str, Any]:
         """The whole document. Raises: ClientError not_ready."""
         ask = AskSubscriptions(0, wanted.client, wanted.topic, wanted.limit)
-        told = self._delivery.ask(ask)
+        rooms = [room for room in self._desks.rooms if setting_of(room) == "delivery"]
+        told = self._desks.ask(Told, ask, rooms)
         answers = {worker: answer for worker, answer in told.items() if answer is not None}
         found = [_Found(worker, row) for worker, one in answers.items() for row in one.rows]
         found.sort(key=lambda one: (-one.row.lag, one.row.client, one.row.sid))

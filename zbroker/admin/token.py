@@ -1,4 +1,4 @@
-"""What whoever changes something has to show: made at each start, readable by the owner only."""
+"""What whoever reads or changes something has to show: new at each start, for the owner only."""
 
 from __future__ import annotations
 

@@ -201,6 +201,12 @@ class Cursors:
         return self._timers[0][0] if self._timers else None
 
     @property
+    def lag_max(self) -> int:
+        """How far the slowest subscription is behind what is durable."""
+        lowest = min((one.position for one in self.running.values()), default=self.persisted)
+        return max(0, self.persisted - lowest)
+
+    @property
     def busy(self) -> bool:
         """True if a read is wanted."""
         return any(self._queues)

@@ -117,7 +117,7 @@ class DeliveryRoom:
         self._plan(now_ms)
         self._perform(self.core.tick(now_ms, drained=drained))
         self._mind_the_door()
-        self._desk.answer(self.core, now_ms)
+        self._perform(self._desk.answer(self.core, now_ms, self._door.peer))
         if now_ms >= self._stats_ms:
             self._stats_ms = now_ms + BEAT_MS
             self._process.stats = self._stats()
@@ -277,6 +277,7 @@ class DeliveryRoom:
         return {
             "clients": len(self.core.connections),
             "subscriptions": sum(len(one.subscriptions) for one in self.core.connections.values()),
+            "lag_max": self.core.cursors.lag_max,
             "messages_out": counts.messages_out,
             "bytes_out": counts.bytes_out,
             "errors": counts.errors,

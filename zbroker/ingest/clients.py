@@ -39,6 +39,7 @@ class Client:
     found: int = 0  # what was durable at the logon
     acked: int = 0  # highest sequence that is settled; where not everything is recorded, in this
     recorded: int = 0  # session. Highest one of these that is in the log
+    messages: int = 0  # taken in this session
     window_used: int = 0  # bytes forwarded and not receipted
     last_ordinal: int = 0  # of the newest batch forwarded
     held: int = 0  # without `prev`: the temporarily refused sequence that must come again first

@@ -3,7 +3,8 @@
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
           to the journal, acknowledges what is persisted. What is not recorded goes to delivery.
 Sockets   ROUTER tcp for clients ([listen] ingest), monitor and ZAP; DEALER ipc journal; SUB ipc
-          marks; with a [[record]] table DEALER ipc live, live-2, ... of each delivery worker.
+          marks; ROUTER ipc ingest-desk for questions of the admin; with a [[record]] table DEALER
+          ipc live, live-2, ... of each delivery worker.
 Owns      nothing on disk.
 Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers; [security].
 Exits     0 when told to stop.
@@ -29,6 +30,7 @@ from zbroker.door.door import CURVE_FRAME_BYTES
 from zbroker.errors import ClientError
 from zbroker.front import Front
 from zbroker.ingest.core import IngestCore, Item, Limits
+from zbroker.ingest.desk import Desk
 from zbroker.ingest.doors import doors_for
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward, Reconnect
@@ -99,6 +101,8 @@ class IngestRoom:
         for socket in (self._clients, self._marks, process.link, self._passwords.fd):
             self._poller.register(socket, zmq.POLLIN)
         self._door.register(self._poller)
+        desk = process.paths.ipc("ingest-desk")
+        self._desk = Desk(process.context, desk, self._poller, process.log)
         self._endpoint = self._front.open()
         self._ready = False
         self._shut = False
@@ -117,6 +121,9 @@ class IngestRoom:
             if live in events:
                 self._read_live(worker, live)
         self._let_in(events)
+        if self._desk.router in events:
+            now_ms = self._process.clock.mono_ms()
+            self._perform(self._desk.answer(self.core, now_ms, self._door.peer))
         drained = not self._shut
         if self._clients in events:
             drained = self._read_clients()

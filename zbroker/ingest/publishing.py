@@ -142,6 +142,7 @@ class Publishing:
                 self._pass(turn, client, part.entry, part.body, ask)
 
     def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+        client.messages += entry.count
         if client.chain is not None:
             client.chain.link(entry)
         self.acks.forwarded(self._link.append(entry, body), client, entry, len(body), ask)
@@ -149,6 +150,7 @@ class Publishing:
     def _pass(self, turn: Turn, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
         assert client.chain is not None
         assert self._kind is not None
+        client.messages += entry.count
         if client.chain.passes(entry):
             self._live.take(entry, body)
         last = entry.seq + entry.count - 1

@@ -1,9 +1,10 @@
-"""Questions to several delivery workers, of which some do not answer."""
+"""Questions to several rooms, of which some do not answer."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,18 @@ import pytest
 import zmq
 
 from zbroker import sockets
-from zbroker.admin import delivery_link
-from zbroker.admin.delivery_link import DeliveryLink
+from zbroker.admin import desk_link
+from zbroker.admin.desk_link import DeskLink
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
-from zbroker.wire.surveys import TO_DESK, AskSubscriptions, Subscriptions
+from zbroker.wire.surveys import (
+    TO_DESK,
+    AskSubscriptions,
+    Disconnect,
+    Disconnected,
+    Subscriptions,
+)
 
 BOUND_S = 10.0
 
@@ -27,10 +34,10 @@ class Workers:
     def __init__(self, directory: Path, names: list[str]) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.desks = {name: f"ipc://{directory}/{name}" for name in names}
-        self.asked: list[AskSubscriptions] = []
+        self.asked: list[Any] = []
         self.stop = threading.Event()
         self.threads: list[threading.Thread] = []
-        self.link = DeliveryLink(self.context, self.desks, SystemClock())
+        self.link = DeskLink(self.context, self.desks, SystemClock())
 
     def serve(self, name: str, answers: Callable[[AskSubscriptions], list[Subscriptions]]) -> None:
         router = sockets.inner_router(self.context)
@@ -40,7 +47,7 @@ class Workers:
             while not self.stop.is_set():
                 if router.poll(5):
                     rid, frame = router.recv_multipart()
-                    ask = TO_DESK.decode(frame)
+                    ask: Any = TO_DESK.decode(frame)
                     self.asked.append(ask)
                     for answer in answers(ask):
                         sockets.send_to(router, rid, codec.encode(answer))
@@ -48,6 +55,9 @@ class Workers:
 
         self.threads.append(threading.Thread(target=run))
         self.threads[-1].start()
+
+    def ask(self, question: AskSubscriptions) -> dict[str, Subscriptions | None]:
+        return self.link.ask(Subscriptions, question, self.link.rooms)
 
     def close(self) -> None:
         self.stop.set()
@@ -70,7 +80,7 @@ def told(incarnation: int) -> Callable[[AskSubscriptions], list[Subscriptions]]:
 def test_every_worker_is_asked(workers: Workers) -> None:
     workers.serve("delivery", told(1))
     workers.serve("delivery-2", told(2))
-    found = workers.link.ask(AskSubscriptions(0, "ann", "t", 5))
+    found = workers.ask(AskSubscriptions(0, "ann", "t", 5))
     assert {name: one.incarnation for name, one in found.items() if one} == {
         "delivery": 1, "delivery-2": 2,
     }  # fmt: skip
@@ -80,9 +90,9 @@ def test_every_worker_is_asked(workers: Workers) -> None:
 def test_one_that_does_not_answer_is_named(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_link, "ANSWER_MAX_MS", 200)
+    monkeypatch.setattr(desk_link, "ANSWER_MAX_MS", 200)
     workers.serve("delivery-2", told(2))
-    found = workers.link.ask(AskSubscriptions(0))
+    found = workers.ask(AskSubscriptions(0))
     assert list(found) == ["delivery", "delivery-2"]
     assert found["delivery"] is None
     assert found["delivery-2"] is not None
@@ -95,7 +105,7 @@ def test_an_answer_to_another_question_is_not_taken(workers: Workers) -> None:
         return [Subscriptions(ask.cid - 1, 8, 1, []), Subscriptions(ask.cid, 9, 1, [])]
 
     workers.serve("delivery-2", late)
-    found = workers.link.ask(AskSubscriptions(0))
+    found = workers.ask(AskSubscriptions(0))
     assert found["delivery-2"] is not None
     assert found["delivery-2"].incarnation == 9
 
@@ -103,4 +113,42 @@ def test_an_answer_to_another_question_is_not_taken(workers: Workers) -> None:
 def test_a_stopping_admin_asks_nobody(workers: Workers) -> None:
     workers.link.close()
     with pytest.raises(ClientError, match="stopping"):
-        workers.link.ask(AskSubscriptions(0))
+        workers.ask(AskSubscriptions(0))
+
+
+def test_only_the_rooms_that_are_meant_are_asked(workers: Workers) -> None:
+    workers.serve("delivery-2", told(2))
+    found = workers.link.ask(Subscriptions, AskSubscriptions(0), ["delivery-2"])
+    assert list(found) == ["delivery-2"]
+    assert found["delivery-2"] is not None
+
+
+def test_an_answer_of_another_kind_is_not_taken(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_link, "ANSWER_MAX_MS", 200)
+    workers.serve("delivery", told(1))
+    found = workers.link.ask(Disconnected, Disconnect(0, "ann"), ["delivery"])
+    assert found == {"delivery": None}
+
+
+def test_a_silent_room_keeps_no_other_question_waiting(workers: Workers) -> None:
+    workers.serve("delivery-2", told(2))
+    answered = threading.Event()
+    silent: list[object] = []
+
+    def ask_the_silent_one() -> None:
+        with suppress(ClientError):
+            silent.append(workers.link.ask(Subscriptions, AskSubscriptions(0), ["delivery"]))
+        answered.set()
+
+    thread = threading.Thread(target=ask_the_silent_one)
+    thread.start()
+    try:
+        found = workers.link.ask(Subscriptions, AskSubscriptions(0), ["delivery-2"])
+        assert found["delivery-2"] is not None
+        assert not answered.is_set()
+    finally:
+        workers.link.close()
+        thread.join(BOUND_S)
+    assert silent == [], "it was given up when the link was closed"

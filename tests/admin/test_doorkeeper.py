@@ -1,0 +1,135 @@
+"""zbroker/admin/doorkeeper.py: whom a token stands for, now."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.admin.test_audit import Clock
+from zbroker.access.file import AccessFile
+from zbroker.admin.core import NOBODY, Who
+from zbroker.admin.doorkeeper import Doorkeeper, Secrets
+from zbroker.wire import token
+
+LOG = logging.getLogger("test")
+KEY = b"k" * 32
+ANN, BOB, EVE = ("a" * 40, "b" * 40, "e" * 40)
+RULES = """
+[principal.ann]
+keys = ["{ann}"]
+roles = ["operator"]
+
+[principal.bob]
+keys = ["{bob}"]
+roles = ["watcher"]
+
+[principal.eve]
+keys = ["{eve}"]
+roles = []
+
+[[role.operator.allow]]
+actions = ["admin_read", "admin_write"]
+
+[[role.watcher.allow]]
+actions = ["admin_read"]
+"""
+
+
+class Bench:
+    def __init__(self, data: Path, *, secured: bool = True) -> None:
+        self.path = data / "access.toml"
+        self.clock = Clock()
+        self.clock.ms = 1_000_000
+        self.write(RULES)
+        path = self.path if secured else None
+        self.file = AccessFile(path, self.clock, LOG)
+        self.doorkeeper = Doorkeeper(Secrets("adm1n", "r3ad", KEY), self.file, self.clock)
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text.format(ann=ANN, bob=BOB, eve=EVE))
+        self.path.chmod(0o600)
+
+    def look(self) -> None:
+        """As often as it takes to believe that the file is whole."""
+        for _ in range(3):
+            self.clock.ms += 1_000
+            self.file.look(self.clock.ms)
+
+    def session(self, principal: str, key: str, expires_s: int = 2_000, sign: bytes = KEY) -> Who:
+        said = token.Token("a client", principal, "i", 7, expires_s, key)
+        return self.doorkeeper.who(token.make(sign, said))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def may(who: Who) -> tuple[bool, bool, bool]:
+    return who.known, who.reads, who.writes
+
+
+def test_the_tokens_of_the_files(bench: Bench) -> None:
+    assert bench.doorkeeper.secured
+    assert may(bench.doorkeeper.who("adm1n")) == (True, True, True)
+    assert may(bench.doorkeeper.who("r3ad")) == (True, True, False)
+    assert bench.doorkeeper.who("") == NOBODY
+
+
+@pytest.mark.parametrize("shown", ["adm1", "adm1n ", "Adm1n", "\xe9", "x" * 10_000, "a.b", "."])
+def test_what_is_no_token_is_nobody(bench: Bench, shown: str) -> None:
+    who = bench.doorkeeper.who(shown)
+    assert may(who) == (False, False, False)
+    assert who.problem
+    assert shown not in who.problem or len(shown) < 3
+
+
+def test_a_session_may_what_its_principal_may(bench: Bench) -> None:
+    assert bench.session("ann", ANN) == Who("ann", True, True, True)
+    assert bench.session("bob", BOB) == Who("bob", True, True, False)
+    assert bench.session("eve", EVE) == Who("eve", True, False, False)
+
+
+def test_a_session_of_another_key_counts_for_nothing(bench: Bench) -> None:
+    for who in (bench.session("ann", BOB), bench.session("ann", ""), bench.session("", ANN)):
+        assert may(who) == (False, False, False)
+    assert may(bench.session("nobody", ANN)) == (False, False, False)
+
+
+def test_a_session_has_an_end(bench: Bench) -> None:
+    assert may(bench.session("ann", ANN, expires_s=1_001)) == (True, True, True)
+    who = bench.session("ann", ANN, expires_s=1_000)
+    assert (who.known, who.problem) == (False, "the token has expired")
+
+
+def test_what_another_instance_signed_counts_for_nothing(bench: Bench) -> None:
+    assert may(bench.session("ann", ANN, sign=b"x" * 32)) == (False, False, False)
+
+
+def test_a_grant_that_is_taken_back_is_gone_at_once(bench: Bench) -> None:
+    bench.write(RULES.replace('roles = ["operator"]', "roles = []"))
+    bench.look()
+    assert may(bench.session("ann", ANN, 9_000)) == (True, False, False)
+
+
+def test_a_key_that_is_taken_back_ends_its_sessions(bench: Bench) -> None:
+    bench.write(RULES.replace("{ann}", "c" * 40))
+    bench.look()
+    assert may(bench.session("ann", ANN, 9_000)) == (False, False, False)
+
+
+def test_without_security_a_session_proves_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, secured=False)
+    assert not bench.doorkeeper.secured
+    assert bench.session("", "") == NOBODY
+    assert bench.session("ann", ANN) == NOBODY
+    assert may(bench.doorkeeper.who("adm1n")) == (True, True, True)
+
+
+def test_a_secret_that_is_missing_lets_nobody_in(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    empty = Doorkeeper(Secrets("", "", KEY), bench.file, bench.clock)
+    assert not empty.who("").known
+    assert "adm1n" not in repr(Secrets("adm1n", "r3ad", KEY))

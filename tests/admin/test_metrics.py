@@ -1,0 +1,108 @@
+"""zbroker/admin/metrics.py: what Prometheus reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from zbroker.admin import metrics
+
+STATUS = {
+    "state": "ready",
+    "alarms": [{"code": "disk_80"}],
+    "security": {"on": True, "access_version": 1, "problem": ""},
+    "processes": [
+        {"room": "supervisor", "state": "ready", "restarts": 0, "uptime_s": 9},
+        {"room": "journal", "state": "starting", "restarts": 2, "uptime_s": 1},
+    ],
+}
+ROOMS: dict[str, dict[str, Any]] = {
+    "supervisor": {},
+    "journal": {
+        "persisted": 90, "bytes": 1_000, "bytes_written": 70, "sync_ms": 1.5, "durability": "disk",
+        "refused": 3,
+    },
+    "ingest": {"messages": 40, "clients": 3, "errors": 9, "error_too_large": 2, "error_zzz": 1,
+               "error_yyy": 1, "refused_keys": 5, "cut_silent": 6, "connections": 4},
+    "delivery": {"messages_out": 7, "clients": 1, "subscriptions": 2, "lag_max": 11},
+    "delivery-2": {"messages_out": 8, "clients": 2, "subscriptions": 1, "lag_max": 4},
+}  # fmt: skip
+BOUNDED = {"room", "door", "code", "state"}
+
+Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def read(rooms: dict[str, dict[str, Any]] = ROOMS, **status: Any) -> Found:
+    text = metrics.text(rooms, STATUS | status, {"forbidden": 4}).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def one(found: Found, name: str, **labels: str) -> float:
+    return found[name, tuple(sorted(labels.items()))]
+
+
+def test_numbers_of_doors_are_told_by_room() -> None:
+    found = read()
+    assert one(found, "zbroker_messages_in_total", room="ingest") == 40
+    assert one(found, "zbroker_messages_out_total", room="delivery-2") == 8
+    assert one(found, "zbroker_clients", room="ingest") == 3
+    assert one(found, "zbroker_subscriptions", room="delivery") == 2
+    assert one(found, "zbroker_lag_max_messages", room="delivery") == 11
+
+
+def test_numbers_of_the_log() -> None:
+    found = read()
+    assert one(found, "zbroker_log_persisted_position") == 90
+    assert one(found, "zbroker_log_bytes") == 1_000
+    assert one(found, "zbroker_written_bytes_total") == 70
+    assert one(found, "zbroker_sync_seconds") == 0.0015
+
+
+def test_refusals_are_told_by_code() -> None:
+    found = read()
+    assert one(found, "zbroker_errors_total", door="ingest", code="too_large") == 2
+    assert one(found, "zbroker_refused_total", door="ingest", code="keys") == 5
+    assert one(found, "zbroker_cut_total", door="ingest", code="silent") == 6
+    assert one(found, "zbroker_http_refused_total", code="forbidden") == 4
+
+
+def test_a_code_that_is_none_of_ours_is_no_label() -> None:
+    assert one(read(), "zbroker_errors_total", door="ingest", code="other") == 2
+
+
+def test_states_and_alarms() -> None:
+    found = read()
+    assert one(found, "zbroker_state", state="ready") == 1
+    assert one(found, "zbroker_state", state="starting") == 0
+    assert one(found, "zbroker_room_ready", room="journal") == 0
+    assert one(found, "zbroker_room_restarts", room="journal") == 2
+    assert one(found, "zbroker_alarm", code="disk_80") == 1
+    assert one(read(state="failing"), "zbroker_state", state="other") == 1
+
+
+def test_a_broken_access_file_is_told() -> None:
+    assert one(read(), "zbroker_access_file_problem") == 0
+    broken = {"on": True, "access_version": 1, "problem": "line 3"}
+    assert one(read(security=broken), "zbroker_access_file_problem") == 1
+
+
+def test_what_grows_is_a_counter() -> None:
+    text = metrics.text(ROOMS, STATUS, {}).decode()
+    types = {family.name: family.type for family in text_string_to_metric_families(text)}
+    assert types["zbroker_messages_in"] == "counter"
+    assert types["zbroker_written_bytes"] == "counter"
+    assert types["zbroker_clients"] == "gauge"
+    assert set(types.values()) == {"counter", "gauge"}
+
+
+@pytest.mark.parametrize("rooms", [ROOMS, {}, {"ingest": {"messages": "?"}}])
+def test_labels_are_bounded(rooms: dict[str, dict[str, Any]]) -> None:
+    found = read(rooms)
+    assert {label for _, labels in found for label, _ in labels} <= BOUNDED
+    assert all(name.startswith("zbroker_") for name, _ in found)

@@ -1,0 +1,69 @@
+"""docs/reference/admin.md says what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.admin import test_clients, test_topics
+from zbroker.admin import core, metrics
+from zbroker.admin.alarms import COUNTERS as ALARM_COUNTERS
+from zbroker.admin.audit_format import Entry
+from zbroker.admin.rings import SERIES
+
+PAGE = Path(__file__).parents[2].joinpath("docs/reference/admin.md").read_text()
+EXAMPLES = [json.loads(text) for text in re.findall(r"```json\n(.*?)\n```", PAGE, re.DOTALL)]
+
+
+def example(key: str) -> dict[str, Any]:
+    found: dict[str, Any]
+    [found] = [each for each in EXAMPLES if key in each]
+    return found
+
+
+@pytest.mark.parametrize("path", [core.HEALTH, *core.READS, *core.WRITES])
+def test_every_path_has_a_row(path: str) -> None:
+    method = "POST" if path in core.WRITES else "GET"
+    rows = [line for line in PAGE.splitlines() if line.startswith(f"| `{method} /")]
+    assert any(f"`{path}`" in row or f"`{method} {path}`" in row for row in rows)
+
+
+@pytest.mark.parametrize("code", sorted(core.REFUSED))
+def test_every_refusal_has_a_row(code: str) -> None:
+    assert re.search(rf"^\| 40\d \| `{code}` \|", PAGE, re.MULTILINE)
+
+
+def test_examples_have_the_keys_that_are_told() -> None:
+    assert set(example("topic")) == test_topics.KEYS
+    assert set(example("door")) == test_clients.KEYS
+    assert list(example("series")["series"]) == [*SERIES]
+    assert list(example("outcome")) == [*Entry.__struct_encode_fields__]
+
+
+def test_every_metric_has_a_row() -> None:
+    rooms: dict[str, dict[str, Any]] = {
+        "journal": dict.fromkeys(
+            [key for _, key, _ in (*metrics.JOURNAL_COUNTERS, *metrics.JOURNAL_GAUGES)], 1
+        )
+        | {"sync_ms": 1},
+        "ingest": {
+            key: 1 for _, key, _ in (*metrics.COUNTERS["ingest"], *metrics.GAUGES["ingest"])
+        },
+        "delivery": {
+            key: 1 for _, key, _ in (*metrics.COUNTERS["delivery"], *metrics.GAUGES["delivery"])
+        },
+    }
+    status = {"state": "ready", "alarms": [], "security": {}, "processes": []}
+    told = metrics.text(rooms, status, {}).decode()
+    names = {line.split()[2] for line in told.splitlines() if line.startswith("# TYPE")}
+    rows = set(re.findall(r"^\| `(zbroker_\w+)[{`]", PAGE, re.MULTILINE))
+    assert rows == names
+
+
+@pytest.mark.parametrize("code", ALARM_COUNTERS)
+def test_an_alarm_has_a_row(code: str) -> None:
+    assert f"| `{code}` |" in PAGE

@@ -1,0 +1,133 @@
+"""zbroker/admin/rings.py: what the last hour was like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zbroker.admin.rings import COARSE_S, FINE_S, SERIES, STEP_S, Rings
+
+
+def stats(messages: int, **more: Any) -> dict[str, dict[str, Any]]:
+    return {"ingest": {"messages": messages, "clients": 2}, **more}
+
+
+def taken(*messages: int) -> Rings:
+    rings = Rings()
+    for at, count in enumerate(messages):
+        rings.take(stats(count), at)
+    return rings
+
+
+def rates(rings: Rings) -> list[float | None]:
+    found: list[float | None] = rings.history(FINE_S, 1e9, 1e9)["series"]["messages_in_s"]
+    return found
+
+
+def series(rings: Rings, name: str, seconds: int = FINE_S, now_s: float = 100) -> list[Any]:
+    found: list[Any] = rings.history(seconds, now_s, now_s)["series"][name]
+    return found
+
+
+def test_a_rate_is_how_much_a_counter_grew() -> None:
+    assert series(taken(10, 15, 15, 40), "messages_in_s") == [None, 5, 0, 25]
+
+
+def test_a_rate_is_per_second() -> None:
+    rings = Rings()
+    rings.take(stats(0), 0)
+    rings.take(stats(30), 2)
+    assert series(rings, "messages_in_s") == [None, 15]
+
+
+def test_a_counter_that_fell_began_anew() -> None:
+    assert series(taken(100, 7, 9), "messages_in_s") == [None, 7, 2]
+
+
+@given(st.lists(st.integers(0, 100), min_size=2, max_size=30))
+def test_no_rate_is_negative(counts: list[int]) -> None:
+    found = series(taken(*counts), "messages_in_s")
+    assert all(rate is not None and rate >= 0 for rate in found[1:])
+
+
+def test_a_room_that_is_silent_for_a_while_is_no_burst() -> None:
+    rings = Rings()
+    for at, room in enumerate([{"messages": 100}, {}, {"messages": 103}]):
+        rings.take({"ingest": room}, at)
+    assert series(rings, "messages_in_s") == [None, 0, 3]
+
+
+def test_a_worker_that_comes_later_is_no_burst() -> None:
+    rings = Rings()
+    rings.take({"delivery": {"messages_out": 5}}, 0)
+    rings.take({"delivery": {"messages_out": 7}, "delivery-2": {"messages_out": 900}}, 1)
+    rings.take({"delivery": {"messages_out": 7}, "delivery-2": {"messages_out": 901}}, 2)
+    assert series(rings, "messages_out_s") == [None, 2, 1]
+
+
+def test_workers_are_told_together() -> None:
+    rings = Rings()
+    one, other = {"subscriptions": 3, "lag_max": 10}, {"subscriptions": 4, "lag_max": 7}
+    rings.take({"delivery": one, "delivery-2": other}, 0)
+    assert (series(rings, "subscriptions"), series(rings, "lag_max")) == ([7], [10])
+
+
+def test_what_nobody_tells_is_not_known() -> None:
+    rings = taken(1)
+    assert series(rings, "fsync_ms") == [None]
+    assert series(rings, "clients") == [2]
+
+
+def test_a_history_has_the_published_keys() -> None:
+    found = taken(1, 2).history(60, 10, 1_000)
+    assert found["step_s"] == 1
+    assert found["times"] == [990, 991]
+    assert set(found["series"]) == set(SERIES)
+    assert all(len(numbers) == 2 for numbers in found["series"].values())
+
+
+def test_a_clock_that_jumps_moves_all_times_alike() -> None:
+    found = taken(1, 2, 3).history(60, 2, 5_000)
+    assert found["times"] == [4_998, 4_999, 5_000]
+
+
+def test_only_so_much_is_told_as_is_wanted() -> None:
+    rings = taken(*range(100))
+    assert rings.history(10, 99, 99)["times"] == list(range(89, 100))
+
+
+def test_both_rings_are_bounded() -> None:
+    rings = taken(*range(2 * COARSE_S))
+    end = 2 * COARSE_S - 1
+    assert len(rings.history(FINE_S, end, end)["times"]) == FINE_S
+    coarse = rings.history(COARSE_S, end, end)
+    assert coarse["step_s"] == STEP_S
+    assert COARSE_S // STEP_S <= len(coarse["times"]) <= COARSE_S // STEP_S + 1
+    assert coarse["series"]["messages_in_s"][-1] == 1
+
+
+def test_a_step_is_the_mean_of_its_seconds() -> None:
+    rings = Rings()
+    for at in range(2 * STEP_S):
+        lag = {"delivery": {"lag_max": at}}
+        rings.take(stats(at * at, **lag), at)
+    found = rings.history(COARSE_S, 20, 20)
+    assert found["times"] == [STEP_S - 1, 2 * STEP_S - 1]
+    first = sum(2 * at - 1 for at in range(1, STEP_S)) / (STEP_S - 1)
+    second = sum(2 * at - 1 for at in range(STEP_S, 2 * STEP_S)) / STEP_S
+    assert found["series"]["messages_in_s"] == [first, second]
+    assert found["series"]["lag_max"] == [STEP_S - 1, 2 * STEP_S - 1], "of these the largest"
+
+
+def test_an_hour_is_told_from_the_first_second_on() -> None:
+    assert taken(1, 5).history(COARSE_S, 1, 1)["series"]["messages_in_s"] == [4]
+
+
+def test_rates_are_those_of_the_last_seconds() -> None:
+    assert Rings().rates() == {
+        "bytes_in_s": 0.0, "bytes_out_s": 0.0, "messages_in_s": 0.0, "messages_out_s": 0.0,
+    }  # fmt: skip
+    rings = taken(0, 1_000, 1_000, 1_000, 1_010, 1_020, 1_040)
+    assert rings.rates()["messages_in_s"] == 8.0

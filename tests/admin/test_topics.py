@@ -1,0 +1,149 @@
+"""GET /topics: what was counted, and who wants it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from zbroker.admin.asking import WantedTopics
+from zbroker.admin.tallies import Row
+from zbroker.admin.topics import PATTERNS_MAX, Interest, Topics
+from zbroker.errors import ClientError
+from zbroker.recording import Recording
+from zbroker.wire import surveys as s
+
+KEYS = {
+    "topic", "recorded", "messages", "bytes", "first_time", "last_time", "last_position",
+    "subscriptions",
+}  # fmt: skip
+SECOND_NS = 1_000_000_000
+
+
+class Rule(NamedTuple):
+    topic: str
+    regex: bool = False
+    type: str = "auto"
+    filter: str = ""
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.found: list[Row] = []
+        self.complete = True
+
+    def rows(self) -> tuple[list[Row], bool]:
+        return self.found, self.complete
+
+
+class Desks:
+    rooms = ("ingest", "delivery", "delivery-2")
+
+    def __init__(self) -> None:
+        self.told: dict[str, s.Topics | None] = {}
+        self.error: ClientError | None = None
+
+    def ask(self, answer: type, question: Any, rooms: list[str]) -> dict[str, s.Topics | None]:
+        assert rooms == ["delivery", "delivery-2"]
+        if self.error:
+            raise self.error
+        return self.told
+
+
+class Bench:
+    def __init__(self, *rules: Rule) -> None:
+        self.counting, self.desks = Counting(), Desks()
+        counting: Any = self.counting
+        desks: Any = self.desks
+        self.topics = Topics(counting, desks, Recording(rules))
+
+    def count(self, topic: str, messages: int) -> None:
+        row = Row(topic, messages, messages * 10, SECOND_NS, 2 * SECOND_NS, 77)
+        self.counting.found.append(row)
+
+    def answer(self, match: str = "", limit: int = 1_000) -> dict[str, Any]:
+        found = self.topics.answer(WantedTopics(match, limit))
+        assert json.loads(json.dumps(found)) == found
+        return found
+
+    def names(self, match: str = "", limit: int = 1_000) -> list[str]:
+        return [row["topic"] for row in self.answer(match, limit)["topics"]]
+
+
+def told(*rows: tuple[str, bool, int]) -> s.Topics:
+    return s.Topics(1, [s.TopicRow(*row) for row in rows])
+
+
+def test_a_row_has_the_published_keys() -> None:
+    bench = Bench()
+    bench.count("a", 3)
+    [row] = bench.answer()["topics"]
+    assert set(row) == KEYS
+    assert row == {
+        "topic": "a", "recorded": True, "messages": 3, "bytes": 30,
+        "first_time": "19700101T000001Z", "last_time": "19700101T000002Z", "last_position": 77,
+        "subscriptions": 0,
+    }  # fmt: skip
+
+
+def test_the_largest_are_told_first() -> None:
+    bench = Bench()
+    for topic, count in (("b", 1), ("c", 5), ("a", 1), ("d", 9)):
+        bench.count(topic, count)
+    assert bench.names() == ["d", "c", "a", "b"]
+    assert bench.names(limit=2) == ["d", "c"]
+    assert bench.answer(limit=2)["left_out"] == 2
+
+
+def test_only_those_that_match_are_told() -> None:
+    bench = Bench()
+    for topic in ("orders.eu", "orders.us", "trades.eu", "orders*eu"):
+        bench.count(topic, 1)
+    assert bench.names("orders.*") == ["orders.eu", "orders.us"]
+    assert bench.names("*eu") == ["orders*eu", "orders.eu", "trades.eu"]
+    assert bench.names("orders.eu") == ["orders.eu"]
+    assert bench.names("nothing") == []
+    with pytest.raises(ClientError, match="match"):
+        bench.answer("\n")
+
+
+def test_a_topic_that_is_only_wanted_is_told_too() -> None:
+    bench = Bench(Rule("orders"))
+    bench.desks.told = {"delivery": told(("news", False, 2)), "delivery-2": None}
+    bench.count("orders", 1)
+    first, other = bench.answer()["topics"]
+    assert (first["topic"], first["recorded"], first["subscriptions"]) == ("orders", True, 0)
+    assert (other["topic"], other["recorded"], other["subscriptions"]) == ("news", False, 2)
+    assert (other["messages"], other["first_time"], other["last_position"]) == (0, None, None)
+
+
+def test_subscriptions_of_all_workers_count_by_name_and_by_pattern() -> None:
+    bench = Bench()
+    bench.count("orders.eu", 1)
+    one = told(("orders.eu", False, 2), ("orders.*", True, 3), ("trades.*", True, 9))
+    other = told(("orders.eu", False, 1), ("orders.*", True, 4))
+    bench.desks.told = {"delivery": one, "delivery-2": other}
+    [row] = bench.answer()["topics"]
+    assert row["subscriptions"] == 10
+
+
+def test_patterns_have_a_bound_and_bad_ones_are_no_error() -> None:
+    rows = [(f"x{n:04}.*", True, 1) for n in range(PATTERNS_MAX)]
+    interest = Interest([told(("y.*", True, 5), ("(", True, 9), *rows)])
+    assert interest.of("y.1") == 5
+    assert sum(interest.of(f"x{n:04}.") for n in range(PATTERNS_MAX)) == PATTERNS_MAX - 2
+
+
+def test_what_is_not_counted_yet_is_said() -> None:
+    bench = Bench()
+    assert bench.answer() == {"complete": True, "left_out": 0, "topics": []}
+    bench.counting.complete = False
+    assert bench.answer()["complete"] is False
+
+
+def test_the_log_is_told_without_delivery_too() -> None:
+    bench = Bench()
+    bench.count("a", 1)
+    bench.desks.error = ClientError("not_ready", "later")
+    assert bench.names() == ["a"]

@@ -1,0 +1,132 @@
+"""What may be asked, and with what: bodies and queries of requests. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Meta, Struct
+
+from zbroker.admin.core import SEE
+from zbroker.errors import ClientError
+from zbroker.limits import U63_MAX
+
+ROWS_MAX: Final = 1_000  # in one answer; who wants more asks for some of them by name
+HOLD_MAX_S: Final = 30 * 86_400  # whoever needs the log for longer renews it
+HISTORY_MAX_S: Final = 3_600
+AUDIT_ROWS_MAX: Final = 1_000
+KEYS_MAX: Final = 32  # of a body, that are named in the audit log
+
+T = TypeVar("T")
+Serial = Annotated[int, Meta(ge=0, le=U63_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+NameOrAll = Annotated[str, Meta(max_length=255)]
+Rows = Annotated[int, Meta(ge=1, le=ROWS_MAX)]
+
+
+class Select(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which segments: `serials`, or all up to `through`."""
+
+    through: Serial | None = None
+    serials: Annotated[list[Serial], Meta(min_length=1)] | None = None
+    dry_run: bool = False
+
+
+class Through(Struct, frozen=True, forbid_unknown_fields=True):
+    """The oldest segments up to this one."""
+
+    through: Serial
+    dry_run: bool = False
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request without any choice."""
+
+
+class Hold(Struct, frozen=True, forbid_unknown_fields=True):
+    """Keep the log from `position` on for `ttl_s`."""
+
+    who: Name
+    what: NameOrAll
+    position: Annotated[int, Meta(ge=0, le=U63_MAX)]
+    ttl_s: Annotated[int, Meta(ge=0, le=HOLD_MAX_S)]
+
+
+class Client(Struct, frozen=True, forbid_unknown_fields=True):
+    """The client with this name."""
+
+    client: Name
+
+
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which subscriptions: of this client, on this topic, at most so many."""
+
+    client: NameOrAll = ""
+    topic: Annotated[str, Meta(max_length=1024)] = ""
+    limit: Rows = ROWS_MAX
+
+
+class WantedClients(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which connections: of this client, at most so many."""
+
+    client: NameOrAll = ""
+    limit: Rows = ROWS_MAX
+
+
+class WantedTopics(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which topics: those that `match`, where `*` stands for any characters; "" is all."""
+
+    match: Annotated[str, Meta(max_length=1024)] = ""
+    limit: Rows = ROWS_MAX
+
+
+class WantedHistory(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of it."""
+
+    seconds: Annotated[int, Meta(ge=1, le=HISTORY_MAX_S)] = HISTORY_MAX_S
+
+
+class WantedAudit(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many entries, the newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=AUDIT_ROWS_MAX)] = 100
+
+
+class WantedHealth(Struct, frozen=True, forbid_unknown_fields=True):
+    """live: do not ask whether it is ready."""
+
+    live: bool = False
+
+
+def parse(kind: type[T], body: bytes) -> T:
+    """A request of this kind; an empty body is {}. Raises: ClientError bad_field."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ClientError("bad_field", f"the body: {error}", SEE) from None
+
+
+def parse_query(kind: type[T], query: str) -> T:
+    """The same from what stands behind the `?`. Raises: ClientError bad_field."""
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=10))
+        return msgspec.convert(given, kind, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ClientError("bad_field", f"the query: {error}", SEE) from None
+
+
+def wanted(select: Select) -> tuple[list[int] | None, int]:
+    """Its serials, or None and the last of them. Raises: ClientError bad_field."""
+    if (select.serials is None) == (select.through is None):
+        raise ClientError("bad_field", "either `through` or `serials`", "give one of them")
+    return select.serials, select.through or 0
+
+
+def keys_of(body: bytes) -> list[str]:
+    """The names of what stands in a body, for the audit log: never what it says."""
+    try:
+        found = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    return [key[:64] for key in found][:KEYS_MAX]

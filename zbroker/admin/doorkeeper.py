@@ -1,0 +1,78 @@
+"""Who is behind a token: the admin, a reader of its numbers, or a principal with a session.
+
+Tokens of files are made at each start. A token of a session says which principal logged on with
+which key; what that may do is looked up each time, so a grant that is taken back is gone at once.
+With security off a session proves nothing: everybody gets one.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, NamedTuple
+
+from zbroker.access.file import AccessFile
+from zbroker.admin.core import NOBODY, Who
+from zbroker.clock import Clock
+from zbroker.errors import ClientError
+from zbroker.wire import token
+
+TOKEN_MAX_CHARS: Final = token.TOKEN_MAX_CHARS
+
+
+class Secrets(NamedTuple):
+    """admin, reader: the tokens of the files. key: of tokens of sessions."""
+
+    admin: str
+    reader: str
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets()"
+
+
+class Doorkeeper:
+    """Thread-safe: it changes nothing but by `look`."""
+
+    def __init__(self, secrets: Secrets, access: AccessFile, clock: Clock) -> None:
+        self._secrets = secrets
+        self._access = access
+        self._clock = clock
+
+    @property
+    def secured(self) -> bool:
+        """True if security is on."""
+        return self._access.access.on
+
+    def who(self, shown: str) -> Who:
+        """Whom `shown`, as it came in a header, stands for."""
+        if not shown:
+            return NOBODY
+        if _same(shown, self._secrets.admin):
+            return Who("admin.token", known=True, reads=True, writes=True)
+        if _same(shown, self._secrets.reader):
+            return Who("admin-read.token", known=True, reads=True)
+        if not self.secured:
+            return NOBODY
+        if len(shown) > TOKEN_MAX_CHARS:
+            return Who(problem="this is not a token")
+        return self._session(shown)
+
+    def _session(self, shown: str) -> Who:
+        try:
+            said = token.verify(self._secrets.key, shown, self._clock.wall_ns() / 1e9)
+        except ClientError as error:
+            return Who(problem=error.reason)
+        access, principal = self._access.access, said.principal
+        if not principal or not access.holds(principal, said.key):
+            return Who(problem="the key of this session is not in the access file any more")
+        return Who(
+            principal,
+            known=True,
+            reads=access.may(principal, "admin_read"),
+            writes=access.may(principal, "admin_write"),
+        )
+
+
+def _same(shown: str, secret: str) -> bool:
+    """In constant time; nothing is the same as no secret."""
+    return bool(secret) and hmac.compare_digest(shown.encode(), secret.encode())

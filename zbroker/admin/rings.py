@@ -1,0 +1,139 @@
+"""Numbers of the last hour, once a second, from what rooms tell of themselves. Pure.
+
+    every second for 10 minutes, every 10 s for an hour
+
+A rate is how much a counter grew; one that fell belongs to a new process, which began at 0. Where a
+number is not known, there is None. Rooms tell theirs twice a second, so what one second has too
+many of, the next one has too few of.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from zbroker.admin.document import Stats
+from zbroker.config import setting_of
+
+FINE_S: Final = 600  # so far back every second is kept
+COARSE_S: Final = 3_600
+STEP_S: Final = 10
+LATELY_S: Final = 5  # what `rates` are the mean of
+
+#: series: whose counter it is the growth of, per second
+GROWTH: Final = {
+    "messages_in_s": ("ingest", "messages"),
+    "messages_out_s": ("delivery", "messages_out"),
+    "bytes_s": ("journal", "bytes_written"),
+    "bytes_out_s": ("delivery", "bytes_out"),
+}
+#: series: whose number it is as it stands
+LEVELS: Final = {
+    "clients": ("ingest", "clients"),
+    "subscriptions": ("delivery", "subscriptions"),
+    "lag_max": ("delivery", "lag_max"),
+    "fsync_ms": ("journal", "sync_ms"),
+}
+SERIES: Final = (*GROWTH, *LEVELS)
+_LARGEST: Final = frozenset({"lag_max", "fsync_ms"})  # of several the largest; of others the sum
+
+Number = float | None
+
+
+class Sample(NamedTuple):
+    """All series at one time (monotonic s)."""
+
+    at_s: float
+    numbers: tuple[Number, ...]
+
+
+class Rings:
+    """Taken and read by one thread at a time: the caller has a lock."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], float] = {}
+        self._before_s: float | None = None
+        self._fine: deque[Sample] = deque(maxlen=FINE_S)
+        self._coarse: deque[Sample] = deque(maxlen=COARSE_S // STEP_S)
+        self._open: list[Sample] = []  # the seconds of the step that is under way
+
+    def take(self, stats: Mapping[str, Stats], at_s: float) -> None:
+        """What rooms tell now, by room."""
+        growth = self._growth(stats, at_s)
+        levels = [_level(stats, name) for name in LEVELS]
+        sample = Sample(at_s, (*growth, *levels))
+        self._fine.append(sample)
+        if self._open and self._open[0].at_s // STEP_S != at_s // STEP_S:
+            self._coarse.append(_joined(self._open))
+            self._open = []
+        self._open.append(sample)
+
+    def _growth(self, stats: Mapping[str, Stats], at_s: float) -> list[Number]:
+        took_s = None if self._before_s is None else at_s - self._before_s
+        self._before_s = at_s
+        steps: dict[str, float] = dict.fromkeys(GROWTH, 0.0)
+        found: dict[tuple[str, str], float] = {}
+        for name, (kind, key) in GROWTH.items():
+            for room, number in _numbers(stats, kind, key):
+                before = self._before.get((room, key), number)
+                found[room, key] = number
+                steps[name] += number - before if number >= before else number
+        self._before |= found  # a room that says nothing for a while has its place kept
+        return [steps[name] / took_s if took_s else None for name in GROWTH]
+
+    def rates(self) -> dict[str, float]:
+        """Of the last seconds; 0 where nothing is known."""
+        latest = list(self._fine)[-LATELY_S:]
+        joined = _joined(latest).numbers if latest else (None,) * len(SERIES)
+        known = dict(zip(SERIES, joined, strict=True))
+        names = {"bytes_in_s": "bytes_s"} | {name: name for name in GROWTH if name != "bytes_s"}
+        return {told: round(known[name] or 0.0, 1) for told, name in sorted(names.items())}
+
+    def history(self, seconds: int, now_s: float, wall_s: float) -> dict[str, Any]:
+        """The last `seconds`, oldest first; `wall_s` is what the wall clock says at `now_s`."""
+        fine = seconds <= FINE_S
+        coarse = [*self._coarse, *([_joined(self._open)] if self._open else [])]
+        samples = list(self._fine) if fine else coarse
+        samples = [sample for sample in samples if now_s - sample.at_s <= seconds]
+        return {
+            "step_s": 1 if fine else STEP_S,
+            "times": [round(wall_s - (now_s - sample.at_s)) for sample in samples],
+            "series": {
+                name: [_short(sample.numbers[at]) for sample in samples]
+                for at, name in enumerate(SERIES)
+            },
+        }
+
+
+def _numbers(stats: Mapping[str, Stats], kind: str, key: str) -> Iterable[tuple[str, float]]:
+    """What each room of this kind tells under `key`."""
+    for room, numbers in stats.items():
+        value = numbers.get(key)
+        if setting_of(room) == kind and isinstance(value, int | float):
+            yield room, value
+
+
+def _level(stats: Mapping[str, Stats], name: str) -> Number:
+    found = [number for _, number in _numbers(stats, *LEVELS[name])]
+    if not found:
+        return None
+    return max(found) if name in _LARGEST else sum(found)
+
+
+def _joined(samples: list[Sample]) -> Sample:
+    """Several as one: means, and of what is a largest number the largest."""
+    columns = zip(*(sample.numbers for sample in samples), strict=True)
+    numbers = tuple(_one(name, column) for name, column in zip(SERIES, columns, strict=True))
+    return Sample(samples[-1].at_s, numbers)
+
+
+def _one(name: str, column: tuple[Number, ...]) -> Number:
+    known = [number for number in column if number is not None]
+    if not known:
+        return None
+    return max(known) if name in _LARGEST else sum(known) / len(known)
+
+
+def _short(number: Number) -> Number:
+    return None if number is None else round(number, 3)
