@@ -78,7 +78,6 @@ export function clients() {
     label("Address", (row) => row.address || NONE),
     span("Connected", (row) => row.connected_s),
     number("Messages", (row) => row.messages),
-    number("Acknowledged", (row) => row.acked),
     bytes("Window", (row) => (row.door === "ingest" ? row.window_bytes : null)),
     number("Subscriptions", (row) => row.subscriptions),
     span("Heartbeat", (row) => row.heartbeat_s),
