@@ -21,9 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
+from tests.torture import security_cases as s
 from tests.torture.mutating import mutated
 from zbroker.archive import summaries
-from zbroker.errors import ClientError, StorageError, ZBrokerError
+from zbroker.errors import ClientError, ConfigError, StorageError, ZBrokerError
 from zbroker.formats import decoding
 from zbroker.ids import publisher_id
 from zbroker.journal import conflicts, packed, snapshot
@@ -221,7 +222,8 @@ CONFLICT: Final = conflicts.HEAD.pack(conflicts.MAGIC, conflicts.VERSION, 2, crc
 # -- the wire ---------------------------------------------------------------------------------
 
 COMMANDS: Final = [
-    {"cmd": "logon", "cid": "1", "client": "ann", "instance": "ab", "version": 1},
+    {"cmd": "logon", "cid": "1", "client": "ann", "instance": "ab", "version": 1,
+     "credentials": {"user": "ann", "password": "x"}},
     {"cmd": "publish", "topic": "t", "seq": 7, "prev": 6, "count": 2, "topics": ["a", "b"],
      "columns": {"index": bytes(4), "time": bytes(16)}, "crc": 99},
     {"cmd": "flush", "cid": "2"},
@@ -300,6 +302,16 @@ CASES: Final = [
              raises=(ZBrokerError,))
         for name, good in PAYLOADS.items()
     ),
+    Case("token", s.TOKENS, s.read_token, s.mend_token, Error),
+    Case("access file", [s.ACCESS], s.read_access, raises=(ConfigError,)),
+    Case("password hash", [s.HASH], s.read_hash, raises=(ValueError,)),
+    Case("key file", [s.KEY_FILE.encode()], s.read_key_file, raises=(ConfigError,)),
+    Case("ZAP question", [msgspec.msgpack.encode(s.ZAP)], s.read_zap),
+    Case("question at a desk", s.QUESTIONS, s.read_question, raises=Error),
+    Case("answer to a client", s.ANSWERS, s.read_answer, raises=Error),
+    Case("line of the audit", [s.AUDIT], s.read_audit),
+    Case("request to the admin", [b"GET /status?x=1 localhost", b'{"who": "a", "ttl_s": 1}'],
+         s.read_request, raises=Error),
 ]  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def verify(key: bytes, token: str, now_s: float) -> Token:
         raise ClientError("auth_failed", "the token was not made by this instance")
     try:
         known = _DECODER.decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise ClientError("auth_failed", "the token is of another version") from None
     if known.expires_s <= now_s:
         raise ClientError("auth_failed", "the token has expired")
