@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from zbroker.door.guard import (
     HEARTBEATS_BYTES_S,
-    INSIDE_EVERY_MS,
+    INSIDE,
     LOGON_MS,
     ROUND_MAX,
     SHAKING_MAX_BYTES,
-    WAITING_EVERY_MS,
+    WAITING,
     WAITING_MAX_BYTES,
     WAITING_TOTAL_BYTES,
-    WORK_MIN_US,
     Bounds,
     Connection,
     Cut,
@@ -26,6 +25,7 @@ from zbroker.door.guard import (
     Why,
 )
 
+WORK_US = 1_000_000  # enough for a round of any number
 UNREAD = 4 << 20
 SHAKEN = 270
 SHOOK = 301
@@ -57,7 +57,7 @@ class Bench:
     def says(self, fd: int, count: int) -> None:
         self.flows[fd] = self.flows[fd]._replace(received=self.flows[fd].received + count)
 
-    def look(self, after_ms: int = INSIDE_EVERY_MS, worked_us: int = WORK_MIN_US) -> list[Cut]:
+    def look(self, after_ms: int = INSIDE.every_ms, worked_us: int = WORK_US) -> list[Cut]:
         self.now_ms += after_ms
         self._worked_us += worked_us
         cuts = self.guard.look(self.now_ms, lambda: self._worked_us, self._flow)
@@ -241,13 +241,13 @@ def test_nobody_is_looked_at_while_nothing_is_received(bench: Bench) -> None:
     for _ in range(50):
         assert bench.look(worked_us=0) == []
     assert bench.looked_at == []
-    bench.look(worked_us=WORK_MIN_US)
+    bench.look(worked_us=WORK_US)
     assert sorted(bench.looked_at) == [1, 2]
 
 
 def test_little_work_adds_up(bench: Bench) -> None:
     bench.accept(1)
-    for _ in range(WORK_MIN_US // 100):
+    for _ in range(WAITING.work_us // 100):
         assert bench.looked_at == []
         bench.look(worked_us=100)
     assert bench.looked_at == [1]
@@ -280,7 +280,7 @@ def test_one_that_ended_during_a_round_is_not_looked_at() -> None:
     for fd in range(2 * ROUND_MAX):
         if fd not in bench.looked_at:
             bench.guard.closed(fd)
-    bench.look(WAITING_EVERY_MS - 1)
+    bench.look(WAITING.every_ms - 1)
     assert len(bench.looked_at) == ROUND_MAX
 
 
@@ -294,12 +294,12 @@ def test_a_wake_up_is_due_as_long_as_there_is_somebody(bench: Bench) -> None:
     assert bench.guard.wake_ms() is None
     bench.accept(1)
     bench.look()
-    assert bench.guard.wake_ms() == bench.now_ms + WAITING_EVERY_MS
+    assert bench.guard.wake_ms() == bench.now_ms + WAITING.every_ms
     connection = bench.guard.meet(b"1", 1, bench.now_ms)
     assert connection is not None
     bench.guard.logged_on(connection)
     bench.look()
-    assert bench.guard.wake_ms() == bench.now_ms + INSIDE_EVERY_MS
+    assert bench.guard.wake_ms() == bench.now_ms + INSIDE.every_ms
 
 
 # -- any history ----------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def _step(bench: Bench, model: dict[int, One], what: str, fd: int, count: int) -
         bench.guard.closed(fd)
         model.pop(fd, None)
     elif what == "look":
-        cuts = bench.look(INSIDE_EVERY_MS + count // 1_000)
+        cuts = bench.look(INSIDE.every_ms + count // 1_000)
         assert sorted(cuts) == sorted(_due(model, bench.now_ms))
     elif (one := model.get(fd)) is not None:
         connection = bench.guard.by_rid.get(b"%d" % fd) or bench.guard.meet(

@@ -191,6 +191,13 @@ class Door:
         connection = self._of(rid)
         return connection is not None and kernel.cut(connection.fd, self._port) is not None
 
+    def peer(self, rid: bytes) -> tuple[str, int | None]:
+        """Its address as `host:port`, and since when (monotonic ms); "" and None if it is gone."""
+        connection = self._of(rid)
+        if connection is None:
+            return "", None
+        return kernel.address(connection.fd, self._port), connection.since_ms
+
     def _of(self, rid: bytes) -> Connection | None:
         known = self._guard.by_rid.get(rid)
         if known is not None:

@@ -22,13 +22,23 @@ WAITING_MAX_BYTES: Final = 256 * KIB  # before the logon; a logon and what was s
 #: of all that wait; nobody's share is under SHAKING_MAX_BYTES. Frames of two bytes take 64 each
 WAITING_TOTAL_BYTES: Final = 8 * MIB
 ROUND_MAX: Final = 256  # connections of one turn; bounds how long clients wait for it
-WAITING_EVERY_MS: Final = 20  # how far apart rounds begin; what comes in between is not bounded
-INSIDE_EVERY_MS: Final = 100
-#: longer for many connections, so that rounds take about a tenth of the time at the very most
-WAITING_EACH_US: Final = 20
-INSIDE_EACH_US: Final = 50
-WORK_MIN_US: Final = 1_000  # of libzmq's threads; in less they receive a few megabytes at most
 HEARTBEATS_BYTES_S: Final = 512  # PING and PONG are received but never read
+
+
+class Pace(NamedTuple):
+    """How far apart rounds begin; what comes in between is not bounded.
+
+    `work`: of libzmq's threads. In a millisecond of it they receive a few megabytes at most.
+    """
+
+    every_ms: int
+    every_each_us: int  # more for each connection: rounds take a fifth of the time or so
+    work_us: int
+    work_each_us: int  # more for each connection: heartbeats are work, too
+
+
+WAITING: Final = Pace(every_ms=20, every_each_us=20, work_us=1_000, work_each_us=0)
+INSIDE: Final = Pace(every_ms=100, every_each_us=50, work_us=10_000, work_each_us=50)
 
 Why = Literal["handshakes", "silent", "unread", "over_limit"]
 
@@ -79,8 +89,8 @@ class Guard:
         self._waiting: dict[int, Connection] = {}  # the longest first
         self._inside: dict[int, Connection] = {}
         self._rounds = (
-            _Round(self._waiting, self._judge_waiting, WAITING_EVERY_MS, WAITING_EACH_US),
-            _Round(self._inside, self._judge_inside, INSIDE_EVERY_MS, INSIDE_EACH_US),
+            _Round(self._waiting, self._judge_waiting, WAITING),
+            _Round(self._inside, self._judge_inside, INSIDE),
         )
 
     def __len__(self) -> int:
@@ -206,12 +216,11 @@ class _Round:
         self,
         members: dict[int, Connection],
         judge: Callable[[Connection, Flow, int], Why | None],
-        every_ms: int,
-        each_us: int,
+        pace: Pace,
     ) -> None:
         self.members = members
         self.judge = judge
-        self._every_ms, self._each_us = every_ms, each_us
+        self._pace = pace
         self._left: list[Connection] = []
         self._begins_ms = 0
         self._worked_us = 0
@@ -230,8 +239,8 @@ class _Round:
         return [each for each in taken if self.members.get(each.fd) is each]
 
     def _begin(self, now_ms: int, worked_us: int) -> None:
-        pause_ms = max(self._every_ms, len(self.members) * self._each_us // 1_000)
-        self._begins_ms = now_ms + pause_ms
-        if worked_us - self._worked_us >= WORK_MIN_US:
+        pace, count = self._pace, len(self.members)
+        self._begins_ms = now_ms + max(pace.every_ms, count * pace.every_each_us // 1_000)
+        if worked_us - self._worked_us >= pace.work_us + count * pace.work_each_us:
             self._worked_us = worked_us
             self._left = list(self.members.values())

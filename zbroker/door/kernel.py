@@ -75,6 +75,30 @@ def _shut(connection: tcp.socket, port: int) -> str | None:
     return host
 
 
+def address(fd: int, port: int) -> str:
+    """Who is at the other end of a connection to our `port`; "" if the number is none now."""
+    try:
+        number = os.dup(fd)
+    except OSError:
+        return ""
+    try:
+        copy = tcp.socket(fileno=number)
+    except OSError:
+        os.close(number)
+        return ""
+    with copy:
+        try:
+            mine, (host, its) = copy.getsockname()[1], copy.getpeername()[:2]
+        except (OSError, IndexError, ValueError):
+            return ""
+    return endpoint_of(host, its) if mine == port else ""
+
+
+def endpoint_of(host: str, port: int) -> str:
+    """As text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def worked_us() -> int:
     """CPU time of the other threads of this process: those of libzmq, which receive."""
     return (time.process_time_ns() - time.thread_time_ns()) // 1_000
@@ -85,5 +109,4 @@ def connections_max(wanted: int) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
-    return min(wanted, soft * _RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: what is not sent or read yet is dropped
-_NOFILE_PERCENT // 100)
+    return min(wanted, soft * _NOFILE_PERCENT // 100)
