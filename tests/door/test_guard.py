@@ -213,10 +213,18 @@ def test_after_a_session_the_bounds_are_those_of_the_beginning(bench: Bench) -> 
     connection = bench.enter(1)
     bench.says(1, 2 * WAITING_MAX_BYTES)
     bench.guard.forget(connection, bench.now_ms)
-    bench.guard.forget(connection, bench.now_ms + LOGON_MS)  # no session: nothing is put off
     assert bench.look() == []
     bench.says(1, WAITING_MAX_BYTES + 1)
     assert bench.look() == [Cut(1, "silent")]
+
+
+def test_a_logoff_without_a_session_puts_nothing_off(bench: Bench) -> None:
+    bench.accept(1)
+    connection = bench.guard.meet(b"1", 1, bench.now_ms)
+    assert connection is not None
+    bench.look(LOGON_MS - 1)
+    bench.guard.forget(connection, bench.now_ms)
+    assert bench.look(1) == [Cut(1, "silent")]
 
 
 def test_a_logoff_does_not_hide_what_was_not_read(bench: Bench) -> None:

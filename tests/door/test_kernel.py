@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import socket as tcp
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +94,31 @@ def test_no_descriptor_is_left_behind(pair: Pair) -> None:
         for fd in (pair.ours.fileno(), pair.listener.fileno(), 0, NO_FD):
             kernel.cut(fd, port)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_the_work_of_other_threads_is_counted() -> None:
+    before = kernel.worked_us()
+    done = threading.Event()
+
+    def work() -> None:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        done.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert done.wait(60)
+    worker.join(60)
+    assert kernel.worked_us() - before >= 20_000
+
+
+def test_our_own_work_is_not_counted() -> None:
+    before = kernel.worked_us()
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end:
+        pass
+    assert kernel.worked_us() - before < 200_000
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from zbroker.sockets import Curve
 from zbroker.wire import token
 
 CANARY = "canary-7Qx-do-not-tell"
+PAYLOAD = "canary-of-a-payload"
 ROLES = """
 [[role.ann.allow]]
 actions = ["publish", "subscribe", "replay"]
@@ -406,7 +407,7 @@ def test_secrets_are_told_nowhere(broker: Secured) -> None:
     """Passwords, keys, tokens, hashes, payloads: not in logs, answers, metrics, files to read."""
     wrong = "wrong-" + CANARY
     with broker.connect("ann") as ann:
-        ann.publish("open", CANARY.encode() + b"-payload").wait(10)
+        ann.publish("open", PAYLOAD.encode()).wait(10)
         session = token_of(ann)
     pat = Credentials(broker.place / "pat.key_secret", broker.server.public, None, wrong)
     errors = []
@@ -426,7 +427,10 @@ def test_secrets_are_told_nowhere(broker: Secured) -> None:
         **{name: _text(pair.secret) for name, pair in broker.pairs.items()},
         "server": _text(broker.server.secret),
     }  # fmt: skip
-    assert [name for name, secret in secrets.items() if secret in told] == []
+    dumped = admin(broker, "journal", "dump")
+    assert PAYLOAD in dumped, "payloads are what it is for"
+    assert [name for name, secret in secrets.items() if secret in told + dumped] == []
+    assert PAYLOAD not in told
 
 
 def _text(secret: bytes | str) -> str:
@@ -441,6 +445,16 @@ def _logs_on(broker: Secured, credentials: Credentials) -> bool:
     return True
 
 
+def admin(broker: Secured, *words: str) -> str:
+    """What `zbroker-admin` prints."""
+    given = ["--data-dir", str(broker.broker.data_dir), "--json", *words]
+    done = subprocess.run(
+        [sys.executable, "-m", "zbroker.cli.admin_main", *given], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
 def everything_told(broker: Secured) -> str:
     """The log of all processes, every document of the admin, and what tools can be asked for."""
     secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
@@ -449,6 +463,7 @@ def everything_told(broker: Secured) -> str:
         for path in ("/status", "/topics", "/clients", "/subscriptions", "/journal", "/holders",
                      "/actions", "/history", "/metrics", "/audit", "/health", "/nothing")
     ]  # fmt: skip
-    audit = broker.broker.data_dir / "audit"
-    files = [audit.read_text()] if audit.exists() else []
+    assert broker.http("/status", "no-token")[0] == 401, "which is a line of the audit"
+    files = [(broker.broker.data_dir / "audit").read_text()]
+    files += [admin(broker, *words) for words in (["status"], ["doctor"], ["client", "ls"])]
     return "\n".join([broker.broker.log_tail(1_000_000), *documents, *files])

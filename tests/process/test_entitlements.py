@@ -6,6 +6,7 @@ is written from; nothing of zbroker.access is used for it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -19,6 +20,7 @@ import pytest
 
 from tests.process.load import until
 from tests.process.secured import Secured, token_of
+from zbroker import aio
 from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.sync import Client
 from zbroker.errors import Timeout, ZBrokerError
@@ -275,6 +277,23 @@ def _published(receipt: Any) -> bool:
     except ZBrokerError as error:
         return error.code != "not_entitled"  # anything else is wrong, too
     return True
+
+
+def test_the_asynchronous_client(broker: Secured) -> None:
+    """The same doors, the same rights."""
+
+    async def replays(role: str) -> list[bytes]:
+        credentials = broker.credentials(role)
+        async with aio.connect(broker.url, role, credentials=credentials) as client:
+            replay = client.subscribe(".*", regex=True, since="epoch", until="now")
+            return sorted([bytes(message.data) async for message in replay])
+
+    with broker.connect() as root:
+        publish_corpus(root, "async")
+    found = [data for data in asyncio.run(replays("small")) if b'"async' in data]
+    assert found == corpus("small", "replay", TOPICS, "async")
+    with pytest.raises(ZBrokerError, match="not_entitled"):
+        asyncio.run(replays("listener"))
 
 
 def test_ranges_for_spark(broker: Secured) -> None:
