@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.journal.build import publish
+from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import sessions as sessions_module
 from zbroker.journal.format import FLAG_LATE
@@ -116,6 +117,28 @@ def test_two_names_with_one_publisher_id_are_refused(monkeypatch: pytest.MonkeyP
     table = Sessions()
     assert table.open("a", "", 1) is not None
     assert table.open("b", "", 1) is None
+
+
+def test_a_name_stays_with_its_principal() -> None:
+    """Its sequences decide what is a duplicate, so nobody else may go on with them."""
+    table = Sessions()
+    first = table.open("p", "ann", wall_ns=100)
+    assert first is not None
+    table.accepted(entry(1, 5, session=first.session), last_position=5)
+    with pytest.raises(ClientError, match="not_entitled"):
+        table.open("p", "eve", wall_ns=200)
+    again = table.open("p", "ann", wall_ns=300)
+    assert again is not None
+    assert (again.high, again.principal) == (5, "ann")
+
+
+def test_a_name_without_a_principal_goes_to_the_first_one() -> None:
+    """As when security is switched on; switching it off again takes it from nobody."""
+    table, _ = opened(high=3)
+    assert table.open("p", "ann", wall_ns=200) is not None
+    assert table.open("p", "", wall_ns=300) is not None
+    with pytest.raises(ClientError, match="not_entitled"):
+        table.open("p", "eve", wall_ns=400)
 
 
 def test_a_name_that_never_published_leaves_no_trace() -> None:
