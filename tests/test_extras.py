@@ -147,7 +147,7 @@ def delivered(batch: f.Batch, picks: list[int]) -> list[Message]:
     """What a subscriber gets who wants messages `picks` of the body."""
     block = Block(Cursor(1, 0, batch.position), [batch], Cursor(1, 1, batch.end_position))
     found = []
-    for part in Maker(HERE).picked(block, 0, picks, Look(lambda _: "binary")):
+    for part in Maker(HERE).picked(block, 0, picks, Look(lambda _: "binary"), sees_all=True):
         msg = codec.decode(codec.ANSWERS, part.before + b"\xa1s" + part.after)
         assert isinstance(msg, m.Msg)
         found += decode(msg, part.body, HERE, 1 << 20)

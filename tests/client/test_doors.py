@@ -18,6 +18,7 @@ class Logons:
     """A publisher whose logons were told these delivery doors; `asked`: for one newer than."""
 
     heartbeat_s = None
+    settings = SimpleNamespace(curve=None)
 
     def __init__(self, *doors):
         self.track = SimpleNamespace(error=None)
@@ -40,7 +41,7 @@ class Logons:
 
 
 def connected_to(doors, monkeypatch):
-    monkeypatch.setattr("zbroker.client.door.Link", lambda _context, url, _heartbeat: url)
+    monkeypatch.setattr("zbroker.client.door.Link", lambda _context, url, _heartbeat, _curve: url)
     return doors.connect()
 
 

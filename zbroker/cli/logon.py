@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -51,10 +52,10 @@ def log_on(url: str, credentials: Credentials | None = None) -> Session:
     try:
         dealer = sockets.dealer(context, url, curve=curve)
         events = dealer.get_monitor_socket(_MONITORED)
-        dealer.send(codec.encode(_logon(credentials)))
+        _send(dealer, _logon(credentials))
         frames = _answer(dealer, events, url, secured=curve is not None)
         answer = codec.decode(codec.ANSWERS, frames[0].buffer) if frames else None
-        dealer.send(codec.encode(m.Logoff()))
+        _send(dealer, m.Logoff())
         dealer.disable_monitor()
     finally:
         context.destroy(linger=sockets.LINGER_MS)
@@ -63,13 +64,14 @@ def log_on(url: str, credentials: Credentials | None = None) -> Session:
 
 def _logon(credentials: Credentials | None) -> m.Logon:
     name, instance = f"zbroker-admin-{secrets.token_hex(4)}", secrets.token_hex(8)
-    shown: dict[str, Any] = {}
-    if credentials is not None and credentials.user is not None:
-        shown["user"] = credentials.user
-    if credentials is not None and credentials.password is not None:
-        shown["password"] = credentials.password
-    more: dict[str, Any] = {"credentials": shown} if shown else {}
-    return m.Logon(client=name, instance=instance, cid="1", **more)
+    given = credentials.given() if credentials is not None else None
+    return m.Logon(client=name, instance=instance, cid="1", credentials=given)
+
+
+def _send(dealer: zmq.Socket[bytes], command: m.Command) -> None:
+    """A broker that refused the handshake by now has left nobody to send it to: events say why."""
+    with suppress(zmq.Again):
+        dealer.send(codec.encode(command), zmq.NOBLOCK)
 
 
 def _answer(

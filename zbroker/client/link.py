@@ -6,6 +6,7 @@ Without the monitor a publisher that only waits for acks would wait for ever.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import zmq
@@ -67,8 +68,14 @@ class Link:
         self.socket.connect(endpoint)
 
     def send(self, command: Command, body: bytes | None = None) -> None:
-        """Queues one command; never blocks: the window and credit are what bounds the queue."""
-        header = codec.encode(command)
+        """Queues one command; never blocks: the window and credit are what bounds the queue.
+
+        With a broker that ended the handshake nobody is left to queue it for; events say so.
+        """
+        with suppress(zmq.Again):
+            self._send(codec.encode(command), body)
+
+    def _send(self, header: bytes, body: bytes | None) -> None:
         if body is None:
             sockets.send(self.socket, header, sockets.LAST)
         else:

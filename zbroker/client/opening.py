@@ -87,9 +87,8 @@ def wanted(  # noqa: PLR0913 - every option by its name
         if bookmarks is not None and bookmarks is not bookmark_store:
             bookmarks.close()
         raise
-    logon = Logon(
-        client, secrets.token_hex(8), credentials=_given(credentials), heartbeat_s=heartbeat_s
-    )
+    given = credentials.given() if credentials is not None else None
+    logon = Logon(client, secrets.token_hex(8), credentials=given, heartbeat_s=heartbeat_s)
     owned = bookmarks is not bookmark_store
     return Wanted(servers, logon, publisher_id(client), settings, store, bookmarks, owned)
 
@@ -126,14 +125,6 @@ def _policy(give_up: Duration | None, broker_behind: str, *, several: bool) -> P
         raise ZBrokerError("bad_field", f"broker_behind={broker_behind!r} is not fail or go_on")
     give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
     return Policy(broker_behind == "go_on", give_up_ms, several)
-
-
-def _given(credentials: Credentials | None) -> dict[str, str] | None:
-    """What the logon says of them; the keys are the connection's business."""
-    if credentials is None:
-        return None
-    said = {"user": credentials.user, "password": credentials.password}
-    return {what: text for what, text in said.items() if text is not None} or None
 
 
 def _limit(what: str, value: int | None) -> int | None:

@@ -71,12 +71,12 @@ class Connection:
 
     fd: int
     since_ms: int  # accepted, or logged off
+    looked_ms: int  # when `unread` was counted
     rid: bytes = b""  # once it has said something
     base: int = 0  # received when it began to wait; -1 until that was looked at
     received: int = 0  # counted in `unread`
     read: int = 0  # not yet counted in `unread`
     unread: int = 0
-    looked_ms: int = 0
 
 
 class Guard:
@@ -105,7 +105,7 @@ class Guard:
         Whoever means it logs on within milliseconds, so a crowd that only waits keeps nobody out.
         """
         self.closed(fd)  # a descriptor that comes again: the connection before it has ended
-        self._by_fd[fd] = self._waiting[fd] = Connection(fd, now_ms)
+        self._by_fd[fd] = self._waiting[fd] = Connection(fd, now_ms, now_ms)
         if len(self._by_fd) <= self._bounds.connections:
             return []
         return [self._cut(next(iter(self._waiting.values())), "over_limit")]
