@@ -72,6 +72,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/delivery/subscribing.py",
         "zbroker/delivery/subscription.py",
         "zbroker/delivery/surveying.py",
+        "zbroker/door/guard.py",
         "zbroker/endpoints.py",
         "zbroker/errors.py",
         "zbroker/heartbeats.py",

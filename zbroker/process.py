@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import resource
 import secrets
 import signal
 import sys
@@ -106,12 +107,19 @@ class Process:
         self.context.destroy(linger=sockets.LINGER_MS)
 
 
+def _raise_limit_of_files() -> None:
+    """Each connection is a file; the usual limit of 1,024 is for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def become_room(room: str, parent: int, log_level: str = "INFO") -> None:
     """Sets up a child of the supervisor: name, signals, end with its parent, logging to stderr."""
     setproctitle.setproctitle(f"zbroker {room}")
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(EX_OK)  # the parent died before the kernel knew what to do then
+    _raise_limit_of_files()
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal sends it to all; the supervisor decides

@@ -189,9 +189,8 @@ class Wires:
         fd = self.fds.get(rid)
         if fd is None:
             return None
-        try:
-            copy = tcp.socket(fileno=os.dup(fd))
-        except OSError:
+        copy = _copy_of(fd)
+        if copy is None:
             return None
         with copy:
             try:
@@ -199,6 +198,19 @@ class Wires:
             except OSError:
                 return None  # the number stands for something else by now
         return int(LAST_DATA_RECV.unpack_from(info, LAST_DATA_RECV_AT)[0])
+
+
+def _copy_of(fd: int) -> tcp.socket | None:
+    """A socket of our own for what `fd` is; None if it is none any more."""
+    try:
+        number = os.dup(fd)
+    except OSError:
+        return None
+    try:
+        return tcp.socket(fileno=number)
+    except OSError:
+        os.close(number)
+        return None
 
 
 def receive_from(

@@ -20,10 +20,11 @@ from zbroker.errors import ZBrokerError
 
 def late_flights(every_flight: list[Flight]) -> list[Flight]:
     """The same choice, made from the messages."""
+    since, until = parse_time(day.SINCE), parse_time(day.UNTIL)
     found = []
     for flight in every_flight:
-        row = msgspec.json.decode(flight.data)
-        if parse_time(day.SINCE) <= flight.time_ns < parse_time(day.UNTIL):
+        if since <= flight.time_ns < until:
+            row = msgspec.json.decode(flight.data)
             late = row["arr_delay"] is not None and row["arr_delay"] > day.LATE_MIN
             found += [flight] * (row["carrier"] == day.CARRIER and late)
     return found

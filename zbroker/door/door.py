@@ -22,6 +22,8 @@ from zbroker.door.guard import Bounds, Connection, Cut, Guard
 from zbroker.door.zap import Zap
 
 EVENTS_MAX: Final = 256  # of one turn; a flood of connections waits in the monitor
+SEE_OFF_MS: Final = 200
+NEVER: Final = 1 << 62
 TELL_MS: Final = 10_000  # a flood is one line of the log per so long
 #: what a ZMTP 3.1 frame has besides its content, at most; and a CURVE one
 FRAME_BYTES: Final = 9
@@ -221,6 +223,7 @@ class Door:
         poller = zmq.Poller()
         self.register(poller)
         self._zap.guest = guest.public.decode()
+        self._tell_ms = NEVER
         try:
             trial.prove(
                 self._context, reachable(self.endpoint), cases,
@@ -229,8 +232,16 @@ class Door:
             )  # fmt: skip
         finally:
             self._zap.guest = ""
+        self._see_off(poller)
+        self._tell_ms = 0
         self._counts.clear()
         self._told.clear()
+
+    def _see_off(self, poller: zmq.Poller) -> None:
+        """Waits until the guests of the trial are gone: they are nothing to be told of."""
+        end_ms = self._clock.mono_ms() + SEE_OFF_MS
+        while len(self._guard) and self._clock.mono_ms() < end_ms:
+            self.turn(dict(poller.poll(SEE_OFF_MS // 10)), self._clock.mono_ms())
 
 
 class Wires(sockets.Wires):

@@ -41,6 +41,7 @@ from zbroker.limits import (
     FRAMES_MAX,
     HEADER_MAX_BYTES,
     INGEST_TURN_MAX,
+    MIB,
     UNRECORDED_NAMED_MAX,
 )
 from zbroker.process import EX_OK, Process
@@ -53,6 +54,7 @@ TOKEN_LIFE_S: Final = 24 * 3_600
 RETRY_MS: Final = 20  # how soon an answer that found a full queue is tried again
 SPIN_MEAN_MAX: Final = 4.0  # messages per turn (moving mean) up to which spinning pays
 STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
+TURN_BYTES_MAX: Final = 8 * MIB  # of one turn: what was read and not handled yet is in memory
 WIRE_EXTRA_BYTES: Final = 2 * CURVE_FRAME_BYTES  # of a message on its way, at most
 CONFIRM_MS: Final = 500
 FILTERED_KEPT_BYTES: Final = 16 * 100_000  # of runs for a client that does not read its acks
@@ -197,14 +199,19 @@ class IngestRoom:
         items: list[Item] = []
         read: dict[bytes, int] = {}
         clients = self._clients
+        size = 0
         while (
-            len(items) < INGEST_TURN_MAX and (received := sockets.receive_from(clients)) is not None
+            len(items) < INGEST_TURN_MAX
+            and size < TURN_BYTES_MAX
+            and (received := sockets.receive_from(clients)) is not None
         ):
             rid, frames, over = received
             if rid not in self._door.wires.fds:
                 self._door.wires.add(rid, frames[0])
             items.append(_item(rid, frames, over, self._front.key_of(rid, frames[0])))
-            read[rid] = read.get(rid, 0) + sum(map(len, frames)) + WIRE_EXTRA_BYTES
+            count = sum(map(len, frames)) + WIRE_EXTRA_BYTES
+            read[rid] = read.get(rid, 0) + count
+            size += count
         for rid, count in read.items():
             self._door.read_bytes(rid, count, frames=0)
         if any(isinstance(item.command, Logon) for item in items):
@@ -213,7 +220,7 @@ class IngestRoom:
         self._perform(self.core.turn(items, self._process.clock.mono_ms()))
         taken = max(len(items), self.core.messages - before)  # a packed batch is many messages
         self._mean += 0.1 * (taken - self._mean)
-        return len(items) < INGEST_TURN_MAX
+        return len(items) < INGEST_TURN_MAX and size < TURN_BYTES_MAX
 
     def _read_journal(self) -> None:
         journal = self._journal
