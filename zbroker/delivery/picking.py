@@ -60,6 +60,11 @@ class Wish:
         permit = self.permit
         return permit is None or all(permit.verdict(topic) == "all" for topic in batch.topics)
 
+    def _looks_into(self, batch: Batch) -> bool:
+        """True if content decides what of the batch may be had."""
+        permit = self.permit
+        return permit is not None and any(permit.verdict(t) == "some" for t in batch.topics)
+
     def picks(
         self, block: Block, at: int, span: Span, type_of: Callable[[str], str]
     ) -> tuple[Sequence[int], Hashable]:
@@ -70,7 +75,7 @@ class Wish:
             return (), None
         whole, name = counting(batch), (at, wanted, self._key)
         key = name if span == whole else None
-        permit = None if self.sees_all(batch) else self.permit
+        permit = self.permit if self._looks_into(batch) else None
         if self._filter is None and permit is None:
             return picks_of(batch, span, wanted), key
         found = block.picks.get(name)
@@ -94,9 +99,11 @@ def _permitted(
 ) -> list[int]:
     """Those of `picks`, on topics of which some may be had, that may be."""
     batch = block.batch(at)
+    column = batch.columns.index if batch.columns is not None else None
+    index = bodies.indexes(column) if column is not None else [0] * batch.count
     permitted: list[int] = []
-    for topic in dict.fromkeys(batch.topics):
-        same = [pick for pick in picks if topic_of(batch, pick) == topic]
+    for number, topic in enumerate(batch.topics):
+        same = [pick for pick in picks if index[pick] == number]
         if same and permit.verdict(topic) == "some":
             payloads = _payloads(block, at, type_of(topic))
             same = permit.content(topic).picks(payloads, same, _About(batch))
