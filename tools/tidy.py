@@ -95,6 +95,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/limits.py",
         "zbroker/recording.py",
         "zbroker/wire/ranges.py",
+        "zbroker/wire/refused.py",
         "zbroker/wire/surveys.py",
     }
 )
@@ -179,6 +180,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.process",
         "zbroker.security",
         "zbroker.sockets",
+        "zbroker.wire",
     ),
     # the log as files, for whoever reads it
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),

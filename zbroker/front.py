@@ -6,6 +6,7 @@ gone within a second.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from zbroker.door.door import Door
 from zbroker.limits import KIB
 from zbroker.process import Process, Stats
 from zbroker.security import server_curve
+from zbroker.wire.refused import Refusals, stranger
 
 LOOK_MS: Final = 200  # how often the rules are looked at
 UNREAD_SLACK_BYTES: Final = 64 * KIB
@@ -47,6 +49,12 @@ class Front:
     def access(self) -> Access:
         """The rules as they are now."""
         return self._file.access
+
+    def turn(self, events: Mapping[object, int], now_ms: int, refusals: Refusals) -> None:
+        """Lets in and cuts off; whose key is not known is noted."""
+        self.door.turn(events, now_ms)
+        for key, host in self.door.strangers():
+            refusals.add(now_ms, b"", stranger(key), "connect", "auth_failed", host)
 
     def look(self, now_ms: int) -> Access | None:
         """The rules, if they have changed since the last look."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -86,6 +87,11 @@ class Secured:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read()
+
+    def refused_keys(self) -> int:
+        """How many handshakes ingest refused; told every half second."""
+        time.sleep(1)
+        return int(self.broker.status()["ingest"]["refused_keys"])
 
     def close(self) -> None:
         self.broker.close()

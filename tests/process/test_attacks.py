@@ -24,7 +24,7 @@ import zstandard
 
 from tests.process.load import until
 from tests.process.secured import Secured, token_of
-from zbroker import endpoints
+from zbroker import endpoints, sockets
 from zbroker.access.passwords import hash_password
 from zbroker.client import connect
 from zbroker.client.sync import Client
@@ -65,21 +65,24 @@ class Raw:
     """A DEALER that says what it is told to."""
 
     def __init__(
-        self, broker: Secured, who: str | None = "eve", door: str = "ingest", rid: bytes = b""
+        self,
+        broker: Secured,
+        who: str | None = "eve",
+        door: str = "ingest",
+        *,
+        curve: Curve | None = None,
+        options: dict[int, bytes] | None = None,
     ) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
-        if rid:
-            self.socket.setsockopt(zmq.ROUTING_ID, rid)
+        for option, value in (options or {}).items():
+            self.socket.setsockopt(option, value)
         if who is not None:
-            self._identify(broker.credentials(who).curve())
+            curve = broker.credentials(who).curve()
+        if curve is not None:
+            sockets.identify(self.socket, curve)
         self.socket.connect(broker.endpoints()[door])
-
-    def _identify(self, curve: Curve) -> None:
-        self.socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public)
-        self.socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret)
-        self.socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server)
 
     def send(self, command: dict[str, Any], *body: bytes) -> None:
         self.socket.send_multipart([msgpack.packb(command), *body])
@@ -115,14 +118,16 @@ def log_of(broker: Secured) -> list[bytes]:
 # -- to be somebody else ----------------------------------------------------------------------
 
 
+def strange(broker: Secured) -> Curve:
+    """A key that was just made up."""
+    return Curve(*zmq.curve_keypair(), broker.server.public.encode())
+
+
 def test_a_key_that_nobody_knows(broker: Secured) -> None:
-    public, secret = zmq.curve_keypair()
-    with Raw(broker, None) as stranger:
-        pass
-    with Raw(broker, None) as stranger:
-        stranger._identify(Curve(public, secret, broker.server.public.encode()))
-        stranger.socket.connect(broker.url)
-        assert stranger.logon("ann") == {}
+    with Raw(broker, None, curve=strange(broker)) as stranger:
+        stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
+        assert stranger.get(1_500) == {}
+    assert broker.refused_keys() > 0, "it came as far as that"
 
 
 def test_no_key_at_all(broker: Secured) -> None:
@@ -132,10 +137,8 @@ def test_no_key_at_all(broker: Secured) -> None:
 
 
 def test_a_plain_password_in_the_place_of_a_key(broker: Secured) -> None:
-    with Raw(broker, None) as stranger:
-        stranger.socket.setsockopt(zmq.PLAIN_USERNAME, b"ann")
-        stranger.socket.setsockopt(zmq.PLAIN_PASSWORD, CANARY.encode())
-        stranger.socket.connect(broker.url)
+    plain = {zmq.PLAIN_USERNAME: b"ann", zmq.PLAIN_PASSWORD: CANARY.encode()}
+    with Raw(broker, None, options=plain) as stranger:
         stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
         assert stranger.get(1_500) == {}
 
@@ -169,9 +172,12 @@ def test_a_logon_that_was_overheard(broker: Secured) -> None:
 
 def test_a_routing_id_of_ones_own(broker: Secured) -> None:
     for rid in (b"victim", b"abcde"):
-        with Raw(broker, "ann", rid=rid) as one, Raw(broker, rid=rid) as eve:
+        mine = {zmq.ROUTING_ID: rid}
+        with Raw(broker, "ann", options=mine) as one:
             assert one.logon("ann")["code"] == "bad_field"
-            assert eve.logon("eve").get("code") in (None, "bad_field")
+            with Raw(broker, options=mine) as eve:
+                eve.send({"cmd": "logon", "cid": "1", "client": "eve", "instance": "i"})
+                assert eve.get(500).get("code") in (None, "bad_field")
 
 
 def test_the_connection_of_a_live_session(broker: Secured) -> None:
@@ -387,6 +393,28 @@ def test_the_reading_token_changes_nothing(broker: Secured) -> None:
     reading = (broker.broker.data_dir / "run" / "admin-read.token").read_text().strip()
     assert broker.http("/status", reading)[0] == 200
     assert broker.http("/clients/disconnect", reading, {"client": "ann"})[0] == 403
+
+
+def test_what_was_refused_is_in_the_audit(broker: Secured) -> None:
+    """At every door: a key that nobody knows, a name, a topic, a token, a request over HTTP."""
+    secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+    with Raw(broker, None, curve=strange(broker)) as stranger:
+        assert stranger.get(1_000) == {}
+    with Raw(broker) as eve, broker.connect("eve") as client:
+        eve.logon("ann-audited")
+        with pytest.raises(ZBrokerError, match="not_entitled"):
+            client.publish("audited", b"x").wait(10)
+        with pytest.raises(ZBrokerError, match="not_entitled"):
+            client.subscribe("audited-too")
+    broker.http("/status", "no-token")
+    wanted = {"connect", "logon ann-audited", "publish audited", "subscribe audited-too", "/status"}
+
+    def missing() -> set[str]:
+        told = json.loads(broker.http("/audit?limit=1000", secret)[1])
+        assert told["intact"]
+        return {what for what in wanted if not any(what in row["what"] for row in told["entries"])}
+
+    until(lambda: not missing(), "all five are lines of it")
 
 
 # -- what is told -----------------------------------------------------------------------------

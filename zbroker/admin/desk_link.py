@@ -21,7 +21,7 @@ ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
 LOOK_MS: Final = 100  # how soon a question is given up when the admin stops
 
 Context = zmq.Context[zmq.Socket[bytes]]
-A = TypeVar("A", s.Subscriptions, s.Topics, s.Clients, s.Disconnected)
+A = TypeVar("A", s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows)
 
 
 class DeskLink:

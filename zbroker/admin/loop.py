@@ -42,6 +42,7 @@ from zbroker.admin.http import Server, Site
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.lags import LogTimes
 from zbroker.admin.leases import Leases
+from zbroker.admin.refusals import Refusals
 from zbroker.admin.sampling import Sampling
 from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.supervisor_link import SupervisorLink
@@ -99,6 +100,7 @@ class AdminRoom:
         self._sampling = Sampling(self._supervisor, clock)
         self._counting = Counting(paths, self._end, clock, log)
         self._audit = Audit(paths.audit, clock, log)
+        self._refusals = Refusals(self._desks, self._audit)
         self._answers = Answers(self._parts())
         self._server = self._listen()
         self._sample_ms = self._watch_ms = clock.mono_ms()
@@ -148,6 +150,8 @@ class AdminRoom:
         doorkeeper = Doorkeeper(secrets, self._access, process.clock)
         self._server.start(Site(self._answers, doorkeeper, self._audit, Console()))
         self._worker.start()
+        if doorkeeper.secured:
+            self._refusals.start()
         host, port = self._server.address
         process.ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
@@ -177,6 +181,7 @@ class AdminRoom:
         self._link.close()
         self._worker.stop()
         self._counting.stop()
+        self._refusals.stop()
         self._desks.close()
         self._server.stop()
         self._supervisor.close()

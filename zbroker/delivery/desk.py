@@ -62,6 +62,8 @@ class Desk:
             count, effects = surveying.disconnect(core, ask.client)
             self._log.warning("%s: %d connections %s", ask.client, count, s.DISCONNECTED)
             return s.Disconnected(ask.cid, count), effects
+        if isinstance(ask, s.AskRefusals):
+            return core.refusals.told(ask, peers, now_ms), []
         if isinstance(ask, s.AskClients):
             return s.Clients(ask.cid, *surveying.clients(core, ask, peers, now_ms)), []
         if isinstance(ask, s.AskTopics):

@@ -101,10 +101,10 @@ class DeliveryRoom:
         now_ms = self._process.clock.mono_ms()
         self._read_journal(events, now_ms)
         self._hold(now_ms)
-        self._door.turn(events, now_ms)
+        self._front.turn(events, now_ms, self.core.refusals)
         access = self._front.look(now_ms)
         if access is not None:
-            self._perform(self.core.entitle(access))
+            self._perform(self.core.entitle(access, now_ms))
         drained = True
         if self._router in events:
             commands = self._commands()

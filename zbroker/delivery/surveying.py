@@ -25,6 +25,7 @@ from zbroker.delivery.effects import Counts, Effect
 from zbroker.errors import ClientError
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.wire.messages import Options
+from zbroker.wire.refused import Refusals
 from zbroker.wire.surveys import (
     DISCONNECTED,
     AskClients,
@@ -138,6 +139,8 @@ class Core(Protocol):
     def cursors(self) -> Cursors: ...
     @property
     def counts(self) -> Counts: ...
+    @property
+    def refusals(self) -> Refusals: ...
 
     def gone(self, rid: bytes) -> list[Effect]: ...
 

@@ -110,6 +110,11 @@ class Door:
         if self._counts != self._told and now_ms >= self._tell_ms:
             self._tell(now_ms)
 
+    def strangers(self) -> list[tuple[str, str]]:
+        """Key and address of those that were not let in since the last call, the newest."""
+        refused = self._zap.refused if self._zap is not None else None
+        return [refused.popleft() for _ in range(len(refused))] if refused else []
+
     def wake_ms(self) -> int | None:
         """When the next turn is due; None: when something happens."""
         return self._guard.wake_ms()
@@ -233,6 +238,7 @@ class Door:
         finally:
             self._zap.guest = ""
         self._see_off(poller)
+        self.strangers()
         self._tell_ms = 0
         self._counts.clear()
         self._told.clear()

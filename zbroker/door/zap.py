@@ -6,6 +6,7 @@ question under way, so what waits here is bounded by the connections.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from zbroker.sockets import ZAP_DOMAIN
 ENDPOINT: Final = "inproc://zeromq.zap.01"
 TURN_MAX: Final = 64  # questions of one turn: an answer costs 10 us, and libzmq 200 us before it
 KEY_BYTES: Final = 32
+REFUSED_KEPT: Final = 64
 
 _VERSION: Final = b"1.0"
 _PARTS: Final = 7  # version, request, domain, address, identity, mechanism, key
@@ -31,6 +33,7 @@ class Zap:
         self._allowed = allowed
         self.guest = ""  # a key that may come in besides
         self.malformed = 0
+        self.refused: deque[tuple[str, str]] = deque(maxlen=REFUSED_KEPT)  # key, address
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(ENDPOINT)
@@ -44,6 +47,8 @@ class Zap:
                 return
             reply = answer(frames, self._may_enter)
             self.malformed += reply is None or reply[3] == b"500"
+            if reply is not None and reply[3] == b"400":
+                self.refused.append((z85.encode(frames[8]).decode(), _text(frames[5])))
             if reply is not None:
                 self.socket.send_multipart([frames[0], *reply], zmq.NOBLOCK)
 
@@ -68,6 +73,10 @@ def answer(frames: Sequence[bytes], allowed: Allowed) -> list[bytes] | None:
     if not allowed(name):
         return _reply(request, b"400", b"this key is not known here")
     return _reply(request, b"200", b"", name.encode("ascii"))
+
+
+def _text(address: bytes) -> str:
+    return address[:64].decode("ascii", "replace")
 
 
 def _reply(request: bytes, status: bytes, text: bytes, user: bytes = b"") -> list[bytes]:

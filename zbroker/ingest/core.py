@@ -30,6 +30,7 @@ from zbroker.limits import HEARTBEAT_MS
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
+from zbroker.wire.refused import CODES, Refusals, stranger, told_as
 
 PROBE_MS = 25  # between heartbeats to an old connection that holds a wanted name
 PROBES = 8  # all of them could be sent: it lives, the name is in use
@@ -82,6 +83,7 @@ class IngestCore:
         self.live = LiveLink(incarnation, workers)
         self.clients = Clients(workers, quiet_ms)
         self.errors: Counter[str] = Counter()
+        self.refusals = Refusals()
         self._identity = Identity(access or Access.off())
         self._everything = recording is None or recording.everything
         self._publishing = Publishing(
@@ -148,6 +150,8 @@ class IngestCore:
     def _refuse(self, turn: Turn, item: Item, error: ClientError) -> None:
         self.errors[error.code] += 1
         command = item.command
+        if error.code in CODES:
+            self._note(turn, item, error.code)
         seq = command.seq if isinstance(command, m.Publish) else None
         cid = item.cid if isinstance(command, ClientError) else getattr(command, "cid", None)
         if item.rid in turn.runs:
@@ -157,6 +161,13 @@ class IngestCore:
         if error.code == "sequence_gap" and client is not None and client.chain is not None:
             answer.high = client.chain.handled
         turn.effects.append(Send(item.rid, answer))
+
+    def _note(self, turn: Turn, item: Item, code: str) -> None:
+        """For the audit log."""
+        client, command = self.clients.by_rid.get(item.rid), item.command
+        who = client.principal if client is not None else stranger(item.key)
+        what = "stay logged on" if isinstance(command, ClientError) else told_as(command)
+        self.refusals.add(turn.now_ms, item.rid, who, what, code)
 
     def _end_run(self, turn: Turn, rid: bytes) -> None:
         client = self.clients.by_rid.get(rid)

@@ -44,11 +44,13 @@ class Desk:
             except ClientError as error:
                 self._log.error("a question that no room of ours asks: %s; ignored", error)
                 continue
-            if isinstance(ask, s.Disconnect):
+            if isinstance(ask, s.AskRefusals):
+                told: s.Answer = core.refusals.told(ask, peers, now_ms)
+            elif isinstance(ask, s.Disconnect):
                 count, more = surveying.disconnect(core, ask.client, now_ms)
                 effects += more
                 self._log.warning("%s: %d sessions %s", ask.client, count, s.DISCONNECTED)
-                told: s.Answer = s.Disconnected(ask.cid, count)
+                told = s.Disconnected(ask.cid, count)
             else:
                 told = s.Clients(ask.cid, *surveying.rows(core, ask, peers, now_ms))
             sockets.send_to(self.router, rid, codec.encode(told))  # who asks does not wait long

@@ -134,7 +134,7 @@ class IngestRoom:
     def _let_in(self, events: dict[object, int]) -> None:
         """Handshakes, passwords, and the rules if they have changed."""
         now_ms = self._process.clock.mono_ms()
-        self._door.turn(events, now_ms)
+        self._front.turn(events, now_ms, self.core.refusals)
         if self._passwords.fd in events:
             for number, good in self._passwords.answers():
                 self._perform(self.core.on_verified(number, now_ms, good=good))

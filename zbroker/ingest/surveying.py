@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from zbroker.ingest.effects import Effect, Send
 from zbroker.wire import messages as m
+from zbroker.wire.refused import Refusals
 from zbroker.wire.surveys import DISCONNECTED, AskClients, ClientRow, Peers
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn of this room has to stay short
@@ -50,6 +51,8 @@ class Core(Protocol):
 
     @property
     def clients(self) -> Clients: ...
+    @property
+    def refusals(self) -> Refusals: ...
 
     def gone(self, rid: bytes, now_ms: int) -> list[Effect]: ...
 

@@ -5,6 +5,8 @@
                                           <-  Clients{cid, rows}
         Disconnect{cid, client}           ->
                                           <-  Disconnected{cid, count}
+        AskRefusals{cid, after}           ->
+                                          <-  RefusalRows{cid, last, rows}
                                                     delivery only
         AskSubscriptions{cid, ...}        ->
                                           <-  Subscriptions{cid, incarnation, rows}
@@ -160,10 +162,36 @@ class Disconnected(Message, tag="disconnected"):
     count: int
 
 
-IngestQuestion = AskClients | Disconnect
-DeliveryQuestion = AskSubscriptions | AskTopics | AskClients | Disconnect
+class AskRefusals(Message, tag="ask_refusals"):
+    """admin -> ingest, delivery. Whom they refused for want of rights, behind number `after`."""
+
+    cid: int
+    after: int = 0
+
+
+class RefusalRow(Struct, array_like=True, gc=False):
+    """One refusal: who asked from where for what, the code, and how long ago."""
+
+    who: str
+    origin: str
+    what: str
+    code: str
+    ago_ms: int
+
+
+class RefusalRows(Message, tag="refusals"):
+    """ingest, delivery -> admin. Oldest first. last: number of the newest; left_out: forgotten."""
+
+    cid: int
+    last: int
+    rows: list[RefusalRow]
+    left_out: int = 0
+
+
+IngestQuestion = AskClients | Disconnect | AskRefusals
+DeliveryQuestion = AskSubscriptions | AskTopics | AskClients | Disconnect | AskRefusals
 Question = DeliveryQuestion
-Answer = Subscriptions | Topics | Clients | Disconnected
+Answer = Subscriptions | Topics | Clients | Disconnected | RefusalRows
 
 TO_INGEST_DESK: Final = msgspec.msgpack.Decoder(IngestQuestion)
 TO_DESK: Final = msgspec.msgpack.Decoder(DeliveryQuestion)
