@@ -99,8 +99,7 @@ def _permitted(
 ) -> list[int]:
     """Those of `picks`, on topics of which some may be had, that may be."""
     batch = block.batch(at)
-    column = batch.columns.index if batch.columns is not None else None
-    index = bodies.indexes(column) if column is not None else [0] * batch.count
+    index = _topics_of(batch)
     permitted: list[int] = []
     for number, topic in enumerate(batch.topics):
         same = [pick for pick in picks if index[pick] == number]
@@ -111,17 +110,24 @@ def _permitted(
     return sorted(permitted)
 
 
+def _topics_of(batch: Batch) -> Sequence[int]:
+    """For each message of the body, which of the batch's topics it has."""
+    column = batch.columns.index if batch.columns is not None else None
+    return bodies.indexes(column) if column is not None else [0] * batch.count
+
+
 def _found(
     block: Block, at: int, picks: Sequence[int], content: Filter, type_of: Callable[[str], str]
 ) -> list[int]:
     """Those of `picks` that a filter is true for."""
     batch = block.batch(at)
-    kinds = {type_of(topic) for topic in batch.topics}
+    types = [type_of(topic) for topic in batch.topics]
+    kinds = set(types)
     if len(kinds) == 1:
         return _of_type(block, at, picks, content, kinds.pop())
-    found: list[int] = []
+    index, found = _topics_of(batch), []
     for kind in kinds:
-        same = [pick for pick in picks if type_of(topic_of(batch, pick)) == kind]
+        same = [pick for pick in picks if types[index[pick]] == kind]
         found += _of_type(block, at, same, content, kind)
     return sorted(found)
 
