@@ -134,6 +134,7 @@ _ROOM: Final = (
     *_LEAVES,
     "zbroker.access",
     "zbroker.config",
+    "zbroker.desk",
     "zbroker.door",
     "zbroker.front",
     "zbroker.security",
@@ -171,6 +172,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.access.keys": _LEAVES,
     "zbroker.door": (*_LEAVES, "zbroker.sockets"),
     "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
+    "zbroker.desk": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
     "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
     "zbroker.front": (
         *_LEAVES,

@@ -54,7 +54,7 @@ class Front:
         """Lets in and cuts off; whose key is not known is noted."""
         self.door.turn(events, now_ms)
         for key, host in self.door.strangers():
-            refusals.add(now_ms, b"", stranger(key), "connect", "auth_failed", host)
+            refusals.add(b"", stranger(key), "connect", "auth_failed", host)
 
     def look(self, now_ms: int) -> Access | None:
         """The rules, if they have changed since the last look."""

@@ -48,7 +48,7 @@ def looked(*answers: RefusalRows | ClientError | None) -> tuple[Desks, Lines]:
 
 
 def row(who: str) -> RefusalRow:
-    return RefusalRow(who, "10.0.0.1:5", "publish t", "not_entitled", 10)
+    return RefusalRow(who, "10.0.0.1:5", "publish t", "not_entitled")
 
 
 def test_what_is_new_becomes_lines() -> None:

@@ -12,7 +12,8 @@ import zmq
 
 from tests.delivery.test_surveying import World
 from zbroker import sockets
-from zbroker.delivery.desk import QUESTIONS_MAX, Desk
+from zbroker.delivery.desk import Desk
+from zbroker.desk import QUESTIONS_MAX
 from zbroker.wire import codec
 from zbroker.wire import surveys as s
 from zbroker.wire.surveys import FROM_DESK, AskSubscriptions

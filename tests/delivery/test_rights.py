@@ -214,7 +214,7 @@ def test_a_token_is_worth_nothing_with_another_key() -> None:
 def test_a_key_that_is_taken_away_ends_its_connection_at_once() -> None:
     made = world()
     made.subscribe("open")
-    made.perform(made.core.entitle(parse(f'[principal.bob]\nkeys = ["{B}"]', "access.toml"), 0))
+    made.perform(made.core.entitle(parse(f'[principal.bob]\nkeys = ["{B}"]', "access.toml")))
     assert made.errors() == ["auth_failed"]
     made.publish("open", payloads=[payload(1)])
     made.persist()
@@ -228,7 +228,7 @@ def test_rights_that_are_taken_away_end_a_subscription_or_narrow_it() -> None:
     made.subscribe("open", "o")
     made.subscribe("half", "h")
     made.subscribe(".*", "all", regex=True)
-    made.perform(made.core.entitle(rules(grant("allow", READS, "half", "/n < 5")), 0))
+    made.perform(made.core.entitle(rules(grant("allow", READS, "half", "/n < 5"))))
     assert [(one.code, one.sid) for _, one in made.answers if isinstance(one, m.Error)] == [
         ("not_entitled", "o")
     ]
@@ -243,7 +243,7 @@ def test_what_conflation_holds_is_looked_at_anew() -> None:
     made.persist()
     made.subscribe("half", options=m.Options(conflation_s=100.0), credit=1 << 20)
     assert made.got() == []
-    made.perform(made.core.entitle(rules(MIXED), 0))
+    made.perform(made.core.entitle(rules(MIXED)))
     made.wake_until(200_000)
     assert made.got() == []
 
@@ -261,7 +261,7 @@ def test_resume_points_do_not_name_what_may_not_be_seen() -> None:
 def test_more_rights_come_into_force_at_once() -> None:
     made = world()
     made.subscribe(".*", regex=True)
-    made.perform(made.core.entitle(rules(grant("allow", READS, "*")), 0))
+    made.perform(made.core.entitle(rules(grant("allow", READS, "*"))))
     made.publish("shut", payloads=[payload(9)])
     made.persist()
     assert [one.topic for one in made.got()] == ["shut"]

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker import sockets
+from zbroker.desk import QUESTIONS_MAX
 from zbroker.ingest import surveying
 from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.desk import QUESTIONS_MAX, Desk
+from zbroker.ingest.desk import Desk
 from zbroker.ingest.effects import Send
 from zbroker.wire import codec
 from zbroker.wire import internal as i

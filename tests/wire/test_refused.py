@@ -13,33 +13,33 @@ def peers(rid: bytes) -> tuple[str, int | None]:
 
 def test_each_is_told_once_with_where_it_came_from() -> None:
     refusals = Refusals()
-    refusals.add(100, b"r1", "ann", "publish t", "not_entitled")
-    refusals.add(200, b"", "key abc...", "connect", "auth_failed", "10.0.0.1")
-    first = refusals.told(AskRefusals(7, 0), peers, 500)
+    refusals.add(b"r1", "ann", "publish t", "not_entitled")
+    refusals.add(b"", "key abc...", "connect", "auth_failed", "10.0.0.1")
+    first = refusals.told(AskRefusals(7, 0), peers)
     assert (first.cid, first.last, first.left_out) == (7, 2, 0)
     assert first.rows == [
-        RefusalRow("ann", "at r1", "publish t", "not_entitled", 400),
-        RefusalRow("key abc...", "10.0.0.1", "connect", "auth_failed", 300),
+        RefusalRow("ann", "at r1", "publish t", "not_entitled"),
+        RefusalRow("key abc...", "10.0.0.1", "connect", "auth_failed"),
     ]
-    refusals.add(600, b"r2", "eve", "ranges", "not_entitled")
-    again = refusals.told(AskRefusals(8, first.last), peers, 600)
+    refusals.add(b"r2", "eve", "ranges", "not_entitled")
+    again = refusals.told(AskRefusals(8, first.last), peers)
     assert [row.who for row in again.rows] == ["eve"]
-    assert refusals.told(AskRefusals(9, again.last), peers, 600).rows == []
+    assert refusals.told(AskRefusals(9, again.last), peers).rows == []
 
 
 def test_a_flood_pushes_the_oldest_out_and_is_counted() -> None:
     refusals = Refusals()
     for number in range(KEPT + 10):
-        refusals.add(0, b"r", str(number), "publish t", "not_entitled")
-    told = refusals.told(AskRefusals(1, 3), peers, 0)
+        refusals.add(b"r", str(number), "publish t", "not_entitled")
+    told = refusals.told(AskRefusals(1, 3), peers)
     assert (told.last, len(told.rows), told.left_out) == (KEPT + 10, KEPT, 7)
     assert told.rows[-1].who == str(KEPT + 9)
 
 
 def test_a_number_of_a_process_before_is_no_number_of_this_one() -> None:
     refusals = Refusals()
-    refusals.add(0, b"r", "ann", "publish t", "not_entitled")
-    assert len(refusals.told(AskRefusals(1, 99), peers, 0).rows) == 1
+    refusals.add(b"r", "ann", "publish t", "not_entitled")
+    assert len(refusals.told(AskRefusals(1, 99), peers).rows) == 1
 
 
 def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> None:

@@ -118,14 +118,14 @@ class Core:
             return self._handlers[type(command)](connection, command)
         except ClientError as error:
             cid = cid_of(command, frames)
-            self._note(rid, now_ms, told_as(command), error.code, stranger(received.key))
+            self._note(rid, told_as(command), error.code, stranger(received.key))
             return [self._refusal(rid, error, cid, sid_of(command, error))]
 
-    def _note(self, rid: bytes, now_ms: int, what: str, code: str, who: str = "") -> None:
+    def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
         """For the audit log, if it is about rights. who: as long as nobody is logged on."""
         if code in CODES:
             known = self.connections.get(rid)
-            self.refusals.add(now_ms, rid, known.token.principal if known else who, what, code)
+            self.refusals.add(rid, known.token.principal if known else who, what, code)
 
     def _refusal(self, rid: bytes, error: ClientError, cid: str | None, sid: str | None) -> Send:
         return refusal(self.counts, rid, error, cid, sid)
@@ -180,7 +180,7 @@ class Core:
         self._drop(connection.rid)
         return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
 
-    def entitle(self, access: Access, now_ms: int) -> list[Effect]:
+    def entitle(self, access: Access) -> list[Effect]:
         """The rules have changed: who may not be here any more is told and forgotten."""
         self._rights.access = access
         effects: list[Effect] = []
@@ -188,19 +188,19 @@ class Core:
             try:
                 self._rights.admit(connection.token, connection.token.key)
             except ClientError as error:
-                self._note(connection.rid, now_ms, "stay logged on", error.code)
+                self._note(connection.rid, "stay logged on", error.code)
                 self._drop(connection.rid)
                 effects.append(self._refusal(connection.rid, error, None, None))
                 continue
             for one in list(connection.subscriptions.values()):
-                effects += self._entitle(one, now_ms)
+                effects += self._entitle(one)
         return effects
 
-    def _entitle(self, one: Subscription, now_ms: int) -> list[Effect]:
+    def _entitle(self, one: Subscription) -> list[Effect]:
         try:
             self.subscriptions.entitle(one)
         except ClientError as error:
-            self._note(one.names.rid, now_ms, f"keep a subscription to {one.topic}", error.code)
+            self._note(one.names.rid, f"keep a subscription to {one.topic}", error.code)
             self._end(one)
             return [self._refusal(one.names.rid, error, None, one.names.sid)]
         return []

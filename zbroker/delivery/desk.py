@@ -1,31 +1,24 @@
-"""delivery's socket for questions about its peers: the admin asks, a turn answers."""
+"""What delivery answers to the admin's questions about its peers and what they read."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 import zmq
 
-from zbroker import sockets
+from zbroker import desk
 from zbroker.delivery import surveying
+from zbroker.delivery.core import Core
 from zbroker.delivery.effects import Effect
-from zbroker.delivery.surveying import Core
-from zbroker.errors import ClientError
-from zbroker.wire import codec
 from zbroker.wire import surveys as s
-
-QUESTIONS_MAX: Final = 4  # of one turn: the rest waits for the next
-
-Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class Desk:
-    """A ROUTER at `endpoint`, registered in the loop's poller."""
+    """At `endpoint`, registered in the loop's poller."""
 
     def __init__(
         self,
-        context: Context,
+        context: desk.Context,
         endpoint: str,
         incarnation: int,
         poller: zmq.Poller,
@@ -33,26 +26,15 @@ class Desk:
     ) -> None:
         self._mine = incarnation
         self._log = log
-        self._router = sockets.inner_router(context)
-        self._router.bind(endpoint)
-        poller.register(self._router, zmq.POLLIN)
+        self._desk = desk.Desk(context, endpoint, s.TO_DESK, poller, log)
 
     def answer(self, core: Core, now_ms: int, peers: s.Peers = s.unknown) -> list[Effect]:
         """Answers what waits; what clients are to be told of it. peers: who is at which address."""
         effects: list[Effect] = []
-        for _ in range(QUESTIONS_MAX):
-            received = sockets.receive_from(self._router)
-            if received is None:
-                break
-            rid, frames, _ = received
-            try:
-                ask = codec.decode(s.TO_DESK, frames[0].buffer)
-            except ClientError as error:
-                self._log.error("a question that no room of ours asks: %s; ignored", error)
-                continue
+        for rid, ask in self._desk.asked():
             told, more = self._told(core, ask, now_ms, peers)
             effects += more
-            sockets.send_to(self._router, rid, codec.encode(told))  # who asks does not wait long
+            self._desk.tell(rid, told)
         return effects
 
     def _told(
@@ -63,7 +45,7 @@ class Desk:
             self._log.warning("%s: %d connections %s", ask.client, count, s.DISCONNECTED)
             return s.Disconnected(ask.cid, count), effects
         if isinstance(ask, s.AskRefusals):
-            return core.refusals.told(ask, peers, now_ms), []
+            return core.refusals.told(ask, peers), []
         if isinstance(ask, s.AskClients):
             return s.Clients(ask.cid, *surveying.clients(core, ask, peers, now_ms)), []
         if isinstance(ask, s.AskTopics):

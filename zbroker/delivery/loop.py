@@ -104,7 +104,7 @@ class DeliveryRoom:
         self._front.turn(events, now_ms, self.core.refusals)
         access = self._front.look(now_ms)
         if access is not None:
-            self._perform(self.core.entitle(access, now_ms))
+            self._perform(self.core.entitle(access))
         drained = True
         if self._router in events:
             commands = self._commands()

@@ -16,16 +16,18 @@ And the one thing that can be done to them: to end all connections of a client.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from heapq import nsmallest
-from typing import Final, Protocol
+from typing import Final
 
 from zbroker.delivery.commands import refusal
-from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.connections import Connection
+from zbroker.delivery.core import Core
+from zbroker.delivery.effects import Effect
+from zbroker.delivery.replay import Replay
+from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
 from zbroker.limits import HEARTBEAT_MS
-from zbroker.wire.messages import Options
-from zbroker.wire.refused import Refusals
 from zbroker.wire.surveys import (
     DISCONNECTED,
     AskClients,
@@ -39,110 +41,6 @@ from zbroker.wire.surveys import (
 ROWS_MAX: Final = 1_000  # of one answer: a turn of this room has to stay short
 TOPICS_MAX: Final = 10_000  # likewise, of smaller rows
 _NS_PER_MS: Final = 1_000_000
-
-
-class Names(Protocol):
-    """See zbroker.delivery.subscription."""
-
-    @property
-    def rid(self) -> bytes: ...
-    @property
-    def sid(self) -> str: ...
-
-
-class Subscription(Protocol):
-    """What is looked at of a subscription; `since_ms` is wall clock."""
-
-    @property
-    def names(self) -> Names: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def regex(self) -> bool: ...
-    @property
-    def filter_text(self) -> str: ...
-    @property
-    def options(self) -> Options: ...
-    @property
-    def credit(self) -> int: ...
-    @property
-    def sent_messages(self) -> int: ...
-    @property
-    def sent_bytes(self) -> int: ...
-    @property
-    def since_ms(self) -> int: ...
-    @property
-    def paused(self) -> bool: ...
-    @property
-    def not_before_ns(self) -> int | None: ...
-
-
-class Replay(Protocol):
-    """And of its replay, which it may share: `due_ns` is monotonic."""
-
-    @property
-    def members(self) -> Sequence[Subscription]: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def due_ns(self) -> int | None: ...
-
-
-class Token(Protocol):
-    """Who somebody is."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def principal(self) -> str: ...
-    @property
-    def instance(self) -> str: ...
-    @property
-    def session(self) -> int: ...
-
-
-class Pulse(Protocol):
-    """The interval of its heartbeats, if it asked for one."""
-
-    @property
-    def interval_ms(self) -> int | None: ...
-
-
-class Connection(Protocol):
-    """Whose subscriptions these are, by sid."""
-
-    @property
-    def token(self) -> Token: ...
-    @property
-    def pulse(self) -> Pulse: ...
-    @property
-    def subscriptions(self) -> Mapping[str, Subscription]: ...
-
-
-class Cursors(Protocol):
-    """How far the log is durable, and the replay of each subscription that is located."""
-
-    @property
-    def persisted(self) -> int: ...
-    @property
-    def of(self) -> Mapping[int, Replay]: ...
-
-
-class Core(Protocol):
-    """What is looked at of the room: subscriptions by key, connections by routing id."""
-
-    @property
-    def subscriptions(self) -> Mapping[int, Subscription]: ...
-    @property
-    def connections(self) -> Mapping[bytes, Connection]: ...
-    @property
-    def cursors(self) -> Cursors: ...
-    @property
-    def counts(self) -> Counts: ...
-    @property
-    def refusals(self) -> Refusals: ...
-
-    def gone(self, rid: bytes) -> list[Effect]: ...
 
 
 _Found = tuple[int, str, str, int]  # minus its lag, client, sid, key: as rows are sorted

@@ -151,7 +151,7 @@ class IngestCore:
         self.errors[error.code] += 1
         command = item.command
         if error.code in CODES:
-            self._note(turn, item, error.code)
+            self._note(item, error.code)
         seq = command.seq if isinstance(command, m.Publish) else None
         cid = item.cid if isinstance(command, ClientError) else getattr(command, "cid", None)
         if item.rid in turn.runs:
@@ -162,12 +162,12 @@ class IngestCore:
             answer.high = client.chain.handled
         turn.effects.append(Send(item.rid, answer))
 
-    def _note(self, turn: Turn, item: Item, code: str) -> None:
+    def _note(self, item: Item, code: str) -> None:
         """For the audit log."""
         client, command = self.clients.by_rid.get(item.rid), item.command
         who = client.principal if client is not None else stranger(item.key)
         what = "stay logged on" if isinstance(command, ClientError) else told_as(command)
-        self.refusals.add(turn.now_ms, item.rid, who, what, code)
+        self.refusals.add(item.rid, who, what, code)
 
     def _end_run(self, turn: Turn, rid: bytes) -> None:
         client = self.clients.by_rid.get(rid)

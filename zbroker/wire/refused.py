@@ -17,7 +17,6 @@ KEY_CHARS: Final = 8  # of a key, which is public: enough to find it
 
 
 class _Refused(NamedTuple):
-    at_ms: int
     rid: bytes
     who: str
     what: str
@@ -32,20 +31,17 @@ class Refusals:
         self._rows: deque[_Refused] = deque(maxlen=KEPT)
         self._last = 0
 
-    def add(self, at_ms: int, rid: bytes, who: str, what: str, code: str, origin: str = "") -> None:
-        """Somebody may not do `what`. origin: where he is, if `rid` does not say it. Monotonic."""
+    def add(self, rid: bytes, who: str, what: str, code: str, origin: str = "") -> None:
+        """Somebody may not do `what`. origin: where he is, if `rid` does not say it."""
         self._last += 1
-        self._rows.append(_Refused(at_ms, rid, who, what, code, origin))
+        self._rows.append(_Refused(rid, who, what, code, origin))
 
-    def told(self, ask: AskRefusals, peers: Peers, now_ms: int) -> RefusalRows:
+    def told(self, ask: AskRefusals, peers: Peers) -> RefusalRows:
         """Those behind number `after`; all of them, if that is of a process before this one."""
         after = ask.after if ask.after <= self._last else 0
         new = list(self._rows)[-(self._last - after) :] if self._last > after else []
         rows = [
-            RefusalRow(
-                one.who, one.origin or peers(one.rid)[0], one.what, one.code, now_ms - one.at_ms
-            )
-            for one in new
+            RefusalRow(one.who, one.origin or peers(one.rid)[0], one.what, one.code) for one in new
         ]
         return RefusalRows(ask.cid, self._last, rows, self._last - after - len(rows))
 

@@ -170,13 +170,12 @@ class AskRefusals(Message, tag="ask_refusals"):
 
 
 class RefusalRow(Struct, array_like=True, gc=False):
-    """One refusal: who asked from where for what, the code, and how long ago."""
+    """One refusal: who asked from where for what, and the code."""
 
     who: str
     origin: str
     what: str
     code: str
-    ago_ms: int
 
 
 class RefusalRows(Message, tag="refusals"):

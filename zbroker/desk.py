@@ -1,0 +1,54 @@
+"""Where the admin asks a room with a door: a ROUTER in its loop, which a turn answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar
+
+import msgspec
+import zmq
+
+from zbroker import sockets
+from zbroker.errors import ClientError
+from zbroker.wire import codec
+from zbroker.wire.surveys import Answer
+
+QUESTIONS_MAX: Final = 4  # of one turn: the rest waits for the next
+
+Context = zmq.Context[zmq.Socket[bytes]]
+Q = TypeVar("Q")
+
+
+class Desk(Generic[Q]):
+    """At `endpoint`, registered in the loop's poller. questions: what this room understands."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        questions: msgspec.msgpack.Decoder[Q],
+        poller: zmq.Poller,
+        log: logging.Logger,
+    ) -> None:
+        self._questions = questions
+        self._log = log
+        self.router = sockets.inner_router(context)
+        self.router.bind(endpoint)
+        poller.register(self.router, zmq.POLLIN)
+
+    def asked(self) -> Iterator[tuple[bytes, Q]]:
+        """Who asks what."""
+        for _ in range(QUESTIONS_MAX):
+            received = sockets.receive_from(self.router)
+            if received is None:
+                return
+            rid, frames, _ = received
+            try:
+                yield rid, codec.decode(self._questions, frames[0].buffer)
+            except ClientError as error:
+                self._log.error("a question that no room of ours asks: %s; ignored", error)
+
+    def tell(self, rid: bytes, answer: Answer) -> None:
+        """The answer. Who asked does not wait long, and may be gone."""
+        sockets.send_to(self.router, rid, codec.encode(answer))
