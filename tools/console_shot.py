@@ -12,36 +12,21 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from selenium import webdriver
-
 import zbroker
+from tools.chromium import chromium
 
 WIDTH: Final = 1280
 HEIGHT: Final = 1700
 LOOK_S: Final = 7.0  # so that each section was told twice
 STEP_S: Final = 0.25
 WAVE_S: Final = 40.0  # from one peak of a publisher to the next
-QUIET: Final = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
 REGIONS: Final = ("EU", "US", "APAC")
 SETTINGS: Final = {
     "instance": {"name": "emea-1"},
@@ -133,20 +118,12 @@ def ignore(_: object) -> None:
 
 def shoot(url: str, file: Path) -> None:
     """Takes the picture. Raises: WebDriverException."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium") or ""
-        for argument in (*QUIET, f"--user-data-dir={profile}"):
-            options.add_argument(argument)
-        driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-        try:
-            metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-            driver.get(url)
-            time.sleep(LOOK_S)
-            driver.save_screenshot(str(file))
-        finally:
-            driver.quit()
+    with chromium("--hide-scrollbars") as driver:
+        metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        driver.get(url)
+        time.sleep(LOOK_S)
+        driver.save_screenshot(str(file))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import zmq
-
 from zbroker.access.core import Access
 from zbroker.access.file import AccessFile
 from zbroker.door.door import Door
@@ -64,10 +62,6 @@ class Front:
         """Makes sure that strangers are refused, and tells where clients may connect."""
         self.door.self_test()
         return self.door.endpoint
-
-    def key_of(self, rid: bytes, frame: zmq.Frame) -> str:
-        """Whose command this is; "" where security is off."""
-        return self.door.key_of(rid, frame) if self._secure else ""
 
     def wait_ms(self, wait_ms: int, now_ms: int) -> int:
         """How long the loop may sleep, if it has nothing to do for `wait_ms`."""

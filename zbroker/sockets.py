@@ -180,16 +180,21 @@ class Wires:
     def add(self, rid: bytes, frame: zmq.Frame) -> None:
         """A peer that is not in `fds`, and the first frame that came from it."""
         fd = int(frame.get(zmq.SRCFD))
-        if (older := self._rids.get(fd)) is not None:
-            del self.fds[older]
+        self.drop(fd)
         self._rids[fd], self.fds[rid] = rid, fd
+
+    def drop(self, fd: int) -> None:
+        """What was behind this descriptor has ended: its peer may come back under its old name."""
+        rid = self._rids.pop(fd, None)
+        if rid is not None:
+            del self.fds[rid]
 
     def quiet_ms(self, rid: bytes) -> int | None:
         """How long ago the last byte came from this peer; None if its connection is gone."""
         fd = self.fds.get(rid)
         if fd is None:
             return None
-        copy = _copy_of(fd)
+        copy = copy_of(fd)
         if copy is None:
             return None
         with copy:
@@ -200,7 +205,7 @@ class Wires:
         return int(LAST_DATA_RECV.unpack_from(info, LAST_DATA_RECV_AT)[0])
 
 
-def _copy_of(fd: int) -> tcp.socket | None:
+def copy_of(fd: int) -> tcp.socket | None:
     """A socket of our own for what `fd` is; None if it is none any more."""
     try:
         number = os.dup(fd)

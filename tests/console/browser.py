@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 
-PROGRAMS: Final = ("chromium", "chromedriver")  # Debian's packages chromium, chromium-driver
+from tools import chromium as tools_chromium
+
 WAIT_S: Final = 10.0  # for anything that the page is to show
 POLL_S: Final = 0.05
-QUIET: Final = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @contextmanager
@@ -32,30 +21,13 @@ def chromium() -> Iterator[Browser]:
     """A browser of one's own with an empty profile."""
     if importlib.util.find_spec("selenium") is None:
         pytest.skip("needs package selenium")
-    for program in PROGRAMS:
+    for program in tools_chromium.PROGRAMS:
         if shutil.which(program) is None:
             pytest.skip(f"needs package of {program}")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        driver = _start(profile)
-        try:
-            yield Browser(driver)
-        finally:
-            driver.quit()
-
-
-def _start(profile: str) -> Any:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    found, driver_found = map(shutil.which, PROGRAMS)
-    options.binary_location = found or ""
-    for argument in (*QUIET, f"--user-data-dir={profile}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_found))
-    driver.set_page_load_timeout(WAIT_S)
-    driver.set_script_timeout(WAIT_S)
-    return driver
+    with tools_chromium.chromium() as driver:
+        driver.set_page_load_timeout(WAIT_S)
+        driver.set_script_timeout(WAIT_S)
+        yield Browser(driver)
 
 
 class Browser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -87,13 +88,9 @@ class Bench:
             self._read()
 
     def _read(self) -> None:
-        while (received := sockets.receive_from(self.door.router)) is not None:
-            rid, frames, _ = received
-            if rid not in self.door.wires.fds:
-                self.door.wires.add(rid, frames[0])
-            size = sum(len(frame) for frame in frames)
-            self.door.read_bytes(rid, size, len(frames))
-            self.said.append((rid, self.door.key_of(rid, frames[0]), size))
+        while (received := self.door.receive()) is not None:
+            rid, _, _, key, size = received
+            self.said.append((rid, key, size))
 
     def until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + WAIT_S
@@ -337,12 +334,16 @@ def test_over_the_limit_somebody_goes(bench: Bench) -> None:
     assert bench.hear(client)
 
 
-def test_a_peer_can_be_sent_away(bench: Bench) -> None:
-    rid = bench.hear(bench.client())
-    assert bench.door.disconnect(rid)
-    assert not bench.door.disconnect(b"nobody")
-    bench.until(lambda: rid not in bench.door.wires.fds)
-    assert not bench.door.disconnect(rid)
+def test_it_tells_where_a_peer_is_and_since_when(bench: Bench) -> None:
+    client = bench.client()
+    rid = bench.hear(client)
+    address, since_ms = bench.door.peer(rid)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
+    assert since_ms is not None
+    assert since_ms <= bench.clock.mono_ms()
+    assert bench.door.peer(b"nobody") == ("", None)
+    client.close(0)
+    bench.until(lambda: bench.door.peer(rid) == ("", None))
 
 
 def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_nobody(bench: Bench) -> None:

@@ -89,15 +89,6 @@ class Access:
         if not self.may_name(principal, name):
             raise ClientError("not_entitled", f"you may not use the client name {name!r}")
 
-    def admit(self, key: str, user: str | None, name: str) -> str:
-        """The principal; `identify` and `check_name` in one, for one without a password.
-
-        Raises: ClientError auth_failed or not_entitled.
-        """
-        principal = self.identify(key, user)
-        self.check_name(principal, name)
-        return principal
-
     def holds(self, principal: str, key: str) -> bool:
         """True if this key still stands for this principal."""
         return not self.on or principal in self.principals_of(key)

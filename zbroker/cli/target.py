@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 from zbroker import config as settings
 from zbroker.config import Config
@@ -47,9 +48,10 @@ class Target:
         overrides = {"instance.data_dir": self.data_dir} if self.data_dir else {}
         return settings.load(self.config_path, overrides)
 
-    def ask(self, path: str) -> dict[str, Any]:
-        """What the admin answers to GET `path`. Raises: ZBrokerError."""
-        return self.admin().ask(path)
+    def ask(self, path: str, wanted: Mapping[str, str | int] | None = None) -> dict[str, Any]:
+        """What the admin answers to GET `path` about what is `wanted`. Raises: ZBrokerError."""
+        query = urlencode({key: value for key, value in (wanted or {}).items() if value})
+        return self.admin().ask(f"{path}?{query}" if query else path)
 
     def admin(self) -> Admin:
         """The admin of the running instance. Raises: ZBrokerError not_found, auth_failed."""

@@ -187,14 +187,10 @@ class DeliveryRoom:
     def _commands(self) -> list[Received]:
         commands: list[Received] = []
         while len(commands) < BURST_MAX:
-            found = sockets.receive_from(self._router)
+            found = self._door.receive()
             if found is None:
                 break
-            rid, frames, over = found
-            if rid not in self._door.wires.fds:
-                self._door.wires.add(rid, frames[0])
-            key = self._front.key_of(rid, frames[0])
-            self._door.read_bytes(rid, sum(map(len, frames)), len(frames))
+            rid, frames, over, key, _ = found
             commands.append(Received(rid, [frame.buffer for frame in frames], over, key))
         return commands
 

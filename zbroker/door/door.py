@@ -39,6 +39,8 @@ _ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
 _ENDED: Final = int(zmq.EVENT_DISCONNECTED)
 
 Context = zmq.Context[zmq.Socket[bytes]]
+#: routing id, frames, whether there were too many of them, key, bytes
+Received = tuple[bytes, sockets.Frames, bool, str, int]
 
 
 class Door:
@@ -65,7 +67,7 @@ class Door:
     ) -> None:
         self._context, self._curve = context, curve
         self._clock, self._log = clock, log
-        self.wires = Wires()
+        self.wires = sockets.Wires()
         self._flows = kernel.Flows()
         limit = kernel.connections_max(connections)
         shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
@@ -171,9 +173,20 @@ class Door:
 
     # -- what the room knows of its peers -----------------------------------------------------
 
-    def key_of(self, rid: bytes, frame: zmq.Frame) -> str:
-        """The key, in Z85, of who sent this frame; "" without CURVE."""
-        return str(frame.get("User-Id")) if self._curve is not None else ""
+    def receive(self) -> Received | None:
+        """The next command, whose key it came with, in Z85, "" without CURVE; and its bytes."""
+        received = sockets.receive_from(self.router)
+        if received is None:
+            return None
+        rid, frames, over = received
+        if rid not in self.wires.fds:
+            self.wires.add(rid, frames[0])
+        size = sum(map(len, frames))
+        connection = self._guard.by_rid.get(rid) or self._of(rid)
+        if connection is not None:
+            connection.read += size + len(frames) * self._frame_bytes
+        key = "" if self._curve is None else str(frames[0].get("User-Id"))
+        return rid, frames, over, key, size
 
     def logged_on(self, rid: bytes) -> None:
         """This peer has a session: it may stay, and say more."""
@@ -186,17 +199,6 @@ class Door:
         connection = self._of(rid)
         if connection is not None:
             self._guard.forget(connection, self._clock.mono_ms())
-
-    def read_bytes(self, rid: bytes, count: int, frames: int = 2) -> None:
-        """So many bytes of a peer were read, in so many frames (of one turn, best)."""
-        connection = self._guard.by_rid.get(rid) or self._of(rid)
-        if connection is not None:
-            connection.read += count + frames * self._frame_bytes
-
-    def disconnect(self, rid: bytes) -> bool:
-        """Ends the connection of a peer; False if it has none."""
-        connection = self._of(rid)
-        return connection is not None and kernel.cut(connection.fd, self._port) is not None
 
     def peer(self, rid: bytes) -> tuple[str, int | None]:
         """Its address as `host:port`, and since when (monotonic ms); "" and None if it is gone."""
@@ -248,16 +250,6 @@ class Door:
         end_ms = self._clock.mono_ms() + SEE_OFF_MS
         while len(self._guard) and self._clock.mono_ms() < end_ms:
             self.turn(dict(poller.poll(SEE_OFF_MS // 10)), self._clock.mono_ms())
-
-
-class Wires(sockets.Wires):
-    """Those that know when a connection has ended: a peer may come back under its old name."""
-
-    def drop(self, fd: int) -> None:
-        """What was behind this descriptor has ended."""
-        rid = self._rids.pop(fd, None)
-        if rid is not None:
-            del self.fds[rid]
 
 
 def reachable(endpoint: str) -> str:

@@ -6,7 +6,6 @@ Every number may stand for something else by now: libzmq closes descriptors when
 from __future__ import annotations
 
 import ctypes
-import os
 import resource
 import socket as tcp
 import struct
@@ -14,6 +13,7 @@ import time
 from typing import Final
 
 from zbroker.door.guard import Flow
+from zbroker.sockets import copy_of
 
 _FLOW: Final = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received; linux/tcp.h
 _FLOW_AT: Final = 120
@@ -47,14 +47,8 @@ def cut(fd: int, port: int) -> str | None:
     Returns: who was at the other end; None if the number is no such connection (any more). One
     that came to the same number just now is cut in its place, and connects again.
     """
-    try:
-        number = os.dup(fd)
-    except OSError:
-        return None
-    try:
-        copy = tcp.socket(fileno=number)
-    except OSError:
-        os.close(number)
+    copy = copy_of(fd)
+    if copy is None:
         return None
     with copy:
         return _shut(copy, port)
@@ -77,14 +71,8 @@ def _shut(connection: tcp.socket, port: int) -> str | None:
 
 def address(fd: int, port: int) -> str:
     """Who is at the other end of a connection to our `port`; "" if the number is none now."""
-    try:
-        number = os.dup(fd)
-    except OSError:
-        return ""
-    try:
-        copy = tcp.socket(fileno=number)
-    except OSError:
-        os.close(number)
+    copy = copy_of(fd)
+    if copy is None:
         return ""
     with copy:
         try:

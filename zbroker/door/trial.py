@@ -67,9 +67,7 @@ class _Knock:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, -1)  # one try
         if case.curve is not None:
-            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, case.curve.public)
-            self._socket.setsockopt(zmq.CURVE_SECRETKEY, case.curve.secret)
-            self._socket.setsockopt(zmq.CURVE_SERVERKEY, case.curve.server)
+            sockets.identify(self._socket, case.curve)
         self._events = self._socket.get_monitor_socket(_IN | _OUT)
         self._socket.connect(endpoint)
 

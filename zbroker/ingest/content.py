@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from zbroker.recording import Content, Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry
+from zbroker.wire.messages import Columns
 
 
 class Messages:
@@ -60,7 +61,7 @@ class Contents:
 
         index: for each message, which of the topics of `entry` it has.
         """
-        about = About(entry, index)
+        about = About(entry.topics, index, entry.columns, entry.time_ns)
         for content, topics in self._deciders(entry.topics).items():
             at: Sequence[int] = range(entry.count)
             if len(topics) < len(entry.topics):
@@ -96,20 +97,28 @@ class About:
     the message comes again.
     """
 
-    def __init__(self, entry: Entry, index: Sequence[int]) -> None:
-        self._entry = entry
+    def __init__(
+        self,
+        topics: Sequence[str],
+        index: Sequence[int],
+        columns: Columns | None,
+        time_ns: int | None,
+    ) -> None:
+        """index: for each message, which of the topics it has."""
+        self._topics = topics
         self._index = index
+        self._columns = columns
+        self._time_ns = time_ns
 
     def topic(self, i: int) -> str:
         """Its topic."""
-        return self._entry.topics[self._index[i]]
+        return self._topics[self._index[i]]
 
     def time_ns(self, i: int) -> int:
         """What its publisher gave."""
-        columns = self._entry.columns
-        if columns is not None and columns.time is not None:
-            return bodies.times(columns.time[8 * i : 8 * i + 8])[0]
-        return self._entry.time_ns or 0
+        if self._columns is not None and self._columns.time is not None:
+            return bodies.times(self._columns.time[8 * i : 8 * i + 8])[0]
+        return self._time_ns or 0
 
     def bookmark(self, _i: int) -> str:
         """None: it may never get one."""

@@ -5,11 +5,12 @@ A batch is taken whole or refused whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from zbroker.access.core import Permit
 from zbroker.errors import ClientError
 from zbroker.filters import Payloads
+from zbroker.ingest.content import About
 from zbroker.wire import bodies
 from zbroker.wire.messages import Publish
 
@@ -42,7 +43,7 @@ def _check_content(
 ) -> None:
     column = publish.columns.index if publish.columns is not None else None
     index = bodies.indexes(column) if column is not None else [0] * len(messages)
-    about = _About(publish, topics, index)
+    about = About(topics, index, publish.columns, publish.time_ns)
     for number, topic in enumerate(topics):
         if permit.verdict(topic) == "some":
             at = [i for i, one in enumerate(index) if one == number]
@@ -50,24 +51,3 @@ def _check_content(
             for wrong in sorted(set(at) - set(good))[:1]:
                 what = f"message {publish.seq + wrong} on {topic!r}"
                 raise ClientError("not_entitled", f"you may not publish what is in {what}")
-
-
-class _About:
-    """What a filter may ask of a message that has no place in the log yet."""
-
-    def __init__(self, publish: Publish, topics: list[str], index: Sequence[int]) -> None:
-        self._publish = publish
-        self._topics = topics
-        self._index = index
-
-    def topic(self, i: int) -> str:
-        return self._topics[self._index[i]]
-
-    def time_ns(self, i: int) -> int:
-        columns = self._publish.columns
-        if columns is not None and columns.time is not None:
-            return bodies.times(columns.time[8 * i : 8 * i + 8])[0]
-        return self._publish.time_ns or 0
-
-    def bookmark(self, _i: int) -> str:
-        return ""

@@ -26,7 +26,6 @@ import zmq
 
 from zbroker import sockets
 from zbroker.config import delivery_rooms, socket_of
-from zbroker.door.door import CURVE_FRAME_BYTES
 from zbroker.errors import ClientError
 from zbroker.front import Front
 from zbroker.ingest.core import IngestCore, Item, Limits
@@ -55,7 +54,6 @@ RETRY_MS: Final = 20  # how soon an answer that found a full queue is tried agai
 SPIN_MEAN_MAX: Final = 4.0  # messages per turn (moving mean) up to which spinning pays
 STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
 TURN_BYTES_MAX: Final = 8 * MIB  # of one turn: what was read and not handled yet is in memory
-WIRE_EXTRA_BYTES: Final = 2 * CURVE_FRAME_BYTES  # of a message on its way, at most
 CONFIRM_MS: Final = 500
 FILTERED_KEPT_BYTES: Final = 16 * 100_000  # of runs for a client that does not read its acks
 
@@ -197,23 +195,15 @@ class IngestRoom:
     def _read_clients(self) -> bool:
         """Takes what clients sent, a turn of it at most; True if that was all."""
         items: list[Item] = []
-        read: dict[bytes, int] = {}
-        clients = self._clients
         size = 0
         while (
             len(items) < INGEST_TURN_MAX
             and size < TURN_BYTES_MAX
-            and (received := sockets.receive_from(clients)) is not None
+            and (received := self._door.receive()) is not None
         ):
-            rid, frames, over = received
-            if rid not in self._door.wires.fds:
-                self._door.wires.add(rid, frames[0])
-            items.append(_item(rid, frames, over, self._front.key_of(rid, frames[0])))
-            count = sum(map(len, frames)) + WIRE_EXTRA_BYTES
-            read[rid] = read.get(rid, 0) + count
+            rid, frames, over, key, count = received
+            items.append(_item(rid, frames, over, key))
             size += count
-        for rid, count in read.items():
-            self._door.read_bytes(rid, count, frames=0)
         if any(isinstance(item.command, Logon) for item in items):
             self._read_endpoints()
         before = self.core.messages

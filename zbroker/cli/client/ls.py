@@ -10,7 +10,6 @@ out. Without an instance there are none: exit code 3.
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import click
 
@@ -71,5 +70,4 @@ def ls(target: Target, client: str, limit: int, json_here: bool) -> None:
 
 def connections(target: Target, client: str = "", limit: int = LIMIT_MAX) -> dict[str, Any]:
     """What the admin says of them. Raises: ZBrokerError."""
-    wanted = {"client": client, "limit": limit}
-    return target.ask(f"/clients?{urlencode({k: v for k, v in wanted.items() if v})}")
+    return target.ask("/clients", {"client": client, "limit": limit})

@@ -10,7 +10,6 @@ answer. Without an instance there are none: exit code 3.
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import click
 
@@ -58,9 +57,7 @@ def ls(target: Target, client: str, topic: str, limit: int, json_here: bool) -> 
 
     Example: zbroker-admin subscription ls --client spark --limit 10
     """
-    wanted = {"client": client, "topic": topic, "limit": limit}
-    query = urlencode({key: value for key, value in wanted.items() if value})
-    found = target.ask(f"/subscriptions?{query}")
+    found = target.ask("/subscriptions", {"client": client, "topic": topic, "limit": limit})
     if show.wants_json(target, json_here):
         show.as_json(found)
         return

@@ -10,7 +10,6 @@ log was counted. Without an instance: exit code 3.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlencode
 
 import click
 
@@ -49,8 +48,7 @@ def ls(target: Target, match: str, limit: int, json_here: bool) -> None:
 
     Example: zbroker-admin topic ls --match 'orders.*'
     """
-    wanted = {"match": match, "limit": limit}
-    found = target.ask(f"/topics?{urlencode({k: v for k, v in wanted.items() if v})}")
+    found = target.ask("/topics", {"match": match, "limit": limit})
     if show.wants_json(target, json_here):
         show.as_json(found)
         return
