@@ -81,6 +81,7 @@ class Door:
         self._port = int(self.endpoint.rpartition(":")[2])
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
+        self._news = False  # something was counted that was not told
         self._tell_ms = 0
         self._host = ""  # of the connection that was cut last
 
@@ -109,7 +110,7 @@ class Door:
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
-        if self._counts != self._told and now_ms >= self._tell_ms:
+        if self._news and now_ms >= self._tell_ms:
             self._tell(now_ms)
 
     def strangers(self) -> list[tuple[str, str]]:
@@ -141,7 +142,7 @@ class Door:
             if event & (_ACCEPTED | _ENDED):
                 self._connection(event, int.from_bytes(value, sys.byteorder), now_ms)
             else:
-                self._counts["refused_keys" if event & _REFUSED else "cut_handshakes"] += 1
+                self._count("refused_keys" if event & _REFUSED else "cut_handshakes")
 
     def _connection(self, event: int, fd: int, now_ms: int) -> None:
         self.wires.drop(fd)
@@ -156,11 +157,16 @@ class Door:
             if host is not None:
                 self._host = host
                 if why != "handshakes":  # the monitor tells that it failed, and that is counted
-                    self._counts[f"cut_{why}"] += 1
+                    self._count(f"cut_{why}")
+
+    def _count(self, name: str) -> None:
+        self._counts[name] += 1
+        self._news = True
 
     def _tell(self, now_ms: int) -> None:
         new = self._counts - self._told
         self._told, self._tell_ms = self._counts.copy(), now_ms + TELL_MS
+        self._news = False
         # a port scan, or somebody who looks whether the port is open, is nobody's trouble
         level = logging.INFO if set(new) <= {"cut_handshakes"} else logging.WARNING
         what = ", ".join(f"{name} {count}" for name, count in sorted(new.items()))
@@ -244,6 +250,7 @@ class Door:
         self._tell_ms = 0
         self._counts.clear()
         self._told.clear()
+        self._news = False
 
     def _see_off(self, poller: zmq.Poller) -> None:
         """Waits until the guests of the trial are gone: they are nothing to be told of."""
