@@ -91,12 +91,23 @@ class Door:
     def _unsubscribe(self, command):
         self.cursors.pop(command.sid, None)
 
+    def _knows(self, command):
+        """Whether all it is about are there; if not, it is refused."""
+        if all(sid in self.cursors for sid in command.sids):
+            return True
+        self.down.append((m.Error("unknown_sid", "it has ended", cid=command.cid), None))
+        return False
+
     def _pause(self, command):
+        if not self._knows(command):
+            return
         for sid in command.sids:
             self.cursors[sid].paused, self.cursors[sid].group = True, 0
         self.down.append((m.Ack("processed", command.cid), None))
 
     def _resume(self, command):
+        if not self._knows(command):
+            return
         many = [self.cursors[sid] for sid in command.sids]
         resumed = [one for one in many if one.paused]
         for one in many:

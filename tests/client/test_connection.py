@@ -375,6 +375,29 @@ def test_pausing_what_came_to_its_end_is_done():
     assert (later.done, later.error, sent) == (True, None, [])
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_was_asked_about_one_that_is_over_is_done_when_the_connection_is_lost(closed):
+    """Its answer was lost with it, and nobody will be asked again."""
+    world = Wired(subscribe("0", until="1|1|"), subscribe("0"))
+    world.live()
+    over, other = world.feeds
+    request, (sent,) = ask(world, Pause([]), over)
+    both, _ = ask(world, Pause([]))
+    assert sent.sids == ["s1"]
+    if closed:
+        world.connection.remove(over)
+    else:
+        world.handle(Ack("completed", sid="s1"))
+    assert not request.done
+    (again,) = world.lose()
+    assert request.done
+    assert (request.error is not None) == closed
+    (pause,) = world.accept(again)
+    assert pause.sids == [other.sid]
+    world.handle(Ack("processed", pause.cid))
+    assert (both.done, both.error, other.paused) == (True, None, True)
+
+
 def test_replacing_what_came_to_its_end_is_an_error():
     world, _ = wired("0", until="1|1|")
     world.handle(Ack("completed", sid="s1"))

@@ -16,6 +16,7 @@ from tests.client.wired import HERE
 from zbroker.client.effects import Connected, Lost
 from zbroker.client.subscribing.connection import Connection, State
 from zbroker.client.subscribing.feed import Batch, Feed
+from zbroker.client.subscribing.feed import State as FeedState
 from zbroker.wire import messages as m
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
@@ -33,6 +34,7 @@ class World:
         self.next = dict.fromkeys((1, 2, 3), 1)
         self.lost = []  # what a power cut took and its publishers will send again
         self.gone = set()  # what a power cut took for good
+        self.requests = []
         self.feeds = []
         for content in contents:
             wishes = m.Options(**options) if options else None
@@ -101,7 +103,8 @@ class World:
         self.lose()
 
     def ask(self, command, feeds=None):
-        _, effects = self.connection.ask(command, feeds or list(self.feeds))
+        request, effects = self.connection.ask(command, feeds or list(self.feeds))
+        self.requests.append(request)
         self.door.perform(effects)
 
     def pause(self):
@@ -144,11 +147,13 @@ class World:
 
     def done(self):
         cursors = self.door.cursors.values()
+        ended = sum(feed.state is FeedState.ENDED for feed in self.feeds)
         return (
-            len(cursors) == len(self.feeds)
+            len(cursors) == len(self.feeds) - ended
             and all(one.position > len(self.door.log) for one in cursors)
             and not self.door.down
             and not any(feed.inbox for feed in self.feeds)
+            and all(request.done for request in self.requests)
         )
 
     def check(self):
@@ -210,6 +215,19 @@ def test_those_that_are_paused_alone_miss_nothing(part):
             assert [row[1:] for row in world.got[feed]] == [
                 row for row in world.door.log if matches(content, *row)
             ]
+
+    histories(part, run)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_what_is_asked_while_they_come_to_their_ends_is_answered(part):
+    def run(seed):
+        limit = 1 + seed % 20
+        world = World(seed, contents=("2", "3"), limit=limit)
+        world.run(400, [world.lose, world.pause, world.pause_one])
+        for feed, content in zip(world.feeds, ("2", "3"), strict=True):
+            wanted = [row for row in world.door.log if matches(content, *row)]
+            assert [row[1:] for row in world.got[feed]] == wanted[:limit]
 
     histories(part, run)
 

@@ -230,7 +230,7 @@ class Connection:
         if ack.origin is not None:
             self.own = Origin(*ack.origin)
         self.state, self._deadline_ms, self._tokens_refused = State.LIVE, None, 0
-        self.requests.again()
+        self.requests.again(self.feeds.values())
         effects: list[Effect] = []
         for feed in self.feeds.values():
             if feed.state is not FeedState.ENDED:

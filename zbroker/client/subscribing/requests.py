@@ -7,7 +7,7 @@ asked for as it was confirmed to be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -45,6 +45,10 @@ class Request(Struct, eq=False):
             return replace(self.command, cid=cid, sid=self.feeds[0].sid)
         return type(self.command)([feed.sid for feed in self.feeds], cid)
 
+    def leave(self, feed: Feed) -> None:
+        """One of its subscriptions is over, or gone to another connection."""
+        self.without(None if feed.state is State.ENDED else feed)
+
     def without(self, gone: Feed | None = None) -> None:
         """Leaves out those that ended, and `gone`; with none left nobody will answer.
 
@@ -81,16 +85,20 @@ class Requests:
         """The connection is gone: an answer that is still read holds no more than what follows."""
         self._cids.clear()
 
-    def again(self) -> None:
+    def again(self, carried: Collection[Feed]) -> None:
         """Another connection: none was sent there. Groups that run are resumed first: what was
-        asked since then, and has no answer, changes that.
+        asked since then, and has no answer, changes that. What is over, or not carried here any
+        more, is not asked for again.
         """
         asked = [request for request in self.open if not request.inner]
         for request in asked:
             request.cid = ""
+            for feed in request.feeds:
+                if feed.state is State.ENDED or feed not in carried:
+                    request.leave(feed)
         running = ([feed for feed in group if not feed.paused] for group in self.groups)
         self.open = [Request(Resume([]), feeds, inner=True) for feeds in running if feeds]
-        self.open += asked
+        self.open += [request for request in asked if not request.done]
 
     def over(self) -> None:
         """The connection has ended: what is under way gets no answer."""
@@ -118,7 +126,7 @@ class Requests:
         self._leave([feed])
         for request in self.open:
             if feed in request.feeds and not request.cid:
-                request.without(None if feed.state is State.ENDED else feed)
+                request.leave(feed)
         self._forget_done()
 
     # -- answers ------------------------------------------------------------------------------
