@@ -287,6 +287,8 @@ class FakeBroker:
 
     def _subscribe(self, rid, command):
         self.subscribes.append(command)
+        if command.topic == "silent":
+            return
         code = {"forbidden": "bookmark_not_found"}.get(command.topic)
         code = "bad_filter" if command.filter == "bad" else code
         if code:

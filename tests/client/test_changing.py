@@ -163,6 +163,12 @@ def test_a_refused_filter_leaves_the_old_one(broker, client, numbered):
         assert subscription.next(T).data == b"7"
 
 
+def test_an_acceptance_that_does_not_come_times_out(broker, client):
+    with pytest.raises(ZBrokerError, match=r"did not accept.*in 0\.05 s"):
+        client.subscribe("silent", timeout=0.05)
+    wait_until(lambda: broker.subscribes)
+
+
 def test_a_filter_that_is_refused_at_once_is_an_error(client):
     assert code_of(lambda: client.subscribe("a", filter="bad")) == "bad_filter"
 

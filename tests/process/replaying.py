@@ -277,7 +277,8 @@ class Trial:
                 try:
                     replay.run(client)
                 except ZBrokerError as error:
-                    raise AssertionError(f"{replay}, {len(replay.positions)} came") from error
+                    told = f"{replay}, {len(replay.positions)} came: {error!r}"
+                    raise AssertionError(told) from error
                 self.replays.append(replay)
                 done += 1
 

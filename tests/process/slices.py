@@ -77,7 +77,7 @@ class Replay:
     def run(self, client: Client, heard: Callable[[Any], None] | None = None) -> None:
         """Reads. Raises: ZBrokerError, also "timeout" if nothing comes for WAIT_S."""
         with client.subscribe(
-            self.topic, regex=self.regex, **self._ends(), **self.options
+            self.topic, regex=self.regex, **self._ends(), **self.options, timeout=WAIT_S
         ) as subscription:
             if self.since is not None and self.since.text == "now":
                 self.accepted_behind = max(parse_vector(subscription.vector or "").values())
@@ -91,9 +91,9 @@ class Replay:
                     return
                 if not paused and len(self.positions) >= self.pause_behind:
                     paused = True
-                    subscription.pause()
+                    subscription.pause(WAIT_S)
                     threading.Event().wait(PAUSE_S)
-                    subscription.resume()
+                    subscription.resume(WAIT_S)
         limit = self.options.get("limit")
         assert self.until is not None or len(self.positions) == limit, f"{self} ended by itself"
 

@@ -212,6 +212,7 @@ class Client:
         handler: Callable[[Message], object] | None = None,
         name: str | None = None,
         discard: opening.Discard = "auto",
+        timeout: float = TIMEOUT_S,
     ) -> Subscription:
         """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
 
@@ -223,7 +224,8 @@ class Client:
         timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
         of its own; then nobody iterates. name: in the bookmark store, which keeps what is
         processed; since="recent" goes on there, or begins at EPOCH. discard: a message is processed
-        when the next one is asked for ("auto"), or when `Subscription.discard` says so.
+        when the next one is asked for ("auto"), or when `Subscription.discard` says so. timeout:
+        seconds in which it has to be accepted, beyond `bookmark_wait`.
         Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark,
         topic_not_recorded, name_in_use, "timeout".
         """
@@ -237,7 +239,7 @@ class Client:
         )  # fmt: skip
         subscription = self._subscription(command, wanted)
         try:
-            subscription._start(TIMEOUT_S + asking.wait_s(command), handler)
+            subscription._start(timeout + asking.wait_s(command), handler)
         except BaseException:
             subscription._stop()
             raise

@@ -202,6 +202,8 @@ async def test_an_answer_that_does_not_come_times_out(broker):
         subscription = await client.subscribe("a")
         with pytest.raises(ZBrokerError, match="timeout"):
             await subscription.pause(0.05)
+        with pytest.raises(ZBrokerError, match=r"did not accept.*in 0\.05 s"):
+            await client.subscribe("silent", timeout=0.05)
 
 
 # -- cancellation -----------------------------------------------------------------------------

@@ -221,6 +221,7 @@ class Client:
         handler: Callable[[Message], object] | None = None,
         name: str | None = None,
         discard: opening.Discard = "auto",
+        timeout: float = TIMEOUT_S,
     ) -> Subscription:
         """Messages of `topic` from `since` on; the broker is asked when it is first used.
 
@@ -241,7 +242,8 @@ class Client:
         )  # fmt: skip
         tracking = opening.tracked(self._bookmarks, self.name, wanted, command)
         try:
-            subscription = Subscription(self._doors, command, tracking, handler)
+            accept_s = timeout + asking.wait_s(command)
+            subscription = Subscription(self._doors, command, tracking, handler, accept_s)
         except BaseException:
             if tracking is not None:
                 tracking.ended = True

@@ -17,7 +17,6 @@ from zbroker.client.aio.waiting import running
 from zbroker.client.bookmark_stores.tracking import Tracking
 from zbroker.client.door import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscribing import asking
 from zbroker.client.subscribing.reading import Reading, replacing
 from zbroker.client.subscribing.requests import Asked
 from zbroker.client.subscribing.subscription import ANSWER_S
@@ -44,6 +43,7 @@ class Subscription(Reading):
         command: Subscribe,
         tracking: Tracking | None,
         handler: Callable[[Message], object] | None,
+        accept_s: float,
     ) -> None:
         self._closed = True  # until it is whole
         super().__init__(command, tracking)
@@ -51,7 +51,7 @@ class Subscription(Reading):
         self._loop = asyncio.get_running_loop()
         self._line = Line(doors, self._loop)
         self._handler = handler
-        self._accept_s = ANSWER_S + asking.wait_s(command)
+        self._accept_s = accept_s
         self._accept_by: float | None = None
         self._accepted = False
         self._waiting = False  # somebody waits for the next batch
