@@ -24,6 +24,8 @@ class Cursor:
     credit: int
     group: int = 0
     held: dict = field(default_factory=dict)  # key -> first position, of the open interval
+    due: list = field(default_factory=list)  # positions left of the one that has ended
+    due_from: int = 0  # its first one: it comes again whole
     told: int = 0
 
     @property
@@ -32,6 +34,8 @@ class Cursor:
 
     @property
     def safe(self):
+        if self.due:
+            return self.due_from - 1
         return min(self.held.values(), default=self.position) - 1
 
 
@@ -136,7 +140,13 @@ class Door:
         group = [one] if not one.group else [c for c in running if c.group == one.group]
         for _ in range(self.rng.randint(1, 6)):
             end = len(self.log) if one.options.delivery == "live" else self.durable
-            if one.position > end or any(member.credit <= 0 for member in group):
+            if any(member.credit <= 0 for member in group):
+                return
+            if one.due:
+                first = one.due.pop(0)
+                self._put(one, first, *self.log[first - 1])
+                continue
+            if one.position > end:
                 return
             for member in group:
                 self._step(member)
@@ -153,8 +163,8 @@ class Door:
         if wanted:
             one.held.setdefault(publisher, position)
         if one.position % INTERVAL == 0:
-            for first in sorted(one.held.values()):
-                self._put(one, first, *self.log[first - 1])
+            one.due = sorted(one.held.values())
+            one.due_from = min(one.due, default=0)
             one.held.clear()
 
     def _put(self, one, position, publisher, sequence):

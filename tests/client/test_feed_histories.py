@@ -150,7 +150,7 @@ class World:
         ended = sum(feed.state is FeedState.ENDED for feed in self.feeds)
         return (
             len(cursors) == len(self.feeds) - ended
-            and all(one.position > len(self.door.log) for one in cursors)
+            and all(one.position > len(self.door.log) and not one.due for one in cursors)
             and not self.door.down
             and not any(feed.inbox for feed in self.feeds)
             and all(request.done for request in self.requests)
