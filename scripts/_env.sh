@@ -3,6 +3,11 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
+# Compiled once, inside .venv: else each of the hundreds of processes of a test run compiles anew,
+# where the environment says that nothing is to be written.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$PWD/.venv/pycache
+
 find_python() {
   local name
   for name in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
