@@ -27,7 +27,7 @@ from zbroker.wire import bodies
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "30"))
 A = b"\0aaaa"
 RECORDING = Recording(
     [

@@ -2,7 +2,7 @@
 
 And where the disk itself lies: nothing wrong is served, and what is provably lost is told.
 
-ZB_SEEDS says how many seeds (default 500); ZB_SEED=<n> replays one.
+ZB_SEEDS says how many seeds (default 250); ZB_SEED=<n> replays one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.sim.lying_world import LYING, LyingWorld, RotWithCut
 from tests.sim.removing_world import REMOVING, RemovingWorld
 from zbroker.errors import StorageError
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "500"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "250"))
 ONLY = os.environ.get("ZB_SEED")
 PLANTED_SEEDS = 500
 FEWER = SEEDS if SEEDS > PLANTED_SEEDS else SEEDS // 4  # of each special world in scripts/test

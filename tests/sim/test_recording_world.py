@@ -17,7 +17,7 @@ from zbroker.ingest.content import Contents
 from zbroker.ingest.split import Part, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
-SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "50"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.sim.two_nodes import BUGS, Violation
 from tests.sim.two_world import TwoWorld
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.world import Violation, World
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 #: planted bug -> what breaks; each is found within 500 seeds or this simulator proves nothing
 BUGS = [
