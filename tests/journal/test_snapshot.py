@@ -113,6 +113,24 @@ def test_each_row_is_as_of_its_own_part() -> None:
     assert known.high == 12_345
 
 
+def test_what_changes_between_two_parts_is_in_the_second_or_folded_behind_the_first() -> None:
+    sessions, again = filled(60), Sessions(HERE)
+    cutter = snapshot.Cutter(snapshot.folds(sessions), 1, 600)
+    parts = 0
+    while not cutter.done:
+        body = snapshot.decode(cutter.cut())
+        assert body is not None
+        snapshot.learn(body, snapshot.folds(again))
+        parts += 1
+        for table_of in (sessions, again):  # each publishes once, behind that part
+            for publisher in table_of.ids():
+                known = table_of.get(publisher)
+                assert known is not None
+                known.high += 1
+    assert parts > 3
+    assert table(again) == table(sessions)
+
+
 def test_a_large_table_is_cut_in_short_steps() -> None:
     sessions = filled(20_000)
     cutter = snapshot.Cutter(snapshot.folds(sessions), 1)

@@ -40,6 +40,7 @@ _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
 _TIES: Final = msgpack.Decoder(list[TieRow])
 _PUBLISHERS: Final = msgpack.Decoder(list[PublisherRow])
 _PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
+_ROW_SHARE: Final = 8  # a part ends with the row that brings it into its last eighth
 
 
 class Body(Struct, omit_defaults=True):
@@ -105,23 +106,23 @@ class Cutter:
         self.through = through
         self.done = False
         self.bytes = 0  # of all parts so far
-        self._part_bytes = part_bytes - _PART_BYTES_GUESS
+        self._part_bytes = part_bytes - _PART_BYTES_GUESS - part_bytes // _ROW_SHARE
         self._part = 0
         self._rows = _rows(parts_of)
-        self._next = next(self._rows, None)
 
     def cut(self) -> bytes:
-        """The body of the next part; its rows are as of now."""
+        """The body of the next part; its rows are as of now: none is asked for ahead of time."""
         packed: dict[str, list[bytes]] = {}
         size = 0
-        while self._next is not None and size + len(self._next[1]) <= self._part_bytes:
-            name, row = self._next
+        while size < self._part_bytes:
+            name, row = next(self._rows, ("", b""))
+            if not name:
+                self.done = True
+                break
             rows = packed.setdefault(name, [])
             if row:
                 rows.append(row)
                 size += len(row)
-            self._next = next(self._rows, None)
-        self.done = self._next is None
         together = {name: Raw(_array(rows)) for name, rows in packed.items()}
         body = msgpack.encode(Body(VERSION, self.through, self._part, together, self.done))
         self._part += 1
