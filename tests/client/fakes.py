@@ -278,8 +278,8 @@ class FakeBroker:
                 del self._subscriptions[key]
         elif isinstance(command, m.Unsubscribe):
             taken = self._subscriptions.pop((rid, command.sid), None)
-            if taken is not None and taken in taken.shared:
-                taken.shared.remove(taken)  # the others go on
+            if taken is not None:
+                taken.leave()
         else:
             self.asked.append(command)
             if not self.mute:
@@ -325,7 +325,8 @@ class FakeBroker:
         else:
             many = [self._subscriptions[rid, sid] for sid in command.sids]
             for taken in many:
-                taken.paused, taken.shared = isinstance(command, m.Pause), []
+                taken.leave()
+                taken.paused = isinstance(command, m.Pause)
             if isinstance(command, m.Resume) and len({taken.position for taken in many}) == 1:
                 answer.combined = command.sids if len(many) > 1 else None
                 for taken in many:
@@ -406,6 +407,12 @@ class Taken:
     left: int | None
     paused: bool
     shared: list = field(default_factory=list)
+
+    def leave(self):
+        """It has a replay of its own; those that it shared one with go on."""
+        if self in self.shared:
+            self.shared.remove(self)
+        self.shared = []
 
     def end(self, length):
         return length if self.until is None else self.until
