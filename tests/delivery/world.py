@@ -15,7 +15,7 @@ from zbroker.access.core import Access
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.blocks import Block
 from zbroker.delivery.commands import Received
-from zbroker.delivery.core import EVERYTHING, Core, Settings
+from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
@@ -26,6 +26,7 @@ from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located, Marks, Welcome
 
 KEY = b"k" * 32
+EVERYTHING = Recording([])
 INSTANCE, GENERATION = 0xABC, 1
 HERE = Origin(INSTANCE, GENERATION)
 ANN = b"\0ann1"

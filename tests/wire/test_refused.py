@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from zbroker.wire import messages as m
 from zbroker.wire.refused import KEPT, Refusals, stranger, told_as
 from zbroker.wire.surveys import AskRefusals, RefusalRow
@@ -36,10 +38,17 @@ def test_a_flood_pushes_the_oldest_out_and_is_counted() -> None:
     assert told.rows[-1].who == str(KEPT + 9)
 
 
-def test_a_number_of_a_process_before_is_no_number_of_this_one() -> None:
-    refusals = Refusals()
-    refusals.add(b"r", "ann", "publish t", "not_entitled")
-    assert len(refusals.told(AskRefusals(1, 99), peers).rows) == 1
+@pytest.mark.parametrize("incarnations", [(1 << 40, 1 << 50), (1 << 50, 1 << 40), (1 << 50, 1)])
+def test_one_of_a_process_before_hides_nothing_of_this_one(incarnations: tuple[int, int]) -> None:
+    """Also where as many were refused since."""
+    before, after = map(Refusals, incarnations)
+    before.add(b"r", "ann", "publish t", "not_entitled")
+    seen = before.told(AskRefusals(1, 0), peers).last
+    for number in range(20):
+        after.add(b"r", str(number), "publish t", "not_entitled")
+    told = after.told(AskRefusals(2, seen), peers)
+    assert [row.who for row in told.rows] == [str(number) for number in range(20)]
+    assert after.told(AskRefusals(3, told.last), peers).rows == []
 
 
 def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> None:

@@ -43,7 +43,6 @@ from zbroker.wire.token import verify
 
 NS_PER_MS: Final = 1_000_000
 TICK_MS: Final = 250  # how exact the patience with the journal is
-EVERYTHING: Final = Recording([])
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
 TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
 
@@ -55,8 +54,9 @@ class Settings(NamedTuple):
 
     key: bytes
     clients_max: int
-    recording: Recording = EVERYTHING
+    recording: Recording = Recording([])
     access: Access = Access.off()
+    incarnation: int = 0  # of this process
 
 
 class Core:
@@ -65,7 +65,7 @@ class Core:
     def __init__(self, settings: Settings, quiet_ms: QuietMs | None = None) -> None:
         """quiet_ms: see DoorHeartbeats."""
         self.counts = Counts()
-        self.refusals = Refusals()
+        self.refusals = Refusals(settings.incarnation)
         self.connections = Connections(quiet_ms)
         self.cursors = Cursors()
         self._settings = settings
@@ -118,14 +118,14 @@ class Core:
             return self._handlers[type(command)](connection, command)
         except ClientError as error:
             cid = cid_of(command, frames)
-            self._note(rid, told_as(command), error.code, stranger(received.key))
+            if error.code in CODES:
+                self._note(rid, told_as(command), error.code, stranger(received.key))
             return [self._refusal(rid, error, cid, sid_of(command, error))]
 
     def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
-        """For the audit log, if it is about rights. who: as long as nobody is logged on."""
-        if code in CODES:
-            known = self.connections.get(rid)
-            self.refusals.add(rid, known.token.principal if known else who, what, code)
+        """For the audit log. who: as long as nobody is logged on."""
+        known = self.connections.get(rid)
+        self.refusals.add(rid, known.token.principal if known else who, what, code)
 
     def _refusal(self, rid: bytes, error: ClientError, cid: str | None, sid: str | None) -> Send:
         return refusal(self.counts, rid, error, cid, sid)

@@ -64,7 +64,9 @@ class DeliveryRoom:
         frame_bytes = HEADER_MAX_BYTES + FRAME_SLACK_BYTES
         self._front = Front(process, frame_bytes=frame_bytes, sndhwm=0)
         self._door = self._front.door
-        settings = Settings(key, config.limits.clients, recording, self._front.access)
+        settings = Settings(
+            key, config.limits.clients, recording, self._front.access, process.incarnation
+        )
         self.core = Core(settings, self._door.wires.quiet_ms)
         self._router = self._door.router
         self._poller = zmq.Poller()

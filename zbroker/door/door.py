@@ -39,8 +39,6 @@ _ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
 _ENDED: Final = int(zmq.EVENT_DISCONNECTED)
 
 Context = zmq.Context[zmq.Socket[bytes]]
-#: routing id, frames, whether there were too many of them, key, bytes
-Received = tuple[bytes, sockets.Frames, bool, str, int]
 
 
 class Door:
@@ -179,8 +177,11 @@ class Door:
 
     # -- what the room knows of its peers -----------------------------------------------------
 
-    def receive(self) -> Received | None:
-        """The next command, whose key it came with, in Z85, "" without CURVE; and its bytes."""
+    def receive(self) -> tuple[bytes, sockets.Frames, bool, str, int] | None:
+        """The next command: who sent it, its frames, whether there were too many, key and bytes.
+
+        The key is in Z85, "" without CURVE. Returns: None when nothing waits.
+        """
         received = sockets.receive_from(self.router)
         if received is None:
             return None
@@ -188,7 +189,7 @@ class Door:
         if rid not in self.wires.fds:
             self.wires.add(rid, frames[0])
         size = sum(map(len, frames))
-        connection = self._guard.by_rid.get(rid) or self._of(rid)
+        connection = self._of(rid)
         if connection is not None:
             connection.read += size + len(frames) * self._frame_bytes
         key = "" if self._curve is None else str(frames[0].get("User-Id"))

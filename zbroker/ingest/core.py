@@ -83,7 +83,7 @@ class IngestCore:
         self.live = LiveLink(incarnation, workers)
         self.clients = Clients(workers, quiet_ms)
         self.errors: Counter[str] = Counter()
-        self.refusals = Refusals()
+        self.refusals = Refusals(incarnation)
         self._identity = Identity(access or Access.off())
         self._everything = recording is None or recording.everything
         self._publishing = Publishing(

@@ -25,11 +25,14 @@ class _Refused(NamedTuple):
 
 
 class Refusals:
-    """The newest of one room, by number from 1 on."""
+    """The newest of one process, by numbers that begin behind its incarnation.
 
-    def __init__(self) -> None:
+    So a number that another process has told is none of these.
+    """
+
+    def __init__(self, incarnation: int = 0) -> None:
         self._rows: deque[_Refused] = deque(maxlen=KEPT)
-        self._last = 0
+        self._begin = self._last = incarnation
 
     def add(self, rid: bytes, who: str, what: str, code: str, origin: str = "") -> None:
         """Somebody may not do `what`. origin: where he is, if `rid` does not say it."""
@@ -37,8 +40,8 @@ class Refusals:
         self._rows.append(_Refused(rid, who, what, code, origin))
 
     def told(self, ask: AskRefusals, peers: Peers) -> RefusalRows:
-        """Those behind number `after`; all of them, if that is of a process before this one."""
-        after = ask.after if ask.after <= self._last else 0
+        """Those behind number `after`; all of them, if that is of another process."""
+        after = ask.after if self._begin <= ask.after <= self._last else self._begin
         new = list(self._rows)[-(self._last - after) :] if self._last > after else []
         rows = [
             RefusalRow(one.who, one.origin or peers(one.rid)[0], one.what, one.code) for one in new

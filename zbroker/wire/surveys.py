@@ -163,7 +163,10 @@ class Disconnected(Message, tag="disconnected"):
 
 
 class AskRefusals(Message, tag="ask_refusals"):
-    """admin -> ingest, delivery. Whom they refused for want of rights, behind number `after`."""
+    """admin -> ingest, delivery. Whom they refused for want of rights, behind number `after`.
+
+    0, and a number that another process of the room has told: all that it knows.
+    """
 
     cid: int
     after: int = 0
