@@ -57,7 +57,9 @@ PURE_PATHS: Final = frozenset(
         "zbroker/client/bookmark_stores/progress.py",
         "zbroker/client/values.py",
         "zbroker/delivery/asking.py",
-        "zbroker/delivery/blocks.py",
+        "zbroker/blocks/held.py",
+        "zbroker/blocks/making.py",
+        "zbroker/blocks/read.py",
         "zbroker/delivery/conflating.py",
         "zbroker/delivery/cursors.py",
         "zbroker/config/workers.py",
@@ -108,6 +110,7 @@ LEFT_OVER: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\
 
 _LEAVES: Final = (
     "zbroker.clock",
+    "zbroker.effects",
     "zbroker.endpoints",
     "zbroker.errors",
     "zbroker.heartbeats",
@@ -149,6 +152,7 @@ _START: Final = ("zbroker.supervisor.child",)
 LAYERS: Final[dict[str, tuple[str, ...]]] = {
     # leaves
     "zbroker": ("*",),
+    "zbroker.effects": (),
     "zbroker.errors": (),
     "zbroker.limits": (),
     "zbroker.paths": (),
@@ -173,6 +177,8 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.door": (*_LEAVES, "zbroker.sockets"),
     "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
     "zbroker.desk": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
+    "zbroker.journal_link": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
+    "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.wire"),
     "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
     "zbroker.front": (
         *_LEAVES,
@@ -195,10 +201,31 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.journal.reader": (*_FILES, "zbroker.journal.headers", "zbroker.journal.reading"),
     "zbroker.journal.reading": (*_FILES, "zbroker.journal.headers"),
     "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.blocks": (*_LEAVES, *_LOG, "zbroker.filters", "zbroker.wire"),
     # rooms
     "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
     "zbroker.ingest": (*_ROOM, "zbroker.filters"),
-    "zbroker.delivery": (*_ROOM, *_LOG, "zbroker.filters", "zbroker.formats"),
+    "zbroker.delivery": (
+        *_ROOM,
+        *_LOG,
+        "zbroker.blocks",
+        "zbroker.filters",
+        "zbroker.formats",
+        "zbroker.journal_link",
+        "zbroker.peers",
+    ),
+    "zbroker.queues": (
+        *_ROOM,
+        *_LOG,
+        "zbroker.blocks",
+        "zbroker.definitions",
+        "zbroker.filters",
+        "zbroker.formats",
+        "zbroker.journal.queue_records",
+        "zbroker.journal.records",
+        "zbroker.journal_link",
+        "zbroker.peers",
+    ),
     "zbroker.archive": (*_FILES, "zbroker.journal.reader"),
     "zbroker.admin": (
         *_ROOM,
@@ -211,6 +238,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.journal.__main__": _START,
     "zbroker.ingest.__main__": _START,
     "zbroker.delivery.__main__": _START,
+    "zbroker.queues.__main__": _START,
     "zbroker.admin.__main__": _START,
     "zbroker.supervisor.__main__": ("zbroker.cli.start",),
     # those who use a broker

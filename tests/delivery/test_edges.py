@@ -9,10 +9,10 @@ from typing import Any
 from google_crc32c import value as crc32c
 
 from tests.delivery.world import ANN, HERE, World, ready
+from zbroker.blocks.making import Block, Maker
+from zbroker.blocks.read import Read
+from zbroker.blocks.reading import READ_CACHE_BYTES, Reading
 from zbroker.config import RecordConfig
-from zbroker.delivery.blocks import Block, Maker
-from zbroker.delivery.effects import Read
-from zbroker.delivery.reading import READ_CACHE_BYTES, Reading
 from zbroker.ids import EPOCH, NOW, parse_vector
 from zbroker.journal.reader import Cursor, Skipped
 from zbroker.limits import CREDIT_MAX_BYTES, MIB

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.delivery import surveying
-from zbroker.delivery.effects import Counts, Effect, Send
+from zbroker.delivery.effects import Counts, Effect
+from zbroker.effects import Send
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.messages import Options

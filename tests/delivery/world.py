@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 from google_crc32c import value as crc32c
 
 from zbroker.access.core import Access
+from zbroker.blocks.making import Block
+from zbroker.blocks.read import Read
 from zbroker.clock import is_time, parse_time
-from zbroker.delivery.blocks import Block
-from zbroker.delivery.commands import Received
 from zbroker.delivery.core import Core, Settings
-from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
+from zbroker.delivery.effects import Ask, Effect, Plan
+from zbroker.effects import Note, Send
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor, Gap
+from zbroker.peers import Received
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m

@@ -1,36 +1,14 @@
-"""Clients' commands as they come: frames to structs, and what a refusal of one names."""
+"""What a refusal of a client's command names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from zbroker.delivery.effects import Counts, Send
+from zbroker.delivery.effects import Counts
+from zbroker.effects import Send
 from zbroker.errors import ClientError
-from zbroker.limits import FRAMES_MAX
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-
-
-class Received(NamedTuple):
-    """One command as it came: who sent it, its frames, and whether there were more than allowed.
-
-    key: the CURVE key of its connection, "" without.
-    """
-
-    rid: bytes
-    frames: Sequence[bytes | memoryview]
-    over: bool = False
-    key: str = ""
-
-
-def decode(received: Received) -> m.DeliveryCommand:
-    """The command in one message. Raises: ClientError."""
-    if received.over or len(received.frames) != 1:
-        count = f"more than {FRAMES_MAX}" if received.over else len(received.frames)
-        raise ClientError("bad_frame", f"a command of this door is one frame; this one has {count}")
-    command: m.DeliveryCommand = codec.decode(codec.DELIVERY, received.frames[0])
-    return command
 
 
 def cid_of(command: m.DeliveryCommand | None, frames: Sequence[bytes | memoryview]) -> str | None:

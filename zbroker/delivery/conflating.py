@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import Ext
 
+from zbroker.blocks.held import Held, Place
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MIB
 from zbroker.wire.messages import Columns
@@ -34,29 +35,6 @@ _INT_MAX: Final = (1 << 61) - 2  # larger ones can be chosen so that thousands h
 _LONG_AGO: Final = -(1 << 64)
 
 Path = Callable[[Any], Any]  # the value of a decoded payload at a place; None if there is none
-
-
-class Place(NamedTuple):
-    """Which message it is. position: 0 if not recorded; origin: None if it is this instance's."""
-
-    position: int
-    publisher: int
-    sequence: int
-    origin: tuple[int, int, int] | None = None
-
-
-class Held(NamedTuple):
-    """One key at the end of an interval: `first` names the key's first message, the rest is the
-    newest one's. since: position of the first message of all that ended with it; who goes on from
-    there gets all of it again, alike. extra: columns of one, its key, headers and expiry.
-    """
-
-    first: Place
-    topic: str
-    time_ns: int
-    data: bytes
-    since: int = 0
-    extra: Columns | None = None
 
 
 class Messages(NamedTuple):

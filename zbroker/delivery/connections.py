@@ -6,23 +6,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from zbroker.delivery.subscription import Subscription
-from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
+from zbroker.heartbeats import QuietMs
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
-from zbroker.wire.token import Token
+from zbroker.peers import Peer, Peers
 
 #: what a subscription gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
 ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
-ROUTING_ID_BYTES: Final = 5  # what ZeroMQ makes itself: a zero and four more
 
 
 @dataclass(slots=True)
-class Connection:
+class Connection(Peer):
     """One logged-on peer."""
 
-    rid: bytes
-    token: Token
-    pulse: Pulse
     plans: int = 0
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
@@ -48,32 +44,8 @@ class Connection:
         self.ended[sid] = None
 
 
-class Connections(dict[bytes, Connection]):
+class Connections(Peers[Connection]):
     """All connections by routing id."""
 
     def __init__(self, quiet_ms: QuietMs | None = None) -> None:
-        super().__init__()
-        self.heartbeats = DoorHeartbeats(quiet_ms)
-        self.came: list[bytes] = []  # logged on, for who minds the door
-        self.left: list[bytes] = []
-
-    def leave(self, rid: bytes) -> None:
-        """Forgets a peer."""
-        del self[rid]
-        self.left.append(rid)
-
-    def logon(self, rid: bytes, token: Token, heartbeat_s: float | None, now_ms: int) -> Connection:
-        """Takes in a peer that proved who it is."""
-        self.came.append(rid)
-        connection = self[rid] = Connection(rid, token, self.heartbeats.begin(heartbeat_s, now_ms))
-        return connection
-
-    def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
-        """Who is silent, and whom to send a heartbeat now."""
-        pulses = ((rid, connection.pulse) for rid, connection in self.items())
-        return self.heartbeats.tick(now_ms, pulses, drained=drained)
-
-
-def made_by_zeromq(rid: bytes) -> bool:
-    """True unless the peer chose its routing id itself, which would let it take another's place."""
-    return len(rid) == ROUTING_ID_BYTES and rid[0] == 0
+        super().__init__(Connection, quiet_ms)

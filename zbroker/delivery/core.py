@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from zbroker.access.core import Access
+from zbroker.blocks.making import Block
+from zbroker.blocks.read import Read
 from zbroker.delivery.asking import Asking, Question
-from zbroker.delivery.blocks import Block
-from zbroker.delivery.commands import Received, cid_of, decode, refusal, sid_of
-from zbroker.delivery.connections import Connection, Connections, made_by_zeromq
+from zbroker.delivery.commands import cid_of, refusal, sid_of
+from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Ask, Counts, Effect, Note, Plan, Read, Send
+from zbroker.delivery.effects import Ask, Counts, Effect, Plan
 from zbroker.delivery.holds import Needs
 from zbroker.delivery.live import Live
 from zbroker.delivery.plans import Plans
@@ -29,17 +30,17 @@ from zbroker.delivery.progress import Progress
 from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
+from zbroker.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
-from zbroker.limits import HEARTBEAT_MS
+from zbroker.peers import Received, admit, check_key, decode, token_of, welcome
 from zbroker.recording import Recording
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry, Located, Marks, Welcome
 from zbroker.wire.refused import CODES, Refusals, stranger, told_as
-from zbroker.wire.token import verify
 
 NS_PER_MS: Final = 1_000_000
 TICK_MS: Final = 250  # how exact the patience with the journal is
@@ -103,13 +104,13 @@ class Core:
         rid, frames = received.rid, received.frames
         command: m.DeliveryCommand | None = None
         try:
-            command = decode(received)
+            command = decode(codec.DELIVERY, received)
             if isinstance(command, m.DoorLogon):
                 return self._logon(received, command, now_ms, now_s)
             connection = self.connections.get(rid)
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
-            self._rights.check(connection, received.key)
+            check_key(connection, received.key)
             connection.pulse.heard_ms = now_ms
             if isinstance(command, m.Subscribe):
                 return self._subscribe(connection, command, now_ms, now_s)
@@ -133,20 +134,14 @@ class Core:
     def _logon(
         self, received: Received, command: m.DoorLogon, now_ms: int, now_s: float
     ) -> list[Effect]:
-        rid = received.rid
-        if not made_by_zeromq(rid):
-            raise ClientError("auth_failed", "a routing id must not be chosen by the client")
-        token = verify(self._settings.key, command.token, now_s)
-        self._rights.admit(token, received.key)
+        rid, access = received.rid, self._rights.access
+        token = token_of(command, received, self._settings.key, access, now_s)
         self._drop(rid)
         if len(self.connections) >= self._settings.clients_max:
             raise ClientError("too_many", f"{len(self.connections)} clients are connected here")
         connection = self.connections.logon(rid, token, command.heartbeat_s, now_ms)
-        beat_s = (connection.pulse.interval_ms or HEARTBEAT_MS) / 1000
-        answer = m.Ack(
-            "processed", command.cid, version=m.VERSION, heartbeat_s=beat_s,
-            origin=self.cursors.here,
-        )  # fmt: skip
+        answer = welcome(connection, command.cid)
+        answer.origin = self.cursors.here
         return [Send(rid, codec.encode(answer))]
 
     def _subscribe(
@@ -186,7 +181,7 @@ class Core:
         effects: list[Effect] = []
         for connection in list(self.connections.values()):
             try:
-                self._rights.admit(connection.token, connection.token.key)
+                admit(access, connection.token, connection.token.key)
             except ClientError as error:
                 self._note(connection.rid, "stay logged on", error.code)
                 self._drop(connection.rid)

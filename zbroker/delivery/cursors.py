@@ -10,8 +10,8 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from zbroker.delivery.blocks import Maker
-from zbroker.delivery.effects import Read
+from zbroker.blocks.making import Maker
+from zbroker.blocks.read import Read
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import Subscription

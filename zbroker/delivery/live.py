@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zbroker.delivery.blocks import Block, Maker, Parts, counting
-from zbroker.delivery.effects import Counts, Effect, Send
+from zbroker.blocks.making import Block, Maker, Parts, counting
+from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.subscription import Subscription
+from zbroker.effects import Send
 from zbroker.ids import Origin
 from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor

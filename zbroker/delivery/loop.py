@@ -21,22 +21,24 @@ from typing import Final
 import zmq
 
 from zbroker import sockets
+from zbroker.blocks.read import Read
+from zbroker.blocks.reading import Reading
 from zbroker.config import socket_of
 from zbroker.delivery import ranges
-from zbroker.delivery.commands import Received
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.desk import Desk
-from zbroker.delivery.effects import Ask, Effect, Note, Plan, Read, Send
-from zbroker.delivery.journal_link import Events, JournalLink
+from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.delivery.live_door import LiveDoor
-from zbroker.delivery.reading import Reading
+from zbroker.effects import Note, Send
 from zbroker.errors import StorageError
 from zbroker.front import Front
 from zbroker.journal.reader import Log
+from zbroker.journal_link import Events, JournalLink
 from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
+from zbroker.peers import Received
 from zbroker.process import EX_OK, Process
 from zbroker.recording import Recording
-from zbroker.wire.internal import Hello, Welcome
+from zbroker.wire.internal import Hello, Located, Welcome
 
 BURST_MAX: Final = 256  # commands of one turn
 READS_MAX: Final = 64  # blocks of one turn
@@ -159,7 +161,7 @@ class DeliveryRoom:
                 self._met(answer.incarnation)
                 self._holds_ms = 0
                 self._perform(self.core.welcomed(answer))
-            else:
+            elif isinstance(answer, Located):
                 self._perform(self.core.located(answer))
 
     def _hold(self, now_ms: int) -> None:
@@ -212,7 +214,7 @@ class DeliveryRoom:
                 if effect.rid not in gone and not self._send(effect):
                     gone.add(effect.rid)
             elif isinstance(effect, Ask):
-                self._journal.ask(effect.locate)
+                self._journal.say(effect.locate)
             elif isinstance(effect, Plan):
                 self._plans.append((effect, self._begin(effect)))
             elif isinstance(effect, Note):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from zbroker.delivery.blocks import Look
+from zbroker.blocks.making import Look
 from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.pace import Pace, Rate, parse_rate
 from zbroker.delivery.picking import Wish

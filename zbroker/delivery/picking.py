@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 
 from zbroker.access.core import Permit
-from zbroker.delivery.blocks import (
+from zbroker.blocks.making import (
     PLAIN_MAX_BYTES,
     Block,
     Span,

@@ -16,8 +16,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from zbroker.delivery.blocks import Block, Maker, Part, time_of
-from zbroker.delivery.conflating import Messages, Place
+from zbroker.blocks.held import Place
+from zbroker.blocks.making import Block, Maker, Part, time_of
+from zbroker.delivery.conflating import Messages
 from zbroker.delivery.pace import Pace
 from zbroker.delivery.points import Point
 from zbroker.delivery.subscription import Subscription

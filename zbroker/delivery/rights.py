@@ -15,7 +15,6 @@ from zbroker.delivery.connections import Connection
 from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
 from zbroker.wire.messages import Ranges
-from zbroker.wire.token import Token
 
 
 class Rights:
@@ -23,16 +22,6 @@ class Rights:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-
-    def admit(self, token: Token, key: str) -> None:
-        """Raises: ClientError auth_failed, unless who has `key` may be who `token` says."""
-        if token.key != key or not self.access.holds(token.principal, key):
-            raise ClientError("auth_failed", "the token was made for another connection's key")
-
-    def check(self, connection: Connection, key: str) -> None:
-        """Raises: ClientError auth_failed for a command that came with another key."""
-        if connection.token.key != key:
-            raise ClientError("auth_failed", "this connection was logged on with another key")
 
     def allow(self, one: Subscription, principal: str, *, unrecorded: bool = False) -> bool:
         """Has `one` get what may be read now, and nothing else; True if that has changed.

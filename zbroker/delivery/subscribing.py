@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Effect, Send
+from zbroker.delivery.effects import Effect
 from zbroker.delivery.live import Live, told_of_drops
 from zbroker.delivery.options import (
     check_recorded,
@@ -19,6 +19,7 @@ from zbroker.delivery.options import (
 )
 from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription import Names, Subscription
+from zbroker.effects import Send
 from zbroker.errors import ClientError
 from zbroker.limits import SUBSCRIPTIONS_MAX
 from zbroker.recording import Recording

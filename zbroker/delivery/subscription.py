@@ -12,8 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.delivery.blocks import Look, Span, since
-from zbroker.delivery.conflating import Conflation, Held
+from zbroker.blocks.held import Held
+from zbroker.blocks.making import Look, Span, since
+from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.picking import Wish
 from zbroker.delivery.points import Point
 from zbroker.journal.format import Batch

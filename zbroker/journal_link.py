@@ -1,4 +1,4 @@
-"""delivery's sockets to the journal: marks as they are published, and look-ups.
+"""The sockets to the journal of a room that reads the log: marks, and what it is asked.
 
     down --Welcome--> up --marks of another incarnation--> down (new sockets, Hello, all again)
 
@@ -8,6 +8,7 @@ journal's successor. So is the marks socket, in which marks of the dead one may 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import zmq
@@ -15,7 +16,7 @@ import zmq
 from zbroker import sockets
 from zbroker.paths import Paths
 from zbroker.wire import codec
-from zbroker.wire.internal import Hello, Holds, Locate, Located, Marks, Welcome
+from zbroker.wire.internal import Hello, Marks, Message, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
 
@@ -73,18 +74,18 @@ class JournalLink:
             self._again(now_ms)
         return marks
 
-    def answers(self, events: Events) -> list[Welcome | Located]:
-        """What the journal answered."""
-        found: list[Welcome | Located] = []
+    def answers(self, events: Events) -> list[Message]:
+        """What the journal answered; of Welcomes only those to this process."""
+        found: list[Message] = []
         if self._dealer not in events:
             return found
         while (frames := sockets.receive(self._dealer)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
-            if isinstance(message, Welcome) and message.echo == self._hello.incarnation:
+            if isinstance(message, Welcome):
+                if message.echo != self._hello.incarnation:
+                    continue
                 self._welcome(message)
-                found.append(message)
-            elif isinstance(message, Located):
-                found.append(message)
+            found.append(message)
         return found
 
     def _welcome(self, welcome: Welcome) -> None:
@@ -98,10 +99,6 @@ class JournalLink:
         """The incarnation of the journal that listens; 0 while none does."""
         return self._welcomed_by
 
-    def say(self, holds: Holds) -> None:
-        """Tells what is needed; it is told again on each beat."""
-        self._dealer.send(codec.encode(holds), zmq.NOBLOCK)
-
-    def ask(self, locate: Locate) -> None:
-        """Sends one look-up; it is asked again if the journal dies before it answers."""
-        self._dealer.send(codec.encode(locate), zmq.NOBLOCK)
+    def say(self, message: Message, bodies: Sequence[bytes] = ()) -> None:
+        """Sends something. What is lost with a journal that dies is to be said again."""
+        self._dealer.send_multipart([codec.encode(message), *bodies], zmq.NOBLOCK, copy=True)

@@ -1,4 +1,4 @@
-"""Messages made of batches (zbroker/delivery/blocks.py)."""
+"""Messages made of batches (zbroker/blocks/making.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from array import array
 from msgspec.msgpack import encode as pack
 
 from tests.delivery.world import HERE, World, expand
-from zbroker.delivery.blocks import Block, Look, Maker
+from zbroker.blocks.making import Block, Look, Maker
 from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.replay import incoming
 from zbroker.ids import Origin
@@ -122,6 +122,6 @@ def test_long_keys_are_sent_in_several_parts():
 
 
 def _span(first: int, last: int):
-    from zbroker.delivery.blocks import Span
+    from zbroker.blocks.making import Span
 
     return Span(first, last)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
-from zbroker.delivery.conflating import Held
+from zbroker.blocks.held import Held
 from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin

@@ -12,8 +12,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
-from zbroker.delivery.blocks import Block
-from zbroker.delivery.effects import Read
+from zbroker.blocks.making import Block
+from zbroker.blocks.read import Read
 from zbroker.journal.format import Batch
 from zbroker.journal.reader import Cursor, Log
 from zbroker.limits import MIB

@@ -1,0 +1,1 @@
+"""What rooms that read the log share: blocks of batches, and the messages made of them."""

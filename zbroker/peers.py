@@ -1,0 +1,122 @@
+"""Who is logged on at a door that takes tokens: identity, rights, heartbeats. Pure.
+
+The ingest door answers a logon with a token; the other doors verify it by themselves. A peer must
+have the key that the token was made for, at the logon and at every command.
+Source: docs/reference/wire.md, docs/reference/access.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from zbroker.access.core import Access
+from zbroker.errors import ClientError
+from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
+from zbroker.limits import FRAMES_MAX, HEARTBEAT_MS
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+from zbroker.wire.token import Token, verify
+
+ROUTING_ID_BYTES: Final = 5  # what ZeroMQ makes itself: a zero and four more
+
+C = TypeVar("C")
+
+
+class Received(NamedTuple):
+    """One command as it came: who sent it, its frames, and whether there were more than allowed.
+
+    key: the CURVE key of its connection, "" without.
+    """
+
+    rid: bytes
+    frames: Sequence[bytes | memoryview]
+    over: bool = False
+    key: str = ""
+
+
+def decode(decoder: msgspec.msgpack.Decoder[C], received: Received) -> C:
+    """The command in one message. Raises: ClientError."""
+    if received.over or len(received.frames) != 1:
+        count = f"more than {FRAMES_MAX}" if received.over else len(received.frames)
+        raise ClientError("bad_frame", f"a command of this door is one frame; this one has {count}")
+    return codec.decode(decoder, received.frames[0])
+
+
+@dataclass(slots=True)
+class Peer:
+    """One logged-on connection."""
+
+    rid: bytes
+    token: Token
+    pulse: Pulse
+
+
+P = TypeVar("P", bound=Peer)
+
+
+class Peers(dict[bytes, P], Generic[P]):
+    """All of a door by routing id. `came`, `left`: for who minds the door."""
+
+    def __init__(
+        self, make: Callable[[bytes, Token, Pulse], P], quiet_ms: QuietMs | None = None
+    ) -> None:
+        """quiet_ms: see DoorHeartbeats."""
+        super().__init__()
+        self._make = make
+        self.heartbeats = DoorHeartbeats(quiet_ms)
+        self.came: list[bytes] = []
+        self.left: list[bytes] = []
+
+    def leave(self, rid: bytes) -> None:
+        """Forgets a peer."""
+        del self[rid]
+        self.left.append(rid)
+
+    def logon(self, rid: bytes, token: Token, heartbeat_s: float | None, now_ms: int) -> P:
+        """Takes in a peer that proved who it is."""
+        self.came.append(rid)
+        peer = self[rid] = self._make(rid, token, self.heartbeats.begin(heartbeat_s, now_ms))
+        return peer
+
+    def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
+        """Who is silent, and whom to send a heartbeat now."""
+        pulses = ((rid, peer.pulse) for rid, peer in self.items())
+        return self.heartbeats.tick(now_ms, pulses, drained=drained)
+
+
+def token_of(
+    command: m.DoorLogon, received: Received, key: bytes, access: Access, now_s: float
+) -> Token:
+    """What a logon proves; `key` is that of the instance's tokens. Raises: ClientError."""
+    if not made_by_zeromq(received.rid):
+        raise ClientError("auth_failed", "a routing id must not be chosen by the client")
+    token = verify(key, command.token, now_s)
+    admit(access, token, received.key)
+    return token
+
+
+def welcome(peer: Peer, cid: str | None) -> m.Ack:
+    """The answer to a logon."""
+    beat_s = (peer.pulse.interval_ms or HEARTBEAT_MS) / 1000
+    return m.Ack("processed", cid, version=m.VERSION, heartbeat_s=beat_s)
+
+
+def admit(access: Access, token: Token, key: str) -> None:
+    """Raises: ClientError auth_failed, unless who has `key` may be who `token` says."""
+    if token.key != key or not access.holds(token.principal, key):
+        raise ClientError("auth_failed", "the token was made for another connection's key")
+
+
+def check_key(peer: Peer, key: str) -> None:
+    """Raises: ClientError auth_failed for a command that came with another key."""
+    if peer.token.key != key:
+        raise ClientError("auth_failed", "this connection was logged on with another key")
+
+
+def made_by_zeromq(rid: bytes) -> bool:
+    """True unless the peer chose its routing id itself, which would let it take another's place."""
+    return len(rid) == ROUTING_ID_BYTES and rid[0] == 0
