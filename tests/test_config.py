@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker import config
-from zbroker.config import Config
+from zbroker import config, security
+from zbroker.config import Config, QueueConfig
 from zbroker.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -70,6 +70,25 @@ def test_a_size_may_be_a_number() -> None:
     assert config.parse("[journal]\nsegment_size = 2097152", "z").journal.segment_size == 2 << 20
 
 
+def test_a_list_of_durations_has_units() -> None:
+    text = "[[queue]]\nname = 'a'\nretry_delay = ['1s', 500, '1m']"
+    assert config.parse(text, "z").queue[0].retry_delay == [1_000, 500, 60_000]
+
+
+def test_a_queue_has_its_defaults_and_what_the_file_says() -> None:
+    text = "[[queue]]\nname = 'a'\n[[queue]]\nname = 'b'\ntopic = 'a'\nlease = '1m'"
+    found = config.parse(text, "z").queue
+    assert found == [QueueConfig("a"), QueueConfig("b", topic="a", lease=60_000)]
+    assert [queue.max_per_subscription for queue in found] == [64, 64]
+
+
+def test_toml_of_queues_loads_to_the_same_queues() -> None:
+    text = "[[queue]]\nname = 'a'\nretry_delay = ['1s', '90s']\nfilter = '/b = \"c\"'"
+    settings = config.parse(text, "z")
+    assert config.parse(config.to_toml(settings), "z.toml") == settings
+    assert 'retry_delay = ["1s", "90s"]' in config.to_toml(settings)
+
+
 def test_overrides_win_over_the_file() -> None:
     text = "[instance]\nname = 'a'\ngroup = 'g'"
     settings = config.parse(text, "z.toml", {"instance.name": "b"})
@@ -101,6 +120,33 @@ def test_overrides_win_over_the_file() -> None:
         ("[[record]]\ntopic = 'a('\nregex = true", "z.toml:2: ", "the pattern cannot be used"),
         ("[[record]]\ntopic = 'a('\n[[record]]\ntopic = '\t'", "z.toml:4: ", "printable"),
         ("[[record]]\ntopic = 'a'\n\n[[record]]\ntopic = 'b'\ntype = 'xml'", "z.toml:6: ", "'xml'"),
+        ("[queue]\nname = 'a'", "z.toml:1: ", "write [[queue]] above its keys"),
+        ("[[queue]]\ntopic = 'a'", "z.toml:1: ", "missing required field `name`"),
+        ("[[queue]]\nname = 'a'\nlease = 'soon'", "z.toml:3: ", "'soon' is not a duration"),
+        ("[[queue]]\nname = 'a'\nretry_delay = ['1s', 'x']", "z.toml:3: ", 'write "100ms"'),
+        ("[[queue]]\nname = 'a'\nretry_delay = ['1s', -1]", "z.toml:3: ", ">= 0"),
+        ("[[queue]]\nname = 'a'\nretry_delay = '1s'", "z.toml:3: ", "Expected `array`"),
+        ("[[queue]]\nname = 'a'\nfiltre = 'x'", "z.toml:3: ", "did you mean `filter`?"),
+        ("[[queue]]\nname = 'a'\nfilter = '/a >'", "z.toml:3: ", "column 5"),
+        ("[[queue]]\nname = 'a'\n[[queue]]\nfilter = ''\nname = 'a'", "z.toml:5: ", "table 1, too"),
+        ("[[queue]]\nname = 'a'\n[[queue]]\nlease = '1y'", "z.toml:4: ", "is not a duration"),
+        ("[[queue]]\nname = 'a'\n[[queue]]\nleese = 1", "z.toml:4: ", "did you mean `lease`?"),
+        (
+            "[[queue]]\nmax_backlog = 9\nname = 'a'\n[[queue]]\nmax_per_subscription = 3",
+            "z.toml:4: ",
+            "missing required field `name`",
+        ),
+        (
+            "[[queue]]\nmax_backlog = 9\nname = 'a'\n[[queue]]\nname='b'\nmax_per_subscription = 3",
+            "z.toml:1: ",
+            "no consumer can reach",
+        ),
+        ("[[record]]\ntopic = 'b'\n[[queue]]\nname = 'a'", "z.toml:3: ", "is not recorded"),
+        (
+            "[[record]]\ntopic = 'a'\n[[queue]]\nname = 'a'\ndead_letter = 'b'",
+            "z.toml:5: ",
+            "dead letters would be lost",
+        ),
     ],
 )
 def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:
@@ -114,7 +160,7 @@ def test_an_error_in_an_override_blames_the_command_line() -> None:
         config.load(None, {"instance.name": ""})
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery"])
+@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.1", "broker.example", "[::]"])
 def test_other_hosts_are_let_in_only_when_allowed(door: str, host: str) -> None:
     text = f"[listen]\n{door} = 'tcp://{host}:9191'\n"
@@ -123,26 +169,36 @@ def test_other_hosts_are_let_in_only_when_allowed(door: str, host: str) -> None:
     assert getattr(allowed.listen, door) == f"tcp://{host}:9191"
 
 
+@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
+def test_a_start_says_which_door_strangers_reach(door: str) -> None:
+    text = f"[listen]\n{door} = 'tcp://*:9191'\n[security]\nallow_unauthenticated = true"
+    said = security.check(config.parse(text, "z.toml"))
+    assert (said.safe, "whoever reaches tcp://*:9191 may" in said.text) == (False, True)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
 def test_loopback_needs_no_permission(host: str) -> None:
     assert config.parse(f"[listen]\ningest = 'tcp://{host}:1'", "z.toml")
 
 
 def test_delivery_workers_take_consecutive_ports() -> None:
-    settings = config.parse("[delivery]\nworkers = 3", "z.toml")
+    text = "[listen]\ndelivery = 'tcp://127.0.0.1:9110'\n[delivery]\nworkers = 3"
+    settings = config.parse(text, "z.toml")
     assert config.delivery_rooms(settings) == ("delivery", "delivery-2", "delivery-3")
+    assert config.reader_rooms(settings) == (*config.delivery_rooms(settings), "queues")
     assert config.doors(settings) == {
         "ingest": "tcp://127.0.0.1:9101",
-        "delivery": "tcp://127.0.0.1:9102",
-        "delivery-2": "tcp://127.0.0.1:9103",
-        "delivery-3": "tcp://127.0.0.1:9104",
+        "delivery": "tcp://127.0.0.1:9110",
+        "delivery-2": "tcp://127.0.0.1:9111",
+        "delivery-3": "tcp://127.0.0.1:9112",
+        "queues": "tcp://127.0.0.1:9103",
         "admin": "http://127.0.0.1:9105",
     }
 
 
 def test_one_delivery_worker_is_called_as_ever() -> None:
     assert config.delivery_rooms(Config()) == ("delivery",)
-    assert list(config.doors(Config())) == ["ingest", "delivery", "admin"]
+    assert list(config.doors(Config())) == ["ingest", "delivery", "queues", "admin"]
 
 
 def test_with_port_0_each_worker_gets_a_free_one() -> None:
@@ -152,8 +208,8 @@ def test_with_port_0_each_worker_gets_a_free_one() -> None:
 
 
 def test_a_worker_knows_its_setting_and_its_sockets() -> None:
-    assert [config.setting_of(room) for room in ("ingest", "delivery", "delivery-2")] == [
-        "ingest", "delivery", "delivery",
+    assert [config.setting_of(room) for room in ("ingest", "delivery-2", "queues")] == [
+        "ingest", "delivery", "queues",
     ]  # fmt: skip
     assert config.socket_of("live", "delivery") == "live"
     assert config.socket_of("live", "delivery-64") == "live-64"
@@ -162,7 +218,12 @@ def test_a_worker_knows_its_setting_and_its_sockets() -> None:
 @pytest.mark.parametrize(
     ("text", "where", "part"),
     [
-        ("[delivery]\nworkers = 4", "z.toml: `listen.admin`", "port 9105"),
+        ("[delivery]\nworkers = 2", "z.toml: `listen.queues`", "port 9103"),
+        (
+            "[listen]\nqueues = 'tcp://127.0.0.1:9105'",
+            "z.toml:1: `listen.admin`",
+            "queues and admin would both listen on port 9105",
+        ),
         ("[listen]\ndelivery = 'tcp://127.0.0.1:9101'", "z.toml:2: `listen.delivery`", "9101"),
         (
             "[listen]\ndelivery = 'tcp://127.0.0.1:65534'\n[delivery]\nworkers = 3",
@@ -186,6 +247,12 @@ def test_two_doors_do_not_share_a_port(text: str, where: str, part: str) -> None
 def test_two_addresses_may_have_the_same_port() -> None:
     text = "[listen]\ningest = 'tcp://127.0.0.1:7001'\ndelivery = 'tcp://127.0.0.2:7001'"
     assert config.parse(text, "z.toml")
+
+
+def test_settings_that_no_message_holds_are_refused() -> None:
+    tables = [f"[[queue]]\nname = 'q{n}'\ntopic = '{'t' * 200}'\n" for n in range(1_000)]
+    assert len(config.parse("".join(tables[:100]), "z.toml").queue) == 100
+    assert "bytes as JSON" in wrong("".join(tables)).reason
 
 
 def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:

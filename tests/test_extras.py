@@ -15,7 +15,7 @@ from zbroker.client.message import Message, decode
 from zbroker.client.publishing import packing
 from zbroker.client.publishing.packing import Extra
 from zbroker.config import RecordConfig
-from zbroker.delivery.blocks import Block, Look, Maker
+from zbroker.blocks.making import Block, Look, Maker
 from zbroker.ids import Origin
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Send

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 def test_it_serves_until_its_block_ends() -> None:
     with zbroker.LocalBroker() as broker:
         pids, data = broker.pids, broker.data_dir
-        assert set(pids) == {"supervisor", "journal", "ingest", "delivery", "admin"}
+        assert set(pids) == {"supervisor", "journal", "ingest", "delivery", "queues", "admin"}
         assert broker.url.startswith("tcp://127.0.0.1:")
         assert broker.status()["state"] == "ready"
     assert not any(map(psutil.pid_exists, pids.values()))

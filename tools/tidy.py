@@ -38,6 +38,11 @@ PURE_PATHS: Final = frozenset(
         "zbroker/admin/asking.py",
         "zbroker/admin/audit_format.py",
         "zbroker/admin/document.py",
+        "zbroker/admin/defining.py",
+        "zbroker/admin/queue_alarms.py",
+        "zbroker/admin/queue_asking.py",
+        "zbroker/admin/queue_document.py",
+        "zbroker/admin/queue_rates.py",
         "zbroker/admin/removal.py",
         "zbroker/admin/rings.py",
         "zbroker/admin/tallies.py",
@@ -47,6 +52,13 @@ PURE_PATHS: Final = frozenset(
         "zbroker/cli/check/forms.py",
         "zbroker/cli/check/judging.py",
         "zbroker/cli/doctor/finding.py",
+        "zbroker/client/consuming/asking.py",
+        "zbroker/client/consuming/holding.py",
+        "zbroker/client/consuming/leases.py",
+        "zbroker/client/consuming/message.py",
+        "zbroker/client/consuming/rejecting.py",
+        "zbroker/client/consuming/settling.py",
+        "zbroker/client/dialling.py",
         "zbroker/client/subscribing/connection.py",
         "zbroker/client/effects.py",
         "zbroker/client/subscribing/ends.py",
@@ -56,6 +68,11 @@ PURE_PATHS: Final = frozenset(
         "zbroker/client/subscribing/requests.py",
         "zbroker/client/bookmark_stores/progress.py",
         "zbroker/client/values.py",
+        "zbroker/definitions/checking.py",
+        "zbroker/definitions/definition.py",
+        "zbroker/definitions/entering.py",
+        "zbroker/definitions/impossible.py",
+        "zbroker/definitions/reading.py",
         "zbroker/delivery/asking.py",
         "zbroker/blocks/held.py",
         "zbroker/blocks/making.py",
@@ -86,6 +103,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/ingest/surveying.py",
         "zbroker/journal/floor.py",
         "zbroker/journal/holes.py",
+        "zbroker/journal/named.py",
         "zbroker/journal/origins.py",
         "zbroker/journal/placing.py",
         "zbroker/journal/records.py",
@@ -93,6 +111,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/journal/sessions.py",
         "zbroker/journal/snapshot.py",
         "zbroker/journal/stating.py",
+        "zbroker/journal/units.py",
         "zbroker/journal/vectors.py",
         "zbroker/limits.py",
         "zbroker/recording.py",
@@ -147,6 +166,15 @@ _ROOM: Final = (
     "zbroker.wire",
 )
 _START: Final = ("zbroker.supervisor.child",)
+_FRONT: Final = (
+    "zbroker.access", "zbroker.config", "zbroker.door", "zbroker.process", "zbroker.security",
+    "zbroker.sockets", "zbroker.wire",
+)  # fmt: skip
+_QUEUE_SETTINGS: Final = ("zbroker.config.queues", "zbroker.config.tree", "zbroker.config.units")
+_ENTERING: Final = (
+    "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.format",
+    "zbroker.queues.values", "zbroker.wire",
+)  # fmt: skip
 
 #: What a module may import of ours besides its own package; the longest name that fits counts.
 LAYERS: Final[dict[str, tuple[str, ...]]] = {
@@ -167,7 +195,13 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.recording": ("zbroker.errors", "zbroker.filters", "zbroker.limits", "zbroker.topics"),
     # what all rooms stand on
     "zbroker.wire": _LEAVES,
-    "zbroker.config": _LEAVES,
+    "zbroker.config.units": (),
+    "zbroker.config.queues": ("zbroker.config.units",),
+    "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS),
+    "zbroker.queues.values": (),
+    "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
+    "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
+    "zbroker.config": (*_LEAVES, "zbroker.definitions"),
     "zbroker.logs": ("zbroker.config", "zbroker.errors"),
     "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
     "zbroker.credentials": (*_LEAVES, "zbroker.access.keys", "zbroker.sockets"),
@@ -180,16 +214,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.journal_link": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
     "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.wire"),
     "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
-    "zbroker.front": (
-        *_LEAVES,
-        "zbroker.access",
-        "zbroker.config",
-        "zbroker.door",
-        "zbroker.process",
-        "zbroker.security",
-        "zbroker.sockets",
-        "zbroker.wire",
-    ),
+    "zbroker.front": (*_LEAVES, *_FRONT),
     # the log as files, for whoever reads it
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
     "zbroker.journal.disk": _LEAVES,
@@ -247,6 +272,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         *_LOG,
         "zbroker.credentials",
         "zbroker.journal.disk",
+        "zbroker.journal.queue_records",
         "zbroker.journal.scan",
         "zbroker.journal.segments",
         "zbroker.journal.writer",

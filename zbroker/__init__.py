@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zbroker.client import connect
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+    from zbroker.client.consuming.rejecting import Reject
     from zbroker.client.subscribing.points import Range
     from zbroker.credentials import Credentials
     from zbroker.local import LocalBroker
@@ -27,6 +28,7 @@ __all__ = [
     "LocalBroker",
     "MemoryBookmarkStore",
     "Range",
+    "Reject",
     "__version__",
     "aio",
     "connect",
@@ -40,6 +42,7 @@ _LAZY: Final = {
     "LocalBroker": ("zbroker.local", "LocalBroker"),
     "MemoryBookmarkStore": ("zbroker.client.bookmark_stores.memory", "MemoryBookmarkStore"),
     "Range": ("zbroker.client.subscribing.points", "Range"),
+    "Reject": ("zbroker.client.consuming.rejecting", "Reject"),
     "aio": ("zbroker.aio", ""),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),

@@ -12,7 +12,18 @@ from __future__ import annotations
 from zbroker.client.aio.client import Client
 from zbroker.client.aio.combined import Combined
 from zbroker.client.aio.connecting import Connecting, connect
+from zbroker.client.aio.consumer import Consumer
 from zbroker.client.aio.receipt import Receipt
 from zbroker.client.aio.subscription import Subscription
+from zbroker.client.aio.worker import Worker
 
-__all__ = ["Client", "Combined", "Connecting", "Receipt", "Subscription", "connect"]
+__all__ = [
+    "Client",
+    "Combined",
+    "Connecting",
+    "Consumer",
+    "Receipt",
+    "Subscription",
+    "Worker",
+    "connect",
+]

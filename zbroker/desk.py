@@ -12,6 +12,7 @@ import zmq
 from zbroker import sockets
 from zbroker.errors import ClientError
 from zbroker.wire import codec
+from zbroker.wire.queue_surveys import QueuesAnswer
 from zbroker.wire.surveys import Answer
 
 QUESTIONS_MAX: Final = 4  # of one turn: the rest waits for the next
@@ -49,6 +50,6 @@ class Desk(Generic[Q]):
             except ClientError as error:
                 self._log.error("a question that no room of ours asks: %s; ignored", error)
 
-    def tell(self, rid: bytes, answer: Answer) -> None:
+    def tell(self, rid: bytes, answer: Answer | QueuesAnswer) -> None:
         """The answer. Who asked does not wait long, and may be gone."""
         sockets.send_to(self.router, rid, codec.encode(answer))

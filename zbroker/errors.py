@@ -15,7 +15,7 @@
         Closed, Forked, SessionEnded, BrokerBehind, GaveUp
     Bug                  an assertion of ours: crash, be restarted, be counted
 
-`CODES` is the one list of codes that may cross the wire; `docs/reference/wire.md` shows it.
+`CODES` is the one list of codes that may cross the wire; `docs/reference/errors.md` shows it.
 `LOCAL_CODES` are the others. Each code has one class: `ZBrokerError("timeout", ...)` makes a
 Timeout, `ClientError` and `StorageError` likewise as far as that class is one of theirs.
 """
@@ -99,6 +99,21 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "this connection has a subscription with this sid",
         "unsubscribe it or choose another sid",
     ),
+    "bad_queue": ("a queue cannot be what was asked for", "the reason says why"),
+    "unknown_queue": ("there is no queue with this name", "`zbroker-admin queue ls` names them"),
+    "queue_exists": (
+        "there is a queue with this name",
+        "alter it, delete it first, or choose another name",
+    ),
+    "resource_locked": (
+        "another consumer has this replayable queue",
+        "it has one consumer at a time: close that one first",
+    ),
+    "stale_epoch": (
+        "these positions are of an older generation of the log",
+        "take the messages anew, or name them by bookmarks",
+    ),
+    "unknown_point": ("there is no point with this name", "`zbroker-admin point ls` names them"),
     "internal": (
         "the broker failed to serve this; it is counted and logged",
         "try again; report it",
@@ -213,6 +228,7 @@ class Refused(ClientError):
         | {"bad_bookmark", "auth_failed", "not_entitled", "reserved_name", "topic_not_recorded"}
         | {"too_large"}
         | {"sequence_gap", "unknown_sid", "sid_in_use"}
+        | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch"}
     )
 
 
@@ -221,14 +237,14 @@ class Unavailable(ClientError):
 
     codes = frozenset(
         {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
-        | {"not_logged_on"}
+        | {"not_logged_on", "resource_locked"}
     )
 
 
 class NotInLog(ClientError):
     """The log does not hold what was asked for. Begin elsewhere."""
 
-    codes = frozenset({"bookmark_not_found", "bookmark_expired", "gap"})
+    codes = frozenset({"bookmark_not_found", "bookmark_expired", "gap", "unknown_point"})
 
 
 class NameInUse(ClientError):

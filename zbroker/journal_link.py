@@ -99,6 +99,6 @@ class JournalLink:
         """The incarnation of the journal that listens; 0 while none does."""
         return self._welcomed_by
 
-    def say(self, message: Message, bodies: Sequence[bytes] = ()) -> None:
+    def say(self, message: Message, bodies: Sequence[bytes | memoryview] = ()) -> None:
         """Sends something. What is lost with a journal that dies is to be said again."""
         self._dealer.send_multipart([codec.encode(message), *bodies], zmq.NOBLOCK, copy=True)

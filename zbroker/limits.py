@@ -45,6 +45,7 @@ SEGMENT_BYTES: Final = 256 * MIB  # [config]
 HOLDINGS_MAX: Final = 100  # that one reader tells of; the rest counts in `lowest`
 STATE_BODY_BYTES: Final = 512 * KIB  # of one state record; a snapshot has as many as it takes
 
+CONFIG_MAX_BYTES: Final = 120 * KIB  # as JSON; one message hands it to the rooms
 BEAT_MS: Final = 500  # rooms tell the supervisor that they live
 HEARTBEAT_MS: Final = 30_000  # to clients that asked for no interval
 INGEST_TURN_MAX: Final = 256  # messages of one turn of ingest: latency of the first one

@@ -33,7 +33,8 @@ START_S: Final = 20.0
 STOP_S: Final = 40.0  # every room may take its ten seconds, in two steps, before it is killed
 LOG_TAIL_LINES: Final = 20
 
-Table = Mapping[str, str | int | bool]
+Value = str | int | bool | Sequence[str | int]
+Table = Mapping[str, Value]
 Settings = Mapping[str, Table | Sequence[Table]]
 
 
@@ -51,7 +52,7 @@ class LocalBroker:
         """Starts it, and returns when it serves.
 
         settings: tables of the config over the defaults: {"journal": {"time": "publisher"},
-        "record": [{"topic": "orders"}]}.
+        "record": [{"topic": "orders"}], "queue": [{"name": "work", "topic": "orders"}]}.
         arguments: more options of `zbroker start`.
         Raises: ZBrokerError not_started, with the end of the log.
         """
@@ -104,8 +105,12 @@ class LocalBroker:
 
     def status(self) -> dict[str, Any]:
         """What `zbroker-admin status --json` prints."""
+        return self.ask("/status")
+
+    def ask(self, path: str) -> dict[str, Any]:
+        """What the admin's HTTP interface answers: docs/reference/admin.md."""
         running = json.loads(self._running().read_text())
-        return Admin(running["endpoints"]["admin"], self.data_dir).ask("/status")
+        return Admin(running["endpoints"]["admin"], self.data_dir).ask(path)
 
     def _running(self) -> Path:
         return self.data_dir / "run" / "instance.json"
@@ -170,11 +175,12 @@ def _end(process: subprocess.Popen[bytes], own: Path) -> None:
 
 def _toml(settings: Settings, data_dir: Path) -> str:
     """A config with free ports and small segments, and with `settings` over them."""
-    tables: dict[str, dict[str, str | int | bool]] = {
+    tables: dict[str, dict[str, Value]] = {
         "instance": {"name": "local", "data_dir": str(data_dir.absolute())},
         "listen": {
             "ingest": "tcp://127.0.0.1:0",
             "delivery": "tcp://127.0.0.1:0",
+            "queues": "tcp://127.0.0.1:0",
             "admin": "http://127.0.0.1:0",
         },
         "journal": {"segment_size": SEGMENT_SIZE},
@@ -188,6 +194,6 @@ def _toml(settings: Settings, data_dir: Path) -> str:
     lines = []
     for header, keys in [*((f"[{name}]", table) for name, table in tables.items()), *many]:
         lines.append(header)
-        # JSON's strings, numbers and booleans are TOML's
+        # JSON's strings, numbers, booleans and arrays are TOML's
         lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
     return "\n".join(lines) + "\n"

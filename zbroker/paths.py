@@ -8,6 +8,7 @@
     <data>/actions           what was done to segments, and why, bounded
     <data>/audit             who changed what over HTTP, and who was refused, bounded
     <data>/index/            LMDB: may be deleted at any time
+    <data>/queues/           LMDB, state of queues: may be deleted at any time, the log has it, too
     <data>/run/              instance.json of the running instance, keys of tokens, log
 
 ipc paths longer than 107 bytes do not bind, so sockets stand in the system's directory for
@@ -45,6 +46,10 @@ class Paths:
     @property
     def index(self) -> Path:
         return self.data / "index"
+
+    @property
+    def queues(self) -> Path:
+        return self.data / "queues"
 
     @property
     def conflicts(self) -> Path:

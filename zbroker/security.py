@@ -31,7 +31,7 @@ def check(config: Config) -> Said:
     """Raises: ConfigError, if keys or rules cannot be used."""
     if config.security.on:
         return Said(_rules(config), True)
-    doors = (config.listen.ingest, config.listen.delivery)
+    doors = (config.listen.ingest, config.listen.delivery, config.listen.queues)
     reached = " or ".join(url for url in doors if not is_loopback(url))
     if not reached:
         return Said("security is off: whoever is on this host may publish and read", True)

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.access.build import HASH, KEYS, rules
+from tests.access.test_permits import About
 from zbroker.access.core import ACTIONS, MADE_UP, NOT_ACCEPTED, Access
 from zbroker.access.grants import Principal
 from zbroker.errors import ClientError
+from zbroker.filters import Payloads
 
 RULES = rules("""
 [principal.pricer]
@@ -152,6 +154,20 @@ class TestWhat:
         assert RULES.may("pricer", "publish")
         assert RULES.may("ann", "admin_read")
         assert not RULES.may("ann", "admin_write")
+
+    def test_consuming_is_about_the_name_of_the_queue(self) -> None:
+        access = rules(
+            "[principal.a]\nkeys = ['$0']\nroles = ['r']\n"
+            "[[role.r.allow]]\nactions = ['consume']\ntopics = ['work', 'eu.*']\n"
+            "[[role.r.allow]]\nactions = ['consume']\ntopics = ['trades']\nfilter = '/a = 1'\n"
+            "[[role.r.allow]]\nactions = ['subscribe']\ntopics = ['orders']\n"
+            "[[role.r.deny]]\nactions = ['*']\ntopics = ['*.secret']\n"
+        )
+        permit = access.permit("a", "consume")
+        names = ("work", "eu.mail", "trades", "orders", "eu.secret")
+        assert [permit.verdict(name) for name in names] == ["all", "all", "some", "no", "no"]
+        found = Payloads("json", [b'{"a":1}', b'{"a":2}', b"?"])
+        assert permit.content("trades").picks(found, [0, 1, 2], About("orders")) == [0]
 
     def test_equal_rules_are_one_permit(self) -> None:
         assert RULES.permit("pricer-eu", "publish") is RULES.permit("pricer-eu", "publish")

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from tests.admin.desk import Desk
+from tests.admin.queue_rows import Room, row
 from zbroker.access.file import AccessFile
 from zbroker.admin import asking, core, jobs
 from zbroker.admin.answers import Answers, Parts
 from zbroker.admin.audit import DONE, Asked, Audit
+from zbroker.admin.queue_watch import QueueWatch
+from zbroker.admin.queues import Queues
 from zbroker.admin.sampling import Sampling
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
+from zbroker.wire import queue_surveys as q
 
 SEGMENT_KEYS = {
     "serial", "place", "packed", "first", "end", "first_time", "last_time", "bytes", "size", "open",
@@ -41,7 +45,15 @@ class Supervisor:
 
     def status(self) -> m.Status | None:
         room: dict[str, Any] = {"room": "journal", "stats": self.stats}
-        return None if self.silent else m.Status(1, self.state, [room])
+        queues: dict[str, Any] = {"room": "queues", "uptime_s": 7_200}
+        return None if self.silent else m.Status(1, self.state, [room, queues])
+
+
+def told_by_room(ask: Any) -> Any:
+    """What the queues room says to each question but what queues there are."""
+    if isinstance(ask, q.AskPoints):
+        return q.Points(ask.cid, [])
+    return q.Changed(ask.cid, 3, 7) if isinstance(ask, q.Purge | q.SetPoint) else None
 
 
 class Subscriptions:
@@ -71,6 +83,8 @@ class Topics:
 class Bench:
     def __init__(self, data: Path, **retention: int) -> None:
         self.desk = Desk(data, **retention)
+        self.room = Room()
+        self.room.say = told_by_room
         self.supervisor = Supervisor()
         link: Any = self.supervisor
         self.subscriptions = Subscriptions()
@@ -79,13 +93,14 @@ class Bench:
         clients: Any = self.clients
         topics: Any = Topics()
         tools = self.desk.tools
-        self.sampling = Sampling(link, tools.clock)
+        self.watch_queues = QueueWatch(self.room.desk, tools.clock)
+        self.sampling = Sampling(link, tools.clock, self.watch_queues.numbers)
         self.audit = Audit(tools.paths.audit, tools.clock, tools.log)
         access = AccessFile(None, tools.clock, tools.log)
         self.answers = Answers(
             Parts(
                 tools, self.desk.worker, self.sampling, subscriptions, clients, topics, self.audit,
-                access,
+                access, Queues(self.room.desk, self.watch_queues, tools.clock),
             )
         )  # fmt: skip
 
@@ -294,6 +309,7 @@ def test_the_status_tells_rates_and_security(bench: Bench) -> None:
     found = bench.answers.get("/status")
     assert found["rates"] == {
         "bytes_in_s": 30.0, "bytes_out_s": 0.0, "messages_in_s": 0.0, "messages_out_s": 0.0,
+        "queue_acked_s": 0.0, "queue_delivered_s": 0.0, "queue_in_s": 0.0,
     }  # fmt: skip
     assert found["security"] == {"on": False, "access_version": 0, "problem": ""}
 
@@ -349,3 +365,42 @@ def test_a_client_can_be_disconnected(bench: Bench) -> None:
 @pytest.mark.parametrize("path", core.READS)
 def test_every_path_that_is_let_in_is_answered(bench: Bench, path: str) -> None:
     assert bench.answers.reply(path).status == 200
+
+
+# -- queues ---------------------------------------------------------------------------------------
+
+
+def test_a_path_with_a_name_is_about_that_queue(bench: Bench) -> None:
+    bench.room.rows = [row("a/b", depth=3)]
+    assert bench.answers.get("/queues")["queues"][0]["name"] == "a/b"
+    assert bench.answers.get("/queues/a%2Fb")["depth"] == 3
+    with pytest.raises(ClientError, match="no queue 'x'"):
+        bench.answers.get("/queues/x")
+
+
+def test_changes_reach_the_queues_room(bench: Bench) -> None:
+    assert bench.post("/queues/work/purge", all=True)["count"] == 3
+    assert bench.post("/points", name="eod")["position"] == 7
+    assert bench.room.asked == [q.Purge(0, "work"), q.SetPoint(0, "eod")]
+
+
+def test_queues_stand_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:
+    bench.room.rows = [row("work", depth=3, acked=4)]
+    bench.watch_queues.look()
+    bench.watch()
+    bench.room.rows = [row("work", depth=1, acked=6)]
+    bench.desk.clock.seconds += 1
+    bench.watch_queues.look()
+    bench.watch()
+    status = bench.answers.get("/status")
+    assert (status["queues"]["count"], status["queues"]["depth"]) == (1, 1)
+    assert status["rates"]["queue_acked_s"] == 2.0
+    assert b'zbroker_queue_depth{queue="work"} 1.0\n' in bench.answers.reply("/metrics").body
+    assert bench.answers.get("/history")["series"]["queue_depth"] == [2.0], "the mean of a step"
+
+
+def test_a_queue_that_nobody_takes_from_is_an_alarm(bench: Bench) -> None:
+    bench.room.rows = [row("work", depth=3, ready=3)]
+    bench.watch_queues.look()
+    [alarm] = [a for a in bench.answers.get("/status")["alarms"] if a["code"] == "queue_idle"]
+    assert "work was never consumed since 19691231T230000Z (2 h)" in alarm["what"]

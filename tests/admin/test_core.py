@@ -24,9 +24,22 @@ def told(refusal: Refusal | None) -> tuple[int, str] | None:
     return None if refusal is None else (refusal.status, refusal.code)
 
 
+#: by GET, and by POST; `/points` is both
+READS = [
+    *core.READS,
+    "/actions/7",
+    "/queues/work",
+    *(f"/queues/work/{w}" for w in core.QUEUE_READS),
+]
+WRITES = [*core.WRITES, *(f"/queues/work/{what}" for what in core.QUEUE_WRITES)]
+
+
 def asked(path: str) -> Request:
-    method = "POST" if path in core.WRITES else "GET"
-    return GOOD._replace(path=path, method=method)
+    return GOOD._replace(path=path)
+
+
+def posted(path: str) -> Request:
+    return GOOD._replace(path=path, method="POST")
 
 
 # -- from where -----------------------------------------------------------------------------------
@@ -42,46 +55,58 @@ def test_the_loopback_names_are_answered(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["", "evil.example", "evil.example:9105", "127.0.0.1.evil.example"]
 )
-@pytest.mark.parametrize("path", ["/status", *OPEN, *core.WRITES])
+@pytest.mark.parametrize("path", ["/status", *OPEN, *WRITES])
 def test_another_name_for_loopback_is_refused(host: str, path: str) -> None:
-    request = asked(path)._replace(host=host)
+    request = (posted(path) if path in WRITES else asked(path))._replace(host=host)
     assert told(refuse(request, ADMIN, secured=True)) == (403, "forbidden")
     assert told(refuse(request, ADMIN)) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "", "::ffff:192.0.2.1"])
-@pytest.mark.parametrize("path", ["/status", *OPEN, *core.WRITES])
+@pytest.mark.parametrize("path", ["/status", *OPEN, *WRITES])
 def test_a_peer_from_elsewhere_is_refused(peer: str, path: str) -> None:
-    assert told(refuse(asked(path)._replace(peer=peer), ADMIN)) == (403, "forbidden")
+    request = (posted(path) if path in WRITES else asked(path))._replace(peer=peer)
+    assert told(refuse(request, ADMIN)) == (403, "forbidden")
 
 
 # -- for what -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/nope", "/status/", "/console", "//status", "/Status", ""])
+@pytest.mark.parametrize(
+    "path",
+    ["/nope", "/status/", "/console", "//status", "/Status", "", "/queues/", "/queues/a/",
+     "/queues//", "/queues/a/fly", "/queues/a/b/explain", "/queues/%ff", "/queues/" + 256 * "a"],
+)  # fmt: skip
 def test_an_unknown_path_says_which_there_are(path: str) -> None:
     refusal = refuse(GOOD._replace(path=path), ADMIN)
     assert refusal is not None
     assert (refusal.status, refusal.code) == (404, "not_found")
-    assert all(path in refusal.reason for path in (*core.READS, *core.WRITES))
+    known = (*core.READS, *core.WRITES, *core.QUEUE_PATHS)
+    assert all(path in refusal.reason for path in known)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("path", [*core.READS, "/actions/7", *OPEN])
+@pytest.mark.parametrize("path", [path for path in (*READS, *OPEN) if path not in WRITES])
 def test_what_is_read_is_read_by_get_only(method: str, path: str) -> None:
     refusal = refuse(GOOD._replace(method=method, path=path), ADMIN)
     assert refusal is not None
     assert refusal.status == 405
 
 
-@pytest.mark.parametrize("path", core.WRITES)
+@pytest.mark.parametrize("path", [path for path in WRITES if path not in READS])
 @pytest.mark.parametrize("secured", [False, True])
 def test_what_changes_something_needs_post(path: str, secured: bool) -> None:
-    request = GOOD._replace(path=path)
-    refusal = refuse(request, ADMIN, secured=secured)
+    refusal = refuse(asked(path), ADMIN, secured=secured)
     assert refusal is not None
     assert refusal.status == 405
-    assert refuse(request._replace(method="POST"), ADMIN, secured=secured) is None
+    assert refuse(posted(path), ADMIN, secured=secured) is None
+
+
+def test_points_are_read_by_get_and_set_by_post() -> None:
+    assert (core.kind_of("/points"), core.kind_of("/points", "POST")) == ("read", "write")
+    refusal = refuse(asked("/points")._replace(method="PUT"), ADMIN)
+    assert refusal is not None
+    assert refusal.status == 405
 
 
 # -- who ------------------------------------------------------------------------------------------
@@ -94,7 +119,7 @@ def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: W
     assert refuse(asked(path), who) is None
 
 
-@pytest.mark.parametrize("path", [*core.READS, "/actions/7"])
+@pytest.mark.parametrize("path", READS)
 @pytest.mark.parametrize(
     ("who", "found"),
     [
@@ -112,7 +137,7 @@ def test_with_security_who_reads_is_asked(
     assert refuse(asked(path), who) is None, "without, reading is free"
 
 
-@pytest.mark.parametrize("path", core.WRITES)
+@pytest.mark.parametrize("path", WRITES)
 @pytest.mark.parametrize(
     ("who", "secured", "found"),
     [
@@ -129,7 +154,21 @@ def test_with_security_who_reads_is_asked(
 def test_who_changes_something_is_always_asked(
     path: str, who: Who, secured: bool, found: tuple[int, str] | None
 ) -> None:
-    assert told(refuse(asked(path), who, secured=secured)) == found
+    assert told(refuse(posted(path), who, secured=secured)) == found
+
+
+@pytest.mark.parametrize("query", ["data=1", "filter=%2Fx%3D1", "limit=1&data=true", "dat%61="])
+def test_who_may_only_read_numbers_sees_nothing_of_messages(query: str) -> None:
+    request = asked("/queues/work/browse")._replace(query=query)
+    for who, found in [(NOBODY, (401, "auth_failed")), (READER, (403, "not_entitled"))]:
+        assert told(refuse(request, who, secured=True)) == found
+    assert refuse(request, ADMIN, secured=True) is None
+    assert refuse(request, NOBODY) is None, "without security whoever is here may read the log"
+
+
+def test_where_messages_stand_is_for_readers() -> None:
+    request = asked("/queues/work/browse")._replace(query="limit=5&after=7&state=leased")
+    assert refuse(request, READER, secured=True) is None
 
 
 def test_why_a_token_does_not_count_is_said() -> None:
@@ -141,10 +180,10 @@ def test_why_a_token_does_not_count_is_said() -> None:
 def test_every_refusal_of_somebody_is_one_for_the_audit_log() -> None:
     codes = {
         refusal.code
-        for path in (*core.READS, *core.WRITES)
+        for request in (*map(asked, READS), *map(posted, WRITES))
         for who in (NOBODY, WRONG, IDLE, READER)
         for secured in (False, True)
-        if (refusal := refuse(asked(path), who, secured=secured)) is not None
+        if (refusal := refuse(request, who, secured=secured)) is not None
     }
     assert codes == core.REFUSED
 
@@ -177,6 +216,16 @@ def test_an_action_is_named_by_its_number(path: str, number: int | None) -> None
 
 
 @pytest.mark.parametrize(
+    ("path", "name", "what"),
+    [("/queues/a", "a", ""), ("/queues/a%2Fb/explain", "a/b", "explain"),
+     ("/queues/purge", "purge", ""), ("/queues/purge/purge", "purge", "purge"),
+     ("/queues/%C3%A4+%20", "ä+ ", ""), ("/queues/" + 255 * "%C3%A4", 255 * "ä", "")],
+)  # fmt: skip
+def test_a_queue_is_named_as_in_any_url(path: str, name: str, what: str) -> None:
+    assert core.queue_of(path) == (name, what)
+
+
+@pytest.mark.parametrize(
     ("length", "encoding", "code"),
     [("", "", "bad_field"), ("x", "", "bad_field"), ("-1", "", "bad_field"),
      ("\u0663", "", "bad_field"), ("65537", "", "too_large"), ("9" * 400, "", "too_large"),
@@ -195,7 +244,8 @@ def test_a_body_may_have_its_limit() -> None:
 @pytest.mark.parametrize(
     ("code", "status"),
     [("not_ready", 503), ("too_many", 429), ("segment_held", 409), ("bookmark_expired", 400),
-     ("auth_failed", 401), ("not_entitled", 403)],
+     ("auth_failed", 401), ("not_entitled", 403), ("unknown_queue", 404), ("unknown_point", 404),
+     ("queue_exists", 409), ("bad_queue", 400)],
 )  # fmt: skip
 def test_a_refusal_carries_code_reason_hint(code: str, status: int) -> None:
     found = core.refusal(ClientError(code, "so it is"))

@@ -8,15 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 
 from zbroker import sockets
 from zbroker.admin import desk_link
 from zbroker.admin.desk_link import DeskLink
+from zbroker.admin.queue_desk import QueueDesk
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
+from zbroker.wire import queue_surveys as q
 from zbroker.wire.surveys import (
     TO_DESK,
     AskSubscriptions,
@@ -39,7 +42,12 @@ class Workers:
         self.threads: list[threading.Thread] = []
         self.link = DeskLink(self.context, self.desks, SystemClock())
 
-    def serve(self, name: str, answers: Callable[[AskSubscriptions], list[Subscriptions]]) -> None:
+    def serve(
+        self,
+        name: str,
+        answers: Callable[[AskSubscriptions], list[Subscriptions]],
+        questions: msgspec.msgpack.Decoder[Any] = TO_DESK,
+    ) -> None:
         router = sockets.inner_router(self.context)
         router.bind(self.desks[name])
 
@@ -47,7 +55,7 @@ class Workers:
             while not self.stop.is_set():
                 if router.poll(5):
                     rid, frame = router.recv_multipart()
-                    ask: Any = TO_DESK.decode(frame)
+                    ask: Any = questions.decode(frame)
                     self.asked.append(ask)
                     for answer in answers(ask):
                         sockets.send_to(router, rid, codec.encode(answer))
@@ -152,3 +160,17 @@ def test_a_silent_room_keeps_no_other_question_waiting(workers: Workers) -> None
         workers.link.close()
         thread.join(BOUND_S)
     assert silent == [], "it was given up when the link was closed"
+
+
+def test_the_queues_room_is_asked_in_its_own_words(tmp_path: Path) -> None:
+    room = Workers(tmp_path, ["queues"])
+    try:
+        told: Any = lambda ask: [q.Changed(ask.cid, 4), q.Queues(ask.cid, 1, 90, [])]  # noqa: E731
+        room.serve("queues", told, msgspec.msgpack.Decoder(q.QueuesQuestion))
+        desk = QueueDesk(room.link)
+        assert desk.change(q.Purge(0, "work", before=7)).count == 4
+        assert desk.look(q.Queues, q.AskQueues(0)).persisted == 90
+        assert isinstance(room.asked[0], q.Purge)
+        assert (room.asked[0].queue, room.asked[0].before) == ("work", 7)
+    finally:
+        room.close()

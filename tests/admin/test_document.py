@@ -7,11 +7,12 @@ from zbroker.wire.internal import Status
 
 ALARM = {"code": "disk_80"}
 RATES = {"messages_in_s": 3.5}
+QUEUES = {"count": 1, "depth": 5}
 SECURITY = {"on": False, "access_version": 0, "problem": ""}
 
 
 def here(**running: str) -> Here:
-    return Here(running, [ALARM], "/data", RATES, SECURITY)
+    return Here(running, [ALARM], "/data", RATES, SECURITY, QUEUES)
 
 
 def _room(room: str, **stats: int | float | str) -> dict[str, object]:
@@ -44,7 +45,7 @@ def test_the_document_has_the_published_keys() -> None:
     ]  # fmt: skip
     assert (found["clients"], found["subscriptions"]) == (3, 6)
     assert (found["alarms"], found["data_dir"]) == ([ALARM], "/data")
-    assert (found["rates"], found["security"]) == (RATES, SECURITY)
+    assert (found["rates"], found["security"], found["queues"]) == (RATES, SECURITY, QUEUES)
     assert found["processes"][1] == {
         "room": "journal",
         "pid": 7,

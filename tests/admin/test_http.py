@@ -383,3 +383,19 @@ def test_a_page_of_another_origin_changes_nothing(bench: Bench, path: str) -> No
     headers = ("Origin: http://evil.example", "Content-Type: text/plain", "Content-Length: 2")
     assert bench.ask(f"POST {path} HTTP/1.1", *headers, body=b"{}").status == 403
     assert bench.answers.posted == []
+
+
+def test_a_change_of_a_queue_names_it_in_the_audit_log(bench: Bench) -> None:
+    body = b'{"all": true}'
+    path = "/queues/a%2Fb/purge"
+    found = bench.ask(f"POST {path} HTTP/1.0", AUTH, f"Content-Length: {len(body)}", body=body)
+    assert (found.status, bench.answers.posted) == (200, [(path, body)])
+    assert bench.lines() == [("admin.token", f"POST {path} all", "done")]
+
+
+def test_one_path_is_read_by_one_method_and_changed_by_the_other(bench: Bench) -> None:
+    assert bench.ask("GET /points HTTP/1.0").json == {"path": "/points", "query": ""}
+    refused = bench.ask("POST /points HTTP/1.0", "Content-Length: 2", body=b"{}")
+    assert (refused.status, bench.answers.posted) == (403, [])
+    found = bench.ask("POST /points HTTP/1.0", AUTH, "Content-Length: 2", body=b"{}")
+    assert (found.status, bench.answers.posted) == (200, [("/points", b"{}")])

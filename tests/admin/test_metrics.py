@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.admin.queue_rows import SECOND_NS, row
 from zbroker.admin import metrics
+from zbroker.wire.queue_surveys import QueueRow
 
 STATUS = {
     "state": "ready",
@@ -29,16 +31,23 @@ ROOMS: dict[str, dict[str, Any]] = {
     "delivery": {"messages_out": 7, "clients": 1, "subscriptions": 2, "lag_max": 11},
     "delivery-2": {"messages_out": 8, "clients": 2, "subscriptions": 1, "lag_max": 4},
 }  # fmt: skip
-BOUNDED = {"room", "door", "code", "state"}
+BOUNDED = {"room", "door", "code", "state", "queue"}
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def read(rooms: dict[str, dict[str, Any]] = ROOMS, **status: Any) -> Found:
-    text = metrics.text(rooms, STATUS | status, {"forbidden": 4}).decode()
+    return samples(metrics.text(rooms, STATUS | status, {"forbidden": 4}))
+
+
+def of_queues(*rows: QueueRow) -> Found:
+    return samples(metrics.text({}, STATUS, {}, rows, 100 * SECOND_NS))
+
+
+def samples(told: bytes) -> Found:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(told.decode())
         for sample in family.samples
     }
 
@@ -106,3 +115,37 @@ def test_labels_are_bounded(rooms: dict[str, dict[str, Any]]) -> None:
     found = read(rooms)
     assert {label for _, labels in found for label, _ in labels} <= BOUNDED
     assert all(name.startswith("zbroker_") for name, _ in found)
+
+
+def test_queues_are_told_by_name() -> None:
+    one_row = row("work", depth=5, ready=2, leased=3, acked=9, bytes=70, oldest_ns=97 * SECOND_NS)
+    found = of_queues(one_row, row('o"d\\d\n', dead=2))
+    assert one(found, "zbroker_queues") == 2
+    assert one(found, "zbroker_queue_depth", queue="work") == 5
+    assert one(found, "zbroker_queue_leased", queue="work") == 3
+    assert one(found, "zbroker_queue_acked_total", queue="work") == 9
+    assert one(found, "zbroker_queue_log_bytes", queue="work") == 70
+    assert one(found, "zbroker_queue_oldest_seconds", queue="work") == 3
+    assert one(found, "zbroker_queue_dead_total", queue='o"d\\d\n') == 2
+    assert one(found, "zbroker_queue_oldest_seconds", queue='o"d\\d\n') == 0
+    assert {label for _, labels in found for label, _ in labels} <= BOUNDED
+
+
+def test_without_queues_only_their_number_is_told() -> None:
+    assert [name for name, _ in of_queues() if name.startswith("zbroker_queue")] == [
+        "zbroker_queues"
+    ]
+
+
+def test_queues_with_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "QUEUES_MAX", 2)
+    found = of_queues(*(row(name) for name in "cab"))
+    told = {dict(labels)["queue"] for name, labels in found if name == "zbroker_queue_depth"}
+    assert (told, one(found, "zbroker_queues")) == ({"a", "b"}, 3)
+
+
+def test_the_door_of_queues_tells_its_peers() -> None:
+    found = read({"queues": {"clients": 2, "connections": 3, "error_unknown_queue": 4}})
+    assert one(found, "zbroker_clients", room="queues") == 2
+    assert one(found, "zbroker_connections", room="queues") == 3
+    assert one(found, "zbroker_errors_total", door="queues", code="unknown_queue") == 4

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.admin import test_clients, test_topics
+from tests.admin import test_clients, test_queues, test_topics
+from tests.admin.queue_rows import row
 from zbroker.admin import core, metrics
 from zbroker.admin.alarms import COUNTERS as ALARM_COUNTERS
 from zbroker.admin.audit_format import Entry
@@ -25,9 +26,14 @@ def example(key: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", [core.HEALTH, *core.READS, *core.WRITES])
-def test_every_path_has_a_row(path: str) -> None:
-    method = "POST" if path in core.WRITES else "GET"
+GETS = [core.HEALTH, *core.READS, "/queues/NAME", *(f"/queues/NAME/{w}" for w in core.QUEUE_READS)]
+POSTS = [*core.WRITES, *(f"/queues/NAME/{what}" for what in core.QUEUE_WRITES)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [*(("GET", path) for path in GETS), *(("POST", path) for path in POSTS)]
+)
+def test_every_path_has_a_row(method: str, path: str) -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith(f"| `{method} /")]
     assert any(f"`{path}`" in row or f"`{method} {path}`" in row for row in rows)
 
@@ -38,9 +44,11 @@ def test_every_refusal_has_a_row(code: str) -> None:
 
 
 def test_examples_have_the_keys_that_are_told() -> None:
-    assert set(example("topic")) == test_topics.KEYS
+    assert set(example("recorded")) == test_topics.KEYS
     assert set(example("door")) == test_clients.KEYS
     assert list(example("series")["series"]) == [*SERIES]
+    assert set(example("oldest_s")) == test_queues.QUEUE_KEYS
+    assert set(example("oldest_s")["rates"]) == test_queues.RATE_KEYS
     assert list(example("outcome")) == [*Entry.__struct_encode_fields__]
 
 
@@ -58,12 +66,12 @@ def test_every_metric_has_a_row() -> None:
         },
     }
     status = {"state": "ready", "alarms": [], "security": {}, "processes": []}
-    told = metrics.text(rooms, status, {}).decode()
+    told = metrics.text(rooms, status, {}, [row()]).decode()
     names = {line.split()[2] for line in told.splitlines() if line.startswith("# TYPE")}
     rows = set(re.findall(r"^\| `(zbroker_\w+)[{`]", PAGE, re.MULTILINE))
     assert rows == names
 
 
-@pytest.mark.parametrize("code", ALARM_COUNTERS)
+@pytest.mark.parametrize("code", [*ALARM_COUNTERS, "queue_size", "queue_idle", "dead_letters"])
 def test_an_alarm_has_a_row(code: str) -> None:
     assert f"| `{code}` |" in PAGE

@@ -128,6 +128,7 @@ def test_an_hour_is_told_from_the_first_second_on() -> None:
 def test_rates_are_those_of_the_last_seconds() -> None:
     assert Rings().rates() == {
         "bytes_in_s": 0.0, "bytes_out_s": 0.0, "messages_in_s": 0.0, "messages_out_s": 0.0,
+        "queue_acked_s": 0.0, "queue_delivered_s": 0.0, "queue_in_s": 0.0,
     }  # fmt: skip
     rings = taken(0, 1_000, 1_000, 1_000, 1_010, 1_020, 1_040)
     assert rings.rates()["messages_in_s"] == 8.0

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from tests.cli.admins import FakeAdmin
 from zbroker.cli import admin_main, contexts, main
-from zbroker.cli.completion import SHELLS, complete_topic
+from zbroker.cli.completion import SHELLS, complete_point, complete_queue, complete_topic
 from zbroker.cli.contexts import Context
 from zbroker.cli.reaching import complete_context
 
@@ -91,12 +91,25 @@ def test_topics_of_an_instance_on_this_host_are_completed(
     assert complete_topic(ctx, parameter, "ord") == []
 
 
+def test_queues_and_points_of_an_instance_on_this_host_are_completed(fake: FakeAdmin) -> None:
+    fake.answers["GET /queues"] = {"queues": [{"name": name} for name in ("work", "other")]}
+    fake.answers["GET /points"] = {"points": [{"name": name} for name in ("eod", "start")]}
+    root, parameter = click.Context(admin_main.main), click.Option(["--x"])
+    root.params = {"data_dir": str(fake.data)}  # stands before the command
+    ctx = click.Context(admin_main.main, parent=root)
+    assert items(complete_queue(ctx, parameter, "wo")) == ["work"]
+    assert items(complete_point(ctx, parameter, "")) == ["eod", "start"]
+    fake.answers["GET /queues"] = (503, {"code": "not_ready", "reason": "later"})
+    assert complete_queue(ctx, parameter, "") == []
+
+
 def test_where_nobody_runs_nothing_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ctx = click.Context(main.main)
     assert complete_topic(ctx, click.Option(["--x"]), "") == []
+    assert complete_queue(ctx, click.Option(["--x"]), "") == []
     ctx.params = {"context": "none"}
     assert complete_topic(ctx, click.Option(["--x"]), "") == []
     assert complete_context(ctx, click.Option(["--x"]), "") == []

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.cli import journals
 from tests.cli.admins import FakeAdmin
 from tests.cli.journals import INSTANCE, Maker, flip, segments, ten_batches
-from zbroker import LocalBroker
+from zbroker import LocalBroker, config
 from zbroker.access import keys
 from zbroker.cli.admin_main import main
 from zbroker.cli.doctor import lines, live, locks, machine, places, processes
@@ -55,6 +55,7 @@ class Patient:
             "listen": {
                 "ingest": "tcp://127.0.0.1:0",
                 "delivery": "tcp://127.0.0.1:0",
+                "queues": "tcp://127.0.0.1:0",
                 "admin": "http://127.0.0.1:0",
             },
         }
@@ -148,7 +149,7 @@ def test_a_finding_is_three_lines() -> None:
 def test_a_config_that_is_wrong(patient: Patient) -> None:
     patient.tables["jornal"] = {"segment_size": "1MiB"}
     found = patient.only("config")
-    assert f"{patient.config}:7" in found["what"]
+    assert f"{patient.config}:8" in found["what"]
     assert "did you mean `journal`" in found["fix"]
     assert f"zbroker config check -c {patient.config}" in found["fix"]
 
@@ -421,6 +422,15 @@ def test_an_index_that_is_damaged(patient: Patient) -> None:
     assert found["fix"].startswith("zbroker start")
 
 
+def test_tables_of_queues_that_are_damaged(patient: Patient) -> None:
+    tables = patient.data / "queues"
+    tables.mkdir()
+    (tables / "data.mdb").write_bytes(b"nonsense" * 1000)
+    found = patient.only("queue_tables")
+    assert "no LMDB header" in found["what"]
+    assert found["fix"].startswith(f"rm -r {tables}; ")
+
+
 def test_a_clock_far_behind_the_log(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "TIME_NS", SystemClock().wall_ns() + 3_600 * 10**9)
     patient.maker.batch([b"from the future"])
@@ -448,6 +458,13 @@ def test_a_disk_that_is_fuller_than_it_should_be(patient: Patient) -> None:
 def test_too_few_open_files(patient: Patient) -> None:
     patient.tables["limits"] = {"connections": 1 << 40}
     assert "LimitNOFILE=" in patient.only("open_files")["fix"]
+
+
+@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
+def test_a_door_that_others_reach_needs_many_open_files(door: str) -> None:
+    listen = {f"listen.{door}": "tcp://0.0.0.0:0", "security.allow_unauthenticated": True}
+    assert machine.needed(config.parse("", "z", listen)) > machine.OPEN_FILES_MIN
+    assert machine.needed(config.Config()) == machine.OPEN_FILES_MIN
 
 
 def test_as_many_open_files_as_are_needed() -> None:

@@ -60,7 +60,7 @@ def test_an_instance_starts_says_ready_and_stops_cleanly(tmp_path: Path) -> None
     path = tmp_path / "z.toml"
     path.write_text(
         "[listen]\ningest = 'tcp://127.0.0.1:0'\ndelivery = 'tcp://127.0.0.1:0'\n"
-        "admin = 'http://127.0.0.1:0'\n"
+        "queues = 'tcp://127.0.0.1:0'\nadmin = 'http://127.0.0.1:0'\n"
     )
     data = str(tmp_path / "data")
     command = [
@@ -79,7 +79,7 @@ def test_an_instance_starts_says_ready_and_stops_cleanly(tmp_path: Path) -> None
             word, url = process.stdout.readline().split()
             running = json.loads((tmp_path / "data" / "run" / "instance.json").read_text())
             assert (word, url, "n1") == ("ready", running["url"], running["name"])
-            assert set(running["endpoints"]) == {"ingest", "delivery", "admin"}
+            assert set(running["endpoints"]) == {"ingest", "delivery", "queues", "admin"}
             process.send_signal(signal.SIGTERM)
             assert process.wait(BOUND_S) == 0
             assert process.stdout.read() == ""

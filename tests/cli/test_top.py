@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -27,6 +28,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 STATUS: dict[str, Any] = {
     "state": "degraded", "name": "n1", "url": "tcp://h:1", "version": "1", "clients": 2,
     "subscriptions": 1, "rates": {"messages_in_s": 1234.4},
+    "queues": {"count": 2, "depth": 77, "ready": 70, "leased": 7, "consumers": 3, "dead": 1},
     "journal": {"persisted": 100, "written": 100, "first_position": 1, "bytes": 2048,
                 "segments": 1, "sync_ms": 3.5, "free_bytes": None},
     "processes": [
@@ -57,7 +59,8 @@ def test_a_look_is_a_line() -> None:
     found = top.document(STATUS, [ROW], NOW)
     assert top.line(found) == (
         "time=2026-01-02T00:00:00+00:00 state=degraded messages_in_s=1234.4 clients=2 "
-        "subscriptions=1 lag_max=60 persisted=100 sync_ms=3.5 down=delivery:down alarms=disk_80"
+        "subscriptions=1 lag_max=60 queued=77 persisted=100 sync_ms=3.5 down=delivery:down "
+        "alarms=disk_80"
     )
 
 
@@ -69,8 +72,8 @@ def test_once_is_one_line(busy: FakeAdmin) -> None:
 def test_once_in_json_is_a_document_with_stable_keys(busy: FakeAdmin) -> None:
     found = json.loads(run(busy.data, "--once", "--json").stdout)
     assert list(found) == [
-        "time", "state", "name", "url", "version", "clients", "subscriptions", "rates", "lag_max",
-        "journal", "processes", "farthest", "alarms", "security",
+        "time", "state", "name", "url", "version", "clients", "subscriptions", "queues", "rates",
+        "lag_max", "journal", "processes", "farthest", "alarms", "security",
     ]  # fmt: skip
     assert (found["lag_max"], found["farthest"]) == (60, [ROW])
 
@@ -115,6 +118,8 @@ def test_the_screen_has_rates_processes_alarms_and_who_is_behind() -> None:
         "[b]80 %",
         "free",
         "journal",
+        "queues 2",
+        "depth 77",
         "/orders/",
     ):
         assert part in text
@@ -124,6 +129,15 @@ def test_the_screen_has_rates_processes_alarms_and_who_is_behind() -> None:
 def test_a_small_screen_has_fewer_subscriptions() -> None:
     assert 0 < shown(20).count("[red]spark") < 10
     assert "[red]spark" not in shown(10)
+
+
+def test_an_instance_without_queues_has_no_row_for_them() -> None:
+    found = top.document(STATUS | {"queues": {"count": 0}}, [], NOW)
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(drawn(found, {}, "", 60))
+    assert "queues" not in console.export_text()
+    older = top.document({key: STATUS[key] for key in STATUS if key != "queues"}, [], NOW)
+    assert "queued=- " in top.line(older), "one that does not know them"
 
 
 def test_an_old_look_is_marked() -> None:

@@ -18,6 +18,8 @@ def documents() -> dict[str, Any]:
         "/subscriptions": subscriptions(),
         "/journal": journal(),
         "/actions": actions(),
+        "/queues": queues("work", "audit"),
+        "/queues/work/explain": explained("nobody consumes it", "1,234 messages are ready"),
     }
 
 
@@ -36,7 +38,13 @@ def status() -> dict[str, Any]:
         "endpoints": {},
         "clients": 2,
         "subscriptions": 2,
-        "rates": {"messages_in_s": 1234.5, "messages_out_s": 2469.0, "bytes_in_s": 3.0 * MIB},
+        "queues": {"count": 2, "depth": 4_321},
+        "rates": {
+            "messages_in_s": 1234.5,
+            "messages_out_s": 2469.0,
+            "bytes_in_s": 3.0 * MIB,
+            "queue_acked_s": 76.0,
+        },
         "security": {"on": True, "access_version": 3, "problem": ""},
         "journal": {
             "first_position": 1,
@@ -84,7 +92,8 @@ def history(samples: int = 361) -> dict[str, Any]:
     """An hour in steps of ten seconds, with a hole of a minute."""
     course = [None if 100 <= i < 106 else (i * 37) % 900 for i in range(samples)]
     rates = ("messages_in_s", "messages_out_s", "bytes_s", "bytes_out_s")
-    names = (*rates, "clients", "subscriptions", "lag_max", "fsync_ms")
+    queues = ("queue_depth", "queue_in_s", "queue_delivered_s", "queue_acked_s")
+    names = (*rates, *queues, "clients", "subscriptions", "lag_max", "fsync_ms")
     return {
         "step_s": 10,
         "times": [START_S + 10 * i for i in range(samples)],
@@ -159,6 +168,52 @@ def subscriptions() -> dict[str, Any]:
     slow["filter"] = "/region = 'EU' AND /quantity > 100"
     live = subscription("risk", "trades", "caught up", 0)
     return {"persisted": 1_234_560, "silent": [], "left_out": 0, "subscriptions": [slow, live]}
+
+
+def queue(queue_name: str, depth: int) -> dict[str, Any]:
+    return {
+        "name": queue_name,
+        "kind": "work",
+        "topic": "orders.*",
+        "regex": True,
+        "source": "config",
+        "life": 1,
+        "created": 1,
+        "state": "running",
+        "depth": depth,
+        "ready": depth,
+        "leased": 0,
+        "delayed": 0,
+        "going": 0,
+        "consumers": 0,
+        "first": 5,
+        "last": 9,
+        "oldest": "20261121T220156Z",
+        "oldest_s": 5_400.0,
+        "behind": 0,
+        "barrier": None,
+        "holding": 5,
+        "bytes": 3 * MIB,
+        "idle_s": None,
+        "memory_bytes": 4_096,
+        "entered": 2_000,
+        "delivered": 800,
+        "redelivered": 3,
+        "acked": 760,
+        "failed": 4,
+        "dead": 6,
+        "expired": 0,
+        "rates": {"entered_s": 12.5, "delivered_s": 2.5, "acked_s": 76.0},
+    }
+
+
+def queues(*names: str) -> dict[str, Any]:
+    rows = [queue(name, 1_234 - i) for i, name in enumerate(names)]
+    return {"persisted": 1_234_560, "queues": rows}
+
+
+def explained(*lines: str) -> dict[str, Any]:
+    return {"queue": "work", "state": "waiting", "lines": list(lines)}
 
 
 def journal() -> dict[str, Any]:

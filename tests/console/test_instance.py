@@ -26,6 +26,6 @@ def test_an_instance_shows_who_uses_it(browser: Browser) -> None:
         assert browser.rows("topics")[0][0] == EVIL
         assert browser.rows("subscriptions")[0][:2] == ["pricer", EVIL]
         assert {row[0] for row in browser.rows("clients")} == {"pricer"}
-        assert len(browser.rows("processes")) == 5
+        assert len(browser.rows("processes")) == 6
         assert browser.complaints() == []
         subscription.close()

@@ -15,7 +15,7 @@ TURNED = "gnp\u202egpj.exe\u0007"  # its end would be shown in front of its begi
 def opened(browser: Browser, fake: Fake) -> None:
     """The page of `fake`, with every section filled."""
     browser.open(fake.url)
-    wanted = ("processes", "subscriptions", "topics", "clients", "segments", "actions")
+    wanted = ("processes", "subscriptions", "queues", "topics", "clients", "segments", "actions")
     browser.until(lambda: all(browser.rows(section) for section in wanted))
     browser.until(lambda: browser.run("return document.querySelector('.line').getAttribute('d')"))
 
@@ -37,6 +37,11 @@ def test_each_section_shows_its_document(browser: Browser, fake: Fake) -> None:
     assert browser.rows("subscriptions")[0][:6] == [
         "blotter", "orders.eu", "/region = 'EU' AND /quantity > 100", "no credit", "56,789", "57",
     ]  # fmt: skip
+    assert browser.rows("queues")[0] == [
+        "work", "work", "/orders.*/", "running", "1,234", "1,234", "0", "0", "1.5 h", "0", "13",
+        "2.5", "76", "6", "3 MiB",
+    ]  # fmt: skip
+    assert "76/s" in browser.text("#rates")
     assert [row[0] for row in browser.rows("topics")] == ["orders.eu", "orders.us", "trades"]
     assert browser.rows("clients")[0][:4] == ["pricer", "ingest", "pricer", "10.1.2.3:40000"]
     assert [row[:3] for row in browser.rows("segments")] == [
@@ -49,6 +54,44 @@ def test_each_section_shows_its_document(browser: Browser, fake: Fake) -> None:
     assert "failed: the disk is full" in browser.text("#actions")
     assert browser.text("#alarms") == ""
     assert browser.complaints() == []
+
+
+def test_a_click_tells_what_holds_a_queue_back(browser: Browser, fake: Fake) -> None:
+    fake.documents["/queues"] = d.queues("work", "a/b ?")
+    lines = d.explained("its barrier waits", "2 are leased")
+    fake.documents["/queues/a%2Fb%20%3F/explain"] = lines
+    opened(browser, fake)
+    assert browser.text("#queues .explained") == ""
+    assert asked(fake, "/queues/work/explain") == 0, "nothing is asked for that nobody wants"
+    first, second = browser.driver.find_elements("css selector", "#queues .act")
+    first.click()
+    browser.until(lambda: "nobody consumes it" in browser.text("#queues .explained"))
+    second.click()
+    browser.until(lambda: "its barrier waits" in browser.text("#queues .explained"))
+    assert "nobody consumes it" not in browser.text("#queues .explained")
+    assert "a/b ?: what holds it back" in browser.text("#queues .explained")
+    fake.documents["/queues/a%2Fb%20%3F/explain"] = d.explained(EVIL)
+    browser.until(lambda: EVIL in browser.text("#queues .explained"))
+    assert "2 are leased" not in browser.text("#queues .explained")
+    browser.element("#queues .explained button").click()
+    assert browser.text("#queues .explained") == ""
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+
+
+def test_a_queue_that_goes_while_it_is_explained_is_told(browser: Browser, fake: Fake) -> None:
+    opened(browser, fake)
+    browser.element("#queues .act").click()
+    browser.until(lambda: "nobody consumes it" in browser.text("#queues .explained"))
+    fake.documents["/queues/work/explain"] = 404
+    browser.until(lambda: "no such queue any more" in browser.text("#queues .explained"))
+
+
+def test_without_queues_there_are_no_charts_of_them(browser: Browser, fake: Fake) -> None:
+    opened(browser, fake)
+    browser.until(lambda: "Queued messages" in browser.text("#rates"))
+    fake.documents["/status"]["queues"] = {"count": 0}
+    browser.until(lambda: "Queued messages" not in browser.text("#rates"))
+    assert "Messages in" in browser.text("#rates")
 
 
 def test_an_alarm_stands_first(browser: Browser, fake: Fake) -> None:
@@ -67,6 +110,7 @@ def test_an_alarm_stands_first(browser: Browser, fake: Fake) -> None:
 def test_names_from_outside_are_text(browser: Browser, fake: Fake) -> None:
     fake.documents["/topics"] = d.topics(EVIL, TURNED)
     fake.documents["/clients"] = d.clients(EVIL)
+    fake.documents["/queues"] = d.queues(EVIL, TURNED)
     row = d.subscription(EVIL, EVIL, "sending", 1) | {"filter": EVIL, "worker": EVIL}
     fake.documents["/subscriptions"]["subscriptions"] = [row]
     fake.documents["/status"]["name"] = EVIL
@@ -75,6 +119,7 @@ def test_names_from_outside_are_text(browser: Browser, fake: Fake) -> None:
     opened(browser, fake)
     assert [row[0] for row in browser.rows("topics")] == [EVIL, "gnp\\u{202e}gpj.exe\\u{7}"]
     assert browser.rows("clients")[0][0] == EVIL
+    assert [row[0] for row in browser.rows("queues")] == [EVIL, "gnp\\u{202e}gpj.exe\\u{7}"]
     assert browser.rows("subscriptions")[0][:3] == [EVIL, EVIL, EVIL]
     assert EVIL in browser.text("h1")
     assert EVIL in browser.text("#alarms")

@@ -86,7 +86,7 @@ def settings() -> str:
         rows = []
         table = None if section.many else getattr(defaults, section.name)
         for key, _, meta in config.fields(section.type):
-            value = _default(section.type, key) if table is None else getattr(table, key)
+            value = config.default_of(section.type, key) if table is None else getattr(table, key)
             shown = "" if value is None else f"`{config.toml_value(value, meta)}`"
             told = (meta.description or "").replace("\n", " ")
             rows.append(f"| `{key}` | {shown} | {told} |")
@@ -94,13 +94,6 @@ def settings() -> str:
         head = f"### {name}\n\n{inspect.cleandoc(section.type.__doc__ or '')}\n\n"
         parts.append(head + _table("| key | default | what it is |", rows))
     return "\n".join(parts)
-
-
-def _default(type_: type, key: str) -> object:
-    """The default of a key of a table that may be there many times; None: it has to be given."""
-    names, defaults = type_.__struct_fields__, type_.__struct_defaults__  # type: ignore[attr-defined]
-    at = names.index(key) - len(names)
-    return defaults[at] if -at <= len(defaults) else None
 
 
 def commands() -> str:

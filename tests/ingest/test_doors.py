@@ -11,7 +11,7 @@ from zbroker.ingest.clients import Client, Clients
 from zbroker.ingest.doors import Spread, doors_for
 
 ROOMS = ("delivery", "delivery-2")
-KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "admin": "a"}
+KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "queues": "q", "admin": "a"}
 
 
 def client(rid: int, name: str) -> Client:
@@ -19,8 +19,9 @@ def client(rid: int, name: str) -> Client:
 
 
 def test_a_logon_is_told_one_delivery_door() -> None:
-    assert doors_for(0, ROOMS, KNOWN) == {"delivery": "d1", "admin": "a"}
-    assert doors_for(1, ROOMS, KNOWN) == {"delivery": "d2", "admin": "a"}
+    others = {"queues": "q", "admin": "a"}
+    assert doors_for(0, ROOMS, KNOWN) == {"delivery": "d1", **others}
+    assert doors_for(1, ROOMS, KNOWN) == {"delivery": "d2", **others}
 
 
 def test_a_worker_that_has_not_started_is_stood_in_for() -> None:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from zbroker.config import Config, reader_rooms
 from zbroker.errors import ClientError
 from zbroker.journal.floor import LEASES_MAX, Floor, Kept, Limits, Plan
 from zbroker.limits import U63_MAX
@@ -13,6 +14,7 @@ from zbroker.wire.internal import Holding, Holds
 
 LOG = [Kept(serial, serial * 100, serial * 100 + 100, 10) for serial in range(1, 6)]
 ALL = Limits(through=99, stated=5, open=5)
+READERS = ("delivery",)
 
 
 def holds(floor: int, lowest: int = U63_MAX, *holdings: Holding) -> Holds:
@@ -20,7 +22,7 @@ def holds(floor: int, lowest: int = U63_MAX, *holdings: Holding) -> Holds:
 
 
 def heard(lowest: int = U63_MAX, *holdings: Holding) -> Floor:
-    floor = Floor(100)
+    floor = Floor(100, READERS)
     floor.heard("delivery", holds(100, lowest, *holdings))
     return floor
 
@@ -56,9 +58,9 @@ def test_without_any_snapshot_everything_stays() -> None:
 
 
 def test_a_reader_that_is_silent_holds_everything() -> None:
-    plan = Floor(100).plan(LOG, ALL)
+    plan = Floor(100, READERS).plan(LOG, ALL)
     assert (serials(plan), plan.blocked) == ([], "delivery did not say yet what it needs")
-    assert Floor(100).silent == ["delivery"]
+    assert Floor(100, READERS).silent == ["delivery"]
 
 
 def test_a_reader_that_begins_anew_is_silent_again() -> None:
@@ -74,6 +76,16 @@ def test_removal_waits_for_every_reader() -> None:
     floor.heard("delivery-2", holds(100, 250))
     plan = floor.plan(LOG, ALL)
     assert (serials(plan), plan.held_by) == ([1], [Holding("delivery-2", "", 250, 0)])
+
+
+def test_queues_hold_everything_until_they_say_what_they_need() -> None:
+    floor = Floor(100, reader_rooms(Config()))
+    floor.heard("delivery", holds(100))
+    assert (floor.plan(LOG, ALL).segments, floor.silent) == ([], ["queues"])
+    needs = Holding("queue work", "orders", 250, 5)
+    floor.heard("queues", holds(100, 250, needs))
+    plan = floor.plan(LOG, ALL)
+    assert (serials(plan), plan.held_by) == ([1], [needs])
 
 
 def test_files_wait_for_the_slowest_reader() -> None:
@@ -225,7 +237,7 @@ def test_nothing_that_anybody_needs_ever_goes() -> None:
 
 def _history(rng: random.Random) -> None:
     """A reader that opens cursors at or above the floor it knows, and a journal that removes."""
-    floor, log, cursors, known, unlinked = Floor(100), list(LOG), [100], 100, 0
+    floor, log, cursors, known, unlinked = Floor(100, READERS), list(LOG), [100], 100, 0
     for _ in range(60):
         match rng.randrange(5):
             case 0:

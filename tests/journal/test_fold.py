@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
-from tests.journal.whole import DOOR, MINE, Whole, table
+from tests.journal.whole import DOOR, MINE, Whole, fact, letters, point, table, wiring
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
 from zbroker.journal import records
@@ -148,7 +148,7 @@ def test_an_unknown_kind_stops_the_start_unless_it_may_be_stepped_over(
 Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["publish", "publish", "record", "late", "state", "restart"]),
+        st.sampled_from(["publish", "publish", "record", "late", "unit", "state", "restart"]),
         st.integers(0, 2),
         st.integers(1, 5),
     ),
@@ -158,7 +158,7 @@ STEPS = st.lists(
 
 
 def play(whole: Whole, steps: list[Step]) -> None:
-    """A history with sessions, holes, late arrivals, ties and snapshots."""
+    """A history with sessions, holes, late arrivals, ties, units and snapshots."""
     at = 1
     for what, who, count in steps:
         name = f"p{who}"
@@ -179,6 +179,9 @@ def play(whole: Whole, steps: list[Step]) -> None:
                 body,
             )  # fmt: skip
             at += count
+        elif what == "unit":
+            made = wiring(name) if count % 2 else point(name)
+            whole.units([letters(*[b"x"] * count), made, fact()])
         elif what == "state":
             whole.state()
         else:

@@ -16,11 +16,14 @@ from zbroker.journal.format import (
     FLAG_LATE,
     FLAG_ZSTD,
     KIND_NOOP,
+    KIND_POINT,
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_PURGE,
+    KIND_QUEUE,
     KIND_STATE,
     KIND_TIE,
+    KIND_WIRING,
     STEP_OVER,
     Batch,
 )
@@ -225,7 +228,9 @@ def test_a_name_that_does_not_fit_its_id_is_refused(
     assert give(core, named, body=b"junk")[1][0].code == "bad_field"
 
 
-@pytest.mark.parametrize("kind", [KIND_PURGE, KIND_NOOP, STEP_OVER | 99])
+@pytest.mark.parametrize(
+    "kind", [KIND_PURGE, KIND_POINT, KIND_NOOP, KIND_QUEUE, KIND_WIRING, STEP_OVER | 99]
+)
 def test_a_control_record_is_stored_as_it_is(core: JournalCore, kind: int) -> None:
     [batch], _ = give(core, Record(kind, THERE, 1, 40, 0, 0, crc=3), body=b"map")
     assert (batch.kind, bytes(batch.body), batch.origin_position) == (kind, b"map", 40)

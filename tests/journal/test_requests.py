@@ -26,7 +26,7 @@ from zbroker.journal.segments import list_segments, read_note, segment_name
 from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
 
-ADMIN, DELIVERY, STRANGER = b"a", b"d", b"s"
+ADMIN, DELIVERY, QUEUES, STRANGER = b"a", b"d", b"q", b"s"
 MINE = 7
 
 
@@ -51,7 +51,7 @@ class Reindexing:
 
 
 class Bench:
-    """A log of five segments with a snapshot in the newest one, an admin and a delivery."""
+    """A log of five segments with a snapshot in the newest one, an admin, delivery and queues."""
 
     def __init__(self, workers: int = 1) -> None:
         self.config = Config(delivery=DeliveryConfig(workers=workers))
@@ -63,7 +63,8 @@ class Bench:
             Settings(INSTANCE, MINE), Fold(INSTANCE).sessions, 1, self.writer.position, 0
         )
         self.core.serial = self.core.state_serial = 5
-        for rid, room in ((ADMIN, "admin"), (DELIVERY, "delivery"), (STRANGER, "ingest")):
+        rooms = {ADMIN: "admin", DELIVERY: "delivery", QUEUES: "queues", STRANGER: "ingest"}
+        for rid, room in rooms.items():
             self.core.receive(rid, m.Hello(room, 1), [])
         self.sent: list[Send] = []
         self.now_ms = 0
@@ -96,8 +97,10 @@ class Bench:
         assert isinstance(removal, m.Removal)
         return removal
 
-    def holds(self, floor: int | None = None, lowest: int = U63_MAX) -> None:
-        self.ask(m.Holds(MINE, floor or self.core.floor, lowest), DELIVERY)
+    def holds(self, lowest: int = U63_MAX) -> None:
+        """Queues need nothing; delivery what is said."""
+        self.ask(m.Holds(MINE, self.core.floor, U63_MAX), QUEUES)
+        self.ask(m.Holds(MINE, self.core.floor, lowest), DELIVERY)
 
     def step(self) -> None:
         if self.requests.due:
@@ -136,7 +139,7 @@ def test_only_the_admin_may_ask(bench: Bench) -> None:
         m.Lease(1, MINE, m.Holding("a", "", 1, 0), 1_000),
     ]
     for ask in asks:
-        for rid in (DELIVERY, STRANGER, b"nobody"):
+        for rid in (DELIVERY, QUEUES, STRANGER, b"nobody"):
             assert bench.ask(ask, rid) is None
     assert bench.core.floor == 1
     assert bench.requests.floor.holdings == []
@@ -148,7 +151,12 @@ def test_only_readers_may_say_what_they_hold(bench: Bench) -> None:
     for rid in (ADMIN, STRANGER, b"nobody"):
         bench.ask(m.Holds(MINE, U63_MAX, U63_MAX), rid)
     bench.step()
-    assert bench.requests.floor.silent == ["delivery"]
+    assert bench.requests.floor.silent == ["delivery", "queues"]
+
+
+def test_queues_are_a_reader(bench: Bench) -> None:
+    bench.requests.hello("queues")
+    assert bench.remove(2).blocked == "queues did not say yet what it needs"
 
 
 def test_every_delivery_worker_is_a_reader() -> None:
@@ -165,7 +173,7 @@ def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:
     assert bench.ask(m.Remove(1, MINE + 1, 3)) is None
     bench.remove(2)
     bench.ask(m.Holds(MINE + 1, U63_MAX, U63_MAX), DELIVERY)
-    assert bench.requests.floor.silent == ["delivery"]
+    assert bench.requests.floor.silent == ["delivery", "queues"]
 
 
 def test_a_dry_run_changes_nothing(bench: Bench) -> None:

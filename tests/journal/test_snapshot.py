@@ -15,6 +15,7 @@ from zbroker.journal import snapshot
 from zbroker.journal.holes import Hole
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.limits import STATE_BODY_BYTES
+from zbroker.wire.units import NamedRow
 
 ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)])
 GOLDEN = (
@@ -43,6 +44,17 @@ def test_golden_bytes_never_change() -> None:
     sessions.origins.begun = None
     [body] = cut(sessions, 77, STATE_BODY_BYTES)
     assert body.hex() == GOLDEN
+
+
+def test_golden_bytes_of_names_never_change() -> None:
+    sessions = Sessions(HERE)
+    sessions.named.wiring.learn(NamedRow("work", 5, b"\x80"))
+    sessions.named.points.learn(NamedRow("noon", 300, b"\x81\x01\x02"))
+    [data] = cut(sessions, 77, STATE_BODY_BYTES)
+    body = snapshot.decode(data)
+    assert body is not None
+    assert bytes(body.folds["wiring"]).hex() == "9193a4776f726b05c40180"
+    assert bytes(body.folds["points"]).hex() == "9193a46e6f6f6ecd012cc403810102"
 
 
 @pytest.mark.parametrize("part_bytes", [STATE_BODY_BYTES, 400])

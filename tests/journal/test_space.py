@@ -16,7 +16,8 @@ from tests.sim.disk import SimDisk
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.space import STATE_PART_BYTES, TELL_MS, Space
+from zbroker.journal.space import TELL_MS, Space
+from zbroker.journal.stating import STATE_PART_BYTES
 from zbroker.journal.writer import Writer
 from zbroker.limits import BEAT_MS, MIB
 from zbroker.wire import bodies
@@ -97,7 +98,7 @@ def test_a_part_of_a_snapshot_may_use_the_reserve_and_needs_no_more() -> None:
     space = Space(to, Path("/"), LOG)
     assert not space.admit(1_900_000, 0)
     assert space.state_fits
-    while to.fits(STATE_PART_BYTES):
+    while to.room >= STATE_PART_BYTES:
         append(to, b"x" * 100_000)
     assert not space.state_fits
 

@@ -13,6 +13,7 @@ from zbroker.errors import StorageError
 from zbroker.journal.format import (
     DATA_AT,
     GROUP_ALIGN,
+    GROUP_LENGTH,
     NOTE,
     NOTE_KEPT_AT,
     NOTE_SLOTS,
@@ -23,6 +24,7 @@ from zbroker.journal.format import (
     decode_batch_header,
     decode_group_header,
     decode_note,
+    encode_batch_header,
 )
 from zbroker.journal.segments import (
     PLAIN,
@@ -301,6 +303,31 @@ def test_a_roll_over_finds_its_secured_successor_on_a_disk_that_is_full_by_then(
     disk.capacity = disk.capacity - disk.free_bytes()
     append(to, b"x" * 4_000)
     assert (to.serial, to.unprepared) == (2, 0 if filled else 1)
+
+
+def whole_of(to: Writer) -> bytes:
+    """A body with which a group takes all the room."""
+    header = len(encode_batch_header(publish(to.position, b""), 0, 0)) + GROUP_LENGTH
+    return b"x" * (to.room - header)
+
+
+def test_a_group_as_large_as_the_room_needs_no_new_space() -> None:
+    _, to = small()
+    fill(to)
+    append(to, whole_of(to))
+    assert (to.serial, to.end, to.room) == (1, SEGMENT_BYTES, 0)
+    with pytest.raises(StorageError, match="disk_full"):
+        append(to, b"x")
+
+
+def test_the_room_is_that_of_the_next_segment_if_there_is_one() -> None:
+    disk, to = fresh()
+    fill(to)
+    assert to.secure(5_000)
+    disk.capacity = disk.capacity - disk.free_bytes()
+    assert to.room == SEGMENT_BYTES - DATA_AT
+    append(to, whole_of(to))
+    assert (to.serial, to.end) == (2, SEGMENT_BYTES)
 
 
 def test_what_is_secured_is_large_enough_for_the_group_and_the_reserve() -> None:

@@ -10,18 +10,28 @@ from google_crc32c import value as crc32c
 from tests.journal import build
 from tests.sim.disk import SimDisk
 from zbroker.ids import publisher_id
-from zbroker.journal import snapshot
-from zbroker.journal.core import JournalCore, Send, Settings
+from zbroker.journal import queue_records as q
+from zbroker.journal import records, snapshot
+from zbroker.journal.core import Body, JournalCore, Send, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_STATE, Batch
+from zbroker.journal.format import (
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_QUEUE,
+    KIND_STATE,
+    KIND_WIRING,
+    Batch,
+)
 from zbroker.journal.reader import Gap, Log
 from zbroker.journal.recover import Recovered
 from zbroker.journal.segments import segment_name
 from zbroker.journal.sessions import Sessions
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
+from zbroker.wire.units import AskNamed, Commit, Named, Part
 
-DOOR, LINK, MINE, WALL = b"\0door", b"\0link", 77, 1_000
+DOOR, LINK, ROOM, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
+Sent = tuple[Part, bytes]
 
 
 class Whole:
@@ -48,6 +58,7 @@ class Whole:
         self.core.serial, self.core.state_serial = self.writer.serial, self.fold.state_serial
         self.core.receive(DOOR, m.Hello("ingest", 1), [])
         self.core.receive(LINK, m.Hello("replication", 1), [])
+        self.core.receive(ROOM, m.Hello("queues", 1), [])
         self.log = Log(disk=self.disk)
 
     def restart(self) -> None:
@@ -85,6 +96,25 @@ class Whole:
         self.core.receive(LINK, m.Replicate(MINE, self.ordinal, 0, [record]), [body])
         self.ordinal += 1
         self.commit()
+
+    def units(self, *units: list[Sent]) -> list[m.ReceiptItem]:
+        """What the queues room commits at once; what became of it."""
+        sent = [[part for part, _ in unit] for unit in units]
+        bodies: list[Body] = [body for unit in units for _, body in unit]
+        self.core.receive(ROOM, Commit(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
+        self.ordinal += len(units)
+        return [
+            item
+            for send in self.commit()
+            if send.rid == ROOM and isinstance(send.message, m.Receipt)
+            for item in send.message.items
+        ]
+
+    def named(self) -> Named:
+        """What the queues room is told of names."""
+        self.core.receive(ROOM, AskNamed(1, MINE), [])
+        [answer] = [s.message for s in self.commit() if isinstance(s.message, Named)]
+        return answer
 
     def roll_over(self) -> None:
         """Fills the open segment, so that the next group begins another one."""
@@ -129,6 +159,8 @@ def table(sessions: Sessions) -> tuple[object, ...]:
         msgspec.to_builtins(rows),
         sorted(msgspec.to_builtins(origins)),
         msgspec.to_builtins(list(sessions.origins.tie_rows())),
+        msgspec.to_builtins(list(sessions.named.wiring.rows())),
+        msgspec.to_builtins(list(sessions.named.points.rows())),
     )
 
 
@@ -139,3 +171,31 @@ def cut(sessions: Sessions, through: int, part_bytes: int) -> list[bytes]:
     while not cutter.done:
         bodies.append(cutter.cut())
     return bodies
+
+
+# -- parts of units, each with its body -----------------------------------------------------------
+
+
+def control(kind: int, body: bytes) -> Sent:
+    return Part(kind, crc32c(body)), body
+
+
+def fact(queue: str = "work", unit: int = 1) -> Sent:
+    return control(KIND_QUEUE, q.encode(q.QueueRecord(queue, 1, 5, unit, [q.Horizon(10)])))
+
+
+def wiring(name: str = "work", life: int = 1) -> Sent:
+    return control(KIND_WIRING, q.encode(q.WiringRecord(name, life, definition={"topic": "t"})))
+
+
+def deleted(name: str = "work", life: int = 1) -> Sent:
+    return control(KIND_WIRING, q.encode(q.WiringRecord(name, life)))
+
+
+def point(name: str = "end-of-day", vector: str = "") -> Sent:
+    return control(KIND_POINT, records.encode(records.PointRecord(name, vector)))
+
+
+def letters(*payloads: bytes, topic: str = "dead") -> Sent:
+    body = msgspec.msgpack.encode(list(payloads))
+    return Part(KIND_PUBLISH, crc32c(body), [topic], len(payloads)), body

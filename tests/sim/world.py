@@ -1,4 +1,4 @@
-"""Publishers, ingest and journal in one world: one seed, one clock, one network, one disk.
+"""Publishers, ingest, queues and journal in one world: one seed, clock, network and disk.
 
 The cores are the product's own; the nodes below do what the loops do. Faults: any process killed at
 any moment, power cuts, a nearly full disk, lost client connections. Afterwards the world heals and
@@ -19,6 +19,7 @@ import msgspec
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.kept import Kept
 from tests.sim.net import Listener, Net, Pipe, Scheduler
+from tests.sim.queues_node import QueuesNode, Unit, judge
 from zbroker.client import effects as ef
 from zbroker.client.publishing import core as c
 from zbroker.client.publishing import packing
@@ -28,7 +29,8 @@ from zbroker.ingest.effects import Send, Token
 from zbroker.ingest.link import Forward, Link
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH
+from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.named import Named
 from zbroker.journal.reader import Gap, Log
 from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
@@ -93,6 +95,8 @@ class JournalNode:
             salt=world.salt,
         )
         sessions = fold.sessions if world.bug != "dedupe not rebuilt" else Sessions()
+        if world.bug == "names are not folded":
+            sessions.named = Named()
         if world.bug == "no prev check":
             sessions.judge = _judge_without_prev(sessions)  # type: ignore[method-assign]
         self.writer = Writer(
@@ -106,6 +110,7 @@ class JournalNode:
             recovered.next_position,
             recovered.last_log_time,
         )
+        self.core.serial, self.core.state_serial = self.writer.serial, fold.state_serial
         self.listener = world.net.bind(JOURNAL, self._receive)
         self.marks = world.net.bind(
             MARKS, lambda rid, frame: self._send(self.marks, rid, self.core.marks().message)
@@ -130,6 +135,7 @@ class JournalNode:
     def _one_turn(self) -> None:
         world = self.world
         self.core.accepting = not world.disk_nearly_full
+        self.core.room = world.rng.choice((2_000, 4_000, 1 << 20))
         while self.core.backlog:
             self._commit()
         if world.rng.random() < 0.3:
@@ -146,7 +152,13 @@ class JournalNode:
         group = core.group(world.clock.wall_ns())
         early = world.bug == "ack before sync"
         if group is not None:
-            self.writer.write(group.batches, group.log_time)
+            at = len(group.batches) // 2 if world.bug == "a unit is split" else 0
+            for batches in (group.batches[:at], group.batches[at:]):
+                if batches:
+                    self.writer.write(batches, group.log_time)
+            if core.serial != self.writer.serial:
+                core.serial = self.writer.serial
+                core.want_state()
             core.written_to(group.end_position)
         if group is not None and not early:
             self.writer.sync()
@@ -393,6 +405,9 @@ class World:
         self._start_journal()
         self.ingest: IngestNode | None = self.ingest_node(self)
         self.clients = {app.name: self.client_node(self, app) for app in self.apps}
+        self.units: dict[Unit, list[tuple[int, bytes]]] = {}  # all that were ever sent
+        self.receipted: dict[Unit, tuple[int, int]] = {}  # first and last position
+        self.queues = QueuesNode(self)
         self.faults: list[str] = []
 
     def run(self) -> None:
@@ -406,6 +421,8 @@ class World:
     # -- faults -------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        if self.rng.random() < 0.3:
+            self.queues.work()
         roll = self.rng.random()
         if roll < 0.70:
             app = self.rng.choice(self.apps)
@@ -420,8 +437,10 @@ class World:
             self.disk_nearly_full = not self.disk_nearly_full
         elif roll < 0.95:
             self._cut_connection(self.rng.choice(self.apps))
-        elif roll < 0.99:
+        elif roll < 0.98:
             self._crash_at_a_boundary()
+        else:
+            self._restart_queues()
 
     def boundary(self, name: str) -> None:
         """A named step of the journal: it may die here, as at every operation of its disk."""
@@ -481,6 +500,11 @@ class World:
         if self.ingest is None:
             self.ingest = self.ingest_node(self)
 
+    def _restart_queues(self) -> None:
+        self.faults.append("queues killed")
+        self.queues.die()
+        self.queues = QueuesNode(self)
+
     def _restart_client(self, app: App) -> None:
         self.faults.append(f"{app.name} killed")
         self.clients[app.name].die()
@@ -511,7 +535,8 @@ class World:
                 client.publish(1)
         end_ms = self.at.now_ms + HEAL_MS
         while self.at.now_ms < end_ms and any(
-            client.numbers or client.inbox for client in self.clients.values()
+            client.numbers or client.inbox or self.queues.waiting
+            for client in self.clients.values()
         ):
             self.at.run_until(self.at.now_ms + 500)
 
@@ -522,16 +547,23 @@ class World:
             if client.numbers or client.inbox:
                 waiting = len(client.numbers) + len(client.inbox)
                 raise Violation(f"{name} waits for {waiting} acks after healing")
-        found = self._log()
+        self.demand(not self.queues.waiting, f"{len(self.queues.waiting)} units wait after healing")
+        assert self.journal is not None
+        batches = self.read(self.journal.core.persisted)
+        judge(self, batches, INSTANCE)
+        found = _numbers(batches, {publisher_id(app.name) for app in self.apps})
         for app in self.apps:
             self._compare(app, found.get(publisher_id(app.name), []))
 
-    def _log(self) -> dict[int, list[int]]:
-        """Per publisher, the numbers that the log holds, in log order; positions without gaps."""
-        assert self.journal is not None
+    def demand(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise Violation(otherwise)
+
+    def read(self, limit: int) -> list[Batch]:
+        """The log below `limit`; positions without gaps."""
+        hook, self.disk.hook = self.disk.hook, _no_crash
         log = Log(disk=self.disk)
-        cursor, limit = log.seek(1), self.journal.core.persisted
-        found: dict[int, list[int]] = {}
+        cursor, found = log.seek(1), list[Batch]()
         while cursor.position < limit:
             batches, after = log.read(cursor, limit, 1 << 20)
             if after == cursor:
@@ -540,9 +572,8 @@ class World:
             for batch in batches:
                 if isinstance(batch, Gap):
                     raise Violation(f"{batch} below persisted")
-                if batch.kind == KIND_PUBLISH:
-                    body = msgspec.msgpack.decode(bytes(batch.body))[batch.skip :]
-                    found.setdefault(batch.publisher, []).extend(int(data) for data in body)
+                found.append(batch)
+        self.disk.hook = hook
         return found
 
     def _compare(self, app: App, numbers: list[int]) -> None:
@@ -558,6 +589,16 @@ class World:
         unexplained = set(range(app.sent)) - set(numbers) - app.lost - app.refused
         if unexplained:
             raise Violation(f"{app.name}: neither stored nor given up: {sorted(unexplained)[:5]}")
+
+
+def _numbers(batches: list[Batch], publishers: set[int]) -> dict[int, list[int]]:
+    """Per publisher, the numbers that the log holds, in log order."""
+    found: dict[int, list[int]] = {}
+    for batch in batches:
+        if batch.kind == KIND_PUBLISH and batch.publisher in publishers:
+            body = msgspec.msgpack.decode(bytes(batch.body))[batch.skip :]
+            found.setdefault(batch.publisher, []).extend(int(data) for data in body)
+    return found
 
 
 def _no_crash(_boundary: str) -> None:

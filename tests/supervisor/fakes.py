@@ -1,4 +1,4 @@
-"""A room that does what a file `<data>/<room>.does` says; and a supervisor of four of them.
+"""A room that does what a file `<data>/<room>.does` says; and a supervisor of five of them.
 
 python -m tests.supervisor.fakes DATA_DIR [DELIVERY_WORKERS]
 """
@@ -46,12 +46,14 @@ def main() -> int:
         loop.RoomPlan("journal", "tests.supervisor.fakes"),
         loop.RoomPlan("ingest", "tests.supervisor.fakes", ("journal",)),
         loop.RoomPlan("delivery", "tests.supervisor.fakes", ("journal",)),
+        loop.RoomPlan("queues", "tests.supervisor.fakes", ("journal",)),
         loop.RoomPlan("admin", "zbroker.admin.loop"),
     )
     overrides: dict[str, str | int | bool] = {
         "instance.data_dir": sys.argv[1],
         "listen.ingest": "tcp://127.0.0.1:0",
         "listen.delivery": "tcp://127.0.0.1:0",
+        "listen.queues": "tcp://127.0.0.1:0",
         "listen.admin": "http://127.0.0.1:0",
         "delivery.workers": int(sys.argv[2]) if len(sys.argv) > 2 else 1,
     }

@@ -116,7 +116,7 @@ def all_gone(family: list[psutil.Process]) -> bool:
 def test_a_signal_stops_everything_cleanly(instance: Instance, number: int) -> None:
     assert instance.ready() == f"ready {instance.running()['url']}\n"
     family = instance.family()
-    assert len(family) == 5
+    assert len(family) == 6
     instance.process.send_signal(number)
     status, log = instance.end()
     assert status == 0, log
@@ -129,7 +129,8 @@ def test_status_tells_of_every_process(instance: Instance) -> None:
     found = instance.status()
     assert found["state"] == "ready"
     rooms = {row["room"]: row["state"] for row in found["processes"]}
-    assert rooms == dict.fromkeys(["supervisor", "journal", "ingest", "delivery", "admin"], "ready")
+    known = ["supervisor", "journal", "ingest", "delivery", "queues", "admin"]
+    assert rooms == dict.fromkeys(known, "ready")
     assert instance.pids()["supervisor"] == instance.process.pid
 
 
@@ -191,8 +192,10 @@ def test_each_delivery_worker_is_a_room_with_a_door(data: Path) -> None:
     try:
         instance.ready()
         endpoints = instance.running()["endpoints"]
-        assert list(endpoints) == ["ingest", "delivery", "delivery-2", "delivery-3", "admin"]
-        assert len(set(endpoints.values())) == 5
+        assert list(endpoints) == [
+            "ingest", "delivery", "delivery-2", "delivery-3", "queues", "admin",
+        ]  # fmt: skip
+        assert len(set(endpoints.values())) == 6
         before = instance.pids()
         assert list(before)[2:6] == ["ingest", "delivery", "delivery-2", "delivery-3"]
         os.kill(before["delivery-2"], signal.SIGKILL)

@@ -14,6 +14,7 @@ from zbroker.supervisor import loop
 
 ROOT = Path(__file__).parent.parent.parent
 BOUND_S = 30.0
+FREE = "tcp://127.0.0.1:0"
 
 
 def test_one_room_of_each_kind_by_default() -> None:
@@ -21,13 +22,18 @@ def test_one_room_of_each_kind_by_default() -> None:
 
 
 def test_delivery_has_a_room_per_worker() -> None:
-    settings = config.parse("[delivery]\nworkers = 3", "z.toml")
+    settings = config.parse("", "z.toml", {"delivery.workers": 3, "listen.queues": FREE})
     found = loop.rooms_of(settings, loop.ROOMS)
     assert [room.name for room in found] == [
-        "journal", "ingest", "delivery", "delivery-2", "delivery-3", "admin",
+        "journal", "ingest", "delivery", "delivery-2", "delivery-3", "queues", "admin",
     ]  # fmt: skip
     assert {room.module for room in found[2:5]} == {"zbroker.delivery.loop"}
     assert {room.needs for room in found[2:5]} == {("journal",)}
+
+
+def test_queues_wait_for_the_journal_only() -> None:
+    [queues] = [room for room in loop.ROOMS if room.name == "queues"]
+    assert (queues.module, queues.needs) == ("zbroker.queues.loop", ("journal",))
 
 
 def behind_a_free_one() -> socket.socket:
@@ -51,7 +57,7 @@ def test_a_workers_port_that_is_in_use_is_refused_before_anything_starts(tmp_pat
         path.write_text(
             f"[instance]\ndata_dir = '{data}'\n[delivery]\nworkers = 2\n[listen]\n"
             f"ingest = 'tcp://127.0.0.1:0'\ndelivery = 'tcp://127.0.0.1:{port - 1}'\n"
-            "admin = 'http://127.0.0.1:0'\n"
+            "queues = 'tcp://127.0.0.1:0'\nadmin = 'http://127.0.0.1:0'\n"
         )
         command = [sys.executable, "-m", "zbroker.cli.main", "start", "-c", str(path)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S)

@@ -136,7 +136,7 @@ class Engine:
         while self.core.backlog:
             self.now_ms += BEAT_MS  # so that each group may look for space
             self.core.accepting = self.space.admit(self.core.next_group_bytes(), self.now_ms)
-            self.core.state_fits = self.space.state_fits
+            self.core.state_fits, self.core.room = self.space.state_fits, self.space.room
             group = self.core.group(self.clock.wall_ns())
             if group is not None:
                 self.writer.write(group.batches, group.log_time)

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
+from tests.torture import queue_cases as qs
 from tests.torture import security_cases as s
 from tests.torture.mutating import mutated
 from zbroker.archive import summaries
@@ -33,6 +34,7 @@ from zbroker.journal.files import SUMMARY_HEAD
 from zbroker.journal.headers import decode_headers
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns
+from zbroker.wire.units import NamedRow
 
 MUTATIONS = int(os.environ.get("ZB_MUTATIONS", "1000"))
 MANY = 1_000_000
@@ -195,13 +197,14 @@ def mend_body(head: struct.Struct) -> Callable[[bytes], bytes]:
 
 
 def state() -> bytes:
-    """A snapshot of some publishers, one of them from another instance."""
+    """A snapshot of some publishers, one of them from another instance, and a definition."""
     sessions = snapshot.Sessions()
     for number, name in enumerate(("ann", "ben", "a" * 40)):
         made = build.publish(7 + number, b"x" * 10)
         made.publisher, made.origin_instance = publisher_id(name), number
         sessions.fold_name(made.publisher, name, "")
         sessions.fold(made)
+    sessions.named.wiring.learn(NamedRow("work", 5, qs.WIRINGS[0]))
     return snapshot.Cutter(snapshot.folds(sessions), 77).cut()
 
 
@@ -273,6 +276,7 @@ PAYLOADS: Final = {
 }
 
 Error = (ClientError,)
+Unread = (msgspec.DecodeError, UnicodeDecodeError)
 CASES: Final = [
     Case("batch header", BATCHES, read_batch, mend_batch),
     Case("group header", [GROUP], read_group),
@@ -302,6 +306,18 @@ CASES: Final = [
              raises=(ZBrokerError,))
         for name, good in PAYLOADS.items()
     ),
+    Case("command to queues", qs.COMMANDS, lambda data: codec.decode(codec.QUEUES, data),
+         raises=Error),
+    Case("answer of queues", qs.ANSWERS, lambda data: codec.decode(codec.QUEUES_ANSWERS, data),
+         raises=Error),
+    Case("question at the desk of queues", qs.QUESTIONS, qs.read_to_desk, raises=Error),
+    Case("answer from the desk of queues", qs.TOLD, qs.read_from_desk, raises=Error),
+    Case("units", qs.COMMITS, lambda data: codec.decode(codec.TO_JOURNAL, data), raises=Error),
+    Case("named rows", qs.NAMED, lambda data: codec.decode(codec.FROM_JOURNAL, data),
+         raises=Error),
+    Case("positions", qs.POSITIONS, qs.read_positions, raises=(ValueError,)),
+    Case("wiring record", qs.WIRINGS, qs.read_wiring, raises=Unread),
+    Case("queue record", qs.FACTS, qs.read_facts, raises=(*Unread, ValueError)),
     Case("token", s.TOKENS, s.read_token, s.mend_token, Error),
     Case("access file", [s.ACCESS], s.read_access, raises=(ConfigError,)),
     Case("password hash", [s.HASH], s.read_hash, raises=(ValueError,)),

@@ -38,11 +38,21 @@ class Failure(NamedTuple):
     reason: str
 
 
+class Finding(NamedTuple):
+    """Something that is wrong now."""
+
+    code: str
+    what: str
+    means: str
+    next: str
+
+
 class Facts(NamedTuple):
     """Everything that alarms are made of.
 
     journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
-    not happen. held_alarm: bytes. clock_behind_ms: the clock of ages behind the wall clock.
+    not happen. held_alarm: bytes. clock_behind_ms: the clock of ages behind the wall clock. queues:
+    what is wrong with those (zbroker.admin.queue_alarms).
     """
 
     journal: Mapping[str, Any]
@@ -52,15 +62,7 @@ class Facts(NamedTuple):
     failures: tuple[Failure, ...] = ()
     clock_behind_ms: int = 0
     grown: Mapping[str, int] = {}
-
-
-class Finding(NamedTuple):
-    """Something that is wrong now."""
-
-    code: str
-    what: str
-    means: str
-    next: str
+    queues: tuple[Finding, ...] = ()
 
 
 class Alarm(NamedTuple):
@@ -72,7 +74,7 @@ class Alarm(NamedTuple):
 
 def found(facts: Facts) -> list[Finding]:
     """What is wrong, the worst first."""
-    return [*_disks(facts), *_journal(facts), *_retention(facts)]
+    return [*_disks(facts), *_journal(facts), *_retention(facts), *facts.queues]
 
 
 def _disks(facts: Facts) -> Iterator[Finding]:

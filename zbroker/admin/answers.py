@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec.structs import asdict
 
 from zbroker.access.file import AccessFile
-from zbroker.admin import actions, asking, core
+from zbroker.admin import actions, asking, core, queue_alarms
 from zbroker.admin.alarms import Alarm, Facts, Watch
 from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Row
@@ -18,6 +18,8 @@ from zbroker.admin.clients import Clients
 from zbroker.admin.document import Here, document, stats_of
 from zbroker.admin.history import Entry
 from zbroker.admin.jobs import Rewrite
+from zbroker.admin.queue_desk import ROOM as QUEUES
+from zbroker.admin.queues import Queues
 from zbroker.admin.sampling import Sampling
 from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.survey import Tools
@@ -55,6 +57,7 @@ class Parts(NamedTuple):
     topics: Topics
     audit: Audit
     access: AccessFile
+    queues: Queues
 
 
 class Answers:
@@ -72,6 +75,8 @@ class Answers:
             "/journal": lambda _: self.journal(),
             "/holders": lambda _: self.holders(),
             "/actions": lambda _: self.actions(),
+            "/queues": lambda _: parts.queues.all(),
+            "/points": lambda _: parts.queues.points(),
             "/topics": lambda q: parts.topics.answer(asking.parse_query(asking.WantedTopics, q)),
             "/clients": lambda q: parts.clients.answer(asking.parse_query(asking.WantedClients, q)),
             "/subscriptions": lambda q: parts.subscriptions.answer(
@@ -93,11 +98,19 @@ class Answers:
 
     def get(self, path: str, query: str = "") -> dict[str, Any]:
         """The same for what is a document."""
+        queue = core.queue_of(path)
+        if queue is not None:
+            return self._parts.queues.get(queue.name, queue.what, query)
         number = core.action_number(path)
         return self._documents[path](query) if number is None else self.action(number)
 
     def post(self, path: str, body: bytes) -> dict[str, Any]:
         """POST likewise."""
+        queue = core.queue_of(path)
+        if queue is not None:
+            return self._parts.queues.post(queue.name, queue.what, body)
+        if path == "/points":
+            return self._parts.queues.set_point(body)
         if path == "/clients/disconnect":
             return self._parts.clients.disconnect(asking.parse(asking.Client, body).client)
         if path == "/journal/remove":
@@ -124,8 +137,11 @@ class Answers:
         # imported here: it takes 80 ms, and most instances are never asked
         from zbroker.admin import metrics
 
-        status = self._status()
-        text = metrics.text(stats_of(status), self._document(status), self._parts.audit.refused)
+        status, parts = self._status(), self._parts
+        text = metrics.text(
+            stats_of(status), self._document(status), parts.audit.refused,
+            parts.queues.watch.rows(), self._tools.clock.wall_ns(),
+        )  # fmt: skip
         return Reply(text, content_type=metrics.CONTENT_TYPE)
 
     def status(self) -> dict[str, Any]:
@@ -145,7 +161,8 @@ class Answers:
             running = {}  # not written yet: the status says `starting`
         alarms = [_told(alarm) for alarm in self._look(status)]
         data_dir, rates = str(self._tools.paths.data), self._parts.sampling.rates()
-        return document(status, Here(running, alarms, data_dir, rates, self._security()))
+        queues = self._parts.queues.watch.totals()
+        return document(status, Here(running, alarms, data_dir, rates, self._security(), queues))
 
     def _security(self) -> dict[str, Any]:
         access = self._parts.access
@@ -172,6 +189,7 @@ class Answers:
             self._tools.config.retention.held_alarm,
             worker.failures,
             worker.survey.clock_behind_ms,
+            queues=tuple(queue_alarms.found(self._parts.queues.watch.seen(_up_ms(status)))),
         )
         with self._lock:
             before = {alarm.finding.code for alarm in self._alarms}
@@ -269,6 +287,12 @@ class Answers:
         holding = m.Holding(ask.who, ask.what, ask.position, since_ms)
         self._tools.leases.hold(self._tools.link, holding, ask.ttl_s)
         return {}
+
+
+def _up_ms(status: m.Status) -> int:
+    """For how long the queues room has run."""
+    rooms = {str(room["room"]): room for room in status.rooms}
+    return int(float(str(rooms.get(QUEUES, {}).get("uptime_s") or 0)) * 1_000)
 
 
 def _told(alarm: Alarm) -> dict[str, str]:

@@ -10,6 +10,9 @@
     GET /history              numbers of the last hour; ?seconds=
     GET /metrics              numbers for Prometheus
     GET /audit                who changed what, and who was refused; ?limit=
+    GET /queues               what they hold, who takes it; /queues/NAME is one of them
+    GET /queues/NAME/...      consumers; browse: its messages; explain: why nothing is delivered
+    GET /points               named places of the log
     GET /actions              what was done to segments and why; /actions/ID is one of them
     GET /, /console/...       the console: files, for everybody
     POST /journal/archive     {"through": serial} or {"serials": [...]}, "dry_run"?
@@ -18,12 +21,15 @@
     POST /journal/reindex     {}
     POST /journal/hold        {"who", "what", "position", "ttl_s"}; ttl_s 0 ends it
     POST /clients/disconnect  {"client"}
+    POST /queues/NAME/...     create, alter, delete, purge, requeue
+    POST /points              {"name", "at"?}
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
 web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. What
 changes something needs a token besides; with security on, so does what reads. A token is that of
 the admin or of its readers, which stand in files that their owner alone can read, or that of a
-session whose principal may (zbroker.admin.doorkeeper finds out).
+session whose principal may (zbroker.admin.doorkeeper finds out). Who reads numbers reads no
+messages: browsing with payloads, or with a filter, which tells of them, needs what changing does.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from zbroker.errors import CODES, ClientError
 from zbroker.limits import KIB
@@ -51,6 +58,8 @@ READS: Final = (
     "/metrics",
     "/audit",
     "/actions",
+    "/queues",
+    "/points",
 )
 WRITES: Final = (
     "/journal/archive",
@@ -59,23 +68,43 @@ WRITES: Final = (
     "/journal/reindex",
     "/journal/hold",
     "/clients/disconnect",
+    "/points",
 )
+QUEUE_READS: Final = ("consumers", "browse", "explain")
+QUEUE_WRITES: Final = ("create", "alter", "delete", "purge", "requeue")
+QUEUE_PATHS: Final = (
+    "/queues/NAME",
+    *(f"/queues/NAME/{what}" for what in (*QUEUE_READS, *QUEUE_WRITES)),
+)
+QUEUE_NAME_MAX_CHARS: Final = 255
 SEE: Final = "see docs/reference/admin.md"
 
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _ACTION: Final = re.compile(r"/actions/([0-9]{1,18})")
+_QUEUE: Final = re.compile(r"/queues/([^/]+)(?:/([a-z]+))?")
+_CONTENTS: Final = frozenset({"data", "filter"})  # keys of a query that show what messages say
 _STATUS: Final = {
     "auth_failed": 401,
     "not_entitled": 403,
     "forbidden": 403,
     "not_found": 404,
+    "unknown_queue": 404,
+    "unknown_point": 404,
     "segment_held": 409,
+    "queue_exists": 409,
+    "resource_locked": 409,
     "too_large": 413,
     "too_many": 429,
     "internal": 500,
     "not_ready": 503,
     "disk_full": 507,
 }  # any other code is the request's own fault: 400
+#: what somebody wants: in words, and which right that needs
+_WHAT: Final = {
+    "read": ("read here", "read"),
+    "contents": ("read messages here", "write"),
+    "write": ("change anything", "write"),
+}
 #: of refusals, those that are about who asks: they stand in the audit log
 REFUSED: Final = frozenset({"auth_failed", "not_entitled", "forbidden"})
 
@@ -122,13 +151,26 @@ def refusal(error: ClientError) -> Refusal:
     return Refusal(_STATUS.get(error.code, 400), error.code, error.reason, error.hint)
 
 
-def kind_of(path: str) -> Literal["open", "read", "write"] | None:
-    """What a path is for; None: there is no such path."""
+class OfQueue(NamedTuple):
+    """The path `/queues/NAME/what`; `what` is "" of the queue itself."""
+
+    name: str
+    what: str
+
+
+Kind = Literal["open", "read", "write"]
+
+
+def kind_of(path: str, method: str = "GET") -> Kind | None:
+    """What a path is for; None: there is no such path. The method decides where both are."""
     if path in ("/", HEALTH) or path.startswith(CONSOLE):
         return "open"
-    if path in READS or action_number(path) is not None:
-        return "read"
-    return "write" if path in WRITES else None
+    if path in WRITES and (method == "POST" or path not in READS):
+        return "write"
+    queue = queue_of(path)
+    if queue is not None:
+        return "write" if queue.what in QUEUE_WRITES else "read"
+    return "read" if path in READS or action_number(path) is not None else None
 
 
 def refuse(request: Request, who: Who, *, secured: bool) -> Refusal | None:
@@ -136,24 +178,25 @@ def refuse(request: Request, who: Who, *, secured: bool) -> Refusal | None:
     if not _is_loopback(request.peer) or _host_name(request.host) not in _LOCAL_HOSTS:
         reason = "this address answers to this host only, by its loopback name"
         return Refusal(403, "forbidden", reason, "use the address that `zbroker-admin` uses")
-    kind = kind_of(request.path)
+    kind = kind_of(request.path, request.method)
     if kind is None:
-        paths = ("/", HEALTH, *READS, "/actions/ID", *WRITES)
+        paths = dict.fromkeys(("/", HEALTH, *READS, "/actions/ID", *WRITES, *QUEUE_PATHS))
         return Refusal(404, "not_found", f"no such path; there are: {', '.join(paths)}", SEE)
     method = "POST" if kind == "write" else "GET"
     if request.method != method:
         return Refusal(405, "bad_command", f"this path is for {method}")
     if kind == "open" or (kind == "read" and not secured):
         return None
-    return _unentitled(who, kind, secured=secured)
+    contents = kind == "read" and _shows_contents(request)
+    return _unentitled(who, "contents" if contents else kind, secured=secured)
 
 
-def _unentitled(who: Who, kind: Literal["read", "write"], *, secured: bool) -> Refusal | None:
-    if who.reads if kind == "read" else who.writes:
+def _unentitled(who: Who, kind: str, *, secured: bool) -> Refusal | None:
+    what, needs = _WHAT[kind]
+    if who.reads if needs == "read" else who.writes:
         return None
     if who.known:
-        what = "read here" if kind == "read" else "change anything"
-        hint = f"show run/admin.token, or grant admin_{kind} in the access file"
+        hint = f"show run/admin.token, or grant admin_{needs} in the access file"
         return Refusal(403, "not_entitled", f"{who.name} may not {what}", hint)
     if secured:
         reason = who.problem or f"this needs a token: `Authorization: Bearer T` or {TOKEN_HEADER}"
@@ -167,6 +210,26 @@ def bearer(authorization: str, token: str) -> str:
     """What was shown: `Authorization: Bearer T`, else the header `X-ZBroker-Token`."""
     scheme, _, shown = authorization.partition(" ")
     return shown.strip() if scheme.lower() == "bearer" else token
+
+
+def queue_of(path: str) -> OfQueue | None:
+    """Which queue a path is about; its name stands there as in any URL, with %2F for a slash."""
+    match = _QUEUE.fullmatch(path)
+    if match is None or match[2] not in (None, *QUEUE_READS, *QUEUE_WRITES):
+        return None
+    try:
+        name = unquote_to_bytes(match[1]).decode()
+    except UnicodeDecodeError:
+        return None
+    return OfQueue(name, match[2] or "") if len(name) <= QUEUE_NAME_MAX_CHARS else None
+
+
+def _shows_contents(request: Request) -> bool:
+    queue = queue_of(request.path)
+    if queue is None or queue.what != "browse":
+        return False
+    given = parse_qsl(request.query, keep_blank_values=True)
+    return any(key in _CONTENTS for key, _ in given)
 
 
 def action_number(path: str) -> int | None:

@@ -15,13 +15,17 @@ Stats = dict[str, Any]
 
 
 class Here(NamedTuple):
-    """What this process adds. rates: of the last seconds. running: run/instance.json."""
+    """What this process adds. rates: of the last seconds. running: run/instance.json.
+
+    queues: of all of them together.
+    """
 
     running: dict[str, Any]
     alarms: list[dict[str, str]]
     data_dir: str
     rates: dict[str, float]
     security: dict[str, Any]
+    queues: dict[str, Any]
 
 
 def stats_of(status: Status) -> dict[str, Stats]:
@@ -67,6 +71,7 @@ def document(status: Status, here: Here) -> dict[str, Any]:
         "endpoints": running.get("endpoints", {}),
         "clients": stats.get("ingest", {}).get("clients", 0),
         "subscriptions": delivery.get("subscriptions", 0),
+        "queues": here.queues,
         "rates": here.rates,
         "security": here.security,
         "journal": first | journal,

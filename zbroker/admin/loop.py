@@ -5,7 +5,7 @@ compressing and asking for the removal of segments, by [retention] or by hand, i
 alarms; the audit log.
 Sockets: HTTP on listen.admin; ipc DEALER to the supervisor (beats), another for status requests;
 ipc DEALER to the journal (holders, leases, remove, retire, reindex); ipc DEALERs to the desks of
-ingest and the delivery workers, for one question each.
+ingest, the delivery workers and queues, for one question each.
 Files: writes copies of sealed segments and their summaries (journal and archive directory),
 <data>/actions, <data>/audit, run/admin.token and run/admin-read.token (0600, new at each start),
 run/leases.json; reads run/instance.json, run/token.key, the access file, and the log, to count
@@ -42,6 +42,10 @@ from zbroker.admin.http import Server, Site
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.lags import LogTimes
 from zbroker.admin.leases import Leases
+from zbroker.admin.queue_desk import ROOM as QUEUES
+from zbroker.admin.queue_desk import QueueDesk
+from zbroker.admin.queue_watch import QueueWatch
+from zbroker.admin.queues import Queues
 from zbroker.admin.refusals import Refusals
 from zbroker.admin.sampling import Sampling
 from zbroker.admin.subscriptions import Subscriptions
@@ -58,6 +62,7 @@ from zbroker.recording import Recording
 SAMPLE_MS: Final = 1_000  # how often processes are asked how they are
 WATCH_MS: Final = 5_000  # how often alarms are looked for when nobody asks
 INGEST_DESK: Final = "ingest-desk"
+QUEUES_DESK: Final = "queues-desk"
 
 
 def run(process: Process) -> int:
@@ -97,7 +102,9 @@ class AdminRoom:
         )
         self._worker = Worker(self._tools)
         self._desks = DeskLink(process.context, self._desk_endpoints(), clock)
-        self._sampling = Sampling(self._supervisor, clock)
+        self._queue_desk = QueueDesk(self._desks)
+        self._queue_watch = QueueWatch(self._queue_desk, clock)
+        self._sampling = Sampling(self._supervisor, clock, self._queue_watch.numbers)
         self._counting = Counting(paths, self._end, clock, log)
         self._audit = Audit(paths.audit, clock, log)
         self._refusals = Refusals(self._desks, self._audit)
@@ -117,6 +124,7 @@ class AdminRoom:
             Topics(self._counting, desks, Recording(tools.config.record)),
             self._audit,
             self._access,
+            Queues(self._queue_desk, self._queue_watch, tools.clock),
         )
 
     def _end(self) -> int:
@@ -127,7 +135,7 @@ class AdminRoom:
         ipc = self._process.paths.ipc
         rooms = delivery_rooms(self._process.config)
         delivery = {room: ipc(socket_of("desk", room)) for room in rooms}
-        return {"ingest": ipc(INGEST_DESK)} | delivery
+        return {"ingest": ipc(INGEST_DESK), QUEUES: ipc(QUEUES_DESK)} | delivery
 
     def _listen(self) -> Server:
         listen = self._process.listen
@@ -150,6 +158,7 @@ class AdminRoom:
         doorkeeper = Doorkeeper(secrets, self._access, process.clock)
         self._server.start(Site(self._answers, doorkeeper, self._audit, Console()))
         self._worker.start()
+        self._queue_watch.start()
         if doorkeeper.secured:
             self._refusals.start()
         host, port = self._server.address
@@ -182,6 +191,7 @@ class AdminRoom:
         self._worker.stop()
         self._counting.stop()
         self._refusals.stop()
+        self._queue_watch.stop()
         self._desks.close()
         self._server.stop()
         self._supervisor.close()

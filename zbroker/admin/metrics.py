@@ -1,13 +1,14 @@
 """GET /metrics: the numbers of /status for Prometheus, in its text format.
 
-Labels are few and bounded: room, door, code, state. Nothing that a client chooses (names, topics,
-filters) becomes one. A counter begins at 0 with its room's process, as Prometheus expects.
+Labels are few and bounded: room, door, code, state, and queue (QUEUES_MAX of them at most). Nothing
+that a client chooses (names, topics, filters) becomes one; queues are named by those who operate
+the broker. A counter begins at 0 with its room's process, as Prometheus expects.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -16,8 +17,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from zbroker.admin.document import Stats
+from zbroker.admin.queue_document import age_s
 from zbroker.config import setting_of
 from zbroker.errors import CODES
+from zbroker.wire.queue_surveys import QueueRow
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 STATES: Final = ("starting", "ready", "degraded", "stopping")
@@ -32,6 +35,7 @@ COUNTERS: Final = {
         ("messages_out", "messages_out", "Messages sent to subscribers."),
         ("out_bytes", "bytes_out", "Bytes of bodies sent to subscribers."),
     ),
+    "queues": (),
 }
 GAUGES: Final = {
     "ingest": (
@@ -44,7 +48,31 @@ GAUGES: Final = {
         ("subscriptions", "subscriptions", "Running subscriptions."),
         ("lag_max_messages", "lag_max", "How far behind the slowest subscription is."),
     ),
+    "queues": (
+        ("clients", "clients", "Connections that are logged on."),
+        ("connections", "connections", "Connections of a door, whether logged on or not."),
+    ),
 }
+QUEUE_COUNTERS: Final = (
+    ("queue_entered", "entered", "Messages that came into the queue."),
+    ("queue_delivered", "delivered", "Messages sent to consumers, each time that they were."),
+    ("queue_redelivered", "redelivered", "Of these, those that were sent before."),
+    ("queue_acked", "acked", "Messages that were acknowledged."),
+    ("queue_failed", "failed", "Deliveries that failed: given back, or their lease ended."),
+    ("queue_dead", "dead", "Dead letters."),
+    ("queue_expired", "expired", "Messages that expired."),
+)
+QUEUE_GAUGES: Final = (
+    ("queue_depth", "depth", "Messages in the queue."),
+    ("queue_ready", "ready", "Messages that a consumer may have at once."),
+    ("queue_leased", "leased", "Messages that consumers have."),
+    ("queue_delayed", "delayed", "Messages that wait for the end of a delay."),
+    ("queue_consumers", "consumers", "Consumers of the queue."),
+    ("queue_behind_positions", "behind", "Positions of the log that the queue has not read yet."),
+    ("queue_log_bytes", "bytes", "Bytes of the log that are kept for the queue."),
+    ("queue_memory_bytes", "memory_bytes", "Memory that the state of the queue takes."),
+)
+QUEUES_MAX: Final = 500  # with series of their own, by name; zbroker_queues counts all
 JOURNAL_COUNTERS: Final = (
     ("written_bytes", "bytes_written", "Bytes written to the log."),
     ("duplicates", "duplicates", "Batches that came again and were dropped."),
@@ -69,11 +97,20 @@ _CODE: Final = re.compile(r"(error|refused|cut)_([a-z_]+)")
 
 
 def text(
-    rooms: Mapping[str, Stats], status: Mapping[str, Any], refused: Mapping[str, int]
+    rooms: Mapping[str, Stats],
+    status: Mapping[str, Any],
+    refused: Mapping[str, int],
+    queues: Sequence[QueueRow] = (),
+    now_ns: int = 0,
 ) -> bytes:
-    """Everything. rooms: their numbers; status: see document; refused: requests here, by code."""
+    """Everything.
+
+    rooms: their numbers; status: see document; refused: requests here, by code; queues: as of now;
+    now_ns: wall clock, for their ages.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Numbers(rooms, status, refused))
+    registry.register(_Queues(queues, now_ns))
     return generate_latest(registry)
 
 
@@ -172,6 +209,35 @@ class _Numbers(Collector):
         if "sync_ms" in numbers:
             seconds = _number(numbers["sync_ms"]) / 1_000
             yield _gauge("sync_seconds", "How long the last sync of the log took.", value=seconds)
+
+
+class _Queues(Collector):
+    """Of one moment."""
+
+    def __init__(self, rows: Sequence[QueueRow], now_ns: int) -> None:
+        self._count = len(rows)
+        self._rows = sorted(rows, key=lambda row: row.name)[:QUEUES_MAX]
+        self._now_ns = now_ns
+
+    def collect(self) -> Iterable[Metric]:
+        """In the order in which they are told."""
+        yield _gauge("queues", "Queues that there are.", value=float(self._count))
+        if not self._rows:
+            return
+        for name, key, what in QUEUE_COUNTERS:
+            counter = _counter(name, what, "queue")
+            for row in self._rows:
+                counter.add_metric([row.name], getattr(row, key))
+            yield counter
+        for name, key, what in QUEUE_GAUGES:
+            gauge = _gauge(name, what, "queue")
+            for row in self._rows:
+                gauge.add_metric([row.name], getattr(row, key))
+            yield gauge
+        ages = _gauge("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue")
+        for row in self._rows:
+            ages.add_metric([row.name], age_s(row, self._now_ns) or 0.0)
+        yield ages
 
 
 def _number(value: object) -> float:

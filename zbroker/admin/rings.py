@@ -27,6 +27,9 @@ GROWTH: Final = {
     "messages_out_s": ("delivery", "messages_out"),
     "bytes_s": ("journal", "bytes_written"),
     "bytes_out_s": ("delivery", "bytes_out"),
+    "queue_in_s": ("queues", "entered_grown"),
+    "queue_delivered_s": ("queues", "delivered_grown"),
+    "queue_acked_s": ("queues", "acked_grown"),
 }
 #: series: whose number it is as it stands
 LEVELS: Final = {
@@ -34,6 +37,7 @@ LEVELS: Final = {
     "subscriptions": ("delivery", "subscriptions"),
     "lag_max": ("delivery", "lag_max"),
     "fsync_ms": ("journal", "sync_ms"),
+    "queue_depth": ("queues", "depth"),
 }
 SERIES: Final = (*GROWTH, *LEVELS)
 _LARGEST: Final = frozenset({"lag_max", "fsync_ms"})  # of several the largest; of others the sum

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from zbroker.admin.document import stats_of
+from zbroker.admin.document import Stats, stats_of
 from zbroker.admin.rings import Rings
 from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.clock import Clock
@@ -15,8 +16,15 @@ from zbroker.wire.internal import Status
 class Sampling:
     """`take` by the loop's thread, the rest by any."""
 
-    def __init__(self, supervisor: SupervisorLink, clock: Clock) -> None:
+    def __init__(
+        self,
+        supervisor: SupervisorLink,
+        clock: Clock,
+        more: Callable[[], Mapping[str, Stats]] = dict,
+    ) -> None:
+        """more: statistics of rooms beside those that they tell the supervisor."""
         self._supervisor = supervisor
+        self._more = more
         self._clock = clock
         self._rings = Rings()
         self._lock = threading.Lock()  # of the rings
@@ -25,8 +33,11 @@ class Sampling:
         """Asks; None if the supervisor is silent: then this second has no sample."""
         status = self._supervisor.status()
         if status is not None:
+            stats = stats_of(status)
+            for room, numbers in self._more().items():
+                stats[room] = stats.get(room, {}) | numbers
             with self._lock:
-                self._rings.take(stats_of(status), self._now_s())
+                self._rings.take(stats, self._now_s())
         return status
 
     def status(self) -> Status | None:

@@ -87,7 +87,7 @@ class App:
                 line = Asked(who.name, _origin(request), core.told(asked, []))
                 await self._threads.run(lambda: site.audit.refuse(line, refusal.code))
             return refused(refusal)
-        if core.kind_of(asked.path) == "write":
+        if core.kind_of(asked.path, asked.method) == "write":
             return await self._write(request, asked, who)
         if asked.path == "/" or asked.path.startswith(core.CONSOLE):
             file = await self._threads.run(lambda: site.console.get(asked.path))

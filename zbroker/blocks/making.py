@@ -26,12 +26,12 @@ from zbroker.journal.reader import Cursor, Item
 from zbroker.limits import GIB, HEADER_MAX_BYTES
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns, Msg
+from zbroker.wire.queueing import Job
 
 #: ingest applied the limit when the body came in; that limit may have been lowered since
 PLAIN_MAX_BYTES: Final = 1 * GIB
 
-# {"cmd": "msg", "sid": "", ...}: the map's size and these two come first, so a sid can be put in
-_SID_AT: Final = 1 + len(b"\xa3cmd\xa3msg\xa3sid")
+_SID: Final = b"\xa3sid"
 _HEADER_MAX: Final = HEADER_MAX_BYTES - 128  # leaves room for what `after` lacks: at most 78 bytes
 
 
@@ -52,12 +52,20 @@ class Span(NamedTuple):
     last: int
 
 
+#: Adds to a header what is to be said of the messages `picks` of a body.
+Dress = Callable[[Msg | Job, Sequence[int]], None]
+
+
 class Look(NamedTuple):
-    """How messages look that are made anew: which fields are sent. type_of: what a topic holds."""
+    """How messages look that are made anew: which fields are sent. type_of: what a topic holds.
+
+    dress: what is added to the header of each part.
+    """
 
     type_of: Callable[[str], str]
     zstd: bool = False
     select: Select | None = None
+    dress: Dress | None = None
 
 
 Parts = tuple[Part, ...]
@@ -103,10 +111,14 @@ class Block:
 
 
 class Maker:
-    """Makes messages of batches. `here`: positions of this origin need no `origin` in a header."""
+    """Makes messages of batches. `here`: positions of this origin need no `origin` in a header.
 
-    def __init__(self, here: Origin) -> None:
+    kind: what a message is, for a subscription or for a consumer of a queue.
+    """
+
+    def __init__(self, here: Origin, kind: type[Msg] | type[Job] = Msg) -> None:
         self._here = here
+        self._kind = kind
 
     def whole(self, block: Block, index: int, wanted: Wanted, *, zstd: bool) -> Parts:
         """All messages of batch `index` that count and whose topic is wanted; made once.
@@ -123,7 +135,9 @@ class Maker:
     def some(self, block: Block, index: int, span: Span, wanted: Wanted, *, zstd: bool) -> Parts:
         """The messages of `span` whose topic is wanted: mostly one part, maybe none."""
         picks = picks_of(block.batch(index), span, wanted)
-        return self._made(block, index, picks, span.last - span.first, zstd=zstd) if picks else ()
+        if not picks:
+            return ()
+        return self._made(block, index, picks, span.last - span.first, Look(_untyped, zstd))
 
     def picked(
         self,
@@ -140,27 +154,30 @@ class Maker:
         if parts is None:
             if look.select is None and not sees_all:
                 messages = block.unpacked(index)
-                parts = self._repacked(block, index, picks, [messages[pick] for pick in picks])
+                chosen = [messages[pick] for pick in picks]
+                parts = self._repacked(block, index, picks, chosen, look.dress)
             elif look.select is None:
                 least = (block.batch(index).count + 1) // 2  # else most bytes would be for nothing
-                parts = self._made(block, index, picks, max(least, len(picks)), zstd=look.zstd)
+                parts = self._made(block, index, picks, max(least, len(picks)), look)
             else:
-                parts = self._repacked(block, index, picks, _rewritten(block, index, picks, look))
+                rewritten = _rewritten(block, index, picks, look)
+                parts = self._repacked(block, index, picks, rewritten, look.dress)
             if key is not None:
                 block.keep(key, parts)
         return parts
 
     def _made(
-        self, block: Block, index: int, picks: Sequence[int], least: int, *, zstd: bool
+        self, block: Block, index: int, picks: Sequence[int], least: int, look: Look
     ) -> Parts:
         """The body as it is if `least` neighbours are all that is picked, else packed anew."""
         if least == len(picks) == picks[-1] - picks[0] + 1:
             span = Span(picks[0], picks[-1] + 1)
-            part = self._unchanged(block.batch(index), span, zstd=zstd)
+            part = self._unchanged(block.batch(index), span, look)
             if len(part.after) <= _HEADER_MAX:
                 return (part,)
         messages = block.unpacked(index)
-        return self._repacked(block, index, picks, [messages[pick] for pick in picks])
+        chosen = [messages[pick] for pick in picks]
+        return self._repacked(block, index, picks, chosen, look.dress)
 
     def held(self, held: Held, look: Look) -> Part:
         """The message that stands for one key of an interval."""
@@ -176,10 +193,10 @@ class Maker:
             msg.origin = first.origin
         return _part(msg, body)
 
-    def _unchanged(self, batch: Batch, span: Span, *, zstd: bool) -> Part:
+    def _unchanged(self, batch: Batch, span: Span, look: Look) -> Part:
         body, crc, name = batch.body, batch.body_crc, None
         if batch.flags & FLAG_ZSTD:
-            if zstd:
+            if look.zstd:
                 name = bodies.CODEC_ZSTD
             else:
                 body = bytes(bodies.inflate(body, bodies.CODEC_ZSTD, PLAIN_MAX_BYTES))
@@ -190,27 +207,32 @@ class Maker:
             msg.take = span.last - span.first
         msg.columns = batch.columns
         _set_topics(msg, batch.topics)
+        if look.dress is not None:
+            look.dress(msg, range(*span))
         return _part(msg, bytes(body))
 
     def _repacked(
-        self, block: Block, index: int, picks: Sequence[int], messages: Sequence[bytes]
-    ) -> Parts:
+        self, block: Block, index: int, picks: Sequence[int], messages: Sequence[bytes],
+        dress: Dress | None,
+    ) -> Parts:  # fmt: skip
         """What was picked, in as many parts as it takes to keep each header within its limit."""
         batch = block.batch(index)
         body = bodies.pack(messages)
         msg = self._msg(batch, picks[0], len(picks))
         msg.crc = crc32c(body)
         _set_columns(msg, batch, picks)
+        if dress is not None:
+            dress(msg, picks)
         part = _part(msg, body)
         if len(part.after) <= _HEADER_MAX or len(picks) == 1:
             return (part,)
         half = len(picks) // 2
-        left = self._repacked(block, index, picks[:half], messages[:half])
-        return left + self._repacked(block, index, picks[half:], messages[half:])
+        left = self._repacked(block, index, picks[:half], messages[:half], dress)
+        return left + self._repacked(block, index, picks[half:], messages[half:], dress)
 
-    def _msg(self, batch: Batch, first: int, count: int) -> Msg:
+    def _msg(self, batch: Batch, first: int, count: int) -> Msg | Job:
         ahead = first - batch.skip
-        msg = Msg(
+        msg = self._kind(
             "", batch.publisher, batch.sequence + ahead, time_of(batch, first), count,
             batch.position + ahead if batch.position else 0,  # none: it is not recorded
         )  # fmt: skip
@@ -219,6 +241,10 @@ class Maker:
             if origin != self._here:
                 msg.origin = (*origin, batch.origin_position + ahead)
         return msg
+
+
+def _untyped(topic: str) -> str:
+    raise AssertionError(f"nothing is read of {topic}")
 
 
 def time_of(batch: Batch, index: int) -> int:
@@ -270,7 +296,7 @@ def _rewritten(block: Block, index: int, picks: Sequence[int], look: Look) -> li
     ]
 
 
-def _set_columns(msg: Msg, batch: Batch, picks: Sequence[int]) -> None:
+def _set_columns(msg: Msg | Job, batch: Batch, picks: Sequence[int]) -> None:
     """Sets the columns of what was picked, and the topics that are left."""
     old, topics = batch.columns or Columns(), batch.topics
     new = Columns()
@@ -293,15 +319,24 @@ def _set_columns(msg: Msg, batch: Batch, picks: Sequence[int]) -> None:
     msg.columns = new if new != Columns() else None
 
 
-def _set_topics(msg: Msg, topics: list[str]) -> None:
+def _set_topics(msg: Msg | Job, topics: list[str]) -> None:
     if len(topics) == 1:
         msg.topic = topics[0]
     else:
         msg.topics = topics
 
 
-def _part(msg: Msg, body: bytes) -> Part:
+def _part(msg: Msg | Job, body: bytes) -> Part:
     header = codec.encode(msg)
     count = msg.count - msg.skip if msg.take is None else msg.take
     size = bodies.credit_bytes(body, msg.columns)
-    return Part(header[:_SID_AT], header[_SID_AT + 1 :], body, count, size)
+    at = _SID_AT[type(msg)]
+    return Part(header[:at], header[at + 1 :], body, count, size)
+
+
+def _sid_at(kind: type[Msg] | type[Job]) -> int:
+    """Where the sid stands in the header: the map's size and `cmd` come first, always the same."""
+    return codec.encode(kind("", 0, 0, 0, 0, 0)).index(_SID) + len(_SID)
+
+
+_SID_AT: Final = {kind: _sid_at(kind) for kind in (Msg, Job)}

@@ -22,6 +22,8 @@ COMMANDS: Final = {
     "topic": "zbroker.cli.topic:topic",
     "client": "zbroker.cli.client:client",
     "subscription": "zbroker.cli.subscription:subscription",
+    "queue": "zbroker.cli.queue:queue",
+    "point": "zbroker.cli.point:point",
     "action": "zbroker.cli.action:action",
     "key": "zbroker.cli.key:key",
     "access": "zbroker.cli.access:access",

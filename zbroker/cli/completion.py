@@ -5,7 +5,7 @@ zbroker-admin completion zsh > "${fpath[1]}/_zbroker-admin"
 zbroker-admin completion fish > ~/.config/fish/completions/zbroker-admin.fish
 
 Options and commands come from the program itself. Contexts are read from their directory, topics
-asked from an instance that runs on this host, within half a second or not at all.
+and queues asked from an instance that runs on this host, within half a second or not at all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from zbroker.errors import ZBrokerError
 
 SHELLS: Final = ("bash", "zsh", "fish")
-TOPICS_MAX: Final = 100
+NAMES_MAX: Final = 100
 _PATIENCE_S: Final = 0.5
 
 _shell_argument = click.argument("shell", type=click.Choice(SHELLS))
@@ -59,26 +59,51 @@ def complete_topic(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Topics that begin like this, of an instance on this host."""
+    from urllib.parse import urlencode
+
+    query = urlencode({"match": incomplete + "*", "limit": NAMES_MAX})
+    return _names(ctx, incomplete, f"/topics?{query}", "topics", "topic")
+
+
+def complete_queue(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Queues that begin like this, of an instance on this host."""
+    return _names(ctx, incomplete, "/queues", "queues", "name")
+
+
+def complete_point(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Points likewise."""
+    return _names(ctx, incomplete, "/points", "points", "name")
+
+
+def _names(
+    ctx: click.Context, incomplete: str, path: str, rows: str, key: str
+) -> list[CompletionItem]:
+    """Those in the answer to GET `path`."""
     try:
-        return [CompletionItem(name) for name in _topics(ctx.params, incomplete)]
+        # options of zbroker-admin stand before the command
+        found = _ask(ctx.find_root().params | ctx.params, path)
+        names = [row[key] for row in found.get(rows, ()) if row[key].startswith(incomplete)]
+        return [CompletionItem(name) for name in names[:NAMES_MAX]]
     except (ZBrokerError, OSError, ValueError, KeyError, TypeError):
         return []  # nobody can be told anything here
 
 
-def _topics(params: dict[str, Any], incomplete: str) -> list[str]:
+def _ask(params: dict[str, Any], path: str) -> dict[str, Any]:
     import json  # `pub` and `sub` import this file, and seldom complete anything
     from pathlib import Path
-    from urllib.parse import urlencode
 
     from zbroker.cli.contexts import Context, resolve
     from zbroker.cli.target import get
 
     url = str(params.get("url") or "")
-    context = resolve(Context(url=url), params.get("context"))
+    given = Context(url=url, data_dir=str(params.get("data_dir") or ""))
+    context = resolve(given, params.get("context"))
     data = Path(context.data_dir or "zbroker-data")
     running = json.loads((data / "run" / "instance.json").read_text())
     if context.url not in ("", running["url"]):
-        return []
-    query = urlencode({"match": incomplete + "*", "limit": TOPICS_MAX})
-    found = get(running["endpoints"]["admin"], f"/topics?{query}", timeout_s=_PATIENCE_S)
-    return [row["topic"] for row in found["topics"] if row["topic"].startswith(incomplete)]
+        return {}
+    return get(running["endpoints"]["admin"], path, timeout_s=_PATIENCE_S)

@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "start": "zbroker.cli.start:start",
     "pub": "zbroker.cli.pub:pub",
     "sub": "zbroker.cli.sub:sub",
+    "consume": "zbroker.cli.consume:consume",
     "bench": "zbroker.cli.bench:bench",
     "demo": "zbroker.cli.demo:demo",
     "config": "zbroker.cli.config:config",

@@ -80,12 +80,14 @@ def broker(given: Given, url: str | None) -> Broker:
     return Broker(context.url, context.credentials.credentials())
 
 
-def topic_of(given: Given, url: str | None, topic: str | None) -> tuple[Broker, str]:
+def topic_of(
+    given: Given, url: str | None, topic: str | None, what: str = "TOPIC"
+) -> tuple[Broker, str]:
     """Where the URL may be left out, the only argument is the topic. Raises: UsageError."""
     if topic is None:
         url, topic = None, url
     if topic is None or "://" in topic:
-        raise click.UsageError("Missing argument 'TOPIC'.")
+        raise click.UsageError(f"Missing argument '{what}'.")
     return broker(given, url), topic
 
 

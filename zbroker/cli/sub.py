@@ -111,7 +111,7 @@ def sub(
     except KeyboardInterrupt:
         sys.exit(EX_INTERRUPTED)
     except BrokenPipeError:
-        _hush()
+        hush()
 
 
 def point(text: str, now: datetime) -> str | datetime | Range:
@@ -146,6 +146,16 @@ def as_line(message: Any) -> bytes:  # noqa: ANN401 - whatever has `data`
 
 def as_object(message: Any) -> bytes:  # noqa: ANN401 - a message of the client library
     """One line of JSON."""
+    return json_line(row_of(message))
+
+
+def json_line(row: dict[str, Any]) -> bytes:
+    """As `--json` writes it."""
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def row_of(message: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """What `--json` shows of a message."""
     found: dict[str, Any] = {
         "topic": message.topic,
         "bookmark": message.bookmark,
@@ -156,10 +166,9 @@ def as_object(message: Any) -> bytes:  # noqa: ANN401 - a message of the client 
         del found["bookmark"], found["position"]
     if message.expires is not None:
         found["expires"] = message.expires.isoformat()
-    found |= extra_row(message.key, message.headers) | text_or_base64(message.data)
-    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+    return found | extra_row(message.key, message.headers) | text_or_base64(message.data)
 
 
-def _hush() -> None:
+def hush() -> None:
     """Keeps Python from complaining at its end about the output that nobody reads."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -30,6 +30,7 @@ TIMEOUT_S: Final = 5.0
 _PLAN_TIMEOUT_S: Final = 60.0  # a plan of what is done with a long log reads many headers
 _TOKEN_HEADER: Final = "X-ZBroker-Token"
 _READ_TOKEN: Final = "admin-read.token"
+_WRITE_TOKEN: Final = "admin.token"
 
 
 @dataclass(slots=True)
@@ -48,10 +49,16 @@ class Target:
         overrides = {"instance.data_dir": self.data_dir} if self.data_dir else {}
         return settings.load(self.config_path, overrides)
 
-    def ask(self, path: str, wanted: Mapping[str, str | int] | None = None) -> dict[str, Any]:
-        """What the admin answers to GET `path` about what is `wanted`. Raises: ZBrokerError."""
+    def ask(
+        self,
+        path: str,
+        wanted: Mapping[str, str | int] | None = None,
+        *,
+        contents: bool = False,
+    ) -> dict[str, Any]:
+        """What the admin answers to GET `path` about what is `wanted`; see `Admin.ask`."""
         query = urlencode({key: value for key, value in (wanted or {}).items() if value})
-        return self.admin().ask(f"{path}?{query}" if query else path)
+        return self.admin().ask(f"{path}?{query}" if query else path, contents=contents)
 
     def admin(self) -> Admin:
         """The admin of the running instance. Raises: ZBrokerError not_found, auth_failed."""
@@ -134,20 +141,23 @@ class Admin:
     log_on: Callable[[], str] | None = field(default=None, repr=False)
     token: str = field(default="", repr=False)
 
-    def ask(self, path: str) -> dict[str, Any]:
-        """What it answers to GET `path`. Raises: ZBrokerError."""
+    def ask(self, path: str, *, contents: bool = False) -> dict[str, Any]:
+        """What it answers to GET `path`. Raises: ZBrokerError.
+
+        contents: it tells what messages say, which needs the token that changing needs.
+        """
         try:
             return get(self.base, path, _bearer(self.token))
         except ZBrokerError as error:
             if error.code != "auth_failed":
                 raise
-            self.token = self._newer_token(error)
+            self.token = self._newer_token(error, _WRITE_TOKEN if contents else _READ_TOKEN)
         return get(self.base, path, _bearer(self.token))
 
     def tell(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What it answers to POST `path`, which changes something. Raises: ZBrokerError."""
         if self.log_on is None:
-            return post(self.base, path, body, {_TOKEN_HEADER: self._file_token("admin.token")})
+            return post(self.base, path, body, {_TOKEN_HEADER: self._file_token(_WRITE_TOKEN)})
         try:
             return post(self.base, path, body, _bearer(self.token))
         except ZBrokerError as error:
@@ -156,14 +166,14 @@ class Admin:
             self.token = self._newer_token(error)
         return post(self.base, path, body, _bearer(self.token))
 
-    def _newer_token(self, error: ZBrokerError) -> str:
+    def _newer_token(self, error: ZBrokerError, name: str = _READ_TOKEN) -> str:
         """After one that was not accepted. Raises: `error`, if there is no way to get one."""
         if self.log_on is not None:
             return self.log_on()
         if self.data is None:
             hint = "give --data-dir on its host, or --key and --server-key"
             raise ZBrokerError(error.code, error.reason, hint) from None
-        return self._file_token(_READ_TOKEN)
+        return self._file_token(name)
 
     def _file_token(self, name: str) -> str:
         data = self.data or Path(str(self.ask("/status").get("data_dir", "")))

@@ -86,6 +86,7 @@ def document(status: Look, farthest: list[dict[str, Any]], now: datetime) -> Loo
         "version": status.get("version"),
         "clients": status.get("clients"),
         "subscriptions": status.get("subscriptions"),
+        "queues": status.get("queues", {}),
         "rates": status.get("rates", {}),
         "lag_max": max((row.get("lag") or 0 for row in farthest), default=0),
         "journal": {key: journal.get(key) for key in JOURNAL},
@@ -111,7 +112,8 @@ def line(found: Look) -> str:
     row = {
         "time": found["time"], "state": found["state"], **found["rates"],
         "clients": found["clients"], "subscriptions": found["subscriptions"],
-        "lag_max": found["lag_max"], "persisted": found["journal"]["persisted"],
+        "lag_max": found["lag_max"], "queued": found["queues"].get("depth"),
+        "persisted": found["journal"]["persisted"],
         "sync_ms": found["journal"]["sync_ms"], "down": down,
         "alarms": [alarm.get("code") for alarm in found["alarms"]],
     }  # fmt: skip

@@ -13,7 +13,8 @@ from rich.text import Text
 from zbroker.cli.show import plain, size
 
 _MARKS: Final = ("first_position", "written", "persisted")
-_FIXED_LINES: Final = 12  # of everything that is there with few processes and no subscriptions
+_QUEUES: Final = ("count", "depth", "ready", "leased", "delayed", "consumers", "dead")
+_FIXED_LINES: Final = 13  # of everything that is there with few processes and no subscriptions
 _STYLES: Final = {"ready": "bold green", "starting": "bold yellow"}
 
 Row = Mapping[str, Any]
@@ -68,7 +69,7 @@ def _head(found: Row, missing: str) -> Text:
 
 
 def _numbers(found: Row) -> Table:
-    """Rates and marks, two rows of name and value."""
+    """Rates, marks and, if there are any, queues: rows of name and value."""
     journal = found["journal"]
     table = Table.grid(padding=(0, 2))
     rates = {name: f"{value:,.0f}" for name, value in found["rates"].items() if _is_number(value)}
@@ -79,6 +80,9 @@ def _numbers(found: Row) -> Table:
         "segments": plain(journal["segments"]), "sync_ms": plain(journal["sync_ms"]),
     }  # fmt: skip
     table.add_row(*_pairs(marks | more))
+    if found["queues"].get("count"):
+        queues = {"queues" if key == "count" else key: found["queues"].get(key) for key in _QUEUES}
+        table.add_row(*_pairs({name: plain(value) for name, value in queues.items()}))
     return table
 
 

@@ -1,6 +1,10 @@
-"""The client library: publish, subscribe, replay. See `connecting.py` and `sync.py`."""
+"""The client library: publish, subscribe, replay, consume. See `connecting.py` and `sync.py`."""
 
 from zbroker.client.connecting import connect
+from zbroker.client.consuming.consumer import Consumer
+from zbroker.client.consuming.message import QueueMessage
+from zbroker.client.consuming.rejecting import Reject
+from zbroker.client.consuming.worker import Worker
 from zbroker.client.message import Message
 from zbroker.client.publishing.receipt import Receipt
 from zbroker.client.servers import ListChooser, ServerChooser
@@ -13,10 +17,14 @@ __all__ = [
     "Client",
     "Combined",
     "ConnectionState",
+    "Consumer",
     "ListChooser",
     "Message",
+    "QueueMessage",
     "Receipt",
+    "Reject",
     "ServerChooser",
     "Subscription",
+    "Worker",
     "connect",
 ]

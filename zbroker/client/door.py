@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from typing import Final
+from typing import Final, Literal
 
 import zmq
 
@@ -14,27 +14,33 @@ from zbroker.client.publishing.publisher import Publisher, Session
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.limits import MESSAGE_MAX_BYTES
+from zbroker.wire import codec
 from zbroker.wire.messages import DoorLogon, Error, RangeList, Ranges
+
+_ANSWERS: Final = {"delivery": codec.ANSWERS, "queues": codec.QUEUES_ANSWERS}
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.2
 
 
 class Doors:
-    """The delivery door of the instance that a publisher is logged on to.
+    """A door of the instance that a publisher is logged on to: delivery, or queues.
 
     Sockets that application threads or tasks own live in the interpreter's shared context, which
     nobody has to close; the publisher's context ends with it.
     """
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(
+        self, publisher: Publisher, door: Literal["delivery", "queues"] = "delivery"
+    ) -> None:
+        self.door = door
         self._publisher = publisher
         self.heartbeat_s = publisher.heartbeat_s
         self.context: Context = zmq.Context.instance()
-        self._delivery = ""  # where it was at the last connect
+        self._endpoint = ""  # where it was at the last connect
 
     def session(self, than: int = 0) -> Session | None:
-        """A session newer than `than` that names the delivery door; None while there is none.
+        """A session newer than `than` that names the door; None while there is none.
 
         Raises: ZBrokerError, what ended the client.
         """
@@ -52,20 +58,21 @@ class Doors:
         return {door: endpoints.reached_from(url, host) for door, url in told.items()}
 
     def connect(self) -> Link:
-        """A link to the delivery door, or to where it was last: a later try knows more.
+        """A link to the door, or to where it was last: a later try knows more.
 
         Raises: ZBrokerError not_ready.
         """
         self._newer(0)
-        self._delivery = self.endpoints().get("delivery", self._delivery)
-        if not self._delivery:
-            raise ZBrokerError("not_ready", "the broker named no delivery door")
-        return Link(self.context, self._delivery, self.heartbeat_s, self._publisher.settings.curve)
+        self._endpoint = self.endpoints().get(self.door, self._endpoint)
+        if not self._endpoint:
+            raise ZBrokerError("not_ready", f"the broker named no {self.door} door")
+        curve, answers = self._publisher.settings.curve, _ANSWERS[self.door]
+        return Link(self.context, self._endpoint, self.heartbeat_s, curve, answers)
 
     def _newer(self, than: int) -> Session | None:
-        """A broker that starts may not know its delivery door yet: then it is asked once more."""
+        """A broker that starts may not know all its doors yet: then it is asked once more."""
         session = self._publisher.newer_session(than)
-        if session is not None and "delivery" not in (session.answer.endpoints or {}):
+        if session is not None and self.door not in (session.answer.endpoints or {}):
             return self._publisher.newer_session(session.number)
         return session
 

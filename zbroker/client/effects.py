@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack, AnyAnswer, Command, Error
+from zbroker.wire.queueing import AnyQueuesAnswer
 
 
 class Connected(Struct, gc=False):
@@ -72,7 +73,7 @@ class Ended(Struct, gc=False):
     error: ZBrokerError
 
 
-Event = AnyAnswer | Connected | Unreached | Lost
+Event = AnyAnswer | AnyQueuesAnswer | Connected | Unreached | Lost
 Effect = Connect | Send | LoggedOn | Disconnected | Republished | Behind | Refused | Ended
 
 

@@ -7,8 +7,9 @@ Without the monitor a publisher that only waits for acks would wait for ever.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
@@ -19,6 +20,7 @@ from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.sockets import Curve
 from zbroker.wire import codec
 from zbroker.wire.messages import AnyAnswer, Command
+from zbroker.wire.queueing import AnyQueuesAnswer
 
 WHAT: Final[dict[int, Connected | Unreached | Lost]] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: Connected(),
@@ -39,7 +41,7 @@ class Link:
     """A socket to `endpoint`, being connected in the background.
 
     heartbeat_s: a frozen broker and a cut link are Lost within two of them; see sockets.py. curve:
-    who this is, and who the broker has to be.
+    who this is, and who the broker has to be. answers: what the door may say.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class Link:
         endpoint: str,
         heartbeat_s: float | None = None,
         curve: Curve | None = None,
+        answers: msgspec.msgpack.Decoder[Any] = codec.ANSWERS,
     ) -> None:
+        self._answers = answers
         self.socket: Socket = context.socket(zmq.DEALER)
         for option, value in (
             (zmq.LINGER, 0),
@@ -82,11 +86,11 @@ class Link:
             sockets.send(self.socket, header, sockets.MORE)
             sockets.send(self.socket, body, sockets.LAST)  # copied: a shared one costs a thread
 
-    def receive(self) -> tuple[AnyAnswer, bytes] | None:
+    def receive(self) -> tuple[AnyAnswer | AnyQueuesAnswer, bytes] | None:
         """The next answer, with its body if it has one. What is unknown here is skipped."""
         while (frames := sockets.receive(self.socket)) is not None:
             try:
-                answer = codec.decode(codec.ANSWERS, frames[0].buffer)
+                answer = codec.decode(self._answers, frames[0].buffer)
             except ClientError:
                 continue  # a newer broker may say more than this library understands
             return answer, frames[1].bytes if len(frames) > 1 else b""

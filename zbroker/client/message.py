@@ -19,6 +19,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark
 from zbroker.wire import bodies as packed
 from zbroker.wire.messages import Columns, Msg
+from zbroker.wire.queueing import Job
 
 _NO_COLUMNS: Final = Columns()
 T = TypeVar("T")
@@ -149,6 +150,12 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
 
     Raises: ZBrokerError bad_checksum, bad_frame or too_large; nothing of such a batch is used.
     """
+    bodies = opened(msg, body, body_max)
+    return list(map(Message, repeat(head_of(msg, own)), bodies, count(msg.skip)))
+
+
+def opened(msg: Msg | Job, body: bytes, body_max: int) -> list[bytes]:
+    """The payloads of a batch that count. Raises: as `decode`."""
     if msg.crc is not None and google_crc32c.value(body) != msg.crc:
         raise ZBrokerError(
             "bad_checksum",
@@ -158,14 +165,12 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
     bodies = packed.unpack(body, msg.codec, msg.count, body_max)
     first, last = msg.skip, len(bodies) if msg.take is None else msg.skip + msg.take
     if not first < last <= len(bodies):
-        raise _bad(msg, f"messages {first} to {last} of {len(bodies)} should count")
-    head = _head(msg, own)
-    if last - first < len(bodies):
-        bodies = bodies[first:last]
-    return list(map(Message, repeat(head), bodies, count(first)))
+        raise bad_batch(msg, f"messages {first} to {last} of {len(bodies)} should count")
+    return bodies[first:last] if last - first < len(bodies) else bodies
 
 
-def _head(msg: Msg, own: Origin) -> Head:
+def head_of(msg: Msg | Job, own: Origin) -> Head:
+    """What its messages have in common. Raises: ZBrokerError bad_frame."""
     columns = msg.columns or _NO_COLUMNS
     origin, position = own, msg.position
     if msg.origin is not None:
@@ -189,7 +194,7 @@ def _head(msg: Msg, own: Origin) -> Head:
 
 
 def _column(
-    msg: Msg, read: Callable[[bytes], Sequence[int]], raw: bytes | None
+    msg: Msg | Job, read: Callable[[bytes], Sequence[int]], raw: bytes | None
 ) -> Sequence[int] | None:
     """A column: one integer per message of the body."""
     if raw is None:
@@ -199,12 +204,12 @@ def _column(
     except ValueError:  # not a whole number of integers
         column = ()
     if len(column) != msg.count:
-        raise _bad(msg, f"a column has {len(raw)} bytes for {msg.count} messages")
+        raise bad_batch(msg, f"a column has {len(raw)} bytes for {msg.count} messages")
     return column
 
 
 def _array(
-    msg: Msg, read: Callable[[bytes, int], Sequence[T]], raw: bytes | None
+    msg: Msg | Job, read: Callable[[bytes, int], Sequence[T]], raw: bytes | None
 ) -> Sequence[T] | None:
     """A column that is an array of msgpack: one item per message of the body."""
     if raw is None:
@@ -212,20 +217,20 @@ def _array(
     try:
         return read(raw, msg.count)
     except ZBrokerError as error:
-        raise _bad(msg, error.reason) from None
+        raise bad_batch(msg, error.reason) from None
 
 
-def _index(msg: Msg, raw: bytes | None) -> Sequence[int] | None:
+def _index(msg: Msg | Job, raw: bytes | None) -> Sequence[int] | None:
     index = _column(msg, packed.indexes, raw)
     if index is not None and max(index) >= len(msg.topics or ()):
-        raise _bad(msg, "a message has a topic that is not in the table")
+        raise bad_batch(msg, "a message has a topic that is not in the table")
     return index
 
 
-def _bad(msg: Msg, why: str) -> ZBrokerError:
+def bad_batch(msg: Msg | Job, why: str) -> ZBrokerError:
     return ZBrokerError("bad_frame", f"{_name(msg)}: {why}", "report it: the broker sent it")
 
 
-def _name(msg: Msg) -> str:
+def _name(msg: Msg | Job) -> str:
     place = f"at position {msg.position}" if msg.position else f"from sequence {msg.seq} on"
     return f"the batch {place}"

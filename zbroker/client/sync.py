@@ -22,6 +22,7 @@ from typing import Final, Literal
 
 from zbroker.client import forks
 from zbroker.client.bookmark_stores import opening
+from zbroker.client.consuming.client import QueueClient
 from zbroker.client.door import Doors, ask_ranges
 from zbroker.client.message import Message
 from zbroker.client.opening import Listener, Wanted
@@ -46,8 +47,11 @@ MANY: Final = 1_000  # messages that publish_many queues at a time; the thread p
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Client:
-    """A publisher's session, and the way to subscriptions. Made by `connect`; a context manager."""
+class Client(QueueClient):
+    """A publisher's session, and the way to subscriptions and queues; a context manager.
+
+    Made by `connect`.
+    """
 
     def __init__(self, wanted: Wanted) -> None:
         self.name = wanted.logon.client
@@ -55,6 +59,7 @@ class Client:
         self._publisher = publisher = IOThread(
             wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
         )
+        QueueClient.__init__(self, publisher)
         self._track = publisher.track
         self._inbox = publisher.inbox
         self._staging = wanted.store.staging
@@ -296,12 +301,13 @@ class Client:
     def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
         """Waits until everything is persisted (for `timeout` seconds), then logs off.
 
-        Raises: ZBrokerError of `flush`; the client is closed all the same.
+        Its consumers end. Raises: ZBrokerError of `flush`; the client is closed all the same.
         """
         if self._closed:
             return
         self._closed = True
         try:
+            self._close_consumers(flush=flush, timeout=timeout)
             if flush and self.unpersisted:
                 self.flush(timeout)
         finally:

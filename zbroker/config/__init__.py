@@ -3,6 +3,7 @@
 A wrong file raises a ConfigError that says file, line and what to write instead.
 """
 
+from zbroker.config.queues import QueueConfig
 from zbroker.config.reading import find_line, load, parse
 from zbroker.config.tree import (
     Config,
@@ -15,11 +16,12 @@ from zbroker.config.tree import (
     LogConfig,
     RecordConfig,
     RetentionConfig,
+    default_of,
     fields,
     sections,
 )
 from zbroker.config.units import format_duration, format_size, parse_duration, parse_size
-from zbroker.config.workers import delivery_rooms, doors, setting_of, socket_of
+from zbroker.config.workers import delivery_rooms, doors, reader_rooms, setting_of, socket_of
 from zbroker.config.writing import example, to_toml, toml_value
 
 __all__ = [
@@ -31,8 +33,10 @@ __all__ = [
     "LimitsConfig",
     "ListenConfig",
     "LogConfig",
+    "QueueConfig",
     "RecordConfig",
     "RetentionConfig",
+    "default_of",
     "delivery_rooms",
     "doors",
     "example",
@@ -44,6 +48,7 @@ __all__ = [
     "parse",
     "parse_duration",
     "parse_size",
+    "reader_rooms",
     "sections",
     "setting_of",
     "socket_of",

@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from zbroker.config.tree import BYTES, DURATION, Config, Field, Section, fields, sections
-from zbroker.config.units import parse_duration, parse_size
+from zbroker.config.tree import Config, Field, Section, fields, sections
+from zbroker.config.units import UNITS, read_unit
 from zbroker.config.workers import clashes
 from zbroker.endpoints import check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError
+from zbroker.limits import CONFIG_MAX_BYTES
 from zbroker.recording import BadRule, Recording
 
 _AT: Final = re.compile(r" - at `\$\.([^`]*)`")
@@ -24,12 +25,6 @@ _INDEX: Final = re.compile(r"\[(\d+)\]")
 _HEADER: Final = re.compile(r"\s*\[+\s*([^\[\]]+?)\s*\]+")
 _KEY: Final = re.compile(r"\s*([\w.\"'\- ]+?)\s*=")
 _CODE: Final = "bad_config"
-
-#: unit -> (how it is read, what to write)
-_READ: Final[dict[str, tuple[Callable[[str], int], str, str]]] = {
-    BYTES["unit"]: (parse_size, "a size", 'write "256MiB", "64KiB" or bytes'),
-    DURATION["unit"]: (parse_duration, "a duration", 'write "100ms", "30s", "12h" or "7d"'),
-}
 
 
 class _Source(NamedTuple):
@@ -74,10 +69,10 @@ def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None
         reason = _TOML_AT.sub("", str(error))
         raise ConfigError(_CODE, f"{where}: {reason}", "the file must be TOML") from None
     for dotted, value in (overrides or {}).items():
-        section, _, key = dotted.partition(".")
-        tree.setdefault(section, {})[key] = value
-    for place, table in _tables(tree, source):
-        _read_table(place, table, source)
+        place, _, key = dotted.partition(".")
+        tree.setdefault(place, {})[key] = value
+    for section, nth, table in _tables(tree, source):
+        _read_table(section, nth, table, source)
     try:
         config = msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
@@ -90,8 +85,8 @@ def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None
     return config
 
 
-def _tables(tree: dict[str, Any], source: _Source) -> Iterator[tuple[Section, dict[str, Any]]]:
-    """Every table of the file that may be there."""
+def _tables(tree: dict[str, Any], source: _Source) -> Iterator[tuple[Section, int, dict[str, Any]]]:
+    """Every table of the file that may be there; of several of one name, which it is, from 0."""
     known = {section.name: section for section in sections()}
     for name, found in tree.items():
         section = known.get(name)
@@ -103,38 +98,32 @@ def _tables(tree: dict[str, Any], source: _Source) -> Iterator[tuple[Section, di
         ):
             written = f"[[{name}]]" if section.many else f"[{name}]"
             source.fail((name,), f"`{name}` is a table", f"write {written} above its keys")
-        yield from ((section, table) for table in tables)
+        yield from ((section, nth, table) for nth, table in enumerate(tables))
 
 
-def _read_table(section: Section, table: dict[str, Any], source: _Source) -> None:
+def _read_table(section: Section, nth: int, table: dict[str, Any], source: _Source) -> None:
     known = {one.name: one for one in fields(section.type)}
     for key, value in table.items():
         if key not in known:
-            _unknown((section.name, key), list(known), source)
+            _unknown((section.name, key), list(known), source, nth)
         unit = (known[key].meta.extra or {}).get("unit")
-        if unit in _READ and isinstance(value, str):
-            read, what, hint = _READ[unit]
-            try:
-                table[key] = read(value)
-            except ValueError:
-                path = (section.name, key)
-                source.fail(path, f"`{'.'.join(path)}`: {value!r} is not {what}", hint)
+        try:
+            table[key] = read_unit(value, unit)
+        except ValueError as error:
+            path = (section.name, key)
+            hint = UNITS[unit].hint if unit else ""
+            source.fail(path, f"`{'.'.join(path)}`: {error}", hint, nth)
 
 
-def _unknown(path: tuple[str, ...], known: list[str], source: _Source) -> NoReturn:
+def _unknown(path: tuple[str, ...], known: list[str], source: _Source, nth: int = 0) -> NoReturn:
     near = difflib.get_close_matches(path[-1], known, 1, 0.5)
     hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
-    source.fail(path, f"unknown key `{'.'.join(path)}`", hint)
+    source.fail(path, f"unknown key `{'.'.join(path)}`", hint, nth)
 
 
 def _check_values(config: Config, source: _Source) -> None:
-    try:
-        Recording(config.record)
-    except BadRule as error:
-        path = ("record", error.key)
-        reason = f"`record.{error.key}` of table {error.index + 1}: {error.reason}"
-        source.fail(path, reason, error.hint, error.index)
-    for key in ("ingest", "delivery", "admin"):
+    _check_queues(config, _recording(config, source), source)
+    for key in ("ingest", "delivery", "queues", "admin"):
         value: str = getattr(config.listen, key)
         scheme = "http" if key == "admin" else "tcp"
         try:
@@ -159,9 +148,36 @@ def _check_values(config: Config, source: _Source) -> None:
         missing = "access" if config.security.key else "key"
         reason = f"`security.{missing}` is missing: `key` and `access` go together"
         source.fail(("security",), reason, "see docs/howto/expose-a-broker-safely.md")
+    if (size := len(msgspec.json.encode(config))) > CONFIG_MAX_BYTES:
+        reason = f"the settings have {size} bytes as JSON, {CONFIG_MAX_BYTES} are allowed"
+        hint = "write fewer tables; `zbroker-admin queue create` makes queues beside the config"
+        source.fail((), reason, hint)
     if config.limits.window_bytes < config.limits.batch_bytes:
         reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
+
+
+def _recording(config: Config, source: _Source) -> Recording:
+    try:
+        return Recording(config.record)
+    except BadRule as error:
+        path = ("record", error.key)
+        reason = f"`record.{error.key}` of table {error.index + 1}: {error.reason}"
+        source.fail(path, reason, error.hint, error.index)
+
+
+def _check_queues(config: Config, recording: Recording, source: _Source) -> None:
+    if not config.queue:
+        return
+    # it imports settings of queues from here, and filters, which take time
+    from zbroker.definitions import BadQueue, check_queues
+
+    try:
+        check_queues(config.queue, recording)
+    except BadQueue as error:
+        path = ("queue", error.key)
+        reason = f"`queue.{error.key}` of table {error.index + 1}: {error.reason}"
+        source.fail(path, reason, error.hint, error.index)
 
 
 def find_line(text: str, path: tuple[str, ...], nth: int = 0) -> int:
@@ -179,8 +195,8 @@ def find_line(text: str, path: tuple[str, ...], nth: int = 0) -> int:
             found = table + _parts(key[1])
         else:
             continue
-        if before < nth and nth:
-            continue
+        if (before < nth and nth) or before > nth:
+            continue  # of another table with this name
         if found[: len(path)] == path[: len(found)] and min(len(found), len(path)) > best:
             best, best_line = min(len(found), len(path)), number
     return best_line

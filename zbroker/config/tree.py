@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from zbroker import limits
+from zbroker.config.queues import QueueConfig
+from zbroker.config.units import BYTES, DURATION
 from zbroker.paths import Paths
 
-BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "256MiB"
-DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
 LAUNCH: Final = {"set": "by the command line only"}
 
 WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of what is not recorded
@@ -53,6 +53,7 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "the ports behind it."
         ),
     ] = "tcp://127.0.0.1:9102"
+    queues: Annotated[str, Meta(description="Consumers of queues.")] = "tcp://127.0.0.1:9103"
     admin: Annotated[str, Meta(description="HTTP for zbroker-admin; loopback only.")] = (
         "http://127.0.0.1:9105"
     )
@@ -277,6 +278,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     record: list[RecordConfig] = []
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    queue: list[QueueConfig] = []
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     ingest: IngestConfig = field(default_factory=IngestConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
@@ -341,3 +343,12 @@ def fields(type_: type[Struct]) -> list[Field]:
         if meta.extra != LAUNCH:
             rows.append(Field(name, getattr(hints[name], "__origin__", hints[name]), meta))
     return rows
+
+
+def default_of(type_: type[Struct], name: str) -> object:
+    """The default of a key of a table; None if it has to be given."""
+    found = next(each for each in msgspec.structs.fields(type_) if each.name == name)
+    if found.default is not msgspec.NODEFAULT:
+        return found.default
+    factory = found.default_factory
+    return None if factory is msgspec.NODEFAULT else factory()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "256MiB"
+DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
 
 _SIZE: Final = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB)?")
 _SIZES: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -41,3 +45,28 @@ def format_duration(ms: int) -> str:
         if ms and ms % _DURATIONS[unit] == 0:
             return f"{ms // _DURATIONS[unit]}{unit}"
     return f"{ms}ms" if ms else "0s"
+
+
+class Unit(NamedTuple):
+    """How texts in a unit are read. hint: what to write instead of what cannot be read."""
+
+    parse: Callable[[str], int]
+    hint: str
+
+
+UNITS: Final[dict[str, Unit]] = {
+    BYTES["unit"]: Unit(parse_size, 'write "256MiB", "64KiB" or bytes'),
+    DURATION["unit"]: Unit(parse_duration, 'write "100ms", "30s", "12h" or "7d"'),
+}
+
+
+def read_unit(value: Any, unit: str | None) -> Any:  # noqa: ANN401 - what a file may hold
+    """A value of a field in `unit`: texts as numbers, also in a list, others as they are.
+
+    Raises: ValueError.
+    """
+    if unit not in UNITS:
+        return value
+    if isinstance(value, list):
+        return [read_unit(each, unit) for each in value]
+    return UNITS[unit].parse(value) if isinstance(value, str) else value

@@ -17,6 +17,7 @@ from zbroker import endpoints
 from zbroker.config.tree import Config
 
 DELIVERY: Final = "delivery"
+QUEUES: Final = "queues"
 _PORT_MAX: Final = 65_535
 
 
@@ -24,6 +25,11 @@ def delivery_rooms(config: Config) -> tuple[str, ...]:
     """The rooms of its delivery workers, the first one first."""
     more = (f"{DELIVERY}-{worker}" for worker in range(2, config.delivery.workers + 1))
     return (DELIVERY, *more)
+
+
+def reader_rooms(config: Config) -> tuple[str, ...]:
+    """The rooms that read the log, each with cursors of its own: what they need stays."""
+    return (*delivery_rooms(config), QUEUES)
 
 
 def socket_of(name: str, room: str) -> str:
@@ -38,7 +44,7 @@ def doors(config: Config) -> dict[str, str]:
     for behind, room in enumerate(delivery_rooms(config)):
         port = first.port + behind if first.port else 0
         found[room] = str(first._replace(port=port)) if behind else config.listen.delivery
-    return found | {"admin": config.listen.admin}
+    return found | {QUEUES: config.listen.queues, "admin": config.listen.admin}
 
 
 def setting_of(room: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Meta, Struct
 
-from zbroker.config.tree import BYTES, DURATION, Config, Section, fields, sections
-from zbroker.config.units import format_duration, format_size
+from zbroker.config.tree import Config, Section, default_of, fields, sections
+from zbroker.config.units import BYTES, DURATION, format_duration, format_size
 
 
 def to_toml(config: Config, *, comments: bool = False) -> str:
@@ -41,9 +41,8 @@ def _sample(section: Section) -> list[str]:
     """A table that may be there any number of times, as a comment: by default there is none."""
     lines = [f"# [[{section.name}]]"]
     for one in fields(section.type):
-        default = getattr(section.type, "__struct_defaults__", ())
-        at = section.type.__struct_fields__.index(one.name) - len(section.type.__struct_fields__)
-        value = default[at] if -at <= len(default) else "orders"
+        default = default_of(section.type, one.name)
+        value = "orders" if default is None else default
         lines += [*(f"#{line}" for line in _comment(one.meta))]
         lines += [f"# {one.name} = {toml_value(value, one.meta)}"]
     return [*lines, ""]
@@ -63,6 +62,8 @@ def toml_value(value: object, meta: Meta) -> str:
     """One value as the file has it."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(toml_value(each, meta) for each in value)}]"
     text = str(value)
     if isinstance(value, int):
         if meta.extra == BYTES:

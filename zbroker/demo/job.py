@@ -10,17 +10,18 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zbroker.client import connect
 from zbroker.clock import parse_time
-from zbroker.demo import aggregate, check, day, flights
+from zbroker.demo import aggregate, check, day, flights, work
 from zbroker.demo.aggregate import Tallies
 from zbroker.demo.check import Table
 from zbroker.demo.flights import Flight
 from zbroker.demo.story import Story
-from zbroker.local import LocalBroker
+from zbroker.local import LocalBroker, Settings
 from zbroker.spark import plan_ranges, session
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ PARTITIONS_MIN: Final = 4
 SINCE: Final = "20130704T000000Z"
 PERSIST_TIMEOUT_S: Final = 300.0
 _CHUNK: Final = 2_000
-_SETTINGS: Final = {"journal": {"time": "publisher", "segment_size": "64MiB"}}
+_SETTINGS: Final[Settings] = {
+    "journal": {"time": "publisher", "segment_size": "64MiB"}, "queue": [work.TABLE],
+}  # fmt: skip
 
 
 def run(story: Story, directory: Path, wanted: int | None) -> None:
@@ -52,8 +55,15 @@ def run(story: Story, directory: Path, wanted: int | None) -> None:
             table = _compare(story, wanted)
             _replays(story, client, receipts, table)
             day.replay(story, client, table)
+            work.run(story, client, broker.url, partial(_queue, broker), directory / "work", table)
     story.chapter("The result", "What foreachPartition counted, next to the table.")
     story.carriers(tallies, table.tallies())
+
+
+def _queue(broker: LocalBroker) -> dict[str, Any]:
+    """What the admin tells of the queue."""
+    rows: list[dict[str, Any]] = broker.ask("/queues")["queues"]
+    return next(row for row in rows if row["name"] == work.QUEUE)
 
 
 def _load(story: Story, wanted: int | None) -> list[Flight]:

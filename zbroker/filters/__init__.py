@@ -3,10 +3,11 @@
     text -> grammar, parsing -> nodes -> compiling -> one Python function per message type
                                    \\--> needs: bytes without which no message can match
 
-The language is on docs/reference/filters.md. `paths` names one value in a payload, `projection`
-leaves parts of payloads out.
+The language is on docs/reference/filters.md. `expressions` asks for a value instead of a truth,
+`paths` names one value in a payload, `projection` leaves parts of payloads out.
 """
 
+from zbroker.filters.expressions import Expression, compile_expression
 from zbroker.filters.filtering import About, Filter, Test, compile_filter
 from zbroker.filters.paths import Path, parse_path
 from zbroker.filters.payloads import Payloads
@@ -14,11 +15,13 @@ from zbroker.filters.projection import Select, compile_select
 
 __all__ = [
     "About",
+    "Expression",
     "Filter",
     "Path",
     "Payloads",
     "Select",
     "Test",
+    "compile_expression",
     "compile_filter",
     "compile_select",
     "parse_path",

@@ -32,6 +32,8 @@ from zbroker.filters.patterns import Where
 
 #: indices, their rows, About, payloads -> the indices that match
 Run = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[int]]
+#: the same -> the value for each index
+Values = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[Any]]
 
 _COMPARE: Final[dict[str, type[ast.cmpop]]] = {
     "=": ast.Eq,
@@ -54,10 +56,24 @@ def compile_run(tree: Node, columns: dict[str, str] | None, *, numbers: bool) ->
     code = _Code(columns, numbers=numbers)
     condition = code.true(tree)
     take = syntax.do(syntax.call("take", syntax.load("i")))
+    run: Run = _loop(code, syntax.if_(condition, take))
+    return run
+
+
+def compile_values(tree: Node, *, numbers: bool) -> Values:
+    """The function that gives a tree's value for each row, which is a decoded payload."""
+    code = _Code(None, numbers=numbers)
+    value = code.value(tree)
+    run: Values = _loop(code, syntax.do(syntax.call("take", value)))
+    return run
+
+
+def _loop(code: _Code, last: ast.stmt) -> Callable[..., Any]:
+    """A function that loads what `code` asks for, then does `last`, for each row."""
     loop = syntax.each(
         syntax.pair("i", "row"),
         syntax.call("zip", syntax.load("at"), syntax.load("rows")),
-        [*code.loads, syntax.if_(condition, take)],
+        [*code.loads, last],
     )
     body = [
         syntax.assign("found", syntax.empty_list()),

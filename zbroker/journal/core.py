@@ -2,7 +2,7 @@
 
 One turn: take what came (`receive`), build at most one group from what waits (`group`); the loop
 writes it, says `written_to`, syncs it, says `synced`; receipts and marks leave only then.
-What a batch becomes is decided in placing.py and replicas.py.
+What a batch becomes is decided in placing.py, replicas.py and units.py.
 
     append --queued--> in a group --written--> --synced--> receipt, marks, index
 
@@ -26,21 +26,22 @@ from msgspec import Struct
 from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin
 from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.placing import Body, Conflict, Placing, Settings
+from zbroker.journal.placing import BATCH_BYTES, Body, Conflict, Placing, Settings, columns_bytes
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.stating import Stating
-from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, TOPIC_MAX_BYTES
+from zbroker.journal.units import Unit, Units, units_of
+from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
+from zbroker.wire.units import AskNamed, Commit, Named
 
 __all__ = ["Body", "Conflict", "Group", "JournalCore", "Requester", "Send", "Settings"]
 
 REPLICATION: Final = "replication"  # the room that may append records of other instances
+QUEUES: Final = "queues"  # the room that may commit units
 
 _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
-_BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
-_TOPIC_BYTES: Final = TOPIC_MAX_BYTES + 2
 
 
 class Send(NamedTuple):
@@ -76,10 +77,11 @@ class Control(NamedTuple):
     body: bytes
 
 
-#: What stands in line for a group: who sent it; an entry or record, or a logon, its end, a control
-#: record; its ordinal and body; the bytes of log that it takes at most (more only where it falls
+Question = m.Open | m.Close | AskNamed
+#: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
+#: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
-Waiting = tuple[Requester, m.Entry | Record | m.Open | m.Close | Control, int, Body, int]
+Waiting = tuple[Requester, m.Entry | Record | Unit | Control | Question, int, Body, int]
 
 
 class InFlight(NamedTuple):
@@ -89,6 +91,7 @@ class InFlight(NamedTuple):
     items: list[tuple[Requester, m.ReceiptItem]]
     opened: list[Send]
     durable: list[tuple[int, int]]  # publisher, its highest sequence in the group
+    moved: bool  # readers wait for what is in the group
 
 
 class JournalCore(Placing):
@@ -110,6 +113,7 @@ class JournalCore(Placing):
         self._before: dict[Origin, int] = {}
         self.state_serial = 0  # at a start the fold knows it
         self._replicas = Replicas(self)
+        self._units = Units(self)
         self._stating = Stating(self)
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
@@ -122,7 +126,7 @@ class JournalCore(Placing):
     def receive(self, rid: bytes, message: m.Message, bodies: list[Body]) -> list[Send]:
         """Takes one message; its bodies belong to the entries of an Append, in order.
 
-        A logon or its end stands in line behind what was forwarded before it.
+        A logon, its end, a question for names stand in line behind what was sent before them.
         """
         if isinstance(message, m.Hello):
             return self._hello(rid, message)
@@ -132,10 +136,14 @@ class JournalCore(Placing):
         if isinstance(message, m.Append):
             self._append(requester, message, message.entries, bodies)
         elif isinstance(message, m.Replicate):
-            if requester.room != REPLICATION:
-                raise Bug(f"{requester.room} sent records of another instance")
+            _demand(requester, REPLICATION)
             self._append(requester, message, message.records, bodies)
-        elif isinstance(message, m.Open | m.Close):
+        elif isinstance(message, Commit):
+            _demand(requester, QUEUES)
+            self._commit(requester, message, bodies)
+        elif isinstance(message, Question):
+            if isinstance(message, AskNamed):
+                _demand(requester, QUEUES)
             self._queue.append((requester, message, 0, b"", 0))
         elif isinstance(message, m.Confirm):
             self._confirmed(requester, message.confirmed)
@@ -184,18 +192,24 @@ class JournalCore(Placing):
         self._confirmed(requester, append.confirmed)
         wait, ordinal, total = self._queue.append, append.ordinal, 0
         for entry, body in zip(entries, bodies, strict=True):
-            size = len(body) + _BATCH_BYTES
+            size = len(body) + BATCH_BYTES
             if entry.columns is not None or len(entry.topics) > 1:
-                size += _columns_size(entry)
+                size += columns_bytes(entry)
             wait((requester, entry, ordinal, body, size))
             ordinal += 1
             total += size
         self._queued_bytes += total
 
+    def _commit(self, requester: Requester, commit: Commit, bodies: list[Body]) -> None:
+        self._confirmed(requester, commit.confirmed)
+        for ordinal, unit in enumerate(units_of(commit, bodies), commit.ordinal):
+            self._queue.append((requester, unit, ordinal, b"", unit.size))
+            self._queued_bytes += unit.size
+
     def append_control(self, kind: int, body: bytes) -> None:
         """A point or a purge of this instance, behind everything that waits already."""
         assert not self.fenced, "who asks for it has to look first"
-        size = len(body) + _BATCH_BYTES
+        size = len(body) + BATCH_BYTES
         self._queued_bytes += size
         self._queue.append((self._own, Control(kind, body), 0, b"", size))
 
@@ -238,32 +252,59 @@ class JournalCore(Placing):
         items: list[tuple[Requester, m.ReceiptItem]] = []
         opened: list[Send] = []
         stated = self._state() if self._stating.active else 0
-        size = stated
+        size, room, units = stated, self._room(stated), self._units.taken
         while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
-            requester, what, ordinal, body, needs = self._queue.popleft()
+            waiting = self._queue.popleft()
+            requester, what, ordinal, body, needs = waiting
             size += needs
             if isinstance(what, m.Entry):
                 items.append((requester, self.place(ordinal, what, body)))
             elif isinstance(what, Record):
                 items.append((requester, self._replicas.place(ordinal, what, body)))
-            elif isinstance(what, m.Open):
-                opened.append(Send(requester.rid, self._open(what, wall_ns)))
-            elif isinstance(what, m.Close):
-                self.sessions.close(what.name, what.session)
-            else:
+            elif isinstance(what, Unit):
+                if size > max(GROUP_MAX_BYTES, stated + needs):
+                    self._queue.appendleft(waiting)  # it would be the first to go over the limit
+                    size -= needs
+                    break
+                items.append((requester, self._units.place(ordinal, what, fits=needs <= room)))
+                room -= needs if not items[-1][1].code else 0
+            elif isinstance(what, Control):
                 self.control(*what)
+                room -= needs
+            else:
+                opened += self._asked(requester, what, wall_ns)
         self._stating.other_bytes += size - stated
         self._queued_bytes -= size - stated
         self.sessions.origins.note_own(batches, self.generation)
         durable = [
             (b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind == KIND_PUBLISH
         ]
-        self._in_flight.append(InFlight(self.next_position, items, opened, durable))
+        moved = bool(durable) or self._units.taken > units
+        self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
         return Group(batches, self.log_time, self.next_position) if batches else None
 
     def _state(self) -> int:
         """The next part of a snapshot, if it is time for one; its size."""
         return self._stating.place() if self._stating.due else 0
+
+    def _room(self, stated: int) -> int:
+        """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
+        if self.accepting:
+            return U63_MAX
+        return self.room - _GROUP_BYTES - stated - self._stating.reserved
+
+    def _asked(self, requester: Requester, ask: Question, wall_ns: int) -> list[Send]:
+        """The answer to what stood in line; it leaves after the sync of what stands before it."""
+        if isinstance(ask, m.Close):
+            self.sessions.close(ask.name, ask.session)
+            return []
+        answer = self._open(ask, wall_ns) if isinstance(ask, m.Open) else self._named(ask)
+        return [Send(requester.rid, answer)]
+
+    def _named(self, ask: AskNamed) -> Named:
+        named = self.sessions.named
+        wiring, points = list(named.wiring.rows()), list(named.points.rows())
+        return Named(ask.cid, self.next_position, wiring, points)
 
     def _open(self, ask: m.Open, wall_ns: int) -> m.Opened:
         """The answer leaves after the sync of what stands before it, so `seq` is durable then."""
@@ -298,7 +339,7 @@ class JournalCore(Placing):
         moved = False
         while self._in_flight and self._in_flight[0][0] <= self.persisted:
             done = self._in_flight.popleft()
-            moved = moved or bool(done.durable)
+            moved = moved or done.moved
             sends += (send for send in done.opened if send.rid in self._requesters)
             for publisher, sequence in done.durable:
                 self.sessions.durable(publisher, sequence)
@@ -350,10 +391,6 @@ class JournalCore(Placing):
         self.sessions.check()
 
 
-def _columns_size(entry: m.Entry | Record) -> int:
-    """Bytes of columns and of topics behind the first."""
-    columns, size = entry.columns, _TOPIC_BYTES * (len(entry.topics) - 1)
-    if columns is not None:
-        size += len(columns.index or b"") + 2 * len(columns.time or b"") + _TOPIC_BYTES
-        size += sum(map(len, filter(None, (columns.keys, columns.headers, columns.expiry))))
-    return size
+def _demand(requester: Requester, room: str) -> None:
+    if requester.room != room:
+        raise Bug(f"{requester.room} sent what only {room} may send")

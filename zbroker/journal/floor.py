@@ -22,7 +22,6 @@ from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Holding, Holds
 
-READERS: Final = ("delivery",)  # the one delivery worker of an instance that has no more
 LEASES_MAX: Final = 1_000  # one who leases per message instead of per job shall notice
 
 
@@ -63,7 +62,7 @@ class Floor:
     readers: rooms with cursors; nothing goes before all of them have spoken.
     """
 
-    def __init__(self, position: int, readers: Iterable[str] = READERS) -> None:
+    def __init__(self, position: int, readers: Iterable[str]) -> None:
         self.position = position
         self._readers: dict[str, Holds | None] = dict.fromkeys(readers)
         self._leases: dict[str, tuple[Holding, int]] = {}  # by who: until when, monotonic ms

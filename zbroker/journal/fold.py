@@ -1,4 +1,4 @@
-"""What the journal learns from its own log when it starts: publishers, origins, ties; the index.
+"""What the journal learns from its own log when it starts: publishers, origins, names; the index.
 
     newest complete state snapshot --> everything behind it, in log order --> the table as it was
 
@@ -14,13 +14,13 @@ from typing import Final, Protocol
 from msgspec import DecodeError
 
 from zbroker.errors import StorageError
-from zbroker.journal import snapshot, stated
+from zbroker.journal import named, snapshot, stated
 from zbroker.journal.format import (
     KIND_NOOP,
-    KIND_POINT,
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_PURGE,
+    KIND_QUEUE,
     KIND_STATE,
     KIND_TIE,
     STEP_OVER,
@@ -32,10 +32,11 @@ from zbroker.journal.sessions import Sessions
 
 __all__ = ["Fold", "Learns", "PublisherRecord"]
 
-_KNOWN: Final = frozenset({KIND_NOOP, KIND_POINT, KIND_PUBLISHER, KIND_PURGE, KIND_TIE, KIND_STATE})
+_KNOWN: Final = frozenset({KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE})  # that change nothing here
 STATE_MISSING: Final = (
     "the oldest segments were removed and no complete state snapshot is left: publishers whose "
-    "messages were all removed are unknown, so what they send again of those is stored again"
+    "messages were all removed are unknown, so what they send again of those is stored again; so "
+    "are definitions and points made at run time there"
 )
 
 
@@ -99,6 +100,8 @@ class Fold:
             self._name(batch)
         elif batch.kind == KIND_STATE:
             self._state(batch, serial)
+        elif batch.kind in named.KINDS:
+            self.sessions.named.fold(batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:
             raise StorageError(
                 "unknown_version",

@@ -55,6 +55,7 @@ _BATCH_CRC_AT: Final = 108
 _U32: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<H")
 _COLUMN: Final = struct.Struct("<HHI")
+offset_bytes: Final = struct.Struct("<Q").pack  # an offset as header CRCs cover it
 
 KIND_PUBLISH: Final = 1
 KIND_PUBLISHER: Final = 2
@@ -64,6 +65,8 @@ KIND_PURGE: Final = 5
 KIND_NOOP: Final = 6
 STEP_OVER: Final = 0x8000  # a reader that does not know this kind may step over it
 KIND_TIE: Final = STEP_OVER | 7
+KIND_QUEUE: Final = STEP_OVER | 8
+KIND_WIRING: Final = 9
 
 FLAG_ZSTD: Final = 1
 FLAG_LATE: Final = 2
@@ -213,9 +216,6 @@ def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
     )[:_BATCH_CRC_AT]  # fmt: skip
     crc = _header_crc(head + tail, offset, seed)
     return head + _U32.pack(crc) + tail
-
-
-offset_bytes: Final = struct.Struct("<Q").pack  # an offset as header CRCs cover it
 
 
 def _header_crc(data: bytes, offset: int, seed: int) -> int:

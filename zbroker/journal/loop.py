@@ -4,8 +4,8 @@ Purpose   takes record batches from the other rooms, gives them positions, write
           groups, sends receipts, publishes marks, keeps the bookmark index, answers look-ups;
           writes a state snapshot into each new segment; raises the floor and alone removes
           segments, when no reader needs them (zbroker.journal.requests).
-Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of the admin: holders, leases,
-          remove, retire, reindex); XPUB ipc marks.
+Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: commit, ask_named; of
+          the admin: holders, leases, remove, retire, reindex); XPUB ipc marks.
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
           and <data>/index, which may be deleted.
 Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval (0: not
@@ -185,7 +185,7 @@ class JournalRoom:
     def _commit(self) -> None:
         core, writer, space = self.core, self._writer, self._chores.space
         core.accepting = space.admit(core.next_group_bytes(), self._process.clock.mono_ms())
-        core.state_fits = space.state_fits
+        core.state_fits, core.room = space.state_fits, space.room
         group = core.group(self._process.clock.wall_ns())
         if group is None:
             self._announce()

@@ -3,6 +3,7 @@
     entry of a publisher   judged by its session, cut where it overlaps, placed
     record of a peer       see replicas.py
     control record         a name, a part of a snapshot, a point, a purge
+    unit                   see units.py
 
 An entry that falls into holes becomes several batches over the same body, one for each run of
 sequences that the log lacks: `skip` and `cut` say which of its messages count.
@@ -12,12 +13,12 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate, chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
 
-from zbroker.journal import records
+from zbroker.journal import named, records
 from zbroker.journal.format import (
     FLAG_LATE,
     FLAG_ZSTD,
@@ -27,7 +28,7 @@ from zbroker.journal.format import (
 )
 from zbroker.journal.holes import Run
 from zbroker.journal.sessions import Publisher, Recent, Sessions, Verdict, prev_of
-from zbroker.limits import JOURNAL_CREDIT_BYTES, MIB
+from zbroker.limits import JOURNAL_CREDIT_BYTES, MIB, TOPIC_MAX_BYTES, U63_MAX
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 
@@ -37,10 +38,12 @@ CONFLICTS_MAX: Final = 64  # waiting to be taken; what comes on top is counted o
 CONFLICTS_MAX_BYTES: Final = 8 * MIB
 _NO_COLUMNS: Final = Columns()
 DISK_FULL: Final = "the disk is nearly full"
+NOT_READY: Final = "this instance has not heard yet what its peers hold of it"
 _DISK_FULL: Final = Verdict("refuse", code="disk_full", reason=DISK_FULL)
-_NOT_READY: Final = Verdict(
-    "refuse", code="not_ready", reason="this instance has not heard yet what its peers hold of it"
-)
+_NOT_READY: Final = Verdict("refuse", code="not_ready", reason=NOT_READY)
+
+BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
+_TOPIC_BYTES: Final = TOPIC_MAX_BYTES + 2
 
 
 class Settings(NamedTuple):
@@ -63,10 +66,30 @@ class Conflict(NamedTuple):
     log_time: int
 
 
+class HasColumns(Protocol):
+    """A batch on its way to the log."""
+
+    @property
+    def topics(self) -> list[str]: ...
+
+    @property
+    def columns(self) -> Columns | None: ...
+
+
+def columns_bytes(batch: HasColumns) -> int:
+    """Bytes of columns and of topics behind the first, at most."""
+    columns, size = batch.columns, _TOPIC_BYTES * max(0, len(batch.topics) - 1)
+    if columns is not None:
+        size += len(columns.index or b"") + 2 * len(columns.time or b"") + _TOPIC_BYTES
+        size += sum(map(len, filter(None, (columns.keys, columns.headers, columns.expiry))))
+    return size
+
+
 class Placing:
     """One group at a time, in `batches`. `accepting`: False while the disk is nearly full.
 
-    state_fits: False when not even a part of a state snapshot has room on it.
+    state_fits: False when not even a part of a state snapshot has room on it. room: bytes that a
+    group has on it at most, while publishers are not accepted.
     fenced: nothing of this instance's own is placed, only records of peers. So begins an instance
     with peers: they may hold more of it than it does itself, if its disk is an old copy. A position
     that it gave again before it knows would make the lost record look like a duplicate.
@@ -89,6 +112,7 @@ class Placing:
         self.accepting = True
         self.fenced = False
         self.state_fits = True
+        self.room = U63_MAX
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0
         self.batches: list[Batch] = []
         self.wall_ns = 0
@@ -132,7 +156,7 @@ class Placing:
             self.name(known)
         if verdict.runs:
             return self._place_runs(ordinal, entry, body, verdict.runs)
-        batch = self._batch(entry, body, verdict.skip, known)
+        batch = self.batch_of(entry, body, verdict.skip, known)
         self.batches.append(batch)
         self.next_position = batch.end_position
         self.messages += batch.taken
@@ -142,7 +166,8 @@ class Placing:
             ordinal, self.next_position - 1, entry.seq + entry.count - 1, verdict.skip
         )
 
-    def _batch(self, entry: m.Entry, body: Body, skip: int, known: Publisher) -> Batch:
+    def batch_of(self, entry: m.Entry, body: Body, skip: int, known: Publisher) -> Batch:
+        """What is accepted of an entry, as it stands in the log."""
         columns, log_time = self._times(entry)
         position = self.next_position
         return Batch(
@@ -196,7 +221,7 @@ class Placing:
         """An entry that falls into holes: only these runs of it are stored, each as a batch."""
         known = self.sessions.get(entry.publisher)
         assert known is not None
-        whole = self._batch(entry, body, 0, known)
+        whole = self.batch_of(entry, body, 0, known)
         last = entry.seq + entry.count - 1
         for run in runs:
             whole.prev = (entry.prev or 0) if run[0] == entry.seq else run[0] - 1
@@ -248,6 +273,8 @@ class Placing:
         """It stands at the next position."""
         self.batches.append(batch)
         self.next_position = batch.end_position
+        if batch.kind in named.KINDS:
+            self.sessions.named.fold(batch)
 
     # -- control records of this instance -----------------------------------------------------
 

@@ -34,7 +34,9 @@ from zbroker.journal.format import (
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_PURGE,
+    KIND_QUEUE,
     KIND_TIE,
+    KIND_WIRING,
     STEP_OVER,
     Batch,
 )
@@ -46,7 +48,9 @@ from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 from zbroker.wire.record import Record
 
-_COPIED: Final = frozenset({KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP})
+_COPIED: Final = frozenset(
+    {KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP, KIND_QUEUE, KIND_WIRING}
+)
 
 
 class Replicas:

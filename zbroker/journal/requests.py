@@ -27,7 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, get_args
 
-from zbroker.config import delivery_rooms
+from zbroker.config import reader_rooms
 from zbroker.errors import ClientError, StorageError, ZBrokerError
 from zbroker.journal.core import Send
 from zbroker.journal.floor import Floor, Kept, Limits, Plan
@@ -68,7 +68,7 @@ class Requests:
         self._unlinking = False
         self._retry_ms = 0
         self.due = False
-        self.floor = Floor(opened.core.floor, delivery_rooms(process.config))
+        self.floor = Floor(opened.core.floor, reader_rooms(process.config))
         if opened.leftovers:
             self._unlink(opened.writer.oldest - 1)
 

@@ -30,6 +30,7 @@ from zbroker.ids import publisher_id
 from zbroker.journal import holes
 from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.journal.holes import Hole, Holes, Run
+from zbroker.journal.named import Named
 from zbroker.journal.origins import Origins
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Entry
@@ -117,7 +118,7 @@ class Verdict(NamedTuple):
 
 
 class Sessions:
-    """The publisher table of one journal, and in `origins` what came from where.
+    """The publisher table of one journal; `origins`: what came from where; `named`: names.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -125,6 +126,7 @@ class Sessions:
 
     def __init__(self, instance: int = 0) -> None:
         self.origins = Origins(instance)
+        self.named = Named()
         self.forgotten = 0
         self._publishers: dict[int, Publisher] = {}
 

@@ -14,6 +14,8 @@ many groups while the journal goes on. Folding in log order comes out right all 
 row replaces what is known of its key: what stood before it is in the row, what stands behind is
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
+Definitions and points are left out where there are none: such a log the release before can read.
+
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
 Carrying such rows along would not do: the records behind them would go unfolded, and once their
 segments are removed the newer release could not make up for that.
@@ -31,6 +33,7 @@ from zbroker.ids import Origin
 from zbroker.journal.origins import OriginRow, TieRow
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.limits import STATE_BODY_BYTES
+from zbroker.wire.units import NamedRow
 
 Learner = Callable[[Raw], None]
 T = TypeVar("T")
@@ -39,6 +42,7 @@ VERSION: Final = 1
 _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
 _TIES: Final = msgpack.Decoder(list[TieRow])
 _PUBLISHERS: Final = msgpack.Decoder(list[PublisherRow])
+_NAMED: Final = msgpack.Decoder(list[NamedRow])
 _PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
 _ROW_SHARE: Final = 8  # a part ends with the row that brings it into its last eighth
 
@@ -58,19 +62,24 @@ class Fold(NamedTuple):
     """How one fold's state gets into a snapshot and back.
 
     rows: made lazily, each as of the moment it is asked for. learn: takes rows as they were packed.
+    always: also without a row its name is there.
     """
 
     name: str
     rows: Callable[[], Iterable[Struct]]
     learn: Learner
+    always: bool = True
 
 
 def folds(sessions: Sessions) -> list[Fold]:
     """Those of this release. Small ones first: who looks for a vector needs the first part only."""
-    origins = sessions.origins
+    origins, named = sessions.origins, sessions.named
+    wiring, points = named.wiring, named.points
     return [
         Fold("origins", origins.rows, _learner(_ORIGINS, origins.fold_row)),
         Fold("ties", lambda: list(origins.tie_rows()), _learner(_TIES, origins.fold_tie)),
+        Fold("wiring", wiring.rows, _learner(_NAMED, wiring.learn), always=False),
+        Fold("points", points.rows, _learner(_NAMED, points.learn), always=False),
         Fold(
             "publishers",
             lambda: sessions.rows(sessions.ids()),
@@ -131,10 +140,11 @@ class Cutter:
 
 
 def _rows(parts_of: list[Fold]) -> Iterator[tuple[str, bytes]]:
-    """Every row, packed; before those of each fold an empty one, so that its name is there."""
+    """Every row, packed; where a fold's name is always there an empty one before them."""
     pack = msgpack.Encoder().encode
     for fold in parts_of:
-        yield fold.name, b""
+        if fold.always:
+            yield fold.name, b""
         for row in fold.rows():
             yield fold.name, pack(row)
 

@@ -15,10 +15,10 @@ from logging import Logger
 from pathlib import Path
 from typing import Final
 
+from zbroker.journal.stating import STATE_PART_BYTES
 from zbroker.journal.writer import Writer
-from zbroker.limits import BEAT_MS, KIB, STATE_BODY_BYTES
+from zbroker.limits import BEAT_MS
 
-STATE_PART_BYTES: Final = STATE_BODY_BYTES + 64 * KIB  # with names and headers around it
 WARN_PERCENT: Final = 80  # of the disk: from here on somebody should look
 QUIET_PERCENT: Final = 2  # below that the warning may come again
 TELL_MS: Final = 60_000  # between two warnings: near the edge each large batch may flip it
@@ -43,7 +43,12 @@ class Space:
 
     @property
     def state_fits(self) -> bool:
-        return self.accepting or self._writer.fits(STATE_PART_BYTES)
+        return self.accepting or self.room >= STATE_PART_BYTES
+
+    @property
+    def room(self) -> int:
+        """Bytes that a group of the broker's own has at most; it may use the reserve."""
+        return self._writer.room
 
     @property
     def used_percent(self) -> int:

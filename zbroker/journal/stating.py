@@ -8,10 +8,14 @@ which makes room again, needs them. The rest waits until publishers are accepted
 
 from __future__ import annotations
 
+from typing import Final
+
 from zbroker.journal import snapshot
 from zbroker.journal.format import KIND_STATE
 from zbroker.journal.placing import Placing
-from zbroker.limits import STATE_BODY_BYTES
+from zbroker.limits import KIB, STATE_BODY_BYTES
+
+STATE_PART_BYTES: Final = STATE_BODY_BYTES + 64 * KIB  # with names and headers around it
 
 
 class Stating:
@@ -46,6 +50,11 @@ class Stating:
         if self._cutter is None:
             return self._wanted and self.other_bytes >= self._last_bytes
         return self._to.accepting or self._cutter.bytes < STATE_BODY_BYTES
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of a nearly full disk that are left for its next part, if that has room at all."""
+        return STATE_PART_BYTES if self.active and self._to.state_fits else 0
 
     def place(self) -> int:
         """Puts the next part into the group; its size."""

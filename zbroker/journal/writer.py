@@ -182,9 +182,10 @@ class Writer:
             return behind - length >= self._reserve
         return behind >= self._reserve or left - length >= self._reserve
 
-    def fits(self, length: int) -> bool:
-        """True if a group of `length` needs no new file; it may use up the reserve."""
-        return length <= max(self._left())
+    @property
+    def room(self) -> int:
+        """Bytes of the largest group that needs no new file; it may use up the reserve."""
+        return max(self._left())
 
     def _left(self) -> tuple[int, int]:
         """Bytes for one group in the open segment, and in the next one as far as it exists."""

@@ -58,6 +58,7 @@ ROOMS: Final = (
     RoomPlan("journal", "zbroker.journal.loop"),
     RoomPlan("ingest", "zbroker.ingest.loop", ("journal",)),
     RoomPlan("delivery", "zbroker.delivery.loop", ("journal",)),
+    RoomPlan("queues", "zbroker.queues.loop", ("journal",)),
     RoomPlan("admin", "zbroker.admin.loop"),
 )
 

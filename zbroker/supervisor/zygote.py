@@ -31,12 +31,13 @@ import msgspec
 import setproctitle
 
 from zbroker.config import Config
+from zbroker.limits import CONFIG_MAX_BYTES, KIB
 from zbroker.process import become_room
 from zbroker.spawn import command
 from zbroker.supervisor import child
 from zbroker.supervisor.core import EX_BUG
 
-MESSAGE_MAX_BYTES: Final = 128 * 1024  # a Setup carries the whole config
+MESSAGE_MAX_BYTES: Final = CONFIG_MAX_BYTES + 8 * KIB  # a Setup carries the whole config
 GC_THRESHOLD: Final = (50_000, 20, 50)  # what lives long is frozen; a turn leaves no cycles behind
 
 #: Memory of large messages is kept and used again: giving it back costs page faults on every batch

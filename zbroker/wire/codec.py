@@ -9,7 +9,7 @@ import msgspec
 
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
-from zbroker.wire import internal, messages
+from zbroker.wire import internal, messages, queueing, units
 
 T = TypeVar("T")
 
@@ -20,8 +20,10 @@ _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 INGEST: Final = msgspec.msgpack.Decoder(messages.IngestCommand)
 DELIVERY: Final = msgspec.msgpack.Decoder(messages.DeliveryCommand)
 ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer)
-TO_JOURNAL: Final = msgspec.msgpack.Decoder(internal.ToJournal)
-FROM_JOURNAL: Final = msgspec.msgpack.Decoder(internal.FromJournal)
+QUEUES: Final = msgspec.msgpack.Decoder(queueing.QueuesCommand)
+QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(queueing.AnyQueuesAnswer)
+TO_JOURNAL: Final = msgspec.msgpack.Decoder(internal.ToJournal | units.Commit | units.AskNamed)
+FROM_JOURNAL: Final = msgspec.msgpack.Decoder(internal.FromJournal | units.Named)
 MARKS: Final = msgspec.msgpack.Decoder(internal.Marks)
 TO_LIVE: Final = msgspec.msgpack.Decoder(internal.ToLive)
 FROM_LIVE: Final = msgspec.msgpack.Decoder(internal.Grant)

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 from msgspec.msgpack import encode
+from pyroaring import BitMap64
 
 from tests.cli.journals import (
     PUBLISHER,
@@ -23,6 +24,7 @@ from tests.cli.journals import (
 )
 from zbroker.cli.admin_main import main
 from zbroker.journal import format as f
+from zbroker.journal import queue_records as q
 from zbroker.journal import records
 from zbroker.spawn import command
 from zbroker.wire.bodies import pack
@@ -76,6 +78,52 @@ def test_points_and_purges_say_what_they_mean(maker: Maker, kind: int, record, t
     maker.batch([b""], kind=kind, body=records.encode(record), topics=[])
     [row] = dumped(maker)
     assert row.items() >= told.items()
+
+
+def test_definitions_of_queues_are_shown(maker: Maker) -> None:
+    for record in (
+        q.WiringRecord("work", 1, "admin", 5, definition={"topic": "t"}),
+        q.WiringRecord("work", 1),
+    ):
+        maker.batch([b""], kind=f.KIND_WIRING, body=q.encode(record), topics=[])
+    made, deleted = dumped(maker)
+    told = {"kind": "wiring", "name": "work", "life": 1, "source": "admin", "created": 5}
+    assert made.items() >= told.items()
+    assert made["definition"] == {"topic": "t"}
+    assert deleted["definition"] is None
+
+
+def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
+    where = q.pack_positions(BitMap64([1, 2, 3, 9]))
+    many = q.pack_positions(BitMap64(range(0, 400, 2)))
+    facts = [
+        q.Gone(where, "rejected"),
+        q.Failed(where, "cancelled", 7),
+        q.Horizon(9),
+        q.Noted(many),
+    ]
+    maker.batch([b""], kind=f.KIND_QUEUE, body=q.encode(q.QueueRecord("work", 1, 2, 3, facts)))
+    [row] = dumped(maker)
+    told = {"kind": "queue", "queue": "work", "life": 1, "by": 2, "unit": 3}
+    assert row.items() >= told.items()
+    runs = [[1, 4], [9, 10]]
+    assert row["facts"][:3] == [
+        {"fact": "gone", "why": "rejected", "positions": runs},
+        {"fact": "failed", "why": "cancelled", "due_ns": 7, "positions": runs},
+        {"fact": "horizon", "position": 9},
+    ]
+    assert row["facts"][3]["positions"] == [[n, n + 1] for n in range(0, 400, 2)]
+
+
+@pytest.mark.parametrize(
+    "body", [b"junk", q.encode(q.QueueRecord("work", 1, 2, 3, [q.Gone(b"\xc1")]))]
+)
+def test_facts_that_cannot_be_read_are_shown_as_bytes(maker: Maker, body: bytes) -> None:
+    maker.batch([b""], kind=f.KIND_QUEUE, body=body, topics=[])
+    [row] = dumped(maker)
+    assert row["kind"] == "queue"
+    assert "facts" not in row
+    assert {"data", "data_base64"} & row.keys()
 
 
 def test_columns_give_topic_and_time_of_each_message(maker: Maker) -> None:

@@ -9,6 +9,7 @@
 import { byId, say } from "./dom.js";
 import * as lists from "./lists.js";
 import { Rates, showAlarms, showHead, showLog, showNoState } from "./overview.js";
+import { Queues } from "./queues.js";
 import { Segments } from "./segments.js";
 import { Feed, token } from "./source.js";
 import { clock, name, sentence } from "./text.js";
@@ -32,6 +33,7 @@ function section(id, part) {
 
 const processes = section("processes", lists.processes());
 const subscriptions = section("subscriptions", lists.subscriptions());
+const queues = section("queues", new Queues(() => explainFeed.wake()));
 const topics = section("topics", lists.topics());
 const clients = section("clients", lists.clients());
 const segments = section("segments", new Segments());
@@ -156,9 +158,24 @@ function feed(path, everyMs, told, may) {
   return made;
 }
 
+function mayList() {
+  return !document.hidden && !page.locked && !page.lost && !byId("content").hidden;
+}
+
 function listFeed(path, everyMs, id, show) {
-  const may = () => !document.hidden && !page.locked && !page.lost && !byId("content").hidden;
-  return feed(path, everyMs, (found) => tell(id, show, found), may);
+  return feed(path, everyMs, (found) => tell(id, show, found), mayList);
+}
+
+const asked = { queue: "" }; // whose explanation is under way
+
+function explainPath() {
+  asked.queue = queues.chosen;
+  return `/queues/${encodeURIComponent(asked.queue)}/explain`;
+}
+
+function toldWhy(found) {
+  if (found.kind === "locked") lock(found);
+  else queues.explained(asked.queue, found);
 }
 
 const search = byId("topics-search");
@@ -173,8 +190,10 @@ function topicsPath() {
 feed(() => "/status", 1000, toldStatus, () => !document.hidden && !page.locked);
 listFeed(() => `/subscriptions?limit=${ROWS}`, 1000, "subscriptions", showSubscriptions);
 listFeed(() => `/clients?limit=${ROWS}`, 1000, "clients", showClients);
+listFeed(() => "/queues", 1000, "queues", (document) => queues.show(document));
 listFeed(() => "/actions", 1000, "actions", (document) => actions.show(document));
 listFeed(() => "/journal", 5000, "segments", (document) => segments.show(document));
+const explainFeed = feed(explainPath, 2000, toldWhy, () => mayList() && queues.chosen !== "");
 const topicsFeed = listFeed(topicsPath, 5000, "topics", showTopics);
 /** Who is younger than the shorter history has all of it there, and finer. */
 function historyPath() {

@@ -7,9 +7,10 @@ import { clock, count, duration, many, moment, name, NONE, rate, size, visible }
 const known = (value, text) => (value === undefined || value === null ? NONE : text(value));
 const perSecond = (value) => known(value, (it) => `${rate(it)}/s`);
 const bytesPerSecond = (value) => known(value, (it) => `${size(Math.round(it))}/s`);
+const rated = (key) => (status) => status.rates?.[key];
 const milliseconds = (value) => known(value, (it) => `${rate(it)} ms`);
 
-/** Title, how a value is told, its series in /history, and its value in /status. */
+/** Title, how a value is told, its series in /history, its value in /status; true: of queues. */
 const CHARTS = [
   ["Messages in", perSecond, "messages_in_s", (status) => status.rates?.messages_in_s],
   ["Messages out", perSecond, "messages_out_s", (status) => status.rates?.messages_out_s],
@@ -19,6 +20,10 @@ const CHARTS = [
   ["Clients", count, "clients", (status) => status.clients],
   ["Subscriptions", count, "subscriptions", (status) => status.subscriptions],
   ["Sync", milliseconds, "fsync_ms", (status) => status.journal.sync_ms],
+  ["Queued messages", count, "queue_depth", (status) => status.queues?.depth, true],
+  ["Into queues", perSecond, "queue_in_s", rated("queue_in_s"), true],
+  ["To consumers", perSecond, "queue_delivered_s", rated("queue_delivered_s"), true],
+  ["Acknowledged", perSecond, "queue_acked_s", rated("queue_acked_s"), true],
 ];
 
 /** The head of the page. */
@@ -86,6 +91,7 @@ function fillAlarm(node, alarm) {
 
 /** The charts: newest values of the status, courses of the history. */
 export class Rates {
+  #queues = false; // whether there are any: without, their charts are left out
   #charts = CHARTS.map(([title, text]) => new Chart(title, text));
 
   constructor(body) {
@@ -94,13 +100,14 @@ export class Rates {
 
   /** Of the document of GET /status. */
   now(status) {
+    this.#queues = status.queues?.count > 0;
     CHARTS.forEach(([, , , of], i) => this.#charts[i].now(of(status)));
   }
 
   /** Of the document of GET /history. */
   course({ times, series }) {
-    CHARTS.forEach(([, , key], i) => {
-      this.#charts[i].node.hidden = !series[key];
+    CHARTS.forEach(([, , key, , ofQueues], i) => {
+      this.#charts[i].node.hidden = !series[key] || (ofQueues === true && !this.#queues);
       if (series[key]) this.#charts[i].show(times, series[key]);
     });
   }

@@ -1,8 +1,8 @@
 // Tables whose rows stay where they are while their numbers change, so that a selection, the focus
 // and a scrolled place survive each answer.
 //
-// columns: [{head, text(row), kind?, title?(row), tone?(row), by?(row)}]; kind is "number", "time"
-// or "wide"; `by` makes a column sortable
+// columns: [{head, text(row), kind?, title?(row), tone?(row), by?(row), act?(row)}]; kind is
+// "number", "time" or "wide"; `by` makes a column sortable, `act` its cells buttons
 
 import { element, mark, say } from "./dom.js";
 import { count } from "./text.js";
@@ -92,6 +92,7 @@ export class Table {
     let key = this.#key(row);
     while (this.#lines.has(key)) key += "+"; // two that are called the same are two rows
     const line = before.get(key) ?? this.#newLine();
+    line.row = row;
     this.#lines.set(key, line);
     this.#columns.forEach((column, i) => fill(line.cells[i], column, row));
     return line;
@@ -99,7 +100,9 @@ export class Table {
 
   #newLine() {
     const cells = this.#columns.map((one) => element("td", { class: one.kind ?? "" }));
-    return { cells, node: element("tr", {}, ...cells) };
+    const line = { cells, node: element("tr", {}, ...cells), row: null };
+    this.#columns.forEach((one, i) => one.act && cells[i].append(button(() => one.act(line.row))));
+    return line;
   }
 
   #place(line, i) {
@@ -108,8 +111,14 @@ export class Table {
   }
 }
 
+function button(act) {
+  const made = element("button", { type: "button", class: "act" });
+  made.addEventListener("click", act);
+  return made;
+}
+
 function fill(cell, column, row) {
-  say(cell, column.text(row));
+  say(column.act ? cell.firstElementChild : cell, column.text(row));
   mark(cell, "title", column.title?.(row) ?? "");
   mark(cell, "data-tone", column.tone?.(row) ?? "");
 }

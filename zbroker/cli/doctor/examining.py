@@ -40,6 +40,7 @@ CHECKS: Final = (
     Check("foreign_segments", files.foreign_segments, ("paths",)),
     Check("damage", files.damage, ("paths",)),
     Check("index", files.index, ("paths",)),
+    Check("queue_tables", files.queue_tables, ("paths",)),
     Check("clock", files.clock, ("paths", "config")),
     Check("disk", machine.disk, ("paths",)),
     Check("open_files", machine.open_files, ("config",)),

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import pairwise
 from typing import Final
 
-from zbroker.cli.doctor.case import RUNNING, SILENT, Case
+from zbroker.cli.doctor.case import RUNNING, SILENT, Case, quoted
 from zbroker.cli.doctor.finding import Finding, LeftOut
 from zbroker.cli.journal import verifying
 from zbroker.clock import SystemClock, format_time
@@ -107,6 +107,23 @@ def index(case: Case) -> Iterator[Finding]:
             f"the index of bookmarks {_paths(case).index} is damaged: {why}",
             "no message is lost; the next start sets it aside and makes it anew from the log",
             case.start(),
+        )
+
+
+def queue_tables(case: Case) -> Iterator[Finding]:
+    """Whether the tables of queues can be opened; they only make a start fast."""
+    if case.instance in (RUNNING, SILENT):
+        return
+    from zbroker.bookmarks.files import reason_not_to_open
+
+    path = _paths(case).queues
+    why = reason_not_to_open(path, lambda _: None)
+    if why:
+        yield Finding(
+            "queue_tables",
+            f"the tables of queues {path} are damaged: {why}",
+            "no message of a queue is lost: what the tables hold is in the log, too",
+            f"rm -r {quoted(path)}; the next start reads it from the log, which takes longer",
         )
 
 

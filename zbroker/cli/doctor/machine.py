@@ -57,7 +57,7 @@ def open_files(case: Case) -> Iterator[Finding]:
 
 def needed(config: Config) -> int:
     """How many files a room has to have open at most."""
-    doors = (config.listen.ingest, config.listen.delivery)
+    doors = (config.listen.ingest, config.listen.delivery, config.listen.queues)
     open_to_others = not all(is_loopback(door) for door in doors)
     set_by_hand = config.limits.connections != limits.CONNECTIONS_MAX
     if open_to_others or set_by_hand:

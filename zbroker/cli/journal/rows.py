@@ -14,7 +14,7 @@ from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
 from zbroker.journal import format as f
-from zbroker.journal import records, snapshot
+from zbroker.journal import queue_records, records, snapshot
 from zbroker.limits import MIB
 from zbroker.wire import bodies
 
@@ -29,11 +29,23 @@ KINDS: Final = {
     f.KIND_PURGE: "purge",
     f.KIND_NOOP: "noop",
     f.KIND_TIE: "tie",
+    f.KIND_QUEUE: "queue",
+    f.KIND_WIRING: "wiring",
 }
 _RECORDS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     f.KIND_PUBLISHER: records.PUBLISHER,
     f.KIND_POINT: records.POINT,
     f.KIND_PURGE: records.PURGE,
+    f.KIND_WIRING: queue_records.WIRING,
+    f.KIND_QUEUE: queue_records.QUEUE,
+}
+FACTS: Final[dict[type[queue_records.Fact], str]] = {
+    queue_records.Gone: "gone",
+    queue_records.Failed: "failed",
+    queue_records.Horizon: "horizon",
+    queue_records.BarrierDelivered: "barrier_delivered",
+    queue_records.Returned: "returned",
+    queue_records.Noted: "noted",
 }
 FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late"}
 
@@ -114,7 +126,7 @@ def control_row(batch: f.Batch) -> dict[str, Any]:
     if batch.publisher:
         row["publisher"] = batch.publisher
     told: dict[str, Any] | None = None
-    with suppress(msgspec.DecodeError, StorageError):  # then the bytes are shown
+    with suppress(ValueError, StorageError):  # msgspec's are, too; then the bytes are shown
         told = _told(batch)
     return row | (text_or_base64(bytes(batch.body)) if told is None else told)
 
@@ -122,13 +134,24 @@ def control_row(batch: f.Batch) -> dict[str, Any]:
 def _told(batch: f.Batch) -> dict[str, Any] | None:
     """What the body says; None for a kind that has none, or an unknown one."""
     if batch.kind in _RECORDS:
-        found: dict[str, Any] = msgspec.to_builtins(_RECORDS[batch.kind].decode(batch.body))
+        found = msgspec.structs.asdict(_RECORDS[batch.kind].decode(batch.body))
+        if batch.kind == f.KIND_QUEUE:
+            found["facts"] = [_fact(fact) for fact in found["facts"]]
         return found
     part = snapshot.decode(batch.body) if batch.kind == f.KIND_STATE else None
     if part is None:
         return None
     rows = {name: len(msgspec.msgpack.decode(rows)) for name, rows in part.folds.items()}
     return {"through": part.through, "part": part.part, "last": part.last, "folds": rows}
+
+
+def _fact(fact: queue_records.AnyFact) -> dict[str, Any]:
+    """One fact; positions as runs [first, behind). Raises: ValueError."""
+    told = {"fact": FACTS[type(fact)], **msgspec.structs.asdict(fact)}
+    if (where := told.pop("where", None)) is not None:
+        found = queue_records.unpack_positions(where)
+        told["positions"] = [list(run) for run in queue_records.runs_of(found)]
+    return told
 
 
 def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from zbroker.client import forks
 from zbroker.client.aio import combined
 from zbroker.client.aio.combined import Combined
 from zbroker.client.aio.publisher import Publisher
+from zbroker.client.aio.queue_client import QueueClient
 from zbroker.client.aio.receipt import Receipt
 from zbroker.client.aio.room import Room
 from zbroker.client.aio.subscription import Subscription
@@ -42,8 +43,8 @@ from zbroker.wire.messages import RangeList, Ranges
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Client:
-    """A publisher's session, and the way to subscriptions. Made by `zbroker.aio.connect`.
+class Client(QueueClient):
+    """A publisher's session, the way to subscriptions and queues. Made by `zbroker.aio.connect`.
 
     The same as `zbroker.client.Client`; used by `async with`.
     """
@@ -54,6 +55,7 @@ class Client:
         self._publisher = publisher = Publisher(
             wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
         )
+        QueueClient.__init__(self, publisher)
         self._loop = publisher.loop
         self._track = publisher.track
         self._inbox = publisher.inbox
@@ -230,9 +232,7 @@ class Client:
         function, called for each message by a task of its own, once the subscription was awaited.
         Raises: ZBrokerError bad_field, bad_bookmark, name_in_use; the rest when it is first used.
         """
-        check_loop(self._loop, self._track)
-        if self._closed:
-            raise self._track.error or ZBrokerError("closed", "this client is closed")
+        self._check_open()
         command, wanted = asking.wanted(
             topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
             rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
@@ -301,13 +301,15 @@ class Client:
     async def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
         """Waits until everything is persisted (for `timeout` seconds), then logs off.
 
-        Its subscriptions end. Raises: ZBrokerError of `flush`; the client is closed all the same.
+        Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
+        all the same.
         """
         if self._closed:
             return
         check_loop(self._loop, self._track)
         self._closed = True
         try:
+            await self._close_consumers(flush=flush, timeout=timeout)
             if flush and self.unpersisted:
                 await self.flush(timeout)
         finally:
@@ -340,6 +342,12 @@ class Client:
         self._closed = True
         self._finalizer.detach()
         self._publisher.forked(error)
+
+    def _check_open(self) -> None:
+        """Raises: ZBrokerError, what ended this client; RuntimeError in another loop."""
+        check_loop(self._loop, self._track)
+        if self._closed:
+            raise self._track.error or ZBrokerError("closed", "this client is closed")
 
     def _queue(self, receipts: Sequence[Receipt]) -> None:
         if self._staging is None:

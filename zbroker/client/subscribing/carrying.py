@@ -2,70 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Final
-
-from zbroker.client.door import Doors, origin_of
-from zbroker.client.link import Link
+from zbroker.client import carrying
+from zbroker.client.carrying import TOKEN_WAIT_MS, now_ms
 from zbroker.client.subscribing.connection import Connection, Effect
 from zbroker.client.subscribing.requests import Request
-from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Ack, Msg
+from zbroker.wire.messages import Ack, AnyAnswer, Msg
+from zbroker.wire.queueing import AnyQueuesAnswer
 
-READ_MAX: Final = 16  # answers of one turn, and bytes after which it ends
-READ_MAX_BYTES: Final = 16_384
-TOKEN_WAIT_MS: Final = 20  # how often it is looked whether there is a new session
-
-now_ms: Final = SystemClock().mono_ms
+__all__ = ["TOKEN_WAIT_MS", "Carrying", "answer_of", "now_ms"]
 
 
-class Carrying(ABC):
-    """A connection and its link."""
+class Carrying(carrying.Carrying):
+    """A connection to the delivery door, and its link."""
 
-    _doors: Doors
     _connection: Connection
-    _link: Link | None
-    _session: int  # of the newest token that it was given
 
-    @abstractmethod
-    def _perform(self, effects: list[Effect]) -> None:
-        """Connects, and sends."""
-
-    def _read(self) -> tuple[int, bool]:
-        """Takes what is there, not much at a time: who waits for the first of it shall have it.
-
-        Returns: how many answers, and whether there may be more.
-        """
-        size = 0
-        for count in range(READ_MAX):
-            received = self._link.receive() if self._link is not None else None
-            if received is None:
-                return count, False
-            answer, body = received
-            if type(answer) is Msg:
-                effects = self._connection.take(answer, body, self._doors.body_max())
-            else:
-                effects = self._connection.handle(answer, now_ms())
-            if effects:
-                self._perform(effects)
-            size += len(body)
-            if size >= READ_MAX_BYTES:
-                return count + 1, True
-        return READ_MAX, True
-
-    def _read_events(self, link: Link) -> None:
-        """Handles what became of a link, until it is replaced."""
-        for event in link.events():
-            if self._link is link:
-                self._perform(self._connection.handle(event, now_ms()))
-
-    def _use_newer_session(self) -> None:
-        session = self._doors.session(self._session)
-        if session is not None:
-            self._session = session.number
-            token = session.answer.token or ""
-            self._perform(self._connection.use(token, origin_of(session), now_ms()))
+    def _take(self, answer: AnyAnswer | AnyQueuesAnswer, body: bytes) -> list[Effect]:
+        if type(answer) is Msg:
+            return self._connection.take(answer, body, self._doors.body_max())
+        return self._connection.handle(answer, now_ms())
 
 
 def answer_of(request: Request, timeout: float) -> Ack:

@@ -1,0 +1,281 @@
+"""/queues/... and /points: what the queues room tells, as JSON; what it is asked to change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.admin.queue_rows import SECOND_NS, Clock, Room, consumer, message, row
+from zbroker.admin.queue_watch import QueueWatch
+from zbroker.admin.queues import Queues
+from zbroker.config.queues import QueueConfig
+from zbroker.errors import ClientError
+from zbroker.wire import queue_surveys as q
+
+QUEUE_KEYS = {
+    "name", "kind", "topic", "regex", "source", "life", "created", "state", "depth", "ready",
+    "leased", "delayed", "going", "consumers", "first", "last", "oldest", "oldest_s", "behind",
+    "barrier", "holding", "bytes", "idle_s", "memory_bytes", "entered", "delivered", "redelivered",
+    "acked", "failed", "dead", "expired", "rates",
+}  # fmt: skip
+RATE_KEYS = {"entered_s", "delivered_s", "acked_s"}
+CONSUMER_KEYS = {
+    "queue", "client", "sid", "address", "backlog", "held", "credit", "delivered", "acked",
+    "filter", "next_end_ms", "gone",
+}  # fmt: skip
+MESSAGE_KEYS = {
+    "position", "bookmark", "topic", "time", "size", "state", "deliveries", "failures", "owner",
+    "due_ms",
+}  # fmt: skip
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.room = Room(row("work", depth=2, first=5, last=9, oldest_ns=97 * SECOND_NS), row("b"))
+        self.watch = QueueWatch(self.room.desk, Clock())
+        self.queues = Queues(self.room.desk, self.watch, Clock())
+
+    def get(self, name: str, what: str = "", query: str = "") -> dict[str, Any]:
+        found = self.queues.get(name, what, query)
+        assert json.loads(json.dumps(found)) == found
+        return found
+
+    def post(self, what: str, name: str = "work", **body: object) -> dict[str, Any]:
+        return self.queues.post(name, what, json.dumps(body).encode())
+
+    def refused(self, what: str, **body: object) -> ClientError:
+        before = len(self.room.asked)
+        with pytest.raises(ClientError) as caught:
+            self.post(what, **body)
+        assert len(self.room.asked) == before, "the room is not asked for what is wrong"
+        return caught.value
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# -- what is --------------------------------------------------------------------------------------
+
+
+def test_queues_are_told_by_name(bench: Bench) -> None:
+    found = bench.queues.all()
+    assert json.loads(json.dumps(found)) == found
+    assert found["persisted"] == 90
+    assert [one["name"] for one in found["queues"]] == ["b", "work"]
+    assert all(set(one) == QUEUE_KEYS for one in found["queues"])
+
+
+def test_a_queue_tells_its_oldest_message(bench: Bench) -> None:
+    found = bench.get("work")
+    assert (found["first"], found["last"]) == (5, 9)
+    assert (found["oldest"], found["oldest_s"]) == ("19700101T000137Z", 3.0)
+
+
+def test_an_empty_queue_has_no_oldest_message(bench: Bench) -> None:
+    found = bench.get("b")
+    assert {found[key] for key in ("first", "last", "oldest", "oldest_s", "idle_s")} == {None}
+
+
+def test_a_message_from_the_future_is_not_younger_than_new(bench: Bench) -> None:
+    bench.room.rows = [row("work", depth=1, oldest_ns=200 * SECOND_NS)]
+    assert bench.get("work")["oldest_s"] == 0
+
+
+def test_one_queue_tells_all_that_it_is(bench: Bench) -> None:
+    bench.room.rows = [row("work", definition={"name": "work", "lease": 5_000})]
+    found = bench.get("work")
+    assert set(found) == QUEUE_KEYS | {"definition"}
+    assert set(found["definition"]) == set(QueueConfig.__struct_fields__)
+    assert (found["definition"]["lease"], found["definition"]["name"]) == (5_000, "work")
+    assert found["definition"]["max_per_subscription"] == 64, "also what nobody set"
+
+
+def test_rates_are_those_of_the_watch(bench: Bench) -> None:
+    bench.watch.look()
+    bench.room.rows = [row("work", acked=10)]
+    clock: Any = bench.watch._clock
+    clock.ms += 2_000
+    bench.watch.look()
+    found = bench.get("work")["rates"]
+    assert found == {"entered_s": 0.0, "delivered_s": 0.0, "acked_s": 5.0}
+    assert set(found) == RATE_KEYS
+
+
+@pytest.mark.parametrize("what", ["", "consumers"])
+def test_a_queue_that_is_not_there_is_unknown(bench: Bench, what: str) -> None:
+    bench.room.say = lambda ask: q.Consumers(ask.cid, [])
+    with pytest.raises(ClientError, match="no queue 'x'") as caught:
+        bench.get("x", what)
+    assert caught.value.code == "unknown_queue"
+
+
+def test_consumers_have_the_published_keys(bench: Bench) -> None:
+    bench.room.say = lambda ask: q.Consumers(ask.cid, [consumer(), consumer(gone=True)], 4)
+    found = bench.get("work", "consumers", "limit=7")
+    assert found["left_out"] == 4
+    assert [one["gone"] for one in found["consumers"]] == [False, True]
+    assert all(set(one) == CONSUMER_KEYS for one in found["consumers"])
+    assert bench.room.asked == [q.AskConsumers(0, "work", 7)]
+
+
+def test_a_queue_may_have_no_consumer(bench: Bench) -> None:
+    bench.room.say = lambda ask: q.Consumers(ask.cid, [])
+    assert bench.get("work", "consumers") == {"left_out": 0, "consumers": []}
+
+
+def test_messages_have_the_published_keys(bench: Bench) -> None:
+    bench.room.say = lambda ask: q.Browsed(ask.cid, [message(5), message(9)], 10)
+    found = bench.get("work", "browse", "after=4&limit=2&state=leased&filter=%2Fx%3D1")
+    assert found["next"] == 10
+    assert [one["position"] for one in found["messages"]] == [5, 9]
+    assert all(set(one) == MESSAGE_KEYS for one in found["messages"])
+    assert bench.room.asked == [q.BrowseQueue(0, "work", 4, 2, "/x=1", "leased", data=False)]
+
+
+def test_payloads_come_as_text_or_base64(bench: Bench) -> None:
+    rows = [message(5), message(9)]
+    bench.room.say = lambda ask: q.Browsed(ask.cid, rows, payloads=[b'{"x": 1}', b"\xff"])
+    one, other = bench.get("work", "browse", "data=1")["messages"]
+    assert (one["data"], other["data_base64"]) == ('{"x": 1}', "/w==")
+    assert bench.room.asked[0].data
+
+
+def test_why_nothing_is_delivered_is_told(bench: Bench) -> None:
+    lines = ["nobody consumes this queue", "2 messages are ready"]
+    bench.room.say = lambda ask: q.Explained(ask.cid, "idle", lines)
+    expected = {"queue": "work", "state": "idle", "lines": lines}
+    assert bench.get("work", "explain") == expected
+    assert bench.get("work", "explain", "position=5") == expected
+    assert bench.get("work", "explain", "bookmark=7%7C5%7C") == expected
+    assert bench.room.asked == [
+        q.Explain(0, "work"), q.Explain(0, "work", 5), q.Explain(0, "work", 0, "7|5|"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "query"),
+    [
+        ("", "limit=1"), ("consumers", "limit=0"), ("browse", "limit=1001"), ("browse", "after=-1"),
+        ("browse", "data=maybe"), ("explain", "position=1&bookmark=7%7C5%7C"),
+        ("explain", "position=x"),
+    ],
+)  # fmt: skip
+def test_a_wrong_query_is_refused(bench: Bench, what: str, query: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        bench.get("work", what, query)
+    assert caught.value.code == "bad_field"
+    assert bench.room.asked == []
+
+
+@pytest.mark.parametrize("what", ["browse", "explain"])
+def test_what_the_room_refuses_is_an_error(bench: Bench, what: str) -> None:
+    kinds = {"browse": q.Browsed, "explain": q.Explained}
+    bench.room.say = lambda ask: kinds[what](ask.cid, code="unknown_queue", reason="no such queue")
+    with pytest.raises(ClientError, match="no such queue") as caught:
+        bench.get("x", what)
+    assert caught.value.code == "unknown_queue"
+
+
+# -- what shall be --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "asked"),
+    [
+        ("purge", {"before": 7}, q.Purge(0, "work", 7)),
+        ("purge", {"point": "eod", "leased": True}, q.Purge(0, "work", 0, "eod", leased=True)),
+        ("purge", {"all": True, "dry_run": True}, q.Purge(0, "work", dry_run=True)),
+        ("requeue", {}, q.Requeue(0, "work")),
+        ("requeue", {"bookmarks": ["7|5|"], "limit": 3}, q.Requeue(0, "work", ["7|5|"], 3)),
+        ("requeue", {"dry_run": True}, q.Requeue(0, "work", dry_run=True)),
+        ("delete", {"dry_run": True}, q.Define(0, "delete", "work", dry_run=True)),
+        ("delete", {}, q.Define(0, "delete", "work")),
+        (
+            "create",
+            {"definition": {"topic": "orders", "lease": "30s", "size_alarm": "1KiB"}},
+            q.Define(0, "create", "work", {"topic": "orders", "lease": 30_000, "size_alarm": 1024}),
+        ),
+        (
+            "alter",
+            {"definition": {"retry_delay": ["1s", 5]}, "dry_run": True},
+            q.Define(0, "alter", "work", {"retry_delay": [1_000, 5]}, dry_run=True),
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_reaches_the_room(
+    bench: Bench, what: str, body: dict[str, Any], asked: q.QueuesQuestion
+) -> None:
+    bench.room.say = lambda ask: q.Changed(ask.cid, 4, text="so it is")
+    assert bench.post(what, **body) == {
+        "queue": "work", "dry_run": bool(body.get("dry_run")), "count": 4, "text": "so it is",
+    }  # fmt: skip
+    assert bench.room.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"dry_run": True}, {"leased": True}, {"all": True, "before": 7}, {"all": False},
+             {"before": 7, "point": "eod"}, {"before": 0}, {"before": "7"}, {"through": 7}],
+)  # fmt: skip
+def test_a_purge_says_what_leaves_in_one_way(bench: Bench, body: dict[str, Any]) -> None:
+    assert bench.refused("purge", **body).code == "bad_field"
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "code"),
+    [
+        ("requeue", {"limit": 0}, "bad_field"),
+        ("requeue", {"bookmark": "7|5|"}, "bad_field"),
+        ("delete", {"definition": {}}, "bad_field"),
+        ("create", {"definition": {"leese": 1}}, "bad_queue"),
+        ("alter", {"definition": {"lease": "long"}}, "bad_queue"),
+        ("alter", {"definition": {"name": "other"}}, "bad_queue"),
+        ("alter", {"lease": 5}, "bad_field"),
+    ],
+)
+def test_a_wrong_body_is_refused(bench: Bench, what: str, body: dict[str, Any], code: str) -> None:
+    assert bench.refused(what, **body).code == code
+
+
+def test_a_change_that_the_room_refuses_is_an_error(bench: Bench) -> None:
+    bench.room.say = lambda ask: q.Changed(
+        ask.cid, code="queue_exists", reason="it is", hint="alter"
+    )
+    with pytest.raises(ClientError, match="it is") as caught:
+        bench.post("create", definition={"topic": "orders"})
+    assert (caught.value.code, caught.value.hint) == ("queue_exists", "alter")
+
+
+# -- points ---------------------------------------------------------------------------------------
+
+
+def test_points_are_told_by_name(bench: Bench) -> None:
+    rows = [q.PointRow("eod", 7, "1.0.6", 9), q.PointRow("audit", 5, "1.0.4", 8)]
+    bench.room.say = lambda ask: q.Points(ask.cid, rows)
+    audit, eod = bench.queues.points()["points"]
+    assert audit["name"] == "audit"
+    assert eod == {"name": "eod", "position": 7, "vector": "1.0.6", "set_at": 9}
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [({"name": "eod"}, q.SetPoint(0, "eod")), ({"name": "eod", "at": 7}, q.SetPoint(0, "eod", 7))],
+)
+def test_a_point_is_set_here_or_there(
+    bench: Bench, body: dict[str, Any], asked: q.SetPoint
+) -> None:
+    bench.room.say = lambda ask: q.Changed(ask.cid, position=7, vector="1.0.7")
+    told = bench.queues.set_point(json.dumps(body).encode())
+    assert told == {"name": "eod", "position": 7, "vector": "1.0.7"}
+    assert bench.room.asked == [asked]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"name": ""}', b'{"name": "a", "at": 0}'])
+def test_a_point_has_a_name_and_a_place(bench: Bench, body: bytes) -> None:
+    with pytest.raises(ClientError) as caught:
+        bench.queues.set_point(body)
+    assert caught.value.code == "bad_field"
+    assert bench.room.asked == []

@@ -1,0 +1,550 @@
+"""Units: side by side in one group or not at all; what is refused, and what they publish as."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import msgspec
+import pytest
+from google_crc32c import value as crc32c
+
+from tests.journal import build
+from tests.journal.whole import (
+    LINK,
+    MINE,
+    ROOM,
+    Sent,
+    Whole,
+    control,
+    deleted,
+    fact,
+    letters,
+    point,
+    wiring,
+)
+from tests.sim.disk import SimDisk
+from zbroker.errors import Bug
+from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
+from zbroker.journal import records
+from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.fold import Fold
+from zbroker.journal.format import (
+    KIND_NOOP,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    KIND_PURGE,
+    KIND_QUEUE,
+    KIND_STATE,
+    KIND_TIE,
+    KIND_WIRING,
+    STEP_OVER,
+    Batch,
+    encode_batch_header,
+)
+from zbroker.journal.replicas import record_of
+from zbroker.journal.sessions import Sessions
+from zbroker.journal.units import broker_name, units_of
+from zbroker.limits import GROUP_MAX_BYTES, MIB
+from zbroker.wire import codec
+from zbroker.wire import internal as m
+from zbroker.wire.messages import Columns
+from zbroker.wire.record import Record
+from zbroker.wire.units import BROKER_NAME, UNIT_PARTS_MAX, Commit, Part
+
+NAME = broker_name(Origin(build.INSTANCE, 1))
+PUBLISHER = publisher_id(NAME)
+PURGE = control(KIND_PURGE, records.encode(records.PurgeRecord("work", "")))
+
+
+def kinds(batches: list[Batch]) -> list[int]:
+    return [batch.kind for batch in batches]
+
+
+def codes(items: list[m.ReceiptItem]) -> list[str]:
+    return [item.code for item in items]
+
+
+def commit(core: JournalCore, ordinal: int, *units: list[Sent], rid: bytes = ROOM) -> None:
+    """What stands in line."""
+    sent = [[part for part, _ in unit] for unit in units]
+    core.receive(rid, Commit(MINE, ordinal, 0, sent), [body for unit in units for _, body in unit])
+
+
+def payloads(batches: list[Batch]) -> list[bytes]:
+    return [
+        payload
+        for batch in batches
+        if batch.kind == KIND_PUBLISH
+        for payload in msgspec.msgpack.decode(batch.body)
+    ]
+
+
+# -- what lands -----------------------------------------------------------------------------------
+
+
+def test_a_unit_stands_side_by_side_in_the_order_of_its_parts() -> None:
+    whole = Whole()
+    items = whole.units([fact(), letters(b"a", b"b"), wiring(), point(), PURGE, fact()])
+    assert items == [m.ReceiptItem(1, 8, 2)], "the name is not part of it"
+    assert kinds(whole.batches()) == [
+        KIND_PUBLISHER, KIND_QUEUE, KIND_PUBLISH, KIND_WIRING, KIND_POINT, KIND_PURGE, KIND_QUEUE,
+    ]  # fmt: skip
+
+
+def test_each_unit_has_one_item_with_its_first_and_last_position() -> None:
+    whole = Whole()
+    items = whole.units([fact(), fact()], [fact()], [wiring(), fact(), fact()])
+    assert items == [m.ReceiptItem(1, 2, 1), m.ReceiptItem(2, 3, 3), m.ReceiptItem(3, 6, 4)]
+
+
+def test_receipt_and_marks_leave_after_the_sync_only() -> None:
+    whole = Whole()
+    commit(whole.core, 1, [fact()])
+    group = whole.core.group(1_000)
+    assert group is not None
+    whole.writer.write(group.batches, group.log_time)
+    whole.core.written_to(group.end_position)
+    assert whole.core.synced(whole.core.persisted) == []
+    sends = whole.core.synced(whole.writer.sync())
+    assert [type(send.message) for send in sends] == [m.Receipt, m.Marks], (
+        "its sender reads its own facts: it must not wait for the beat"
+    )
+
+
+def test_a_receipt_is_repeated_until_it_is_confirmed() -> None:
+    whole = Whole()
+    whole.units([fact()], [fact()])
+    items = [s.message.items for s in whole.core.beat() if isinstance(s.message, m.Receipt)]
+    assert [[item.ordinal for item in found] for found in items] == [[1, 2]]
+    whole.core.receive(ROOM, m.Confirm(MINE, 2), [])
+    assert all(not isinstance(send.message, m.Receipt) for send in whole.core.beat())
+
+
+def test_a_unit_stands_behind_what_came_before_it() -> None:
+    whole = Whole()
+    whole.publish("p", 1)
+    known = whole.core.sessions.get(publisher_id("p"))
+    assert known is not None
+    body = b"\x91\xc4\x01x"
+    entry = m.Entry(known.id, known.session, 2, 1, None, crc32c(body), None, ["t"])
+    end = whole.core.next_position
+    whole.core.receive(b"\0door", m.Append(MINE, whole.ordinal, 0, [entry]), [body])
+    commit(whole.core, 7, [fact()])
+    whole.commit()
+    assert kinds([b for b in whole.batches() if b.position >= end]) == [KIND_PUBLISH, KIND_QUEUE]
+
+
+@pytest.mark.parametrize("room", ["ingest", "delivery", "replication", "admin", "queues-2"])
+def test_only_queues_may_commit(room: str) -> None:
+    whole = Whole()
+    whole.core.receive(b"\0other", m.Hello(room, 1), [])
+    with pytest.raises(Bug, match="only queues may"):
+        commit(whole.core, 1, [fact()], rid=b"\0other")
+
+
+def test_what_was_sent_to_another_journal_is_dropped() -> None:
+    whole = Whole()
+    part, body = fact()
+    whole.core.receive(ROOM, Commit(MINE + 1, 1, 0, [[part]]), [body])
+    assert (whole.commit(), whole.core.next_position) == ([], 1)
+
+
+def test_what_an_older_queues_room_had_in_line_is_dropped_as_a_whole() -> None:
+    whole = Whole()
+    commit(whole.core, 1, [fact(), fact()])
+    whole.core.receive(b"\0new", m.Hello("queues", 2), [])
+    assert whole.core.next_group_bytes() < 2_000
+    whole.commit()
+    assert whole.core.next_position == 1
+
+
+def test_bodies_must_be_as_many_as_parts() -> None:
+    part, body = fact()
+    for sent in ([], [body] * 3):
+        with pytest.raises(Bug, match="2 parts came with"):
+            list(units_of(Commit(MINE, 1, 0, [[part], [part]]), sent))
+
+
+def test_the_codec_knows_both_ways() -> None:
+    whole = Whole()
+    part, _ = letters(b"x")
+    for message in (Commit(MINE, 1, 0, [[part], [Part(KIND_QUEUE, 7)]]), whole.named()):
+        decoder = codec.TO_JOURNAL if isinstance(message, Commit) else codec.FROM_JOURNAL
+        assert decoder.decode(codec.encode(message)) == message
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+GOOD, BODY = letters(b"a", b"b")
+ONE, ONE_BODY = fact()
+REPLACED = msgspec.structs.replace
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *((Part(kind, crc32c(b"")), b"") for kind in (KIND_PUBLISHER, KIND_STATE, KIND_NOOP)),
+        *((Part(kind, crc32c(b"")), b"") for kind in (0, 99, KIND_TIE, STEP_OVER | 99)),
+        (REPLACED(ONE, crc=ONE.crc + 1), ONE_BODY),
+        (REPLACED(ONE, count=2), ONE_BODY),
+        (REPLACED(ONE, topics=["t"]), ONE_BODY),
+        (REPLACED(ONE, columns=Columns()), ONE_BODY),
+        (REPLACED(GOOD, crc=GOOD.crc + 1), BODY),
+        (REPLACED(GOOD, count=0), BODY),
+        (REPLACED(GOOD, count=-1), BODY),
+        (REPLACED(GOOD, count=65_536), BODY),
+        (REPLACED(GOOD, topics=[]), BODY),
+        (REPLACED(GOOD, topics=["a", "b"]), BODY),
+        (REPLACED(GOOD, columns=Columns(time=bytes(8))), BODY),
+        (REPLACED(GOOD, topics=["a", "b"], columns=Columns(index=bytes([0, 0, 2, 0]))), BODY),
+        control(KIND_WIRING, b"junk"),
+        control(KIND_WIRING, b"\x81\xa4name\xa0"),
+        control(KIND_POINT, b"\x80"),
+    ],
+)
+def test_what_cannot_be_a_part_refuses_the_whole_unit(wrong: Sent) -> None:
+    whole = Whole()
+    items = whole.units([fact(), wrong, fact()], [fact()])
+    assert codes(items) == ["bad_field", ""]
+    assert (items[0].position, items[0].high) == (0, 0)
+    assert kinds(whole.batches()) == [KIND_QUEUE]
+    assert whole.core.refused == 1
+
+
+def test_a_body_with_another_number_of_messages_is_refused() -> None:
+    assert codes(Whole().units([(REPLACED(GOOD, count=1), BODY)])) == ["bad_frame"]
+
+
+def test_a_unit_without_parts_is_refused() -> None:
+    assert codes(Whole().units([], [fact()])) == ["bad_field", ""]
+
+
+def test_a_unit_has_so_many_parts_and_no_more() -> None:
+    whole = Whole()
+    items = whole.units([fact()] * UNIT_PARTS_MAX, [fact()] * (UNIT_PARTS_MAX + 1))
+    assert codes(items) == ["", "too_large"]
+    assert whole.core.next_position == UNIT_PARTS_MAX + 1
+
+
+BIG = letters(b"x" * (GROUP_MAX_BYTES // 2))
+HUGE = letters(b"x" * (GROUP_MAX_BYTES + 1))
+
+
+def test_a_unit_that_is_larger_than_a_group_is_refused() -> None:
+    assert codes(Whole().units([BIG, BIG, BIG])) == ["too_large"]
+
+
+def test_one_large_message_does_not_make_a_unit_too_large() -> None:
+    """A dead letter and the fact that it left the queue cannot be apart."""
+    assert codes(Whole().units([HUGE, fact()], [fact(), BIG, fact()])) == ["", ""]
+
+
+def test_nothing_of_a_refused_unit_is_published() -> None:
+    whole = Whole()
+    items = whole.units([letters(b"a"), control(99, b"")], [letters(b"b")])
+    assert codes(items) == ["bad_field", ""]
+    assert payloads(whole.batches()) == [b"b"]
+    [batch] = [b for b in whole.batches() if b.kind == KIND_PUBLISH]
+    assert (batch.sequence, batch.prev) == (1, 0)
+
+
+def test_a_fenced_journal_refuses_units_for_now() -> None:
+    whole = Whole()
+    whole.core.fenced = True
+    assert codes(whole.units([letters(b"a")])) == ["not_ready"]
+    assert len(whole.core.sessions) == 0, "no name is taken yet"
+    whole.core.fenced = False
+    assert codes(whole.units([letters(b"a")])) == [""]
+
+
+def test_a_name_with_the_same_publisher_id_is_told() -> None:
+    whole = Whole()
+    known = whole.core.sessions.meet(PUBLISHER)
+    known.name = "somebody else"
+    assert codes(whole.units([letters(b"a"), fact()], [fact()])) == ["publisher_collision", ""]
+    assert kinds(whole.batches()) == [KIND_QUEUE]
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def groups(core: JournalCore) -> list[list[Batch]]:
+    found = []
+    while core.backlog:
+        group = core.group(1_000)
+        assert group is not None
+        core.written_to(group.end_position)
+        core.synced(core.written)
+        core.check()
+        found.append(group.batches)
+    return found
+
+
+def bare() -> JournalCore:
+    core = JournalCore(Settings(build.INSTANCE, MINE), Sessions(), 1, 1, 0)
+    core.receive(ROOM, m.Hello("queues", 1), [])
+    return core
+
+
+def test_a_unit_is_never_split_over_groups() -> None:
+    core, rng = bare(), random.Random(1)
+    made = [[fact(unit=n)] * rng.choice((1, 2, 70, 199)) for n in range(60)]
+    for ordinal, unit in enumerate(made, 1):
+        commit(core, ordinal, unit)
+    found = groups(core)
+    assert len(found) > 5
+    assert max(map(len, found)) <= 250 + UNIT_PARTS_MAX, "a group has so many buffers"
+    sizes, at = [], 0
+    for batches in found:
+        taken = 0
+        while taken < len(batches):
+            taken += len(made[at])
+            at += 1
+        sizes.append(taken - len(batches))
+    assert sizes == [0] * len(found), "each group ends with a unit"
+    assert at == len(made)
+
+
+def test_a_unit_that_would_make_a_group_too_large_begins_the_next_one() -> None:
+    core = bare()
+    for ordinal in (1, 2, 3):
+        commit(core, ordinal, [letters(b"x" * MIB), letters(b"y" * MIB), fact()])
+    commit(core, 4, [HUGE, fact()])
+    commit(core, 5, [fact()])
+    said = core.next_group_bytes()
+    found = groups(core)
+    assert [len(batches) for batches in found] == [4, 3, 3, 2, 1]
+    assert sum(batch.body_length for batch in found[0]) < GROUP_MAX_BYTES < said
+    assert core.next_group_bytes() < 2_000, "nothing is left in the account"
+
+
+def test_a_unit_waits_for_no_snapshot() -> None:
+    """A part of one may make a group that a large unit has no room in: it is taken all the same."""
+    core = bare()
+    core.want_state()
+    commit(core, 1, [HUGE, fact()])
+    [batches] = groups(core)
+    assert kinds(batches) == [KIND_STATE, KIND_PUBLISHER, KIND_PUBLISH, KIND_QUEUE]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_group_with_units_is_larger_than_was_foreseen(seed: int) -> None:
+    core, rng = bare(), random.Random(seed)
+    for ordinal in range(1, 30):
+        many = [rng.randbytes(rng.choice((0, 7, 3_000))) for _ in range(rng.randint(1, 5))]
+        part, body = letters(*many, topic="é" * 127)
+        part.topics = [f"{n}" * 200 for n in range(rng.randint(1, 3))]
+        part.columns = Columns(bytes(2 * len(many)), time=bytes(8 * len(many)))
+        commit(core, ordinal, [(part, body), fact("q" * rng.randint(1, 200))][: rng.randint(1, 2)])
+        if rng.random() < 0.2:
+            core.want_state()
+        while core.backlog and rng.random() < 0.6:
+            said = core.next_group_bytes()
+            group = core.group(1_000)
+            assert group is not None
+            took = sum(len(encode_batch_header(b, 0, 0)) + b.body_length + 8 for b in group.batches)
+            assert took + 64 + 512 <= said
+            core.written_to(group.end_position)
+            core.synced(core.written)
+
+
+# -- a full disk ----------------------------------------------------------------------------------
+
+
+def test_units_are_taken_while_publishers_are_refused() -> None:
+    whole = Whole()
+    whole.core.accepting = False
+    assert codes(whole.units([letters(b"a"), fact()])) == [""]
+
+
+def test_a_unit_that_has_no_room_is_refused_and_a_smaller_one_is_taken() -> None:
+    whole = Whole()
+    whole.core.accepting, whole.core.room = False, 6_000
+    items = whole.units([letters(b"x" * 6_000), fact()], [fact()], [letters(b"x" * 3_000)])
+    assert codes(items) == ["disk_full", "", ""]
+    assert codes(whole.units([letters(b"y" * 6_000)])) == ["disk_full"]
+    whole.core.accepting = True
+    assert codes(whole.units([letters(b"y" * 6_000)])) == [""]
+
+
+def test_units_of_one_group_have_room_together() -> None:
+    whole = Whole()
+    whole.core.accepting, whole.core.room = False, 6_000
+    items = whole.units(*[[letters(b"x" * 2_000)]] * 4)
+    assert codes(items) == ["", "disk_full", "disk_full", "disk_full"]
+
+
+def test_units_leave_room_for_the_snapshot_that_is_needed_to_remove_segments() -> None:
+    whole = Whole()
+    core = whole.core
+    core.accepting, core.room = False, 700_000
+    core.want_state()
+    core._stating._last_bytes = 1 << 30  # it is not due yet
+    assert codes(whole.units([letters(b"x" * 150_000)])) == ["disk_full"]
+    core.state_fits = False  # nothing is to be saved
+    assert codes(whole.units([letters(b"x" * 150_000)])) == [""]
+
+
+@pytest.mark.parametrize("free", range(0, 60_000, 1_777))
+def test_no_unit_breaks_the_writer_of_a_full_disk(free: int) -> None:
+    """Whatever is free: each unit is written, or refused and written when there is space again."""
+    rng = random.Random(free)
+    disk = SimDisk(rng)
+    to = build.writer(disk, build.start(disk))
+    disk.capacity = disk.capacity - disk.free_bytes() + free
+    core = bare()
+    core.serial, core.accepting = to.serial, False
+    refused = taken = 0
+    for ordinal in range(1, 200):
+        size = rng.choice((10, 300, 2_000, 9_000))
+        commit(core, ordinal, [letters(rng.randbytes(size)), fact()][rng.randint(0, 1) :])
+        if rng.random() < 0.1:
+            core.want_state()
+        if rng.random() < 0.2:
+            to.prepare_step()
+        core.room, core.state_fits = to.room, False
+        group = core.group(1_000)
+        if group is not None:
+            to.write(group.batches, group.log_time)
+            core.serial = to.serial
+            core.written_to(group.end_position)
+        for send in core.synced(to.sync()):
+            if isinstance(send.message, m.Receipt):
+                refused += sum(item.code == "disk_full" for item in send.message.items)
+                taken += sum(item.code == "" for item in send.message.items)
+    assert refused > 0, "the disk was never full"
+    assert taken > 0
+    assert refused + taken == 199
+    disk.capacity = 1 << 30
+    assert to.secure(20_000), "space is back"
+    core.accepting = True
+    commit(core, 200, [letters(b"x" * 9_000), fact()])
+    group = core.group(1_000)
+    assert group is not None
+    to.write(group.batches, group.log_time)
+
+
+# -- the publisher --------------------------------------------------------------------------------
+
+
+def test_messages_are_published_by_the_broker_with_sequences_that_follow_on() -> None:
+    whole = Whole()
+    whole.units([letters(b"a", b"b"), fact()], [letters(b"c"), letters(b"d")])
+    found = [batch for batch in whole.batches() if batch.kind == KIND_PUBLISH]
+    assert [(b.publisher, b.sequence, b.prev, b.count) for b in found] == [
+        (PUBLISHER, 1, 0, 2), (PUBLISHER, 3, 2, 1), (PUBLISHER, 4, 3, 1),
+    ]  # fmt: skip
+    assert [b.topics for b in found] == [["dead"]] * 3
+    assert len({b.session for b in found}) == 1
+    assert all(b.origin_position == b.position for b in found)
+    assert payloads(found) == [b"a", b"b", b"c", b"d"]
+    assert whole.core.messages == 4
+
+
+def test_its_name_is_reserved_and_stands_in_the_log_once() -> None:
+    assert NAME.startswith(BROKER_NAME + ".")
+    with pytest.raises(Exception, match="reserved_name"):
+        check_client_name(NAME)
+    whole = Whole()
+    whole.units([letters(b"a")], [letters(b"b")])
+    whole.restart()
+    whole.units([letters(b"c")])
+    names = [batch for batch in whole.batches() if batch.kind == KIND_PUBLISHER]
+    assert [records.PUBLISHER.decode(batch.body).name for batch in names] == [NAME]
+
+
+def test_after_a_start_its_sequences_go_on_in_a_new_session() -> None:
+    whole = Whole()
+    whole.units([letters(b"a", b"b")])
+    whole.restart()
+    whole.units([letters(b"c")])
+    first, second = [batch for batch in whole.batches() if batch.kind == KIND_PUBLISH]
+    assert (second.sequence, second.prev) == (3, 2)
+    assert second.session > first.session
+    known = whole.core.sessions.get(PUBLISHER)
+    assert known is not None
+    assert (known.high, known.holes) == (3, [])
+
+
+def test_its_sequences_go_on_when_its_segments_are_gone() -> None:
+    whole = Whole()
+    whole.units([letters(b"a", b"b")])
+    whole.roll_over()
+    whole.state()
+    whole.log.refresh()
+    whole.remove_oldest()
+    whole.restart()
+    whole.units([letters(b"c")])
+    [batch] = [b for b in whole.batches() if b.publisher == PUBLISHER]
+    assert (batch.kind, batch.sequence) == (KIND_PUBLISH, 3), "the name is known, too"
+
+
+def test_its_messages_are_found_by_their_bookmarks() -> None:
+    whole = Whole()
+    whole.units([fact(), letters(b"a", b"b"), fact()])
+    whole.log.refresh()
+    assert whole.log.locate(Bookmark(PUBLISHER, 2)) == 4
+    assert whole.log.locate(Bookmark(PUBLISHER, 3)) is None
+
+
+def test_columns_of_its_messages_are_kept() -> None:
+    whole = Whole()
+    part, body = letters(b"a", b"b")
+    keys = msgspec.msgpack.encode([b"k", None])
+    part.topics = ["dead", "deader"]
+    part.columns = Columns(array("H", [1, 0]).tobytes(), keys=keys)
+    whole.units([(part, body)])
+    [batch] = [b for b in whole.batches() if b.kind == KIND_PUBLISH]
+    assert (batch.topics, batch.columns) == (part.topics, part.columns)
+
+
+def test_a_new_generation_publishes_under_a_new_name() -> None:
+    """What stood in the end that was lost may be on other instances: no bookmark comes twice."""
+    whole = Whole()
+    whole.units([letters(b"a")])
+    whole.core.generation = 2
+    whole.units([letters(b"b")])
+    found = [batch for batch in whole.batches() if batch.kind == KIND_PUBLISH]
+    again = publisher_id(broker_name(Origin(build.INSTANCE, 2)))
+    assert [(b.publisher, b.sequence) for b in found] == [(PUBLISHER, 1), (again, 1)]
+
+
+def test_what_two_instances_publish_is_kept_side_by_side() -> None:
+    """Each gives its own sequences: under one name the second arrival would be taken for a copy."""
+    here, there = Whole(), Whole()
+    there.core.settings = there.core.settings._replace(instance=8)
+    here.units([letters(b"here")])
+    there.units([letters(b"there"), fact("far")])
+    name = broker_name(Origin(8, 1))
+    body = records.encode(records.PublisherRecord(name))
+    here.give(Record(KIND_PUBLISHER, 8, 1, 0, 0, 0, publisher_id(name)), body)
+    for batch in there.batches():
+        if batch.kind != KIND_PUBLISHER:
+            here.give(record_of(batch, 0), bytes(batch.body))
+    assert payloads(here.batches()) == [b"here", b"there"]
+    copied = [b for b in here.batches() if b.kind == KIND_QUEUE]
+    assert [(b.origin_instance, b.body) for b in copied] == [(8, fact("far")[1])]
+
+
+def test_a_start_comes_to_the_same_table() -> None:
+    whole = Whole()
+    whole.units([letters(b"a"), wiring()], [fact(), point()], [deleted(), letters(b"b")])
+    before = whole.core.sessions.get(PUBLISHER)
+    assert before is not None
+    fold = Fold(build.INSTANCE)
+    for batch in whole.batches():
+        fold(batch, 1)
+    after = fold.sessions.get(PUBLISHER)
+    assert after is not None
+    for field in ("name", "high", "high_position", "session", "newest", "wrote", "named", "holes"):
+        assert getattr(after, field) == getattr(before, field), field
+    assert after.acked == before.acked == 2
+
+
+def test_a_link_of_another_room_is_not_disturbed() -> None:
+    whole = Whole()
+    whole.units([fact()])
+    assert whole.core.room_of(LINK) == "replication"
+    assert whole.core.room_of(ROOM) == "queues"

@@ -1,0 +1,221 @@
+"""The I/O thread of one consumer: everything between its messages and the queues door.
+
+It reads what comes, whoever waits, and extends leases while the program works: so a handler may
+take as long as it likes. What threads of the program settle piles up while it is busy and goes out
+together in its next turn. The lock is held except while it sleeps; it alone touches the socket.
+
+Sockets: a DEALER to the queues door with its monitor. Known weakness: it shares the interpreter
+lock; a call into C that keeps it for longer than half a lease costs the leases.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import threading
+import time as clock
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from zbroker.client import forks
+from zbroker.client.carrying import now_ms
+from zbroker.client.consuming.carrying import Carrying
+from zbroker.client.consuming.core import Core
+from zbroker.client.consuming.message import QueueMessage
+from zbroker.client.consuming.settling import Verb
+from zbroker.client.dialling import Effect, State
+from zbroker.client.door import Doors
+from zbroker.client.effects import Connect, Send
+from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.errors import ZBrokerError
+from zbroker.wire.queueing import Consume
+
+WAIT_MAX_MS: Final = 1_000
+CLOSE_S: Final = 2.0  # for the thread to send what is left
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger("zbroker.client")
+
+
+class Line(Carrying):
+    """A consumer's connection, its link, and the thread."""
+
+    def __init__(self, doors: Doors, command: Consume) -> None:
+        self._doors = doors
+        self.core = self._connection = Core(
+            command, self, random.Random().random, doors.heartbeat_s, doors.resubscribed
+        )
+        self.error: ZBrokerError | None = None
+        self._link: Link | None = None
+        self._session = 0
+        self._changed = threading.Condition()  # of a lock that its owner may take again
+        self._outbox: deque[Effect] = deque()
+        self._halted = False  # nothing more is handed out
+        self._asleep = self._woken = False
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self._wake_fd, select.POLLIN)
+        self._thread = threading.Thread(
+            target=self._run, name=f"zbroker queue {command.queue}", daemon=True
+        )
+        forks.watch(self)
+
+    def __del__(self) -> None:
+        os.close(self._wake_fd)
+
+    def _forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process: what was read, and the socket, are the parent's."""
+        self._changed, self._link = threading.Condition(), None
+        self.core.state, self.core.error = State.ENDED, error
+        self.core.held.clear()
+
+    # -- called by threads of the program -----------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
+        """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
+        with self._changed:
+            if self.error is not None:
+                raise self.error
+            self.core.settle(verb, messages, now_ms())
+            self._wake()
+
+    def take(self, most: int | None, end: float | None = None) -> list[QueueMessage] | None:
+        """The next messages, up to `most` of those that came together.
+
+        Empty if none came before the time `end`; None if nothing more is handed out.
+        Raises: ZBrokerError, what ended the consumer.
+        """
+        with self._changed:
+            while not self._halted:
+                if self.core.ready:
+                    messages, effects = self.core.hand_out(most, now_ms())
+                    if effects:
+                        self._outbox += effects
+                        self._wake()
+                    if messages:
+                        return messages
+                if self.over:
+                    break
+                left = None if end is None else end - clock.monotonic()
+                if left is not None and left <= 0:
+                    return []
+                self._changed.wait(left)
+            error = self._what_ended_it()
+            if error is not None and not self._halted:
+                raise error
+            return None
+
+    def take_many(self, most: int, end: float | None) -> list[QueueMessage]:
+        """The same over several batches, as far as they are there."""
+        with self._changed:
+            found = self.take(most, end) or []
+            while 0 < len(found) < most and self.core.ready and not self._halted:
+                messages, effects = self.core.hand_out(most - len(found), now_ms())
+                self._outbox += effects
+                found += messages
+            self._wake()
+            return found
+
+    def look(self, at: Callable[[Core], T]) -> T:
+        """What `at` says of the core, while nobody changes it."""
+        with self._changed:
+            return at(self.core)
+
+    def wait(self, done: Callable[[], object], timeout: float | None) -> bool:
+        """Sleeps until `done()`, which is looked at when something came; False if it is not."""
+        with self._changed:
+            return bool(self._changed.wait_for(done, timeout))
+
+    def halt(self) -> None:
+        """Nothing more is handed out; what was, can still be settled."""
+        with self._changed:
+            self._halted = True
+            self._changed.notify_all()
+
+    def close(self, timeout: float = CLOSE_S) -> None:
+        """Sends what is left, gives back what is held, and ends the thread."""
+        with self._changed:
+            self._halted = True
+            self._outbox += self.core.leave(now_ms())
+            self._wake()
+            self._changed.notify_all()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _wake(self) -> None:
+        """Ends the thread's sleep."""
+        if self._asleep and not self._woken:
+            self._woken = True
+            os.eventfd_write(self._wake_fd, 1)
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with self._changed:
+            try:
+                while self.core.state is not State.ENDED:
+                    self._turn()
+                self._send()
+            except ZBrokerError as error:  # what ended the client
+                self._fail(error)
+            except Exception as error:  # a bug of ours: nobody may wait for what does not come
+                _log.exception("client.thread_failed: what is held comes back to the queue")
+                self._fail(ZBrokerError("internal", f"the thread of a consumer failed: {error!r}"))
+            finally:
+                if self._link is not None:
+                    self._link.close(CLOSE_LINGER_MS)
+                    self._link = None
+                self._changed.notify_all()
+
+    def _turn(self) -> None:
+        """Reads some answers, does what time demands, sends what piled up; then sleeps."""
+        _, more = self._read()
+        if not more:
+            self._do_what_is_due()
+        self._send()
+        self._changed.notify_all()
+        if self.core.state is not State.ENDED:
+            self._sleep(0 if more else self._wait_ms(WAIT_MAX_MS))
+
+    def _sleep(self, wait_ms: int) -> None:
+        link, self._asleep = self._link, True
+        self._changed.release()
+        try:
+            if link is None:
+                self._poller.poll(wait_ms)
+            else:
+                link.wait(wait_ms, self._wake_fd)
+        finally:
+            self._changed.acquire()
+            self._asleep = False
+        if self._woken:
+            self._woken = False
+            os.eventfd_read(self._wake_fd)
+        if link is not None:
+            self._read_events(link)
+
+    def _send(self) -> None:
+        while self._outbox:
+            self._perform([self._outbox.popleft()])
+        self._perform(self.core.due(now_ms()))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Connect):
+                if self._link is not None:
+                    self._link.close()
+                self._outbox.clear()  # it was for the old one
+                self._link = self._doors.connect()
+            elif isinstance(effect, Send) and self._link is not None:
+                self._link.send(effect.command, effect.body)
+
+    def _fail(self, error: ZBrokerError) -> None:
+        self.error = error
+        self.core.leave(now_ms())

@@ -1,0 +1,143 @@
+"""The flights as work: shared among processes, one of which is killed in the middle, done once each.
+
+Workers keep what they did in files of their own; the killed one's file counts, too. Together these
+must be the table, and what is no flight must be in the dead letter topic.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from zbroker.demo.check import Table, Tally
+from zbroker.demo.worker import QUEUE
+from zbroker.errors import ZBrokerError
+
+if TYPE_CHECKING:
+    from zbroker.client import Client
+    from zbroker.demo.story import Story
+
+WORKERS: Final = 3
+DEAD: Final = "dead-flights"
+BROKEN_TOPIC: Final = "flights.broken"
+BROKEN: Final = [
+    b'{"carrier": 7, "arr_delay": "late"}', b"not even JSON", b'{"carrier": "UA"', b"", b"[]",
+]  # fmt: skip
+DRAIN_S: Final = 300.0
+LOOK_S: Final = 0.1
+
+#: the queue, as a [[queue]] table
+TABLE: Final[dict[str, str | bool | int]] = {
+    "name": QUEUE, "topic": r"flights\..*", "regex": True, "lease": "5s",
+    "max_per_subscription": 1_000, "dead_letter": DEAD,
+}  # fmt: skip
+
+Ask = Callable[[], dict[str, Any]]  # what the admin tells of the queue
+
+
+def run(story: Story, client: Client, url: str, ask: Ask, directory: Path, table: Table) -> None:
+    """Does all of it; what came out wrong is in `story.failures`."""
+    story.chapter(
+        "Share them as work",
+        f"A queue over the same topics: {WORKERS} processes, each flight done by one of them.",
+    )
+    last = [client.publish(BROKEN_TOPIC, data) for data in BROKEN][-1]
+    last.wait(timeout=30)
+    directory.mkdir(exist_ok=True)
+    with _workers(url, directory) as workers:
+        begun = time.perf_counter()
+        total = len(table) + len(BROKEN)
+        killed = False
+        with story.bar("done", total) as advance:
+            for row in _until_empty(ask):
+                done = total - int(row["depth"])
+                advance(done)
+                if not killed and done >= total // 2:
+                    workers[0].kill()
+                    killed = True
+        taken = time.perf_counter() - begun
+    if killed:
+        story.say("Worker 1 was killed in the middle; what it held went to the others.")
+    row = ask()
+    story.say(
+        f"{total:,} messages in {taken:.1f} s, {int(row['redelivered']):,} of them given twice, "
+        f"flagged; {row['depth']} are left."
+    )
+    _judge(story, directory, table)
+    _buried(story, client)
+
+
+def _until_empty(ask: Ask) -> Iterator[dict[str, Any]]:
+    """What the admin tells of the queue, until it is empty. Raises: ZBrokerError timeout."""
+    deadline = time.monotonic() + DRAIN_S
+    while True:
+        row = ask()
+        yield row
+        if not row["depth"]:
+            return
+        if time.monotonic() > deadline:
+            raise ZBrokerError("timeout", f"{row['depth']} messages are left in the queue")
+        time.sleep(LOOK_S)
+
+
+@contextmanager
+def _workers(url: str, directory: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that work; ended however the block ends."""
+    command = [sys.executable, "-m", "zbroker.demo.worker", url]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(1, WORKERS + 1):
+            name, file = f"zbroker-demo-{number}", str(directory / f"worker-{number}.sqlite")
+            running.append(subprocess.Popen([*command, name, file]))
+        yield running
+    finally:
+        for one in running:
+            one.terminate()
+        for one in running:
+            try:
+                one.wait(10)
+            except subprocess.TimeoutExpired:
+                one.kill()
+                one.wait()
+
+
+def _judge(story: Story, directory: Path, table: Table) -> None:
+    found = tallies(directory)
+    expected = table.tallies()
+    wrong = sorted(c for c in found | expected if found.get(c) != expected.get(c))
+    difference = f"carriers {', '.join(wrong)} differ from the table" if wrong else ""
+    flights = sum(tally.flights for tally in found.values())
+    story.verdict(f"{flights:,} flights done, each counted once, as in the table", difference)
+
+
+def tallies(directory: Path) -> dict[str, Tally]:
+    """What all workers did: a flight that two of them did counts once."""
+    done: dict[int, tuple[str, int]] = {}
+    for file in sorted(directory.glob("worker-*.sqlite")):
+        with closing(sqlite3.connect(file)) as own:
+            rows = own.execute("SELECT position, carrier, coalesce(delay, 0) FROM done")
+            done.update((position, (carrier, delay)) for position, carrier, delay in rows)
+    flights: Counter[str] = Counter()
+    minutes: Counter[str] = Counter()
+    for carrier, delay in done.values():
+        flights[carrier] += 1
+        minutes[carrier] += delay
+    return {carrier: Tally(count, minutes[carrier]) for carrier, count in flights.items()}
+
+
+def _buried(story: Story, client: Client) -> None:
+    """What is no flight."""
+    letters = list(client.subscribe(DEAD, since="epoch", until="now"))
+    for letter in letters[:1]:
+        reason = (letter.headers or {}).get("zb-text")
+        story.say(f"A dead letter: {letter.data!r}, {reason}")
+    same = Counter(letter.data for letter in letters) == Counter(BROKEN)
+    difference = "" if same else f"{len(letters)} dead letters, not the {len(BROKEN)} malformed"
+    story.verdict(f"{len(letters)} malformed ones are in {DEAD}, nothing else is", difference)

@@ -1,0 +1,71 @@
+"""A worker of the demo, as a process: `python -m zbroker.demo.worker URL NAME FILE`.
+
+It takes flights from the queue, adds them to its own SQLite file, one transaction for each batch,
+and acknowledges them behind that. The position of a message is its key, so a flight that comes
+again, since a worker died between its two steps, counts once. What is no flight is rejected.
+"""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from zbroker.client import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zbroker.client.consuming.message import QueueMessage
+
+QUEUE: Final = "flights-work"
+BACKLOG: Final = 1_000
+TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS done (position INTEGER PRIMARY KEY, carrier TEXT, delay INTEGER)"
+)
+
+
+class Flight(msgspec.Struct):
+    """What a worker needs of a flight."""
+
+    carrier: str
+    arr_delay: int | None
+
+
+_DECODE: Final = msgspec.json.Decoder(Flight).decode
+
+
+def main(url: str, name: str, file: str) -> None:
+    """Works until it is told to stop."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    own = sqlite3.connect(Path(file))
+    own.execute(TABLE)
+    with connect(url, name=name) as client:
+        consumer = client.consume(QUEUE, backlog=BACKLOG)
+        for batch in consumer.batches():
+            done = _work(own, batch)
+            consumer.ack(done)
+
+
+def _work(own: sqlite3.Connection, batch: Sequence[QueueMessage]) -> list[QueueMessage]:
+    """Those that are flights, counted and stored; the others are rejected."""
+    rows, done = [], []
+    for message in batch:
+        try:
+            flight = _DECODE(message.data)
+        except msgspec.MsgspecError as error:
+            message.reject(reason=f"this is no flight: {error}")
+            continue
+        rows.append((message.position, flight.carrier, flight.arr_delay))
+        done.append(message)
+    with own:
+        own.executemany("INSERT OR IGNORE INTO done VALUES (?, ?, ?)", rows)
+    return done
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

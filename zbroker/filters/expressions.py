@@ -1,0 +1,56 @@
+"""Expressions: the value of a text of the filter language for each message: `/price * /size`.
+
+An expression is written as the operand of a filter; a whole condition is one too, and has the
+values True, False and None. A message whose payload is not what its type says has the value None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+from zbroker.filters import compiling
+from zbroker.filters.filtering import About
+from zbroker.filters.nodes import Node, fields_of
+from zbroker.filters.parsing import parse
+from zbroker.filters.payloads import Payloads
+
+
+def compile_expression(text: str) -> Expression:
+    """The expression that a text describes.
+
+    Raises: ClientError bad_filter; the reason names the column, from 1, and what was expected.
+    """
+    return Expression(text, parse(text))
+
+
+class Expression:
+    """What is asked of each message. `text` is what it was made from."""
+
+    __slots__ = ("_looks", "_runs", "_tree", "text")
+
+    def __init__(self, text: str, tree: Node) -> None:
+        self.text = text
+        self._tree = tree
+        self._looks = bool(fields_of(tree))  # into payloads
+        self._runs: dict[bool, compiling.Values] = {}  # by whether keys may be numbers
+
+    def values(self, payloads: Payloads, at: Sequence[int], about: About) -> list[Any]:
+        """The value for each of the messages `at`, in this order, as the payload has it."""
+        run = self._run(payloads.type)
+        if not self._looks:
+            return run(at, repeat(None), about, payloads.data)
+        good, rows = payloads.values(at)
+        found = run(good, rows, about, payloads.data)
+        if len(good) == len(at):
+            return found
+        known = dict(zip(good, found, strict=True))
+        return [known.get(i) for i in at]
+
+    def _run(self, type: str) -> compiling.Values:  # noqa: A002
+        numbers = type in ("fix", "msgpack")
+        run = self._runs.get(numbers)
+        if run is None:
+            run = self._runs[numbers] = compiling.compile_values(self._tree, numbers=numbers)
+        return run

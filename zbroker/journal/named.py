@@ -1,0 +1,69 @@
+"""What has a name in the log: of each name its newest record, where it stands and its body. Pure.
+
+    wiring   definitions; also of deleted ones, since what is made again must begin a new life
+    points   named places
+
+Both are folded from the log, like publishers, and are in state snapshots, so they outlive the
+segments that they were written in. A body is kept as it was written: what it says besides its name
+is for its reader to know. A record whose body is damaged, or has no name, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import DecodeError, Struct, msgpack
+
+from zbroker.journal.format import KIND_POINT, KIND_WIRING, Batch
+from zbroker.wire.units import NamedRow
+
+KINDS: Final = frozenset({KIND_WIRING, KIND_POINT})
+
+
+class _OfName(Struct):
+    """What this release must understand of such a body."""
+
+    name: str
+
+
+_NAME: Final = msgpack.Decoder(_OfName)
+
+
+def name_of(body: bytes | memoryview) -> str:
+    """The name in the body of such a record, "" if there is none."""
+    try:
+        return _NAME.decode(body).name
+    except (DecodeError, UnicodeDecodeError):
+        return ""
+
+
+class Rows:
+    """The newest row of each name."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, NamedRow] = {}
+
+    def learn(self, row: NamedRow) -> None:
+        """It replaces what is known of its name."""
+        self._rows[row.name] = row
+
+    def rows(self) -> Iterator[NamedRow]:
+        """By name, each as of the moment it is asked for."""
+        for name in sorted(self._rows):
+            yield self._rows[name]
+
+
+class Named:
+    """The named rows of one log."""
+
+    def __init__(self) -> None:
+        self.wiring = Rows()
+        self.points = Rows()
+
+    def fold(self, batch: Batch) -> None:
+        """Learns from one record of these KINDS, in log order."""
+        name = name_of(batch.body)
+        if name:
+            rows = self.wiring if batch.kind == KIND_WIRING else self.points
+            rows.learn(NamedRow(name, batch.position, bytes(batch.body)))

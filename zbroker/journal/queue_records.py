@@ -1,0 +1,179 @@
+"""Bodies of the records of queues: what a queue's fold reads besides messages. Pure.
+
+    KIND_WIRING   one definition made, changed or deleted: WiringRecord
+    KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
+
+A definition has a name and a life: a queue that was deleted and made again begins a new life, and
+no fact of an older one counts for it. Positions are those of the instance that wrote the record.
+A fact stands behind the messages that it is about, so whoever holds a message holds its facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import DecodeError, Struct, msgpack
+from pyroaring import BitMap64
+
+from zbroker.limits import U63_MAX
+
+RUNS_MAX: Final = 64  # of positions in a list of ends; more are a bitmap
+POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set a megabyte
+
+
+class WiringRecord(Struct, omit_defaults=True):
+    """Body of a KIND_WIRING record: what a queue is from here on.
+
+    created: position at which this life began; 0: here. begins: what stands before it does not
+    enter; -1: what stands before this record. source: "config" or "admin".
+    definition: a QueueConfig as a map; None: the queue is deleted.
+    """
+
+    name: str
+    life: int
+    source: str = "config"
+    created: int = 0
+    begins: int = 0
+    definition: dict[str, Any] | None = None
+
+
+class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):
+    """Something that happened to messages of a queue."""
+
+
+class Gone(Fact, tag=1):
+    """They left the queue. why: acked, rejected, purged, sent (at-most-once), unreadable, or a
+    reason of a dead letter: time_limit, max_deliveries, max_cancels, forced."""
+
+    where: bytes
+    why: str = "acked"
+
+
+class Failed(Fact, tag=2):
+    """They were delivered and come back. why: cancelled, lease_ended. due_ns: log time, 0: now."""
+
+    where: bytes
+    why: str
+    due_ns: int = 0
+
+
+class Horizon(Fact, tag=3):
+    """Whatever stands before `position` may have been delivered: after a crash it is flagged."""
+
+    position: int
+
+
+class BarrierDelivered(Fact, tag=4):
+    """The barrier at this position was sent to every consumer of this instance."""
+
+    position: int
+
+
+class Returned(Fact, tag=5):
+    """An operator brought them back from the dead letters: their counts begin anew.
+
+    priorities, groups: of each, in the order of positions, where the queue has these.
+    """
+
+    where: bytes
+    priorities: list[int] = []
+    groups: list[int] = []
+
+
+class Noted(Fact, tag=6):
+    """A consumer of a replayable queue acknowledged them; that moves nothing."""
+
+    where: bytes
+
+
+AnyFact = Gone | Failed | Horizon | BarrierDelivered | Returned | Noted
+
+
+class QueueRecord(Struct, omit_defaults=True):
+    """Body of a KIND_QUEUE record. by, unit: the incarnation of the room that wrote it and the
+    number of its unit: so it finds out which of its units are in the log."""
+
+    queue: str
+    life: int
+    by: int
+    unit: int
+    facts: list[AnyFact] = []
+
+
+WIRING: Final = msgpack.Decoder(WiringRecord)
+QUEUE: Final = msgpack.Decoder(QueueRecord)
+_ENDS: Final = msgpack.Decoder(list[int])
+_BITMAP: Final = b"\0"
+
+encode = msgpack.encode
+
+
+def pack_positions(positions: BitMap64) -> bytes:
+    """The bytes of a set: a msgpack array [first, behind, first, behind ...], or 0 and a bitmap."""
+    ends: list[int] = []
+    for run in runs_of(positions):
+        if len(ends) == 2 * RUNS_MAX:
+            return _BITMAP + bytes(positions.serialize())
+        ends += run
+    return encode(ends)
+
+
+def unpack_positions(data: bytes) -> BitMap64:
+    """Raises: ValueError for anything that is not a set of positions."""
+    if data == _BITMAP:
+        raise ValueError("this bitmap has no bytes")
+    if data[:1] == _BITMAP:
+        return BitMap64.deserialize(data[1:])
+    try:
+        ends = _ENDS.decode(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"these are no positions: {error}") from None
+    return of_ends(ends)
+
+
+def of_ends(ends: Sequence[int]) -> BitMap64:
+    """The set whose runs are [first, behind, first, behind ...]. Raises: ValueError."""
+    found = BitMap64()
+    if len(ends) % 2:
+        raise ValueError(f"{len(ends)} ends do not make runs")
+    left = POSITIONS_MAX
+    for first, behind in zip(ends[::2], ends[1::2], strict=True):
+        if not 0 <= first < behind <= U63_MAX:
+            raise ValueError(f"[{first}, {behind}) is no run of positions")
+        left -= behind - first
+        if left < 0:
+            raise ValueError(f"these are more than {POSITIONS_MAX} positions")
+        found.add_range(first, behind)
+    return found
+
+
+def ends_of(positions: BitMap64) -> list[int]:
+    """The same the other way round."""
+    return [end for run in runs_of(positions) for end in run]
+
+
+def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
+    """The runs of neighbouring positions, each half-open, in order."""
+    if not positions:
+        return
+    at, last = positions.min(), positions.max()
+    others = positions.flip(at, last + 2) if last - at < POSITIONS_MAX else None
+    while True:
+        behind = others.next_set_bit(at) if others is not None else _behind(positions, at)
+        yield at, behind
+        if behind > last:
+            return
+        at = positions.next_set_bit(behind)
+
+
+def _behind(positions: BitMap64, at: int) -> int:
+    """Where the run that `at` is in ends: for sets that are too far apart to be turned over."""
+    step = 1
+    while positions.contains_range(at, at + 2 * step):
+        step *= 2
+    low, high = at + step, at + 2 * step  # [at, low) is in it, [at, high) is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if positions.contains_range(at, middle) else (low, middle)
+    return low

@@ -1,0 +1,1 @@
+"""Queues: state folded from the log, leases, fairness, delivery. See loop.py."""

@@ -1,0 +1,7 @@
+"""`python -m zbroker.queues --data-dir DIR [-c FILE]`: this room by hand."""
+
+from __future__ import annotations
+
+from zbroker.supervisor.child import main
+
+main("queues")

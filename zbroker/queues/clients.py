@@ -1,0 +1,61 @@
+"""Connections of the queues door and their consumers. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from zbroker.filters import Filter
+from zbroker.limits import CREDIT_MAX_BYTES, KIB
+from zbroker.peers import Peer
+
+#: what a consumer gets even when its connection's credit is used up, so that it cannot stall
+CREDIT_MIN_BYTES: Final = 64 * KIB
+ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
+
+
+@dataclass(slots=True)
+class Consumer:
+    """Somebody who takes from a queue. holder: under which name it keeps leases over a reconnect."""
+
+    key: int
+    rid: bytes
+    sid: str
+    client: str
+    queue: str
+    credit: int
+    holder: str = ""
+    backlog: int = 0
+    zstd: bool = False
+    filter: Filter | None = None
+    opened: bool = True
+    examining: bool = False
+    delivered: int = 0
+    acked: int = 0
+    sid_packed: bytes = b""
+
+
+
+@dataclass(slots=True)
+class Connection(Peer):
+    """One logged-on client."""
+
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+    windows: dict[str, int] = field(default_factory=dict)
+
+    def grant(self, sid: str, asked: int, credit: int = 0) -> int:
+        """How much of the credit asked for a consumer, or more of it, may be given."""
+        others = sum(window for other, window in self.windows.items() if other != sid)
+        most = max(CREDIT_MIN_BYTES, CREDIT_MAX_BYTES - others)
+        given = min(asked, max(0, most - max(credit, 0)))
+        self.windows[sid] = max(self.windows.get(sid, 0), credit + given)
+        return given
+
+    def end(self, sid: str) -> None:
+        """Remembers that a consumer is over."""
+        del self.consumers[sid]
+        self.windows.pop(sid, None)
+        if len(self.ended) >= ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
+        self.ended[sid] = None

@@ -1,0 +1,184 @@
+"""Units on their way into the log: what is sent, what landed, what has to be sent again. Pure.
+
+    waiting --sent--> under way --receipt--> landed
+       ^                 |  |
+       |    refused for now  journal restarted --read up to its end--> landed, or waiting again
+
+Every unit has a number that stands in its queue record. A journal that restarts may hold some of
+what was under way: the log is read to the end that its Welcome told, and what was found there has
+landed. So a unit lands once, whatever dies, as long as this process lives; when it dies, too, what
+was not answered was not promised.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from google_crc32c import value as crc32c
+
+from zbroker.limits import MIB
+from zbroker.wire.internal import Receipt
+from zbroker.wire.units import Commit, Part
+
+UNDER_WAY_MAX_BYTES: Final = 8 * MIB
+UNDER_WAY_MAX: Final = 256
+RETRY_MS: Final = 250  # after a refusal that time can mend
+FOR_NOW: Final = frozenset({"disk_full", "not_ready"})
+
+#: what came of a unit: "" or the code of its refusal, the reason, the position of its last part
+Done = Callable[[str, str, int], None]
+Body = bytes | memoryview
+
+
+@dataclass(slots=True)
+class Unit:
+    """Parts that land together, with their bodies. number: of its queue record; 0: it has none."""
+
+    parts: list[Part]
+    bodies: list[Body]
+    done: Done
+    number: int = 0
+    ordinal: int = 0
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.bodies))
+
+
+def control(kind: int, body: bytes) -> Part:
+    """The part that is a control record with this body."""
+    return Part(kind, crc32c(body))
+
+
+class Commits:
+    """Of one process. last_position: the highest at which one of its units landed."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.last_position = 0
+        self._journal = 0
+        self._last_number = self._last_ordinal = self._confirmed = 0
+        self._waiting: deque[Unit] = deque()
+        self._under_way: deque[Unit] = deque()
+        self._under_way_bytes = 0
+        self._doubtful: deque[Unit] = deque()  # sent to a journal that is not there any more
+        self._read_to = 0
+        self._numbers: set[int] = set()  # of units that have not landed
+        self._found: set[int] = set()  # of those, what was seen in the log
+        self._not_before_ms = 0
+
+    def number(self) -> int:
+        """The number of the next unit with a queue record."""
+        self._last_number += 1
+        return self._last_number
+
+    def add(self, unit: Unit) -> None:
+        """It is sent as soon as there is room, in order; what is refused for now comes later."""
+        self._waiting.append(unit)
+        if unit.number:
+            self._numbers.add(unit.number)
+
+    @property
+    def open(self) -> int:
+        """Units that have not landed."""
+        return len(self._waiting) + len(self._under_way) + len(self._doubtful)
+
+    @property
+    def full(self) -> bool:
+        """True if more waits than may be under way: what can wait, should."""
+        return len(self._waiting) > UNDER_WAY_MAX
+
+    # -- the journal --------------------------------------------------------------------------
+
+    def welcomed(self, journal: int, persisted: int) -> None:
+        """A journal that nothing was sent to; its log ends at `persisted`."""
+        if journal == self._journal:
+            return
+        self._journal = journal
+        self._doubtful.extend(self._under_way)
+        self._under_way.clear()
+        self._under_way_bytes = self._last_ordinal = self._confirmed = 0
+        self._read_to = persisted
+
+    def lost(self) -> None:
+        """The journal is gone; nothing is sent before the next one welcomes us."""
+        self._journal = 0
+
+    def found(self, incarnation: int, number: int) -> None:
+        """A queue record with this number stands in the log."""
+        if incarnation == self.incarnation and number in self._numbers:
+            self._found.add(number)
+
+    def read(self, position: int) -> None:
+        """The log was read up to `position`: what was doubtful is known, if that is far enough."""
+        if not self._doubtful or position < self._read_to:
+            return
+        doubtful, self._doubtful = self._doubtful, deque()
+        again = [one for one in doubtful if one.number not in self._found]
+        for unit in doubtful:
+            if unit.number in self._found:
+                self._landed(unit, position - 1)
+        self._waiting.extendleft(reversed(again))
+
+    def take(self, now_ms: int) -> tuple[Commit, list[Body]] | None:
+        """What may be sent now, with the bodies of all parts."""
+        if not self._journal or self._doubtful or now_ms < self._not_before_ms:
+            return None
+        self._not_before_ms = 0
+        units: list[Unit] = []
+        while self._waiting and self._room(units):
+            unit = self._waiting.popleft()
+            self._last_ordinal += 1
+            unit.ordinal = self._last_ordinal
+            self._under_way.append(unit)
+            self._under_way_bytes += unit.size
+            units.append(unit)
+        if not units:
+            return None
+        commit = Commit(
+            self._journal, units[0].ordinal, self._confirmed, [unit.parts for unit in units]
+        )
+        return commit, [body for unit in units for body in unit.bodies]
+
+    def _room(self, units: list[Unit]) -> bool:
+        if not self._under_way:
+            return True
+        return self._under_way_bytes < UNDER_WAY_MAX_BYTES and len(self._under_way) < UNDER_WAY_MAX
+
+    def receipts(self, receipt: Receipt, now_ms: int) -> None:
+        """What the journal made of units; calls `done` of those that landed or never will."""
+        if receipt.incarnation != self._journal:
+            return
+        for item in receipt.items:
+            if item.ordinal <= self._confirmed or not self._under_way:
+                continue
+            unit = self._under_way.popleft()
+            assert unit.ordinal == item.ordinal, "receipts come in order"
+            self._confirmed = item.ordinal
+            self._under_way_bytes -= unit.size
+            if not item.code:
+                self._landed(unit, item.position)
+            elif item.code in FOR_NOW:
+                self._waiting.append(unit)
+                self._not_before_ms = now_ms + RETRY_MS
+            else:
+                self._numbers.discard(unit.number)
+                unit.done(item.code, item.reason, 0)
+
+    def _landed(self, unit: Unit, position: int) -> None:
+        self.last_position = max(self.last_position, position)
+        self._numbers.discard(unit.number)
+        self._found.discard(unit.number)
+        unit.done("", "", position)
+
+    @property
+    def confirmed(self) -> int:
+        """Up to which ordinal receipts were seen."""
+        return self._confirmed
+
+    def wake_ms(self) -> int | None:
+        """When what was refused for now may be sent again."""
+        return self._not_before_ms if self._waiting and self._not_before_ms else None

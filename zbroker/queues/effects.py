@@ -1,0 +1,79 @@
+"""What the queues core wants done, as values; loop.py does it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pyroaring import BitMap64
+
+from zbroker.effects import Note, Send
+from zbroker.filters import Filter
+from zbroker.queues.clients import Consumer
+from zbroker.wire.internal import Message
+from zbroker.wire.queue_surveys import QueuesAnswer
+
+
+class Ask(NamedTuple):
+    """Send this to the journal."""
+
+    message: Message
+
+
+class Give(NamedTuple):
+    """Read these messages and send them to a consumer; done with `Core.given`.
+
+    deliveries: of each, how often it was delivered with this time; None: all for the first time.
+    acked: of a replayable queue, those that were acknowledged; None: of another queue.
+    """
+
+    to: Consumer
+    positions: BitMap64
+    deliveries: list[int] | None = None
+    barrier: bool = False
+    acked: BitMap64 | None = None
+
+
+class Examine(NamedTuple):
+    """Read these messages and say which ones the filter is true for: `Core.examined`."""
+
+    job: int
+    positions: BitMap64
+    filter: Filter
+
+
+class Reenter(NamedTuple):
+    """Read these messages as if they entered the queue now: `Core.reentered`."""
+
+    job: int
+    queue: str
+    positions: BitMap64
+
+
+class Look(NamedTuple):
+    """Read these messages one by one: `Core.looked`."""
+
+    job: int
+    positions: BitMap64
+
+
+class Looked(NamedTuple):
+    """A message as it was read. headers: as they were published, None if there are none."""
+
+    position: int
+    topic: str
+    publisher: int
+    sequence: int
+    time_ns: int
+    data: bytes
+    key: bytes | None
+    headers: dict[str, Any] | None
+
+
+class Tell(NamedTuple):
+    """Answer the admin, who asked as `rid`."""
+
+    rid: bytes
+    answer: QueuesAnswer
+
+
+Effect = Send | Note | Ask | Give | Examine | Reenter | Look | Tell

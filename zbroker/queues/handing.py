@@ -1,0 +1,142 @@
+"""What consumers are given, and what has to be durable before that. Pure.
+
+    offered --> given                     below the horizon
+        \\--> parked --horizon--> given    beyond it: after a crash it could not be flagged
+        \\--> committed as gone --> given  at-most-once
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap64
+
+from zbroker.effects import Send
+from zbroker.journal.queue_records import BarrierDelivered, Horizon
+from zbroker.queues.clients import Consumer
+from zbroker.queues.consuming import Consuming
+from zbroker.queues.effects import Give
+from zbroker.queues.queue import Queue
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.running import AHEAD, Parked, Running
+from zbroker.queues.shared import Shared
+from zbroker.queues.values import Offer, Outcome
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+
+EXAMINE_MAX: Final = 1_000  # messages that are read at a time to see what a filter is true for
+
+
+class Handing:
+    """Of the room."""
+
+    def __init__(self, shared: Shared, consuming: Consuming) -> None:
+        self._shared = shared
+        self._consuming = consuming
+
+    def hand_out(self, one: Running) -> None:
+        """Gives what can be given now."""
+        shared, queue = self._shared, one.queue
+        mine = shared.of.get(one.name)
+        if not one.ready or not mine or shared.manager.commits.full:
+            return
+        if isinstance(queue, Queue):
+            for consumer in mine.values():
+                if consumer.filter is not None and not consumer.examining:
+                    self._examine(one, queue, consumer)
+        offers = queue.offer(shared.now, {key: each.credit > 0 for key, each in mine.items()})
+        for at in {offer.positions.min() for offer in offers if offer.barrier}:
+            one.facts.append(BarrierDelivered(at))
+        for offer in offers:
+            self._hand(one, offer)
+        if offers:
+            one.taken_ms = shared.now.mono_ms
+        if isinstance(queue, Replayable) and queue.ended():
+            self._completed(queue)
+
+    def _examine(self, one: Running, queue: Queue, consumer: Consumer) -> None:
+        """Has the next messages looked at that a filtered consumer may get."""
+        assert consumer.filter is not None
+        part = queue.unlooked(consumer.key, EXAMINE_MAX)
+        if not part:
+            return
+        consumer.examining = True
+
+        def examined(matching: BitMap64) -> None:
+            consumer.examining = False
+            if consumer.key in self._shared.consumers:
+                queue.looked(consumer.key, part, matching)
+                self._shared.touch(one)
+
+        self._shared.examine(part, consumer.filter, examined)
+
+    def _hand(self, one: Running, offer: Offer) -> None:
+        consumer, queue = self._shared.consumers[offer.consumer], one.queue
+        if isinstance(queue, Replayable):
+            acked = queue.noted_ones & offer.positions
+            self._shared.out.append(Give(consumer, offer.positions, acked=acked))
+            return
+        deliveries = None if offer.barrier else queue.deliveries_of(offer.positions)
+        give = Give(consumer, offer.positions, deliveries, offer.barrier)
+        if offer.first_commit:
+            sent = Outcome(offer.positions, "gone", "sent")
+            one.entries.append((sent, lambda code: self._release(give, code)))
+        elif self._beyond(one, offer.positions.max()):
+            one.parked.append(Parked(offer.positions.max(), give))
+        else:
+            self._shared.out.append(give)
+
+    def _release(self, give: Give, code: str) -> None:
+        if not code and give.to.key in self._shared.consumers:
+            self._shared.out.append(give)
+
+    def _beyond(self, one: Running, highest: int) -> bool:
+        """True if the horizon is not durable that far; asks for it well before it is needed."""
+        one.highest = max(one.highest, highest)
+        if one.highest + AHEAD // 2 >= one.wanted_horizon:
+            horizon = one.wanted_horizon = one.highest + AHEAD
+
+            def landed(code: str) -> None:
+                self._moved(one, horizon, code)
+
+            one.facts.append(Horizon(horizon))
+            one.endings.append(landed)
+        return highest >= one.horizon
+
+    def _moved(self, one: Running, horizon: int, code: str) -> None:
+        """The horizon is durable: what waited for it goes."""
+        if code:
+            one.wanted_horizon = 0
+            return
+        one.horizon = max(one.horizon, horizon)
+        parked, one.parked = one.parked, []
+        for each in parked:
+            if each.highest < one.horizon:
+                self._release(each.give, "")
+            else:
+                one.parked.append(each)
+
+    def _completed(self, queue: Replayable) -> None:
+        """Everything before the end that the consumer wanted was given."""
+        reader = queue.reader
+        consumer = self._shared.consumers.get(reader.key) if reader is not None else None
+        if consumer is None:
+            return
+        answer = m.Ack("completed", sid=consumer.sid, ended=True)
+        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # behind what it gets
+        self._consuming.leave(consumer)
+
+    def given(self, give: Give, size: int, unreadable: BitMap64) -> None:
+        """What was sent to a consumer, in bytes of credit, and what could not be read."""
+        consumer, one = give.to, self._shared.manager.running.get(give.to.queue)
+        consumer.credit -= size
+        consumer.delivered += len(give.positions) - len(unreadable)
+        if one is None:
+            return
+        one.counts.delivered += len(give.positions) - len(unreadable)
+        if give.deliveries is not None:
+            one.counts.redelivered += sum(count > 1 for count in give.deliveries)
+        if unreadable:
+            one.entries += [(outcome, None) for outcome in one.queue.unreadable(unreadable)]
+        if unreadable or isinstance(one.queue, Replayable):
+            self._shared.touch(one)

@@ -1,0 +1,343 @@
+"""The queues process: work queues and replayable queues over the log.
+
+Purpose   folds the log into the state of every queue, gives messages to consumers under leases,
+          commits what becomes of them, makes dead letters, sets points; answers the admin about all
+          of it. Nothing is given before it is durable, and no ack is answered before it is.
+Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc marks; DEALER ipc
+          journal; ROUTER ipc queues-desk for questions of the admin.
+Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted.
+Settings  [listen] queues; [[queue]]; [limits] clients; [[record]]; [security].
+Exits     0 when told to stop; 74 when the journal lost what was read of it: the next start reads it
+          again; 78 when a [[queue]] table cannot follow from what the log knows of that queue.
+Weakness  one thread for all queues. Without its tables a start reads the log from the oldest
+          message that a queue may need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import zmq
+from pyroaring import BitMap64
+
+from zbroker import desk, sockets
+from zbroker.blocks.making import Maker
+from zbroker.blocks.reading import Reading
+from zbroker.effects import Note, Send
+from zbroker.errors import StorageError
+from zbroker.filters import Payloads
+from zbroker.front import Front
+from zbroker.journal_link import Events, JournalLink
+from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
+from zbroker.peers import Received
+from zbroker.process import EX_OK, Process
+from zbroker.queues import giving
+from zbroker.queues.core import Core, Settings
+from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
+from zbroker.queues.manager import Manager
+from zbroker.queues.finding import Finder, Found
+from zbroker.queues.running import entered_of
+from zbroker.queues.saving import Saving
+from zbroker.queues.values import Now
+from zbroker.recording import Recording
+from zbroker.wire import queue_surveys as s
+from zbroker.wire import surveys
+from zbroker.wire.internal import Hello, Located, Receipt, Welcome
+from zbroker.wire.queueing import Job
+from zbroker.wire.units import Named
+
+BURST_MAX: Final = 256  # commands of one turn
+READ_SLICE_MS: Final = 5  # how long a turn follows the log; bounds how long commands wait
+LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
+
+
+def run(process: Process) -> int:
+    """Serves consumers until told to stop."""
+    room = QueuesRoom(process)
+    try:
+        room.start()
+        while not process.stopping:
+            room.turn()
+        room.save()
+    finally:
+        room.close()
+    return EX_OK
+
+
+class QueuesRoom:
+    """Moves frames between clients, core, journal and log."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        key, config = process.paths.token_key.read_bytes(), process.config
+        recording = Recording(config.record)
+        self._front = Front(process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0)
+        self._door = self._front.door
+        self._type_of = recording.type_of
+        manager = Manager(process.incarnation, config.queue, recording.type_of)
+        settings = Settings(
+            key, config.limits.clients, process.incarnation, recording, self._front.access
+        )
+        self.core = Core(settings, manager, self._door.wires.quiet_ms)
+        self._router = self._door.router
+        self._poller = zmq.Poller()
+        self._door.register(self._poller)
+        for readable in (self._router, process.link):
+            self._poller.register(readable, zmq.POLLIN)
+        hello = Hello(process.room, process.incarnation)
+        self._journal = JournalLink(process.context, process.paths, hello, self._poller)
+        self._desk = desk.Desk(
+            process.context, process.paths.ipc("queues-desk"), s.TO_QUEUES_DESK, self._poller,
+            process.log,
+        )  # fmt: skip
+        self._reading = Reading(process.paths.journal, process.paths.archive)
+        self._finder = Finder(self._reading)
+        self._saving = Saving(process, Path(process.paths.queues))
+        self._giving: giving.Giving | None = None
+        self._incarnation = 0
+        self._stats_ms = self._holds_ms = self._let_go_ms = self._told_floor = 0
+
+    def start(self) -> None:
+        """Reads what is defined and folds the log, then is ready."""
+        endpoint = self._front.open()
+        while not self._process.stopping and not self._started():
+            self._process.progress(self._progress())
+            self.turn()
+        self._process.ready(endpoint)
+
+    def _started(self) -> bool:
+        manager = self.core.manager
+        return manager.known and all(one.ready for one in manager.running.values())
+
+    def _progress(self) -> str:
+        following = self.core.manager.following
+        return f"reading the log: {following.behind} positions left" if following.behind else ""
+
+    # -- one turn -----------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Waits for something, then handles what came and does what is due."""
+        events = dict(self._poller.poll(self._wait_ms()))
+        now = self._now()
+        self.core.shared.now = now
+        self._read_journal(events, now)
+        self._hold(now)
+        self._front.turn(events, now.mono_ms, self.core.refusals)
+        access = self._front.look(now.mono_ms)
+        if access is not None:
+            self.core.entitle(access)
+        drained = True
+        if self._router in events:
+            commands = self._commands()
+            drained = len(commands) < BURST_MAX
+            self.core.turn(commands, now)
+        self._answer_desk(now)
+        self._follow()
+        self.core.tick(now, drained=drained)
+        self._perform(self.core.finish())
+        self._commit(now)
+        self._mind_the_door()
+        self._saving.turn(self.core.manager, now.mono_ms)
+        if now.mono_ms >= self._stats_ms:
+            self._stats_ms = now.mono_ms + BEAT_MS
+            self._process.stats = self._stats()
+        self._process.turn()
+
+    def _now(self) -> Now:
+        return Now(self._process.clock.mono_ms(), self._process.clock.wall_ns())
+
+    def _wait_ms(self) -> int:
+        if self.core.busy or self.core.next_read() is not None:
+            return 0
+        now_ms = self._process.clock.mono_ms()
+        wait_ms = self._process.wait_ms()
+        wake_ms = self.core.next_wake_ms()
+        if wake_ms is not None:
+            wait_ms = max(0, min(wait_ms, wake_ms - now_ms))
+        return self._front.wait_ms(wait_ms, now_ms)
+
+    def _mind_the_door(self) -> None:
+        """Says who is logged on: others may not stay. Who left first may be back."""
+        connections = self.core.shared.connections
+        for rid in connections.left:
+            self._door.forget(rid)
+        for rid in connections.came:
+            if rid in connections:
+                self._door.logged_on(rid)
+        connections.left.clear()
+        connections.came.clear()
+
+    # -- the journal --------------------------------------------------------------------------
+
+    def _read_journal(self, events: Events, now: Now) -> None:
+        self._journal.tick(now.mono_ms)
+        marks = self._journal.marks(events, now.mono_ms)
+        if marks is not None:
+            self.core.marks(marks)
+        for answer in self._journal.answers(events):
+            if isinstance(answer, Welcome):
+                self._met(answer)
+                self.core.welcomed(answer)
+            elif isinstance(answer, Named):
+                self._named(answer)
+            elif isinstance(answer, Receipt):
+                self.core.receipts(answer)
+            elif isinstance(answer, Located):
+                self.core.located(answer)
+
+    def _met(self, welcome: Welcome) -> None:
+        """A new journal may have set bytes aside: what was read is forgotten."""
+        if welcome.incarnation != self._incarnation:
+            self._incarnation, self._holds_ms = welcome.incarnation, 0
+            self._reading.reset()
+            self._finder.forget()
+
+    def _named(self, named: Named) -> None:
+        manager = self.core.manager
+        assert manager.here is not None, "a Welcome came before"
+        if not manager.known:
+            manager.restore(self._saving.load(manager.here, manager.following.persisted))
+            self._giving = giving.Giving(Maker(manager.here, Job))
+        self.core.named(named)
+
+    def _hold(self, now: Now) -> None:
+        """Tells the journal what is needed: on each beat, and at once when the floor moves."""
+        floor, welcomed_by = self.core.manager.floor, self._journal.welcomed_by
+        if not welcomed_by or (floor == self._told_floor and now.mono_ms < self._holds_ms):
+            return
+        self._journal.say(self.core.holds(now.wall_ns // 1_000_000))
+        if floor != self._told_floor or now.mono_ms >= self._let_go_ms:
+            self._let_go_ms = now.mono_ms + LET_GO_MS
+            self._reading.let_go()
+        self._told_floor, self._holds_ms = floor, now.mono_ms + BEAT_MS
+
+    def _commit(self, now: Now) -> None:
+        while (taken := self.core.manager.commits.take(now.mono_ms)) is not None:
+            self._journal.say(*taken)
+
+    # -- receiving ----------------------------------------------------------------------------
+
+    def _commands(self) -> list[Received]:
+        commands: list[Received] = []
+        while len(commands) < BURST_MAX:
+            found = self._door.receive()
+            if found is None:
+                break
+            rid, frames, over, key, _ = found
+            commands.append(Received(rid, [frame.buffer for frame in frames], over, key))
+        return commands
+
+    def _answer_desk(self, now: Now) -> None:
+        for rid, ask in self._desk.asked():
+            if isinstance(ask, s.QueuesQuestion):
+                self.core.managing.ask(rid, ask)
+                continue
+            answer = self.core.told(ask, self._door.peer)
+            if isinstance(ask, surveys.Disconnect):
+                self._process.log.warning("%s: %s", ask.client, surveys.DISCONNECTED)
+            self._desk.tell(rid, answer)
+
+    def _follow(self) -> None:
+        """Folds the log for a slice of time: what comes in meanwhile waits no longer."""
+        begun_ms = self._process.clock.mono_ms()
+        while (read := self.core.next_read()) is not None:
+            block = self._reading.read(read)
+            if not block.items:
+                return
+            self._finder.note(block)
+            self.core.block(read, block)
+            if self._process.clock.mono_ms() - begun_ms >= READ_SLICE_MS:
+                return
+
+    # -- doing --------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is Give:
+                self._give(effect)
+            elif type(effect) is Send:
+                self._send(effect)
+            elif isinstance(effect, Ask):
+                self._journal.say(effect.message)
+            elif isinstance(effect, Tell):
+                self._desk.tell(effect.rid, effect.answer)
+            elif isinstance(effect, Examine):
+                self._examine(effect)
+            elif isinstance(effect, Reenter):
+                self._reenter(effect)
+            elif isinstance(effect, Look):
+                rows = [
+                    row for found in self._find(effect.positions) for row in giving.looked(found)
+                ]
+                self.core.looked(effect.job, rows)
+            elif isinstance(effect, Note):
+                self._process.log.warning("%s: %s", effect.name, effect.text)
+
+    def _send(self, send: Send) -> bool:
+        """False when the peer is gone."""
+        if sockets.send_to(self._router, send.rid, send.header, send.body):
+            return True
+        self.core.gone(send.rid)
+        return False
+
+    def _find(self, positions: BitMap64) -> Iterator[Found]:
+        """What can be read of messages; who asked sees what is missing."""
+        try:
+            yield from self._finder.find(positions, self.core.manager.following.persisted)
+        except StorageError as error:
+            self._process.log.error("queues.read_failed: %s; the messages stay", error)
+
+    def _give(self, give: Give) -> None:
+        assert self._giving is not None
+        size, unread = 0, give.positions.copy()
+        sees_all = not self.core.shared.access.on
+        for found in self._find(give.positions):
+            unread -= found.positions
+            parts = self._giving.parts(give, found, sees_all=sees_all)
+            for send, part in zip(giving.sends(give, parts), parts, strict=True):
+                size += part.size
+                if not self._send(send):
+                    return
+        self.core.given(give, size, unread)
+
+    def _examine(self, examine: Examine) -> None:
+        hits = BitMap64()
+        for found in self._find(examine.positions):
+            hits |= giving.matching(found, examine.filter, self._type_of, Payloads)
+        self.core.examined(examine.job, hits)
+
+    def _reenter(self, reenter: Reenter) -> None:
+        one = self.core.manager.running.get(reenter.queue)
+        entered = []
+        if one is not None:
+            entered = [entered_of(one, found) for found in self._find(reenter.positions)]
+        self.core.reentered(reenter.job, [each for each in entered if each is not None])
+
+    # -- telling ------------------------------------------------------------------------------
+
+    def _stats(self) -> dict[str, int | float | str]:
+        manager, many = self.core.manager, list(self.core.manager.running.values())
+        return {
+            "clients": len(self.core.connections),
+            "queues": len(many),
+            "consumers": len(self.core.shared.consumers),
+            "depth": sum(len(one.queue.here) for one in many),
+            "delivered": sum(one.counts.delivered for one in many),
+            "redelivered": sum(one.counts.redelivered for one in many),
+            "acked": sum(one.counts.acked for one in many),
+            "dead": sum(one.counts.dead for one in many),
+            "behind": manager.following.behind,
+            "units_open": manager.commits.open,
+            "errors": self.core.shared.errors,
+            **self._front.stats(),
+        }
+
+    def save(self) -> None:
+        """Saves the state, so that the next start is fast."""
+        self._saving.save(self.core.manager)
+
+    def close(self) -> None:
+        """Ends the helper thread and closes the tables."""
+        self._saving.close()

@@ -1,0 +1,294 @@
+"""All queues of this instance: made from definitions, folded from the log, committed to it. Pure.
+
+    definition in config or by an operator --wiring record landed--> running, reads the log
+    running --outcomes--> one unit of facts each turn --landed, read in the log--> state
+
+What a queue is stands in the log (wiring records), so a queue that was made at run time is there
+after a restart, and a queue of the config begins where it was first known. A queue that the config
+does not name any more is not run and holds nothing; its record stays, so it can come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError, ValidationError, convert, to_builtins
+from pyroaring import BitMap64
+
+from zbroker.blocks.making import Block
+from zbroker.config import QueueConfig
+from zbroker.definitions import changed, compile_queue
+from zbroker.definitions.entering import Entering
+from zbroker.effects import Note
+from zbroker.errors import ClientError, ConfigError
+from zbroker.ids import Origin, parse_vector
+from zbroker.journal import queue_records as r
+from zbroker.journal.format import KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.journal.records import POINT, PURGE, PointRecord
+from zbroker.queues.commits import Body, Commits, Unit, control
+from zbroker.queues.effects import Effect
+from zbroker.queues.following import Following
+from zbroker.queues.queue import Queue
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.running import Ending, Entry, Running, facts_of
+from zbroker.queues.values import Outcome
+from zbroker.wire.queue_surveys import PointRow
+from zbroker.wire.units import Named, Part
+
+NOW: Final = -1  # of WiringRecord.begins: behind the record
+
+
+class Saved(NamedTuple):
+    """What the tables hold of a queue: its state when the log was folded up to `position`."""
+
+    position: int
+    horizon: int
+    rows: dict[str, bytes]
+
+
+class Manager:
+    """`running`: by name. `rows`: newest wiring record of every name, also of those not run."""
+
+    def __init__(
+        self, incarnation: int, configs: Iterable[QueueConfig], type_of: Callable[[str], str]
+    ) -> None:
+        self.commits = Commits(incarnation)
+        self.following = Following()
+        self.running: dict[str, Running] = {}
+        self.rows: dict[str, r.WiringRecord] = {}
+        self.points: dict[str, PointRow] = {}
+        self.here: Origin | None = None
+        self.floor = 1
+        self.known = False
+        self.ended: list[Running] = []  # deleted: for who minds their consumers
+        self.changed: Callable[[Running], None] = lambda one: None
+        self.notes: list[Effect] = []
+        self._configs = {one.name: one for one in configs}
+        self._type_of = type_of
+        self._saved: Mapping[tuple[str, int], Saved] = {}
+
+    # -- definitions --------------------------------------------------------------------------
+
+    def restore(self, saved: Mapping[tuple[str, int], Saved]) -> None:
+        """What the tables hold, by name and life; before `named`."""
+        self._saved = saved
+
+    def named(self, named: Named) -> None:
+        """What the log says is defined. Raises: ConfigError, if the config contradicts it."""
+        for row in named.points:
+            self._point(row.name, row.body, row.position)
+        for row in named.wiring:
+            self.rows[row.name] = r.WIRING.decode(row.body)
+        if self.known:
+            return
+        self.known = True
+        for name, record in self.rows.items():
+            if record.definition is not None and record.source == "admin":
+                self._begin(record)
+            elif record.definition is not None and name not in self._configs:
+                text = (
+                    f"queue {name!r} is not in the config any more: it is not run, its state stays"
+                )
+                self.notes.append(Note("queues.not_configured", text))
+        for config in self._configs.values():
+            self._configure(config)
+
+    def _configure(self, config: QueueConfig) -> None:
+        record = self.rows.get(config.name)
+        if record is None or record.definition is None:
+            self.define(self.created(config, "config"))
+            return
+        old = convert(record.definition, QueueConfig)
+        if old == config and config.name in self.running:
+            return
+        if old != config:
+            try:
+                changed(old, config)
+            except ClientError as error:
+                raise ConfigError("bad_config", error.reason, error.hint) from None
+        record.definition, record.source = to_builtins(config), "config"
+        if config.name not in self.running:
+            self._begin(record)
+        if old != config:
+            self.define(record)
+
+    def created(
+        self, config: QueueConfig, source: str, begins: int | None = None
+    ) -> r.WiringRecord:
+        """The record of a queue that is to be made. begins: where its recovery point was found."""
+        before = self.rows.get(config.name)
+        life = 1 if before is None else before.life + 1
+        if begins is None:
+            begins = NOW if config.recovery_point == "now" else 0
+        return r.WiringRecord(config.name, life, source, 0, begins, to_builtins(config))
+
+    def define(
+        self, record: r.WiringRecord, done: Callable[[str, str, int], None] | None = None
+    ) -> None:
+        """Commits a definition; it holds as soon as it has landed."""
+
+        def landed(code: str, reason: str, position: int) -> None:
+            if not code:
+                self._wired(record, position)
+            if done is not None:
+                done(code, reason, position)
+
+        body = r.encode(record)
+        self.commits.add(Unit([control(KIND_WIRING, body)], [body], landed))
+
+    def _wired(self, record: r.WiringRecord, position: int) -> None:
+        record.created = record.created or position
+        if record.begins == NOW:
+            record.begins = position
+        self.rows[record.name] = record
+        one = self.running.get(record.name)
+        if record.definition is None:
+            if one is not None:
+                self._end(one)
+        elif one is None:
+            self._begin(record)
+        else:
+            self._alter(one, record)
+
+    def _begin(self, record: r.WiringRecord) -> None:
+        assert record.definition is not None
+        config = convert(record.definition, QueueConfig)
+        definition = compile_queue(config, record.life, record.created, record.source)
+        queue = Replayable() if config.kind == "replayable" else Queue(config)
+        saved = self._saved.get((record.name, record.life))
+        folded = max(record.begins, record.created if record.begins == NOW else 0, self.floor)
+        one = Running(definition, queue, Entering(definition, self._type_of), folded)
+        if saved is not None:
+            one.ages.load(saved.rows.pop("ages"))
+            one.dead = BitMap64.deserialize(saved.rows.pop("dead"))
+            queue.load(saved.rows)
+            one.folded, one.horizon = saved.position, saved.horizon
+        one.ready_at = self.following.persisted
+        self.running[record.name] = one
+        self.following.begin(record.name, one.folded)
+        one.read_to(one.folded)
+
+    def _alter(self, one: Running, record: r.WiringRecord) -> None:
+        config = convert(record.definition, QueueConfig)
+        one.definition = compile_queue(config, record.life, record.created, record.source)
+        one.entering = Entering(one.definition, self._type_of)
+        if isinstance(one.queue, Queue):
+            one.queue.alter(config)
+
+    def _end(self, one: Running) -> None:
+        del self.running[one.name]
+        self.following.end(one.name)
+        self.ended.append(one)
+
+    # -- fold ---------------------------------------------------------------------------------
+
+    def read(self, key: int, block: Block) -> None:
+        """A block for one walk; its queues take what is new to them."""
+        members = [self.running[name] for name in self.following.read(key, block)]
+        for at, item in enumerate(block.items):
+            if not isinstance(item, Batch):
+                continue
+            if item.kind == KIND_PUBLISH:
+                for one in members:
+                    if item.end_position > one.folded:
+                        one.fold(item, lambda at=at: block.unpacked(at))  # type: ignore[misc]
+            elif item.kind == KIND_QUEUE:
+                self._facts(item, members)
+            elif item.kind == KIND_PURGE:
+                self._purged(item, members)
+        for one in members:
+            one.read_to(block.next.position)
+            if one.waiters:
+                one.waited()
+            self.changed(one)
+        self.settle_doubts()
+
+    def settle_doubts(self) -> None:
+        """How far all of the log was read tells which units landed."""
+        lowest = self.following.lowest
+        self.commits.read(self.following.persisted if lowest is None else lowest)
+
+    def _facts(self, batch: Batch, members: list[Running]) -> None:
+        try:
+            record = r.QUEUE.decode(batch.body)
+        except (DecodeError, ValidationError, UnicodeDecodeError):
+            return  # of a newer release, or damaged and checked as such: it is stepped over
+        self.commits.found(record.by, record.unit)
+        for one in members:
+            mine = (one.name, one.definition.life) == (record.queue, record.life)
+            if mine and batch.position >= one.folded:
+                for fact in record.facts:
+                    one.apply(fact)
+
+    def _purged(self, batch: Batch, members: list[Running]) -> None:
+        record = PURGE.decode(batch.body)
+        for one in members:
+            mine = one.name == record.queue and batch.position >= max(
+                one.folded, one.definition.created
+            )
+            if mine and isinstance(one.queue, Replayable):
+                one.queue.purged(self.position_of(record.vector))
+
+    def position_of(self, vector: str) -> int:
+        """The position behind everything that a vector covers, as far as it is of this origin."""
+        return parse_vector(vector).get(self.here, 0) + 1 if self.here is not None else 0
+
+    def _point(self, name: str, body: bytes, set_at: int) -> None:
+        record: PointRecord = POINT.decode(body)
+        self.points[name] = PointRow(name, self.position_of(record.vector), record.vector, set_at)
+
+    def point_set(self, record: PointRecord, set_at: int) -> None:
+        """A point has landed."""
+        row = PointRow(record.name, self.position_of(record.vector), record.vector, set_at)
+        self.points[record.name] = row
+
+    # -- commit -------------------------------------------------------------------------------
+
+    def commit(self, one: Running) -> None:
+        """What was decided for a queue becomes one unit; dead letters have units of their own."""
+        plain = [entry for entry in one.entries if not entry[0].letter]
+        if not plain and not one.facts:
+            return
+        one.entries = [entry for entry in one.entries if entry[0].letter]
+        facts, endings, one.facts, one.endings = one.facts, one.endings, [], []
+        self.add(one, facts + facts_of([outcome for outcome, _ in plain]), plain, endings)
+
+    def add(
+        self, one: Running, facts: list[r.AnyFact], entries: list[Entry],
+        endings: Sequence[Ending] = (), letters: tuple[Part, Body] | None = None,
+    ) -> None:  # fmt: skip
+        """A unit: dead letters, if there are some, and one record with these facts."""
+        number = self.commits.number()
+        life, incarnation = one.definition.life, self.commits.incarnation
+        body = r.encode(r.QueueRecord(one.name, life, incarnation, number, facts))
+        parts = [control(KIND_QUEUE, body)]
+        bodies: list[Body] = [body]
+        if letters is not None:
+            parts, bodies = [letters[0], *parts], [letters[1], *bodies]
+
+        def done(code: str, reason: str, position: int) -> None:
+            if code:
+                text = f"{one.name}: a unit was refused: {reason}; what it said holds no more"
+                self.notes.append(Note("queues.refused", text))
+            for outcome, ending in entries:
+                _count(one, outcome) if not code else one.queue.undo(outcome)
+                if ending is not None:
+                    ending(code)
+            for ending in endings:
+                ending(code)
+            self.changed(one)
+
+        self.commits.add(Unit(parts, bodies, done, number))
+
+
+def _count(one: Running, outcome: Outcome) -> None:
+    """What has landed."""
+    counts, many = one.counts, len(outcome.positions)
+    if outcome.fate == "failed":
+        counts.failed += many
+    elif outcome.why == "acked" or outcome.why == "sent":
+        counts.acked += many
+    elif outcome.why == "time_limit":
+        counts.expired += many
+    counts.dead += many if outcome.letter else 0

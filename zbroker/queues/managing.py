@@ -1,0 +1,323 @@
+"""What people ask for and change: browse, purge, requeue, definitions, points. Pure.
+
+Each change is a record in the log; it is answered once it is durable, and holds once it was read
+there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import to_builtins
+from pyroaring import BitMap64
+
+from zbroker.config import QueueConfig
+from zbroker.definitions import changed, check_queues, read_table
+from zbroker.effects import Send
+from zbroker.errors import ClientError
+from zbroker.ids import format_vector
+from zbroker.journal import records
+from zbroker.journal.format import KIND_POINT, KIND_PURGE
+from zbroker.journal.queue_records import Returned, WiringRecord, pack_positions
+from zbroker.limits import NAME_MAX_BYTES
+from zbroker.queues import explaining, surveying
+from zbroker.queues.browsing import Browsing
+from zbroker.queues.clients import Connection
+from zbroker.queues.commits import Unit, control
+from zbroker.queues.consuming import Consuming
+from zbroker.queues.effects import Tell
+from zbroker.queues.queue import Queue
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.running import Running
+from zbroker.queues.shared import Shared
+from zbroker.queues.values import Entered
+from zbroker.recording import Recording
+from zbroker.wire import bodies, codec
+from zbroker.wire import queue_surveys as s
+from zbroker.wire import queueing as q
+from zbroker.wire.internal import Located
+
+REQUEUED_MAX: Final = 10_000  # dead letters of one request
+
+
+class Managing:
+    """Of the room. `ask`: what the admin asks; `browse`: what clients do."""
+
+    def __init__(self, shared: Shared, consuming: Consuming, recording: Recording) -> None:
+        self._shared = shared
+        self._consuming = consuming
+        self._recording = recording
+        self._browsing = Browsing(shared)
+        self._handlers: dict[type, Callable[[bytes, Any], None]] = {
+            s.AskQueues: self._queues,
+            s.AskConsumers: self._consumers,
+            s.Explain: self._explain,
+            s.BrowseQueue: self._browse,
+            s.Purge: self._purge,
+            s.Requeue: self._requeue,
+            s.Define: self._define,
+            s.SetPoint: self._set_point,
+            s.AskPoints: self._points,
+        }
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def browse(self, connection: Connection, command: q.Browse) -> None:
+        """A client looks. Raises: ClientError."""
+        one = self._shared.running(command.queue)
+        self._consuming.check_right(connection, command.queue)
+        rid = connection.rid
+
+        def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
+            answer = codec.encode(q.Rows(rows, command.cid, behind))
+            body = bodies.pack(payloads) if command.data else None
+            self._shared.out.append(Send(rid, answer, body))
+
+        wanted = command.filter, command.state
+        self._browsing.rows(one, command.after, command.limit, wanted, done)
+
+    def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
+        """The admin asks; `rid` is where it is answered."""
+        try:
+            self._handlers[type(question)](rid, question)
+        except ClientError as error:
+            self._tell(rid, _refusal(question, error))
+
+    def _tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
+        self._shared.out.append(Tell(rid, answer))
+
+    def _queues(self, rid: bytes, ask: s.AskQueues) -> None:
+        manager = self._shared.manager
+        many = [one for one in manager.running.values() if ask.name in ("", one.name)]
+        rows = [surveying.row(self._shared, one) for one in sorted(many, key=lambda o: o.name)]
+        persisted = manager.following.persisted
+        self._tell(rid, s.Queues(ask.cid, manager.commits.incarnation, persisted, rows))
+
+    def _consumers(self, rid: bytes, ask: s.AskConsumers) -> None:
+        rows, left_out = surveying.consumers(self._shared, ask)
+        self._tell(rid, s.Consumers(ask.cid, rows, left_out))
+
+    def _explain(self, rid: bytes, ask: s.Explain) -> None:
+        one = self._shared.running(ask.queue)
+        if not ask.bookmark:
+            self._tell(rid, explaining.explain(self._shared, one, ask))
+            return
+
+        def found(located: Located) -> None:
+            if located.code:
+                error = ClientError(located.code, located.reason)
+                self._tell(rid, _refusal(ask, error))
+                return
+            ask.position = located.position
+            self._tell(rid, explaining.explain(self._shared, one, ask))
+
+        self._shared.locate(ask.bookmark, found, "at")
+
+    def _browse(self, rid: bytes, ask: s.BrowseQueue) -> None:
+        one = self._shared.running(ask.queue)
+
+        def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
+            self._tell(rid, s.Browsed(ask.cid, rows, behind, payloads if ask.data else []))
+
+        limit = min(ask.limit, q.BROWSED_MAX)
+        self._browsing.rows(one, ask.after, limit, (ask.filter or None, ask.state or None), done)
+
+    # -- purge and requeue --------------------------------------------------------------------
+
+    def _purge(self, rid: bytes, ask: s.Purge) -> None:
+        one = self._shared.running(ask.queue)
+        before = ask.before
+        if ask.point:
+            point = self._shared.manager.points.get(ask.point)
+            if point is None:
+                raise ClientError("unknown_point", f"there is no point {ask.point!r}")
+            before = point.position
+        before = before or one.folded
+        if isinstance(one.queue, Replayable):
+            self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
+            return
+        if ask.dry_run:
+            count = len(one.queue.purgeable(before, leased=ask.leased))
+            self._tell(rid, s.Changed(ask.cid, count, before))
+            return
+        outcomes = one.queue.purge(None, before, ask.leased)
+        count, left = sum(len(each.positions) for each in outcomes), [len(outcomes)]
+
+        def landed(code: str) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                self._tell(rid, s.Changed(ask.cid, count, before, code=code))
+
+        if not outcomes:
+            self._tell(rid, s.Changed(ask.cid, 0, before))
+        one.entries += [(outcome, landed) for outcome in outcomes]
+        self._shared.touch(one)
+
+    def _purge_replayable(self, rid: bytes, ask: s.Purge, queue: Replayable, before: int) -> None:
+        count, vector = len(queue.before(before)), self._vector(before)
+        if ask.dry_run or not count:
+            self._tell(rid, s.Changed(ask.cid, count, before, vector))
+            return
+        body = records.encode(records.PurgeRecord(ask.queue, vector))
+
+        def done(code: str, reason: str, position: int) -> None:
+            self._tell(rid, s.Changed(ask.cid, count, before, vector, code=code, reason=reason))
+
+        self._shared.manager.commits.add(Unit([control(KIND_PURGE, body)], [body], done))
+
+    def _vector(self, position: int) -> str:
+        """What stands before `position`."""
+        here = self._shared.manager.here
+        if here is None:
+            raise ClientError("not_ready", "the journal was not heard of yet")
+        return format_vector({here: position - 1})
+
+    def _requeue(self, rid: bytes, ask: s.Requeue) -> None:
+        one = self._shared.running(ask.queue)
+        if not isinstance(one.queue, Queue):
+            raise ClientError("bad_queue", "a replayable queue gives nothing up")
+        if not ask.bookmarks:
+            dead = one.dead[-min(ask.limit, REQUEUED_MAX) :]
+            self._bring_back(rid, ask, one, BitMap64(dead))
+            return
+        if len(ask.bookmarks) > REQUEUED_MAX:
+            raise ClientError("too_many", f"{REQUEUED_MAX} bookmarks at most")
+        wanted, left = BitMap64(), [len(ask.bookmarks)]
+
+        def found(located: Located) -> None:
+            left[0] -= 1
+            if not located.code:
+                wanted.add(located.position)
+            if left[0] == 0:
+                self._bring_back(rid, ask, one, wanted & one.dead)
+
+        for bookmark in ask.bookmarks:
+            self._shared.locate(bookmark, found, "at")
+
+    def _bring_back(self, rid: bytes, ask: s.Requeue, one: Running, positions: BitMap64) -> None:
+        if ask.dry_run or not positions:
+            self._tell(rid, s.Changed(ask.cid, len(positions)))
+            return
+
+        def entered(parts: list[Entered]) -> None:
+            fact = _returned(parts)
+            count = sum(len(part.positions) for part in parts)
+            text = (
+                f"{len(positions) - count} are not in the log any more"
+                if count < len(positions)
+                else ""
+            )
+
+            def landed(code: str) -> None:
+                self._tell(rid, s.Changed(ask.cid, count, text=text, code=code))
+
+            one.facts.append(fact)
+            one.endings.append(landed)
+            self._shared.touch(one)
+
+        self._shared.reenter(one.name, positions, entered)
+
+    # -- definitions --------------------------------------------------------------------------
+
+    def _define(self, rid: bytes, ask: s.Define) -> None:
+        manager = self._shared.manager
+        if not manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+        running = manager.running.get(ask.name)
+        if ask.what == "create":
+            self._create(rid, ask)
+            return
+        if running is None:
+            raise ClientError("unknown_queue", f"there is no queue {ask.name[:64]!r}")
+        if running.definition.source == "config":
+            text = f"queue {ask.name!r} stands in the config file: it is changed there"
+            raise ClientError("bad_queue", text, "edit the [[queue]] table and restart")
+        record = manager.rows[ask.name]
+        new = WiringRecord(ask.name, record.life, "admin", record.created, record.begins)
+        if ask.what == "alter":
+            config = changed(running.definition.config, ask.definition)
+            self._check(config)
+            new.definition = to_builtins(config)
+        self._commit(rid, ask, new)
+
+    def _create(self, rid: bytes, ask: s.Define) -> None:
+        manager = self._shared.manager
+        if ask.name in manager.running:
+            raise ClientError("queue_exists", f"there is a queue {ask.name!r} already")
+        config = read_table({**ask.definition, "name": ask.name})
+        self._check(config)
+        if config.recovery_point in ("epoch", "now"):
+            self._commit(rid, ask, manager.created(config, "admin"))
+            return
+
+        def found(located: Located) -> None:
+            if located.code:
+                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
+            else:
+                begins = located.position
+                self._commit(rid, ask, manager.created(config, "admin", begins))
+
+        self._shared.locate(config.recovery_point, found)
+
+    def _check(self, config: QueueConfig) -> None:
+        others = [
+            one.definition.config for one in self._shared.manager.running.values()
+            if one.name != config.name
+        ]  # fmt: skip
+        check_queues([*others, config], self._recording)
+
+    def _commit(self, rid: bytes, ask: s.Define, record: WiringRecord) -> None:
+        if ask.dry_run:
+            self._tell(rid, s.Changed(ask.cid))
+            return
+
+        def done(code: str, reason: str, position: int) -> None:
+            self._tell(rid, s.Changed(ask.cid, position=position, code=code, reason=reason))
+
+        self._shared.manager.define(record, done)
+
+    # -- points -------------------------------------------------------------------------------
+
+    def _set_point(self, rid: bytes, ask: s.SetPoint) -> None:
+        manager = self._shared.manager
+        if not ask.name.isprintable() or not 0 < len(ask.name.encode()) <= NAME_MAX_BYTES:
+            raise ClientError("bad_field", "the name of a point is 1 to 255 printable bytes")
+        persisted = manager.following.persisted
+        position = ask.at or persisted
+        if not manager.floor <= position <= persisted:
+            text = f"position {position} is not in the log: it holds {manager.floor} to {persisted}"
+            raise ClientError("bad_field", f"key `at`: {text}")
+        record = records.PointRecord(ask.name, self._vector(position))
+        body = records.encode(record)
+
+        def done(code: str, reason: str, set_at: int) -> None:
+            if not code:
+                manager.point_set(record, set_at)
+            vector = record.vector
+            self._tell(rid, s.Changed(ask.cid, 0, position, vector, code=code, reason=reason))
+
+        manager.commits.add(Unit([control(KIND_POINT, body)], [body], done))
+
+    def _points(self, rid: bytes, ask: s.AskPoints) -> None:
+        points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
+        self._tell(rid, s.Points(ask.cid, points))
+
+
+def _returned(parts: list[Entered]) -> Returned:
+    positions = BitMap64()
+    priorities: list[int] = []
+    groups: list[int] = []
+    for part in parts:
+        positions |= part.positions
+        priorities += part.priorities or ()
+        groups += part.groups or ()
+    return Returned(pack_positions(positions), priorities, groups)
+
+
+def _refusal(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer:
+    if isinstance(question, s.Explain):
+        return s.Explained(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, s.BrowseQueue):
+        return s.Browsed(question.cid, code=error.code, reason=error.reason)
+    return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)

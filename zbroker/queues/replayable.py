@@ -1,0 +1,189 @@
+"""A replayable queue: one consumer, from any place, as often as it likes; nothing goes. Pure.
+
+    kept --ack--> kept and noted            kept --purge--> gone
+
+Consuming writes nothing: where a consumer stands is its own business. An acknowledgement is a mark
+on the message. Only a purge takes messages out. Source: seed 003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyroaring import BitMap64
+
+from zbroker.errors import ClientError
+from zbroker.limits import U63_MAX
+from zbroker.queues.values import Entered, Now, Offer, Outcome, Settling, Standing
+
+CHUNK: Final = 1_000  # messages of one offer
+
+
+@dataclass(slots=True)
+class Reader:
+    """The consumer. position: the next one that it gets; it ends before `until`."""
+
+    key: int
+    client: str
+    position: int
+    until: int = U63_MAX
+    sent: int = 0
+
+
+class Replayable:
+    """`here`: what was not purged; `noted_ones`: what was acknowledged of it; `going`: both on
+    their way."""
+
+    def __init__(self) -> None:
+        self.here = BitMap64()
+        self.noted_ones = BitMap64()
+        self.going = BitMap64()
+        self.reader: Reader | None = None
+
+    # -- fold ---------------------------------------------------------------------------------
+
+    def entered(self, entered: Entered) -> None:
+        """Messages of its topic."""
+        self.here |= entered.positions
+
+    def gone(self, positions: BitMap64) -> None:
+        """They were purged."""
+        self.here -= positions
+        self.noted_ones -= positions
+        self.going -= positions
+
+    def purged(self, before: int) -> None:
+        """What stands before this position was purged."""
+        self.gone(self.before(before))
+
+    def before(self, position: int) -> BitMap64:
+        """What stands before this position."""
+        return self.here[: self.here.rank(position - 1)] if position else BitMap64()
+
+    def noted(self, positions: BitMap64) -> None:
+        """They were acknowledged."""
+        self.going -= positions
+        self.noted_ones |= positions & self.here
+
+    @property
+    def lowest(self) -> int | None:
+        """The oldest message."""
+        return self.here.min() if self.here else None
+
+    # -- the consumer -------------------------------------------------------------------------
+
+    def check_free(self, client: str) -> None:
+        """Raises: ClientError resource_locked, if another client reads it."""
+        if self.reader is not None and self.reader.client != client:
+            raise ClientError(
+                "resource_locked", f"client {self.reader.client!r} reads this replayable queue"
+            )
+
+    def open(self, key: int, client: str, position: int, until: int = U63_MAX) -> None:
+        """Everything from there on, in order. A client that comes again replaces itself."""
+        self.reader = Reader(key, client, position, until)
+
+    def leave(self, key: int, now: Now) -> None:
+        """The consumer is gone; the next one says where it begins."""
+        if self.reader is not None and self.reader.key == key:
+            self.reader = None
+
+    lose = leave
+
+    def offer(self, now: Now, room: Mapping[int, bool]) -> list[Offer]:
+        """The next messages, if the consumer has room for some."""
+        reader = self.reader
+        if reader is None or not room.get(reader.key, True):
+            return []
+        first = self.here.rank(reader.position - 1)
+        positions = self.here[first : first + CHUNK]
+        if positions and positions.max() >= reader.until:
+            positions = positions[: positions.rank(reader.until - 1)]
+        if not positions:
+            return []
+        reader.position = positions.max() + 1
+        reader.sent += len(positions)
+        return [Offer(reader.key, positions)]
+
+    def ended(self) -> bool:
+        """True if the consumer was given everything before its end."""
+        reader = self.reader
+        if reader is None or reader.until == U63_MAX:
+            return False
+        return self.here.rank(reader.position - 1) >= self.here.rank(reader.until - 1)
+
+    # -- what is asked of it ------------------------------------------------------------------
+
+    def settle(self, positions: BitMap64, verb: str) -> Settling:
+        """Acknowledges. Raises: ClientError bad_command: nothing goes, so nothing comes back."""
+        if verb != "ack":
+            raise ClientError("bad_command", f"a replayable queue knows no {verb}")
+        known = (positions & self.here) - self.noted_ones - self.going
+        self.going |= known
+        outcomes = [Outcome(known, "noted", "acked")] if known else []
+        taken = len(positions & self.here)
+        return Settling(outcomes, taken, len(positions) - taken)
+
+    def undo(self, outcome: Outcome) -> None:
+        """It was not taken into the log."""
+        self.going -= outcome.positions
+
+    def unreadable(self, positions: BitMap64) -> list[Outcome]:
+        """They cannot be read any more."""
+        lost = positions & self.here
+        return [Outcome(lost, "gone", "unreadable")] if lost else []
+
+    def tick(self, now: Now) -> list[Outcome]:
+        """Nothing ends by itself."""
+        return []
+
+    def next_wake(self, now: Now) -> int | None:
+        """Nothing ends by itself."""
+        return None
+
+    # -- look ---------------------------------------------------------------------------------
+
+    def deliveries_of(self, positions: BitMap64) -> list[int] | None:
+        """Deliveries are not counted: that would be a write."""
+        return None
+
+    def where(self, position: int) -> Standing:
+        """Kept, or acked, or gone."""
+        if position not in self.here:
+            return Standing("gone")
+        return Standing("acked" if position in self.noted_ones else "kept")
+
+    def why_nothing(self, now: Now) -> list[str]:
+        """Why the consumer gets nothing, the most important reason first."""
+        if self.reader is None:
+            return ["nobody reads it"]
+        if self.here.rank(self.reader.position - 1) < len(self.here):
+            return ["the consumer has no credit: it has not read what it was sent"]
+        return ["the consumer has read everything"]
+
+    def memory_bytes(self) -> int:
+        """Of the sets, roughly."""
+        return sum(
+            one.get_statistics()["n_bytes_array_containers"]
+            + one.get_statistics()["n_bytes_bitset_containers"]
+            + one.get_statistics()["n_bytes_run_containers"]
+            for one in (self.here, self.noted_ones)
+        )
+
+    def dump(self) -> dict[str, bytes]:
+        """For the tables."""
+        return {
+            "here": bytes(self.here.serialize()), "noted": bytes(self.noted_ones.serialize())
+        }  # fmt: skip
+
+    def load(self, rows: Mapping[str, bytes]) -> None:
+        """From the tables."""
+        self.here = BitMap64.deserialize(rows["here"])
+        self.noted_ones = BitMap64.deserialize(rows["noted"])
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert self.noted_ones.issubset(self.here)
+        assert self.reader is None or self.reader.position <= self.reader.until or not self.here

@@ -1,0 +1,220 @@
+"""One queue of this room: what it is, its state, and what is to be committed for it. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
+
+from zbroker.definitions import Definition
+from zbroker.definitions.entering import Entering
+from zbroker.journal.format import Batch
+from zbroker.journal.queue_records import (
+    AnyFact,
+    BarrierDelivered,
+    Failed,
+    Gone,
+    Horizon,
+    Noted,
+    Returned,
+    pack_positions,
+    unpack_positions,
+)
+from zbroker.queues.ages import Ages
+from zbroker.queues.effects import Give
+from zbroker.queues.finding import Found
+from zbroker.queues.queue import Queue
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.values import Entered, Outcome
+
+#: why a message became a dead letter, or would have, if there were a topic for these
+GIVEN_UP: Final = frozenset({"time_limit", "max_deliveries", "max_cancels", "rejected", "forced"})
+AHEAD: Final = 10_000  # positions by which the horizon is ahead of what was delivered
+
+
+#: "" or the code of a refusal: what came of something that was to be committed
+Ending = Callable[[str], None]
+Entry = tuple[Outcome, Ending | None]
+
+
+class Parked(NamedTuple):
+    """What is given as soon as the horizon stands behind `highest`."""
+
+    highest: int
+    give: Give
+
+
+@dataclass(slots=True)
+class Counts:
+    """Messages, since the start of the process."""
+
+    entered: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    failed: int = 0
+    dead: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class Running:
+    """A queue at work. folded: what stands in the log before it counts already.
+
+    ready_at: it offers nothing before it was folded up to there. horizon: whatever stands before it
+    may have been delivered, and that is durable. highest: position that was offered. parked: offers
+    that wait for something durable before they are sent.
+    """
+
+    definition: Definition
+    queue: Queue | Replayable
+    entering: Entering
+    folded: int
+    ready_at: int = 0
+    ready: bool = False
+    horizon: int = 0
+    wanted_horizon: int = 0
+    highest: int = 0
+    taken_ms: int | None = None
+    counts: Counts = field(default_factory=Counts)
+    entries: list[Entry] = field(default_factory=list)
+    facts: list[AnyFact] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)  # of the facts
+    waiters: list[tuple[BitMap64, Ending]] = field(default_factory=list)  # until none is going
+    burying: int = 0  # messages that are being read to make dead letters of them
+    parked: list[Parked] = field(default_factory=list)
+    ages: Ages = field(default_factory=Ages)
+    dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
+
+    @property
+    def name(self) -> str:
+        return self.definition.config.name
+
+    @property
+    def lowest(self) -> int:
+        """It needs the log from there on."""
+        lowest = self.queue.lowest
+        return self.folded if lowest is None else min(lowest, self.folded)
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """Log time of its oldest message, or a little before."""
+        lowest = self.queue.lowest
+        return None if lowest is None else self.ages.at(lowest)[0]
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the log's batches from its oldest message on, roughly."""
+        lowest = self.queue.lowest
+        return 0 if lowest is None else self.ages.total - self.ages.at(lowest)[1]
+
+    def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> None:
+        """Takes what enters of a batch that was read behind what is folded."""
+        entered = self.entering(batch, payloads)
+        if entered is None:
+            return
+        if batch.position < self.folded:
+            entered = behind(entered, self.folded)
+        self.queue.entered(entered)
+        self.ages.add(batch.position, batch.log_time, len(batch.body))
+        self.counts.entered += len(entered.positions)
+
+    def read_to(self, position: int) -> None:
+        """The log was folded up to there. Once all of it was, what may have been sent is flagged."""
+        self.folded = max(self.folded, position)
+        if not self.ready and self.folded >= self.ready_at:
+            self.ready = True
+            if isinstance(self.queue, Queue):
+                self.queue.suspect(self.horizon)
+
+    def waited(self) -> None:
+        """Tells those who waited for messages of which none is going any more."""
+        left = []
+        for positions, ending in self.waiters:
+            if positions.isdisjoint(self.queue.going):
+                ending("")
+            else:
+                left.append((positions, ending))
+        self.waiters = left
+
+    def apply(self, fact: AnyFact) -> None:
+        """Something that the log says of this queue."""
+        queue = self.queue
+        if isinstance(fact, Gone):
+            positions = unpack_positions(fact.where)
+            if fact.why in GIVEN_UP:
+                self.dead |= positions & queue.here
+            queue.gone(positions)
+        elif isinstance(fact, Horizon):
+            if not self.ready:  # later ones are known since they landed
+                self.horizon = fact.position
+        elif isinstance(queue, Replayable):
+            if isinstance(fact, Noted):
+                queue.noted(unpack_positions(fact.where))
+        elif isinstance(fact, Failed):
+            queue.failed(unpack_positions(fact.where), fact.why, fact.due_ns)
+        elif isinstance(fact, BarrierDelivered):
+            queue.barrier_delivered(fact.position)
+        elif isinstance(fact, Returned):
+            positions, entered = _returned(fact)
+            self.dead -= positions
+            queue.returned(positions, entered)
+
+
+def _returned(fact: Returned) -> tuple[BitMap64, Entered]:
+    positions = unpack_positions(fact.where)
+    priorities = array("Q", fact.priorities) if fact.priorities else None
+    groups = array("q", fact.groups) if fact.groups else None
+    return positions, Entered(positions, priorities, groups)
+
+
+def entered_of(one: Running, found: Found) -> Entered | None:
+    """What would enter of messages that were read, as far as it is asked for."""
+    entered = one.entering(found.batch, lambda: found.block.unpacked(found.at))
+    if entered is None:
+        return None
+    wanted = found.positions & entered.positions
+    chosen = [entered.positions.rank(at) - 1 for at in wanted]
+    return Entered(
+        wanted,
+        None if entered.priorities is None else array("Q", [entered.priorities[i] for i in chosen]),
+        None if entered.groups is None else array("q", [entered.groups[i] for i in chosen]),
+    )
+
+
+def behind(entered: Entered, position: int) -> Entered:
+    """What does not stand before `position`."""
+    passed = entered.positions.rank(position - 1)
+    positions = entered.positions[passed:]
+    return Entered(
+        positions,
+        None if entered.priorities is None else entered.priorities[passed:],
+        None if entered.groups is None else entered.groups[passed:],
+        None if entered.barriers is None else entered.barriers & positions,
+        [(ns, max(a, position), b) for ns, a, b in entered.expires if b > position],
+    )
+
+
+def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
+    """The facts that outcomes are, as few as can be."""
+    gone: dict[str, list[BitMap64]] = defaultdict(list)
+    failed: dict[tuple[str, int], list[BitMap64]] = defaultdict(list)
+    noted: list[BitMap64] = []
+    for one in outcomes:
+        if one.fate == "gone":
+            gone[one.why].append(one.positions)
+        elif one.fate == "failed":
+            failed[one.why, one.due_ns].append(one.positions)
+        else:
+            noted.append(one.positions)
+    facts: list[AnyFact] = [Gone(_packed(many), why) for why, many in gone.items()]
+    facts += [Failed(_packed(many), why, due) for (why, due), many in failed.items()]
+    return [*facts, Noted(_packed(noted))] if noted else facts
+
+
+def _packed(many: list[BitMap64]) -> bytes:
+    return pack_positions(many[0] if len(many) == 1 else BitMap64.union(*many))

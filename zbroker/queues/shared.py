@@ -1,0 +1,158 @@
+"""What the parts of the queues core have in common: state, effects, and what waits for an answer.
+
+Look-ups in the journal and readings of messages are effects with completions: whoever starts one
+gives a function that goes on with the answer. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyroaring import BitMap64
+
+from zbroker.access.core import Access
+from zbroker.clock import is_time, parse_time
+from zbroker.errors import ClientError
+from zbroker.filters import Filter
+from zbroker.heartbeats import QuietMs
+from zbroker.ids import EPOCH, NOW, is_vector, parse_bookmark, parse_vector
+from zbroker.peers import Peers
+from zbroker.queues.clients import Connection, Consumer
+from zbroker.queues.effects import Ask, Effect, Examine, Look, Looked, Reenter
+from zbroker.queues.manager import Manager
+from zbroker.queues.running import Running
+from zbroker.queues.values import Entered, Now
+from zbroker.wire.internal import Locate, Located
+from zbroker.wire.ranges import Cut
+
+LOOKUPS_MAX: Final = 10_000  # open at a time
+PATIENCE_MS: Final = 10_000  # with a journal that does not answer
+
+Found = Callable[[Located], None]
+Examined = Callable[[BitMap64], None]
+Seen = Callable[[list[Looked]], None]
+Reentered = Callable[[list[Entered]], None]
+
+
+class Shared:
+    """`out`: effects of this turn. `now`: of this turn."""
+
+    def __init__(self, manager: Manager, access: Access, quiet_ms: QuietMs | None) -> None:
+        self.manager = manager
+        self.access = access
+        self.connections: Peers[Connection] = Peers(Connection, quiet_ms)
+        self.consumers: dict[int, Consumer] = {}
+        self.of: dict[str, dict[int, Consumer]] = {}  # by queue
+        self.out: list[Effect] = []
+        self.now = Now(0, 0)
+        self.dirty: dict[str, Running] = {}
+        self.errors = 0
+        self._last_job = 0
+        self._lookups: dict[int, tuple[Locate, Found, int]] = {}
+        self._examining: dict[int, Examined] = {}
+        self._looking: dict[int, Seen] = {}
+        self._entering: dict[int, Reentered] = {}
+
+    def add(self, connection: Connection, consumer: Consumer) -> None:
+        """A new consumer."""
+        self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
+        self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
+
+    def remove(self, consumer: Consumer) -> None:
+        """It is over."""
+        if self.consumers.pop(consumer.key, None) is None:
+            return
+        del self.of[consumer.queue][consumer.key]
+        connection = self.connections.get(consumer.rid)
+        if connection is not None:
+            connection.end(consumer.sid)
+
+    def touch(self, one: Running) -> None:
+        """Something changed that may let messages go to consumers."""
+        self.dirty[one.name] = one
+
+    def running(self, name: str) -> Running:
+        """Raises: ClientError unknown_queue, not_ready."""
+        if not self.manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+        one = self.manager.running.get(name)
+        if one is None:
+            raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
+        return one
+
+    # -- the journal's look-ups ---------------------------------------------------------------
+
+    def locate(self, value: str, then: Found, cut: Cut = "") -> None:
+        """Where is this bookmark, time or vector? Raises: ClientError bad_bookmark, too_many."""
+        check_point(value)
+        if len(self._lookups) >= LOOKUPS_MAX:
+            raise ClientError("too_many", "too many look-ups are open; try again")
+        self._last_job += 1
+        ask = Locate(self._last_job, value, cut=cut)
+        self._lookups[self._last_job] = (ask, then, self.now.mono_ms + PATIENCE_MS)
+        self.out.append(Ask(ask))
+
+    def located(self, located: Located) -> None:
+        """The journal's answer."""
+        found = self._lookups.pop(located.cid, None)
+        if found is not None:
+            found[1](located)
+
+    def ask_again(self) -> None:
+        """The journal is another one: what it was not asked is asked again."""
+        self.out += [Ask(ask) for ask, _, _ in self._lookups.values()]
+
+    def give_up(self) -> None:
+        """Look-ups that took too long get an answer that says so."""
+        now_ms = self.now.mono_ms
+        for cid in [cid for cid, (_, _, end) in self._lookups.items() if end <= now_ms]:
+            text = "the journal does not answer"
+            self.located(Located(cid, code="not_ready", reason=text))
+
+    @property
+    def asking(self) -> bool:
+        """True if look-ups are open."""
+        return bool(self._lookups)
+
+    # -- readings -----------------------------------------------------------------------------
+
+    def examine(self, positions: BitMap64, content: Filter, then: Examined) -> None:
+        """Which of these messages is the filter true for?"""
+        self._last_job += 1
+        self._examining[self._last_job] = then
+        self.out.append(Examine(self._last_job, positions, content))
+
+    def examined(self, job: int, matching: BitMap64) -> None:
+        """Those of an Examine that match."""
+        self._examining.pop(job)(matching)
+
+    def reenter(self, queue: str, positions: BitMap64, then: Reentered) -> None:
+        """Read these messages as if they entered now."""
+        self._last_job += 1
+        self._entering[self._last_job] = then
+        self.out.append(Reenter(self._last_job, queue, positions))
+
+    def reentered(self, job: int, entered: list[Entered]) -> None:
+        """Those of a Reenter that could be read, in order, by batch."""
+        self._entering.pop(job)(entered)
+
+    def look(self, positions: BitMap64, then: Seen) -> None:
+        """Read these messages."""
+        self._last_job += 1
+        self._looking[self._last_job] = then
+        self.out.append(Look(self._last_job, positions))
+
+    def looked(self, job: int, rows: list[Looked]) -> None:
+        """Those of a Look that could be read, in order."""
+        self._looking.pop(job)(rows)
+
+
+def check_point(value: str) -> None:
+    """Raises: ClientError bad_bookmark, unless it is one bookmark, time or vector."""
+    if is_time(value):
+        parse_time(value)
+    elif is_vector(value):
+        parse_vector(value)
+    elif value not in (EPOCH, NOW):
+        parse_bookmark(value)

@@ -1,0 +1,89 @@
+"""What the admin is told of queues and consumers. Pure."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+
+from msgspec import to_builtins
+
+from zbroker.limits import HEARTBEAT_MS
+from zbroker.queues.queue import Queue
+from zbroker.queues.running import Running
+from zbroker.queues.shared import Shared
+from zbroker.wire import queue_surveys as s
+from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
+
+ROWS_MAX = 10_000
+
+
+def row(shared: Shared, one: Running) -> s.QueueRow:
+    """One queue."""
+    queue, definition, counts = one.queue, one.definition, one.counts
+    config = definition.config
+    now_ms = shared.now.mono_ms
+    found = s.QueueRow(
+        one.name, config.kind, config.topic or config.name, config.regex, definition.source,
+        definition.life, definition.created, to_builtins(config), _state(one),
+        depth=len(queue.here), going=len(queue.going),
+        consumers=sum(each.queue == one.name for each in shared.consumers.values()),
+        first=queue.here.min() if queue.here else 0, last=queue.here.max() if queue.here else 0,
+        oldest_ns=one.oldest_ns, behind=max(0, shared.manager.following.persisted - one.folded),
+        holding=one.lowest, bytes=one.log_bytes,
+        idle_ms=None if one.taken_ms is None else now_ms - one.taken_ms,
+        memory_bytes=queue.memory_bytes(), entered=counts.entered, delivered=counts.delivered,
+        redelivered=counts.redelivered, acked=counts.acked, failed=counts.failed,
+        dead=counts.dead, expired=counts.expired,
+    )  # fmt: skip
+    if isinstance(queue, Queue):
+        numbers = queue.counts()
+        found.ready, found.leased, found.delayed = numbers.ready, numbers.leased, numbers.delayed
+        found.barrier = queue.barrier
+    else:
+        found.ready = len(queue.here)
+    return found
+
+
+def _state(one: Running) -> str:
+    return "running" if one.ready else "reading"
+
+
+def consumers(shared: Shared, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
+    """Those that are asked for, by queue and client."""
+    many = [each for each in shared.consumers.values() if ask.queue in ("", each.queue)]
+    many.sort(key=lambda each: (each.queue, each.client, each.sid))
+    most = min(ask.limit or ROWS_MAX, ROWS_MAX)
+    rows = []
+    for each in many[:most]:
+        one = shared.manager.running.get(each.queue)
+        held, ends_ms = 0, None
+        if one is not None and isinstance(one.queue, Queue):
+            held, ends_ms = one.queue.held_by(each.key)
+        rows.append(s.ConsumerRow(
+            each.queue, each.client, each.sid, "", each.backlog, held, each.credit,
+            each.delivered, each.acked, each.filter.text if each.filter is not None else "",
+            None if ends_ms is None else max(0, ends_ms - shared.now.mono_ms),
+        ))  # fmt: skip
+    return rows, max(0, len(many) - most)
+
+
+def clients(shared: Shared, ask: AskClients, peers: Peers) -> Clients:
+    """The connections of this door, by name."""
+    many = [
+        (each.token.name, rid) for rid, each in shared.connections.items()
+        if ask.client in ("", each.token.name)
+    ]  # fmt: skip
+    most = min(ask.limit or ROWS_MAX, ROWS_MAX)
+    rows = [_client(shared, rid, peers) for _, rid in nsmallest(most, many)]
+    return Clients(ask.cid, rows, len(many) - len(rows))
+
+
+def _client(shared: Shared, rid: bytes, peers: Peers) -> ClientRow:
+    one = shared.connections[rid]
+    token, many = one.token, one.consumers.values()
+    address, since_ms = peers(rid)
+    return ClientRow(
+        token.name, token.principal, token.instance, address,
+        None if since_ms is None else shared.now.mono_ms - since_ms, token.session, None, None, 0,
+        sum(each.delivered for each in many), len(many),
+        (one.pulse.interval_ms or HEARTBEAT_MS) / 1_000,
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""LMDB tables of queues: their state when the log was folded up to some position. Only a cache.
+
+    meta    stamp                          -> instance, generation, form of the tables
+    queues  name NUL life                  -> position, horizon
+    state   name NUL life NUL row          -> bytes of one part of the state
+    owned   name NUL life NUL first (u64)  -> behind, owner's instance, epoch (number, instance)
+
+All of one save is one transaction, so what is read is of one moment. Without tables, or with those
+of another log, the state is folded from the oldest segment: it takes time, nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import lmdb
+
+from zbroker.ids import Origin
+from zbroker.limits import GIB
+from zbroker.queues.manager import Saved
+
+VERSION: Final = 1
+MAP_BYTES: Final = 64 * GIB  # address space, not disk
+_STAMP: Final = struct.Struct("<IQI")
+_QUEUE: Final = struct.Struct("<QQ")
+_OWNED: Final = struct.Struct("<QQQQ")
+_FIRST: Final = struct.Struct(">Q")
+
+Key = tuple[str, int]
+
+
+class Tables:
+    """In `directory`, opened by this process alone."""
+
+    def __init__(self, directory: Path) -> None:
+        """Tables that cannot be opened are made anew."""
+        self._directory = directory
+        try:
+            self._open()
+        except lmdb.Error:
+            shutil.rmtree(directory, ignore_errors=True)
+            self._open()
+
+    def _open(self) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._env = lmdb.open(str(self._directory), max_dbs=4, map_size=MAP_BYTES, writemap=False)
+        self._meta, self._queues, self._state, self._owned = (
+            self._env.open_db(name) for name in (b"meta", b"queues", b"state", b"owned")
+        )
+
+    def load(self, here: Origin, persisted: int) -> dict[Key, Saved]:
+        """What was saved of this log, up to `persisted` at most; nothing if it is damaged."""
+        try:
+            return self._load(here, persisted)
+        except (lmdb.Error, struct.error, ValueError, UnicodeDecodeError):
+            return {}
+
+    def _load(self, here: Origin, persisted: int) -> dict[Key, Saved]:
+        found: dict[Key, Saved] = {}
+        with self._env.begin() as txn:
+            stamp = txn.get(b"stamp", db=self._meta)
+            if stamp is None or _STAMP.unpack(stamp) != (VERSION, *here):
+                return {}
+            for key, value in txn.cursor(self._queues):
+                position, horizon = _QUEUE.unpack(value)
+                if position <= persisted:
+                    found[_key(key)] = Saved(position, horizon, {})
+            for key, value in txn.cursor(self._state):
+                queue, _, row = key.rpartition(b"\0")
+                if _key(queue) in found:
+                    found[_key(queue)].rows[row.decode()] = value
+        return found
+
+    def save(self, here: Origin, many: Mapping[Key, Saved], firsts: Mapping[Key, int]) -> None:
+        """Replaces everything. firsts: where the oldest message of each queue stands."""
+        with self._env.begin(write=True) as txn:
+            for db in (self._queues, self._state, self._owned):
+                txn.drop(db, delete=False)
+            txn.put(b"stamp", _STAMP.pack(VERSION, *here), db=self._meta)
+            for key, one in many.items():
+                name = _name(key)
+                txn.put(name, _QUEUE.pack(one.position, one.horizon), db=self._queues)
+                for row, data in one.rows.items():
+                    txn.put(name + b"\0" + row.encode(), data, db=self._state)
+                owned = name + b"\0" + _FIRST.pack(firsts[key])
+                value = _OWNED.pack(one.position, here.instance, 1, here.instance)
+                txn.put(owned, value, db=self._owned)
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._env.close()
+
+
+def _name(key: Key) -> bytes:
+    return key[0].encode() + b"\0" + str(key[1]).encode()
+
+
+def _key(name: bytes) -> Key:
+    queue, _, life = name.rpartition(b"\0")
+    return queue.decode(), int(life)

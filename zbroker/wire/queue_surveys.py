@@ -1,0 +1,252 @@
+"""What the admin asks the queues room, over ipc, at its desk. Pure.
+
+    AskQueues{name}                  ->  Queues{rows}
+    AskConsumers{queue}              ->  Consumers{rows}
+    Explain{queue, position}         ->  Explained{lines}
+    BrowseQueue{queue, browse}       ->  Browsed{rows, next} + body
+    Purge{queue, through, dry_run}   ->  Changed{count}
+    Requeue{queue, ends, all}        ->  Changed{count}
+    Define{record}                   ->  Changed{}
+    SetPoint{name}                   ->  Changed{position, vector}
+    AskPoints{}                      ->  Points{rows}
+
+What changes something is answered once it is durable. A `code` says why it was refused. The admin
+makes a new socket for each question (see surveys).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from zbroker.wire.internal import Message
+from zbroker.wire.queueing import BrowsedRow
+from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect
+
+
+class AskQueues(Message, tag="ask_queues"):
+    """admin -> queues. name: only this one; "" is all."""
+
+    cid: int
+    name: str = ""
+
+
+class QueueRow(Struct, omit_defaults=True):
+    """One queue: what it is, what it holds, what was done.
+
+    depth: messages in it; of these ready, leased, delayed, going (an end of them is on its way to
+    the disk). first, last: positions of the oldest and newest one, 0 if there is none.
+    oldest_ns: log time of the oldest. behind: positions of the log that it has not read yet.
+    idle_ms: since a consumer took something, None: never since the start. holding: position from
+    which on it needs the log. The counts are since the start of the process.
+    """
+
+    name: str
+    kind: str
+    topic: str
+    regex: bool
+    source: str
+    life: int
+    created: int
+    definition: dict[str, Any]
+    state: str
+    depth: int = 0
+    ready: int = 0
+    leased: int = 0
+    delayed: int = 0
+    going: int = 0
+    consumers: int = 0
+    first: int = 0
+    last: int = 0
+    oldest_ns: int | None = None
+    behind: int = 0
+    barrier: int | None = None
+    holding: int = 0
+    bytes: int = 0
+    idle_ms: int | None = None
+    memory_bytes: int = 0
+    entered: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    failed: int = 0
+    dead: int = 0
+    expired: int = 0
+
+
+class Queues(Message, tag="queues"):
+    """queues -> admin."""
+
+    cid: int
+    incarnation: int
+    persisted: int
+    rows: list[QueueRow]
+
+
+class AskConsumers(Message, tag="ask_consumers"):
+    """admin -> queues. queue: only of this one; "" is all. limit: rows at most."""
+
+    cid: int
+    queue: str = ""
+    limit: int = 0
+
+
+class ConsumerRow(Struct, array_like=True, gc=False):
+    """One consumer. next_end_ms: until its first lease ends. gone: its connection is lost, and its
+    leases wait for it."""
+
+    queue: str
+    client: str
+    sid: str
+    address: str
+    backlog: int
+    held: int
+    credit: int
+    delivered: int
+    acked: int
+    filter: str = ""
+    next_end_ms: int | None = None
+    gone: bool = False
+
+
+class Consumers(Message, tag="consumers"):
+    """queues -> admin. left_out: how many more rows there are."""
+
+    cid: int
+    rows: list[ConsumerRow]
+    left_out: int = 0
+
+
+class Explain(Message, tag="explain"):
+    """admin -> queues. Why is nothing delivered, of a queue or of one message (position > 0)?"""
+
+    cid: int
+    queue: str
+    position: int = 0
+    bookmark: str = ""
+
+
+class Explained(Message, tag="explained"):
+    """queues -> admin. state: one word; lines: sentences, the first one is the answer."""
+
+    cid: int
+    state: str = ""
+    lines: list[str] = []
+    code: str = ""
+    reason: str = ""
+
+
+class BrowseQueue(Message, tag="browse_queue"):
+    """admin -> queues. As Browse. Answered by Browsed; with `data` its body is a packed array."""
+
+    cid: int
+    queue: str
+    after: int = 0
+    limit: int = 100
+    filter: str = ""
+    state: str = ""
+    data: bool = False
+
+
+class Browsed(Message, tag="browsed"):
+    """queues -> admin. payloads: one for each row, if they were asked for."""
+
+    cid: int
+    rows: list[BrowsedRow] = []
+    next: int | None = None
+    payloads: list[bytes] = []
+    code: str = ""
+    reason: str = ""
+
+
+class Purge(Message, tag="purge"):
+    """admin -> queues. What stands before position `before` leaves the queue; 0: all of it.
+
+    point: instead of a position, the point with this name. Leased messages stay unless `leased`.
+    """
+
+    cid: int
+    queue: str
+    before: int = 0
+    point: str = ""
+    leased: bool = False
+    dry_run: bool = False
+
+
+class Requeue(Message, tag="requeue"):
+    """admin -> queues. Dead letters of this queue come back: those of these bookmarks, or all that
+    its dead letter topic holds, the newest `limit`."""
+
+    cid: int
+    queue: str
+    bookmarks: list[str] = []
+    limit: int = 1_000
+    dry_run: bool = False
+
+
+class Define(Message, tag="define"):
+    """admin -> queues. what: create, alter or delete. definition: keys of a [[queue]] table; of
+    alter only what changes."""
+
+    cid: int
+    what: str
+    name: str
+    definition: dict[str, Any] = {}
+    dry_run: bool = False
+
+
+class SetPoint(Message, tag="set_point"):
+    """admin -> queues. The place behind what is durable now gets a name, or position `at` does."""
+
+    cid: int
+    name: str
+    at: int = 0
+
+
+class AskPoints(Message, tag="ask_points"):
+    """admin -> queues. Answered by Points."""
+
+    cid: int
+
+
+class PointRow(Struct, array_like=True):
+    """A named place: messages before `position` stand before it. time_ns: when it was set."""
+
+    name: str
+    position: int
+    vector: str
+    set_at: int
+
+
+class Points(Message, tag="points"):
+    """queues -> admin."""
+
+    cid: int
+    rows: list[PointRow]
+
+
+class Changed(Message, tag="changed"):
+    """queues -> admin. It is durable (of a dry run: it would be). count: messages it was about."""
+
+    cid: int
+    count: int = 0
+    position: int = 0
+    vector: str = ""
+    text: str = ""
+    code: str = ""
+    reason: str = ""
+    hint: str = ""
+
+
+QueuesQuestion = (
+    AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
+    | AskPoints
+)  # fmt: skip
+QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
+
+#: what its desk is asked like the desks of all doors
+DoorQuestion = AskClients | Disconnect | AskRefusals
+TO_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesQuestion | DoorQuestion)
+FROM_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesAnswer)

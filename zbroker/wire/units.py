@@ -1,0 +1,80 @@
+"""What the queues room sends the journal, over ipc, besides what all readers send (internal). Pure.
+
+    queues                                          journal
+        Commit{ordinal, units} + bodies   ->
+                                          <-  Receipt{items, persisted}           after the sync
+        AskNamed{cid}                     ->
+                                          <-  Named{wiring, points}               after the sync
+
+A unit is what must land together: its parts stand one behind the other, in one group, or none of
+them does. A Commit that belongs to an older journal is dropped, like an Append; who sent it reads
+the log up to the end that the Welcome tells, finds there which of its units landed (each queue
+record names its unit), and sends the others again. So the journal compares nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from zbroker.wire.internal import Message
+from zbroker.wire.messages import Columns
+
+UNIT_PARTS_MAX = 200  # a unit is never split, and a group has so many buffers
+
+
+class Part(Struct, array_like=True, gc=False):
+    """One batch of a unit; its body is the frame with the same index behind the header.
+
+    kind: KIND_PUBLISH: `count` messages that the broker itself publishes, under the name
+    BROKER_NAME, with the next sequences of it; else a control record. crc covers the body frame.
+    """
+
+    kind: int
+    crc: int
+    topics: list[str] = []
+    count: int = 1
+    columns: Columns | None = None
+
+
+class Commit(Message, tag="commit"):
+    """queues -> journal. Unit i has ordinal `ordinal + i`; `confirmed`: receipts seen.
+
+    Of each unit comes one item in a Receipt: `position` is that of its last part, `high` that of
+    its first one; or it is refused as a whole, with `code`. Units are written also while publishers
+    are refused `disk_full`: what ends work frees space.
+    """
+
+    incarnation: int
+    ordinal: int
+    confirmed: int
+    units: list[list[Part]]
+
+
+class AskNamed(Message, tag="ask_named"):
+    """queues -> journal. What has a name in the log? Answered by Named."""
+
+    cid: int
+    incarnation: int
+
+
+class NamedRow(Struct, array_like=True, gc=False):
+    """The newest record of one name: where it stands, and its body as it was written."""
+
+    name: str
+    position: int
+    body: bytes
+
+
+class Named(Message, tag="named"):
+    """journal -> queues: durable. wiring: of KIND_WIRING, points: of KIND_POINT, by name.
+
+    position: what stands before it is in here; records from there on are in the log.
+    """
+
+    cid: int
+    position: int
+    wiring: list[NamedRow]
+    points: list[NamedRow]
+
+
+BROKER_NAME = "$broker"  # who publishes what the broker itself publishes: dead letters
