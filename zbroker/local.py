@@ -107,10 +107,14 @@ class LocalBroker:
         """What `zbroker-admin status --json` prints."""
         return self.ask("/status")
 
-    def ask(self, path: str) -> dict[str, Any]:
-        """What the admin's HTTP interface answers: docs/reference/admin.md."""
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What the admin's HTTP interface answers, to a POST if there is a body.
+
+        Raises: ZBrokerError with its code. Source: docs/reference/admin.md.
+        """
         running = json.loads(self._running().read_text())
-        return Admin(running["endpoints"]["admin"], self.data_dir).ask(path)
+        admin = Admin(running["endpoints"]["admin"], self.data_dir)
+        return admin.ask(path) if body is None else admin.tell(path, body)
 
     def _running(self) -> Path:
         return self.data_dir / "run" / "instance.json"

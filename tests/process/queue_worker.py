@@ -31,12 +31,12 @@ def main(url: str, queue: str, name: str, file: str, seed: str, mode: str) -> No
             try:
                 _settle(consumer, batch, rng if mode == "mixed" else None)
             except ZBrokerError as error:
-                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"{name}: {error}\n")
 
 
-def _settle(consumer, batch, rng) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+def _settle(consumer, batch, rng) -> None:  # type: ignore[no-untyped-def]
     if rng is None:
-        consumer.ack(batch)
+        consumer.ack(list(batch))
         return
     kept = list(batch)
     if rng.random() < RELEASED:

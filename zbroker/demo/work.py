@@ -1,4 +1,4 @@
-"""The flights as work: shared among processes, one of which is killed in the middle, done once each.
+"""The flights as work: shared among processes, one of which is killed, each done once.
 
 Workers keep what they did in files of their own; the killed one's file counts, too. Together these
 must be the table, and what is no flight must be in the dead letter topic.

@@ -169,11 +169,11 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
 
 def _behind(positions: BitMap64, at: int) -> int:
     """Where the run that `at` is in ends: for sets that are too far apart to be turned over."""
-    step = 1
-    while positions.contains_range(at, at + 2 * step):
-        step *= 2
-    low, high = at + step, at + 2 * step  # [at, low) is in it, [at, high) is not
+    low, step = at + 1, 1  # [at, low) is in it
+    while positions.contains_range(low, low + step):
+        low, step = low + step, 2 * step
+    high = low + step  # [low, high) is not
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if positions.contains_range(at, middle) else (low, middle)
+        low, high = (middle, high) if positions.contains_range(low, middle) else (low, middle)
     return low

@@ -149,14 +149,16 @@ class Commits:
         return self._under_way_bytes < UNDER_WAY_MAX_BYTES and len(self._under_way) < UNDER_WAY_MAX
 
     def receipts(self, receipt: Receipt, now_ms: int) -> None:
-        """What the journal made of units; calls `done` of those that landed or never will."""
+        """What the journal made of units; calls `done` of those that landed or never will.
+
+        Where one is missing in between, a receipt was lost: it comes again.
+        """
         if receipt.incarnation != self._journal:
             return
         for item in receipt.items:
-            if item.ordinal <= self._confirmed or not self._under_way:
+            if not self._under_way or self._under_way[0].ordinal != item.ordinal:
                 continue
             unit = self._under_way.popleft()
-            assert unit.ordinal == item.ordinal, "receipts come in order"
             self._confirmed = item.ordinal
             self._under_way_bytes -= unit.size
             if not item.code:

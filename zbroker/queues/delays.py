@@ -27,19 +27,17 @@ def due_of(now_ns: int, delay_ms: int) -> int:
 
 
 class Delays:
-    """`dues.known`: what waits."""
+    """waiting: what cannot be offered because of its time. `dues` has the times also of what is
+    going, in case that it comes back."""
 
     def __init__(self) -> None:
+        self.waiting = BitMap64()
         self.dues = Column()
         self._at: dict[int, BitMap64] = {}
         self._times: list[int] = []
 
-    @property
-    def waiting(self) -> BitMap64:
-        return self.dues.known
-
     def put(self, positions: BitMap64, due_ns: int) -> None:
-        """They wait until then, whatever they waited for before."""
+        """Their time is that, whatever it was before. They do not wait for it yet."""
         self.dues.put(positions, [due_ns] * len(positions))
         bucket = self._at.get(due_ns)
         if bucket is None:
@@ -48,11 +46,23 @@ class Delays:
         else:
             insert(bucket, positions)
 
-    def drop(self, positions: BitMap64) -> None:
-        """They do not wait any more."""
+    def wait(self, positions: BitMap64) -> BitMap64:
+        """Those that have a time wait for it. Returns: those."""
+        part = positions & self.dues.known
+        insert(self.waiting, part)
+        return part
+
+    def pause(self, positions: BitMap64) -> None:
+        """They do not wait; they may again."""
         if self.waiting:
+            remove(self.waiting, positions)
+
+    def drop(self, positions: BitMap64) -> None:
+        """They have no time any more."""
+        if self.dues.known:
+            remove(self.waiting, positions)
             self.dues.drop(positions)
-            if not self.waiting:
+            if not self.dues.known:
                 self._at.clear()
                 self._times.clear()
 
@@ -61,11 +71,12 @@ class Delays:
         found = BitMap64()
         while self._times and self._times[0] <= now_ns:
             due = heappop(self._times)
-            bucket = self._at.pop(due) & self.waiting
+            bucket = self._at.pop(due) & self.dues.known
             dues = zip(bucket, self.dues.of(bucket), strict=True)
             ended = BitMap64([position for position, its in dues if its == due])
             self.dues.drop(ended)
-            found |= ended
+            found |= ended & self.waiting
+            remove(self.waiting, ended)
         return found
 
     @property
@@ -82,7 +93,7 @@ class Delays:
         return self.dues.dump()
 
     def load(self, positions: bytes, dues: bytes) -> None:
-        """Raises: ValueError."""
+        """Nothing waits for its time yet. Raises: ValueError."""
         self.dues.load(positions, dues)
         by_due: dict[int, list[int]] = {}
         for position, due in self.dues.rows(0):
@@ -93,15 +104,12 @@ class Delays:
 
     def memory_bytes(self) -> int:
         """Roughly."""
-        return self.dues.memory_bytes() + bytes_of(*self._at.values())
+        return self.dues.memory_bytes() + bytes_of(self.waiting, *self._at.values())
 
     def check(self) -> None:
         """Asserts what is always true."""
         self.dues.check()
         assert sorted(self._times) == sorted(self._at)
-        for position in self.waiting:
+        assert self.waiting.issubset(self.dues.known)
+        for position in self.dues.known:
             assert position in self._at[self.dues.get(position)]
-        remains = self.waiting.copy()
-        for bucket in self._at.values():
-            remove(remains, bucket)
-        assert not remains

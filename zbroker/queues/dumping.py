@@ -53,7 +53,8 @@ def _load(rows: Mapping[str, bytes], places: Places, counting: Counting) -> None
     insert(places.expired, BitMap64.deserialize(rows["expired"]))
     places.delays.load(rows["delayed"], rows["dues"])
     insert(places.overdue, places.expired)
-    standing = places.here - places.barriers - places.overdue - places.delays.waiting
+    timed = places.delays.wait(places.delays.dues.known.copy())
+    standing = places.here - places.barriers - places.overdue - timed
     known = (rows["known"], rows["numbers"]) if "known" in rows else None
     places.ready.load(known, standing)
     places.expiring.load(rows["runs"])

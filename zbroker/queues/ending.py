@@ -37,9 +37,9 @@ class Ending:
         of them reached nobody."""
         if not found:
             return []
-        self._take_out(found, holder)
+        leased = self._take_out(found, holder)
         if not delivered:
-            remove(self._places.were_leased, found)
+            remove(self._places.were_leased, leased)
         self._places.going_to_go(found)
         return [Outcome(found, "gone", why, letter=letter if self.config.dead_letter else "")]
 
@@ -87,7 +87,8 @@ class Ending:
         steps = self._counting.by_failures(found, len(retry))
         return [(part, retry[step]) for step, part in steps]
 
-    def _take_out(self, found: BitMap64, holder: Consumer | None) -> None:
+    def _take_out(self, found: BitMap64, holder: Consumer | None) -> BitMap64:
         leased = self._places.take_out(found)
         if leased:
             self._consumers.free(leased, holder)
+        return leased

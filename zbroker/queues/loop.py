@@ -44,7 +44,7 @@ from zbroker.queues.values import Now
 from zbroker.recording import Recording
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import surveys
-from zbroker.wire.internal import Hello, Located, Receipt, Welcome
+from zbroker.wire.internal import Confirm, Hello, Located, Receipt, Welcome
 from zbroker.wire.queueing import Job
 from zbroker.wire.units import Named
 
@@ -208,6 +208,7 @@ class QueuesRoom:
         if not welcomed_by or (floor == self._told_floor and now.mono_ms < self._holds_ms):
             return
         self._journal.say(self.core.holds(now.wall_ns // 1_000_000))
+        self._journal.say(Confirm(welcomed_by, self.core.manager.commits.confirmed))
         if floor != self._told_floor or now.mono_ms >= self._let_go_ms:
             self._let_go_ms = now.mono_ms + LET_GO_MS
             self._reading.let_go()

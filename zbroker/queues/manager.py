@@ -79,7 +79,7 @@ class Manager:
         for row in named.points:
             self._point(row.name, row.body, row.position)
         for row in named.wiring:
-            self.rows[row.name] = r.WIRING.decode(row.body)
+            self.rows[row.name] = _placed(r.WIRING.decode(row.body), row.position)
         if self.known:
             return
         self.known = True
@@ -138,10 +138,7 @@ class Manager:
         self.commits.add(Unit([control(KIND_WIRING, body)], [body], landed))
 
     def _wired(self, record: r.WiringRecord, position: int) -> None:
-        record.created = record.created or position
-        if record.begins == NOW:
-            record.begins = position
-        self.rows[record.name] = record
+        self.rows[record.name] = _placed(record, position)
         one = self.running.get(record.name)
         if record.definition is None:
             if one is not None:
@@ -157,7 +154,7 @@ class Manager:
         definition = compile_queue(config, record.life, record.created, record.source)
         queue = Replayable() if config.kind == "replayable" else Queue(config)
         saved = self._saved.get((record.name, record.life))
-        folded = max(record.begins, record.created if record.begins == NOW else 0, self.floor)
+        folded = max(record.begins, self.floor)
         one = Running(definition, queue, Entering(definition, self._type_of), folded)
         if saved is not None:
             one.ages.load(saved.rows.pop("ages"))
@@ -214,6 +211,8 @@ class Manager:
             record = r.QUEUE.decode(batch.body)
         except (DecodeError, ValidationError, UnicodeDecodeError):
             return  # of a newer release, or damaged and checked as such: it is stepped over
+        if self.here is None or batch.origin_instance != self.here.instance:
+            return  # its positions are those of another instance
         self.commits.found(record.by, record.unit)
         for one in members:
             mine = (one.name, one.definition.life) == (record.queue, record.life)
@@ -280,6 +279,14 @@ class Manager:
             self.changed(one)
 
         self.commits.add(Unit(parts, bodies, done, number))
+
+
+def _placed(record: r.WiringRecord, position: int) -> r.WiringRecord:
+    """A record that stands at `position`."""
+    record.created = record.created or position
+    if record.begins == NOW:
+        record.begins = position
+    return record
 
 
 def _count(one: Running, outcome: Outcome) -> None:

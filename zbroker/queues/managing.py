@@ -39,6 +39,8 @@ from zbroker.wire import queueing as q
 from zbroker.wire.internal import Located
 
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
+QUEUES_MAX: Final = 10_000
+POINTS_MAX: Final = 10_000
 
 
 class Managing:
@@ -245,6 +247,8 @@ class Managing:
         manager = self._shared.manager
         if ask.name in manager.running:
             raise ClientError("queue_exists", f"there is a queue {ask.name!r} already")
+        if len(manager.rows) >= QUEUES_MAX:
+            raise ClientError("too_many", f"an instance knows at most {QUEUES_MAX} queues")
         config = read_table({**ask.definition, "name": ask.name})
         self._check(config)
         if config.recovery_point in ("epoch", "now"):
@@ -283,6 +287,8 @@ class Managing:
         manager = self._shared.manager
         if not ask.name.isprintable() or not 0 < len(ask.name.encode()) <= NAME_MAX_BYTES:
             raise ClientError("bad_field", "the name of a point is 1 to 255 printable bytes")
+        if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
+            raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
         persisted = manager.following.persisted
         position = ask.at or persisted
         if not manager.floor <= position <= persisted:

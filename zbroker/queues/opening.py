@@ -88,7 +88,7 @@ class Openings:
         """The position that a point is."""
         manager = self._shared.manager
         if text == EPOCH:
-            then(0)
+            then(manager.floor)
         elif text in (NOW, "now"):
             then(manager.following.persisted)
         elif text.startswith(POINT):

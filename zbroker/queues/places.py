@@ -75,6 +75,7 @@ class Places:
             remove(self.barriers, found)
         if self.expired:
             remove(self.expired, found)
+        self.delays.drop(found)
         remove(self.here, found)
         self.ready.forget(found)
         return found
@@ -87,7 +88,7 @@ class Places:
         if len(leased) < len(positions):
             positions = positions - leased
             self.ready.discard(positions)
-            self.delays.drop(positions)
+            self.delays.pause(positions)
             remove(self.overdue, positions)
         return leased
 
@@ -122,9 +123,13 @@ class Places:
             found -= closed
         return found
 
-    def failed(self, positions: BitMap64) -> BitMap64:
+    def failed(self, positions: BitMap64, due_ns: int) -> BitMap64:
         """The fold read that they failed. Returns: those that come back now."""
         found = positions & self.here
+        self.delays.drop(found)
+        if due_ns:
+            timed = without(without(found, self.expired), self.barriers)
+            self.delays.put(timed, due_ns)
         if self.both:
             still = found & self.both
             remove(self.both, still)
@@ -155,8 +160,9 @@ class Places:
         remove(self.were_leased, delivered)
         return found, delivered
 
-    def back(self, positions: BitMap64, due_ns: int = 0) -> None:
-        """They may be offered again, unless they are of no use any more. due_ns: not before."""
+    def back(self, positions: BitMap64) -> None:
+        """They may be offered again, at their time if they have one, unless they are of no use any
+        more."""
         self.leases.forget(positions)
         if self.expired:
             late = positions & self.expired
@@ -164,11 +170,9 @@ class Places:
             positions = without(positions, late)
         if self.barriers:
             positions = without(positions, self.barriers)
-        if not positions:
-            return
-        if due_ns:
-            self.delays.put(positions, due_ns)
-        else:
+        if self.delays.dues.known:
+            positions = without(positions, self.delays.wait(positions))
+        if positions:
             self.ready.add(positions)
 
     # -- time ---------------------------------------------------------------------------------
@@ -181,7 +185,7 @@ class Places:
             insert(self.expired, late)
             idle = without(without(late, self.going), self.leases.leased)
             self.ready.discard(idle)
-            self.delays.drop(idle)
+            self.delays.drop(late)
             insert(self.overdue, idle)
         next_ns = self.delays.next_ns
         if next_ns is not None and next_ns <= wall_ns:

@@ -66,7 +66,7 @@ class Queue:
         found = positions & self.here
         self.counting.failed(found, why)
         self._free(found)
-        self.places.back(self.places.failed(found), due_ns)
+        self.places.back(self.places.failed(found, due_ns))
 
     def barrier_delivered(self, position: int) -> None:
         """The barrier went to every consumer."""

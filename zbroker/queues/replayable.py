@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
+from zbroker.queues.sets import below, bytes_of, first_of, insert, lowest, remove
 from zbroker.queues.values import Entered, Now, Offer, Outcome, Settling, Standing
 
 CHUNK: Final = 1_000  # messages of one offer
@@ -46,13 +47,12 @@ class Replayable:
 
     def entered(self, entered: Entered) -> None:
         """Messages of its topic."""
-        self.here |= entered.positions
+        insert(self.here, entered.positions)
 
     def gone(self, positions: BitMap64) -> None:
         """They were purged."""
-        self.here -= positions
-        self.noted_ones -= positions
-        self.going -= positions
+        for one in (self.here, self.noted_ones, self.going):
+            remove(one, positions)
 
     def purged(self, before: int) -> None:
         """What stands before this position was purged."""
@@ -60,7 +60,7 @@ class Replayable:
 
     def before(self, position: int) -> BitMap64:
         """What stands before this position."""
-        return self.here[: self.here.rank(position - 1)] if position else BitMap64()
+        return below(self.here, position)
 
     def noted(self, positions: BitMap64) -> None:
         """They were acknowledged."""
@@ -70,7 +70,7 @@ class Replayable:
     @property
     def lowest(self) -> int | None:
         """The oldest message."""
-        return self.here.min() if self.here else None
+        return first_of(self.here)
 
     # -- the consumer -------------------------------------------------------------------------
 
@@ -97,10 +97,7 @@ class Replayable:
         reader = self.reader
         if reader is None or not room.get(reader.key, True):
             return []
-        first = self.here.rank(reader.position - 1)
-        positions = self.here[first : first + CHUNK]
-        if positions and positions.max() >= reader.until:
-            positions = positions[: positions.rank(reader.until - 1)]
+        positions = lowest(self.here, CHUNK, reader.until, reader.position)
         if not positions:
             return []
         reader.position = positions.max() + 1
@@ -112,7 +109,8 @@ class Replayable:
         reader = self.reader
         if reader is None or reader.until == U63_MAX:
             return False
-        return self.here.rank(reader.position - 1) >= self.here.rank(reader.until - 1)
+        following = first_of(self.here, reader.position)
+        return following is None or following >= reader.until
 
     # -- what is asked of it ------------------------------------------------------------------
 
@@ -159,18 +157,13 @@ class Replayable:
         """Why the consumer gets nothing, the most important reason first."""
         if self.reader is None:
             return ["nobody reads it"]
-        if self.here.rank(self.reader.position - 1) < len(self.here):
+        if first_of(self.here, self.reader.position) is not None:
             return ["the consumer has no credit: it has not read what it was sent"]
         return ["the consumer has read everything"]
 
     def memory_bytes(self) -> int:
         """Of the sets, roughly."""
-        return sum(
-            one.get_statistics()["n_bytes_array_containers"]
-            + one.get_statistics()["n_bytes_bitset_containers"]
-            + one.get_statistics()["n_bytes_run_containers"]
-            for one in (self.here, self.noted_ones)
-        )
+        return bytes_of(self.here, self.noted_ones)
 
     def dump(self) -> dict[str, bytes]:
         """For the tables."""

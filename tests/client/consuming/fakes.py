@@ -61,6 +61,8 @@ class QueueBroker(FakeBroker):
                 self._on_queues(rid, codec.decode(codec.QUEUES, frames[0]))
         while door.pending and not self.keep:
             door.commit()
+        if socket is None:
+            return
         door.offer(self.most)
         while door.down:
             rid, answer, body = door.down.pop(0)

@@ -113,6 +113,7 @@ def test_acks_that_pile_up_go_as_one_command_of_runs():
     world.talk(commit=False)
     asked = the(world.asked(q.Settle))
     assert (asked.ends, asked.sid, asked.generation) == (ends((1, 4), (6, 9)), "c1", 1)
+    assert asked.queue == "work", "so that it counts also when the consumer has ended there"
     assert len(world.core.settling) == 6
     world.talk()
     assert len(world.core.settling) == 0
@@ -330,12 +331,22 @@ def test_an_extension_counts_once_it_is_answered():
     assert positions(other.out()) == [1]
 
 
-def test_a_command_without_an_answer_costs_the_connection():
+def test_an_extension_without_an_answer_costs_the_connection():
+    world = Wired().live(1)
+    world.pass_time(500)
+    world.send()
+    world.door.pass_time(ANSWER_MS)
+    assert world.core.tick(world.now) == [Connect()]
+
+
+def test_an_ack_may_take_as_long_as_the_disk_is_full():
     world = Wired(QueueDoor(lease_ms=0)).live(1)
     the(world.out()).ack()
     world.talk(commit=False)
-    world.door.pass_time(ANSWER_MS)
-    assert world.core.tick(world.now) == [Connect()]
+    world.door.pass_time(10 * ANSWER_MS)
+    assert world.core.tick(world.now) == []
+    world.talk()
+    assert world.door.gone == {1: "acked"}
 
 
 # -- reconnecting ---------------------------------------------------------------------------------

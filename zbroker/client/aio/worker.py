@@ -113,7 +113,8 @@ class Worker:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
-        await consumer.close(timeout=None if end is None else max(0.0, end - loop.time()))
+        left = None if end is None else max(0.0, end - loop.time())
+        await consumer.close(flush=not late, timeout=left)
         if late:
             raise ZBrokerError("timeout", f"{len(late)} handlers are not done after {timeout} s")
 

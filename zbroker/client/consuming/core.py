@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from zbroker.client.consuming.holding import Holding, positions_of
 from zbroker.client.consuming.leases import Leases
 from zbroker.client.consuming.message import Desk, QueueMessage, decode
-from zbroker.client.consuming.settling import ACK, EXTEND, RUNS_MAX, Settling, Verb
+from zbroker.client.consuming.settling import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
 from zbroker.client.dialling import ANSWER_MS, Dialling, Effect
 from zbroker.client.dialling import State as Link
 from zbroker.client.effects import Event, Send, raised
@@ -167,7 +167,8 @@ class Core(Dialling):
             extending = bool(wanted)
             if wanted:
                 self.settling.add(EXTEND, wanted)
-        commands = self.settling.due(self._cid, self._sid, self.own.generation, now_ms)
+        whose = Whose(self._sid, self._command.queue, self.own.generation)
+        commands = self.settling.due(self._cid, whose, now_ms)
         if extending:
             rounds = [each for each in commands if isinstance(each, Extend) and not each.lease_ms]
             self._leases.sent((each.cid or "" for each in rounds), now_ms)

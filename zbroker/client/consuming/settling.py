@@ -39,6 +39,14 @@ ACK: Final = Verb("ack")
 EXTEND: Final = Verb("extend")
 
 
+class Whose(NamedTuple):
+    """Who settles: a consumer of a queue. generation: of the origin of the positions."""
+
+    sid: str
+    queue: str
+    generation: int
+
+
 class Part(Struct, eq=False):
     """Messages with the same verb. first: the number of the oldest of what was asked for them."""
 
@@ -84,23 +92,27 @@ class Settling:
 
     # -- what goes over the wire --------------------------------------------------------------
 
-    def due(self, cid: Callable[[], str], sid: str, generation: int, now_ms: int) -> list[Settle]:
-        """The commands for all that is open. generation: of the positions."""
+    def due(self, cid: Callable[[], str], whose: Whose, now_ms: int) -> list[Settle]:
+        """The commands for all that is open."""
         if not self._open or now_ms < self._again_ms:
             return []
         parts = [piece for part in self._open.values() for piece in _pieces(part)]
         self._open.clear()
         for part in parts:
             part.sent_ms = now_ms
-        return [self._command(part, cid(), sid, generation) for part in parts]
+        return [self._command(part, cid(), whose) for part in parts]
 
     def next_wake_ms(self) -> int | None:
         """When something is due; what was just asked for is so at once."""
         return self._again_ms if self._open else None
 
     def waits_since_ms(self) -> int | None:
-        """When the oldest command without an answer was sent."""
-        return next((part.sent_ms for part in self._sent.values()), None)
+        """When the oldest extension without an answer was sent: those are answered at once.
+
+        The others are answered when they are durable, and a full disk may last.
+        """
+        times = (part.sent_ms for part in self._sent.values() if part.verb.kind == "extend")
+        return min(times, default=None)
 
     def settled(self, cid: str) -> Part | None:
         """That one is done. None: it is not known here."""
@@ -188,18 +200,18 @@ class Settling:
             there.positions |= part.positions
             there.first = min(there.first, part.first)
 
-    def _command(self, part: Part, cid: str, sid: str, generation: int) -> Settle:
+    def _command(self, part: Part, cid: str, whose: Whose) -> Settle:
         self._sent[cid] = part
         verb, ends = part.verb, ends_of(part.positions)
         if verb.kind == "release":
-            command: Settle = Release(cid, sid, delay_ms=verb.ms)
+            command: Settle = Release(cid, whose.sid, delay_ms=verb.ms)
         elif verb.kind == "reject":
-            command = Reject(cid, sid, reason=verb.reason)
+            command = Reject(cid, whose.sid, reason=verb.reason)
         elif verb.kind == "extend":
-            command = Extend(cid, sid, lease_ms=verb.ms)
+            command = Extend(cid, whose.sid, lease_ms=verb.ms)
         else:
-            command = Settle(cid, sid)
-        command.ends, command.generation = ends, generation
+            command = Settle(cid, whose.sid, whose.queue)  # it counts also without a consumer
+        command.ends, command.generation = ends, whose.generation
         return command
 
 

@@ -109,7 +109,7 @@ class Worker:
         for thread in self._threads:
             thread.join(_left(end))
         late = sum(thread.is_alive() for thread in self._threads)
-        consumer.close(timeout=_left(end))
+        consumer.close(flush=not late, timeout=_left(end))
         if late:
             raise ZBrokerError("timeout", f"{late} handlers are not done after {timeout} s")
 

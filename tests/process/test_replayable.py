@@ -1,0 +1,204 @@
+"""A replayable queue with real processes: read from any place, as often as wanted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.process.load import until
+from tests.process.queue_checker import queue_row
+from zbroker.client import Client, connect
+from zbroker.client.consuming.message import QueueMessage
+from zbroker.errors import ZBrokerError
+from zbroker.local import LocalBroker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+WAIT_S = 20.0
+TRADES = 50
+SETTINGS: dict[str, Any] = {
+    "queue": [
+        {"name": "trades", "topic": "trades", "kind": "replayable"},
+        {"name": "purged", "topic": "trades", "kind": "replayable"},
+        {"name": "small", "topic": "trades", "kind": "replayable", "size_alarm": "1KiB"},
+        {"name": "work", "topic": "trades"},
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalBroker]:
+    with LocalBroker(settings=SETTINGS) as running:
+        with connect(running.url, name="desk") as desk:
+            for number in range(TRADES):
+                row = json.dumps({"trade_id": f"FFS{number:03d}"}).encode()
+                desk.publish("trades", row, headers={"book": f"b{number // 10}"})
+                if number == 24:
+                    desk.flush(timeout=WAIT_S)
+                    running.ask("/points", {"name": "noon"})
+                    time.sleep(0.02)  # so that a time tells the two halves apart
+            desk.flush(timeout=WAIT_S)
+        yield running
+
+
+@pytest.fixture
+def client(broker: LocalBroker, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with connect(broker.url, name=f"test-{request.node.name[:100]}") as connected:
+        yield connected
+
+
+def _all(client: Client, **place: Any) -> list[QueueMessage]:
+    """Everything from a place on, of a queue that nobody else reads."""
+    with client.consume("trades", until="now", **place) as consumer:
+        return list(consumer)
+
+
+def _ids(messages: list[QueueMessage]) -> list[str]:
+    return [json.loads(message.data)["trade_id"] for message in messages]
+
+
+def _expected(first: int) -> list[str]:
+    return [f"FFS{number:03d}" for number in range(first, TRADES)]
+
+
+@pytest.mark.seed("003", "nothing is deleted")
+@pytest.mark.seed("003", "in the order of delivery")
+@pytest.mark.seed("003", "a complete record")
+def test_it_can_be_read_again_and_again_in_the_same_order(client: Client) -> None:
+    first, second = _all(client, since="epoch"), _all(client, since="epoch")
+    assert _ids(first) == _ids(second) == _expected(0)
+    log = list(client.subscribe("trades", since="epoch", until="now"))
+    assert [m.bookmark for m in first] == [m.bookmark for m in log]
+
+
+@pytest.mark.seed("003", "from a message")
+def test_it_is_read_from_behind_a_message(client: Client) -> None:
+    bookmark = _all(client, since="epoch")[30].bookmark
+    assert _ids(_all(client, since=bookmark)) == _expected(31)
+
+
+@pytest.mark.seed("003", "from a value")
+def test_it_is_read_from_the_first_message_with_a_value(client: Client) -> None:
+    assert _ids(_all(client, selector="/trade_id = 'FFS017'")) == _expected(17)
+    assert _ids(_all(client, since="point:noon", selector="/trade_id > 'FFS003'")) == _expected(25)
+    with pytest.raises(ZBrokerError) as caught:
+        _all(client, selector="/trade_id = 'none'")
+    assert caught.value.code == "bookmark_not_found"
+
+
+@pytest.mark.seed("003", "from a time")
+def test_it_is_read_from_a_time(client: Client) -> None:
+    messages = _all(client, since="epoch")
+    noon = messages[25].time
+    assert isinstance(noon, datetime)
+    assert noon.astimezone(UTC) == noon
+    assert _ids(_all(client, since=noon)) == _expected(25)
+
+
+@pytest.mark.seed("003", "from a point")
+@pytest.mark.seed("003", "points")
+def test_it_is_read_from_a_point_that_was_set(broker: LocalBroker, client: Client) -> None:
+    assert _ids(_all(client, since="point:noon")) == _expected(25)
+    assert "noon" in [row["name"] for row in broker.ask("/points")["points"]]
+    with pytest.raises(ZBrokerError) as caught:
+        _all(client, since="point:midnight")
+    assert caught.value.code == "unknown_point"
+
+
+@pytest.mark.seed("003", "a selector is required")
+def test_who_opens_it_says_where(client: Client) -> None:
+    with pytest.raises(ZBrokerError) as caught:
+        client.consume("trades")
+    assert caught.value.code == "bad_field"
+
+
+@pytest.mark.seed("003", "configured")
+def test_a_queue_is_not_replayable_by_default(client: Client) -> None:
+    with pytest.raises(ZBrokerError) as caught:
+        client.consume("work", since="epoch")
+    assert caught.value.code == "bad_field"
+
+
+@pytest.mark.seed("003", "one consumer")
+def test_a_second_consumer_is_refused(broker: LocalBroker, client: Client) -> None:
+    with client.consume("trades", since="epoch") as first:
+        assert first.fetch(timeout=5)
+        with connect(broker.url, name="other") as other:
+            with pytest.raises(ZBrokerError) as caught:
+                other.consume("trades", since="epoch", timeout=1)
+            assert caught.value.code == "resource_locked"
+    assert _ids(_all(client, since="epoch")) == _expected(0)
+
+
+@pytest.mark.seed("003", "reading writes nothing")
+def test_reading_writes_nothing(broker: LocalBroker, client: Client) -> None:
+    before = broker.status()["journal"]["written"]
+    assert len(_all(client, since="epoch")) == TRADES
+    after = broker.status()["journal"]["written"]
+    assert after == before, "a client that only consumes has no name in the log either"
+
+
+@pytest.mark.seed("003", "an acknowledgement is a property")
+def test_an_acknowledgement_is_stored_and_shown_and_moves_nothing(
+    broker: LocalBroker, client: Client
+) -> None:
+    with client.consume("trades", since="epoch") as consumer:
+        first = consumer.fetch(1, timeout=5)[0]
+        first.ack()
+        consumer.flush(timeout=WAIT_S)
+    again = _all(client, since="epoch")
+    assert _ids(again) == _expected(0)
+    assert [m.acked for m in again[:2]] == [True, False]
+    rows = broker.ask("/queues/trades/browse?limit=2")["messages"]
+    assert [row["state"] for row in rows] == ["acked", "kept"]
+
+
+@pytest.mark.seed("003", "purge")
+@pytest.mark.seed("003", "no effect on others")
+def test_a_purge_up_to_a_point_touches_nobody_else(broker: LocalBroker, client: Client) -> None:
+    told = broker.ask("/queues/purged/purge", {"point": "noon", "dry_run": True})
+    assert told["count"] == 25
+    assert queue_row(broker, "purged")["depth"] == TRADES
+    with client.consume("work") as worker:
+        held = worker.fetch(10, timeout=5)
+        assert broker.ask("/queues/purged/purge", {"point": "noon"})["count"] == 25
+        until(lambda: queue_row(broker, "purged")["depth"] == 25, "it was purged")
+        for message in held:
+            message.release()
+        worker.flush(timeout=WAIT_S)
+    with client.consume("purged", since="epoch", until="now") as consumer:
+        assert _ids(list(consumer)) == _expected(25)
+    assert _ids(_all(client, since="epoch")) == _expected(0)
+    assert queue_row(broker, "work")["depth"] == TRADES
+
+
+@pytest.mark.seed("003", "its size")
+def test_an_alarm_names_a_queue_that_has_become_too_large(broker: LocalBroker) -> None:
+    def told() -> bool:
+        return any("small" in str(each) for each in broker.status()["alarms"])
+
+    until(told, "the alarm is there")
+
+
+def test_a_purge_and_points_survive_a_restart(tmp_path: Any) -> None:
+    settings = {"queue": [{"name": "trades", "topic": "trades", "kind": "replayable"}]}
+    with LocalBroker(tmp_path / "d", settings=settings) as broker:
+        with connect(broker.url, name="desk") as desk:
+            desk.publish_many("trades", [b'{"n": 1}', b'{"n": 2}'])
+            desk.flush(timeout=WAIT_S)
+            broker.ask("/points", {"name": "end"})
+            desk.publish("trades", b'{"n": 3}').wait(timeout=WAIT_S)
+        broker.ask("/queues/trades/purge", {"point": "end"})
+        until(lambda: queue_row(broker, "trades")["depth"] == 1, "it was purged")
+    with LocalBroker(tmp_path / "d", settings=settings) as broker:
+        assert queue_row(broker, "trades")["depth"] == 1
+        with (
+            connect(broker.url, name="books") as client,
+            client.consume("trades", since="point:end", until="now") as consumer,
+        ):
+            assert [m.data for m in consumer] == [b'{"n": 3}']
