@@ -24,19 +24,21 @@ from zbroker.cli.main import main
 from zbroker.errors import CODES, LOCAL_CODES, TEMPORARY, ZBrokerError, class_of, tree
 from zbroker.supervisor.loop import ROOMS
 
-_INNER: Final = frozenset({"start"})  # of a subscription: `subscribe` has called it
 _CLASSES: Final = (
     "Client",
     "Receipt",
     "Subscription",
     "Combined",
     "Message",
+    "Consumer",
+    "QueueMessage",
+    "Worker",
     "ConnectionState",
     "ServerChooser",
     "ListChooser",
 )
-_LOOPED: Final = ("Client", "Receipt", "Subscription", "Combined")
-_OBJECTS: Final = ("MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker")
+_LOOPED: Final = ("Client", "Receipt", "Subscription", "Combined", "Consumer", "Worker")
+_OBJECTS: Final = ("MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker", "Reject")
 _MADE_BY_USERS: Final = frozenset(
     {"zbroker.client.ListChooser", *(f"zbroker.{name}" for name in _OBJECTS)}
 )
@@ -158,7 +160,7 @@ def public() -> list[tuple[str, Any]]:
         kind = getattr(aio, name)
         found.append((f"zbroker.aio.{name}", kind))
         own = [(f"aio.{name}.{member}", item) for member, item in _members(kind)]
-        found += [(path, item) for path, item in own if path.rpartition(".")[2] in vars(kind)]
+        found += [(path, item) for path, item in own if _is_looped(item)]
     for name in _OBJECTS:
         kind = getattr(zbroker, name)
         found.append((f"zbroker.{name}", kind))
@@ -167,9 +169,15 @@ def public() -> list[tuple[str, Any]]:
     return found
 
 
+def _is_looped(item: Any) -> bool:
+    """True for what is written for an event loop."""
+    function = item.fget if isinstance(item, property) else item
+    return bool(function.__module__.startswith("zbroker.client.aio."))
+
+
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """What it has itself, then what it has from classes of ours that it is made of."""
-    seen = set(_INNER)
+    seen: set[str] = set()
     for base in kind.__mro__:
         for name, item in vars(base).items() if base.__module__.startswith("zbroker") else ():
             if name in seen or name.startswith("_"):

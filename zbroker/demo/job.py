@@ -63,7 +63,7 @@ def run(story: Story, directory: Path, wanted: int | None) -> None:
 def _queue(broker: LocalBroker) -> dict[str, Any]:
     """What the admin tells of the queue."""
     rows: list[dict[str, Any]] = broker.ask("/queues")["queues"]
-    return next(row for row in rows if row["name"] == work.QUEUE)
+    return next(row for row in rows if row["name"] == work.TABLE["name"])
 
 
 def _load(story: Story, wanted: int | None) -> list[Flight]:

@@ -48,7 +48,8 @@ def run(story: Story, client: Client, url: str, ask: Ask, directory: Path, table
         "Share them as work",
         f"A queue over the same topics: {WORKERS} processes, each flight done by one of them.",
     )
-    last = [client.publish(BROKEN_TOPIC, data) for data in BROKEN][-1]
+    time_ns = table.departure_ns[-1]
+    last = [client.publish(BROKEN_TOPIC, data, time=time_ns) for data in BROKEN][-1]
     last.wait(timeout=30)
     directory.mkdir(exist_ok=True)
     with _workers(url, directory) as workers:
@@ -137,7 +138,7 @@ def _buried(story: Story, client: Client) -> None:
     letters = list(client.subscribe(DEAD, since="epoch", until="now"))
     for letter in letters[:1]:
         reason = (letter.headers or {}).get("zb-text")
-        story.say(f"A dead letter: {letter.data!r}, {reason}")
+        story.say(f"A dead letter: {letter.data!r}, because {reason!r}")
     same = Counter(letter.data for letter in letters) == Counter(BROKEN)
     difference = "" if same else f"{len(letters)} dead letters, not the {len(BROKEN)} malformed"
     story.verdict(f"{len(letters)} malformed ones are in {DEAD}, nothing else is", difference)

@@ -1,0 +1,606 @@
+"""A queues core with a log in memory, a journal that does what the test says, and clients.
+
+By itself everything happens at once: what was published is durable and read, units land and are
+read, look-ups and readings are answered. A test takes hold of what it is about:
+
+    holding    units that were sent wait for `land` or `refuse`      receipts  False: none are sent
+    reading    False: the log is not read before `fold`              silent    look-ups wait
+    later      types of effects that wait for `go_on`                unreadable  positions
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from google_crc32c import value as crc32c
+from msgspec import msgpack
+from pyroaring import BitMap64
+
+from zbroker.access.core import Access
+from zbroker.access.format import parse
+from zbroker.blocks.making import Block
+from zbroker.blocks.read import Read
+from zbroker.clock import is_time, parse_time
+from zbroker.config import QueueConfig
+from zbroker.effects import Note, Send
+from zbroker.errors import ClientError
+from zbroker.filters import Payloads
+from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
+from zbroker.journal.format import (
+    KIND_NOOP,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_QUEUE,
+    KIND_WIRING,
+    Batch,
+)
+from zbroker.journal.named import name_of
+from zbroker.journal.queue_records import QUEUE, AnyFact, ends_of
+from zbroker.journal.reader import Cursor
+from zbroker.peers import Received
+from zbroker.queues import giving
+from zbroker.queues.core import Core, Settings
+from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
+from zbroker.queues.finding import Found
+from zbroker.queues.manager import Manager, Saved
+from zbroker.queues.running import Running, entered_of
+from zbroker.queues.values import MS_NS, Now
+from zbroker.recording import Recording
+from zbroker.wire import bodies, codec, token
+from zbroker.wire import messages as m
+from zbroker.wire import queue_surveys as s
+from zbroker.wire import queueing as q
+from zbroker.wire.internal import Locate, Located, Marks, Receipt, ReceiptItem, Welcome
+from zbroker.wire.units import AskNamed, Named, NamedRow, Part
+
+KEY = b"k" * 32
+HERE = Origin(0xABC, 1)
+ANN, BOB = b"\0ann1", b"\0bob1"
+PUBLISHER, BROKER = 11, 99
+WALL_NS = 1_000 * 1_000_000_000  # when the tests begin
+STEP_NS = 1_000_000
+JOURNAL, ROOM = 7, 70  # incarnations
+KEY_A, KEY_B = "a" * 40, "b" * 40  # of connections
+
+Unit = tuple[list[Part], list[bytes]]
+T = TypeVar("T")
+
+
+class Got(NamedTuple):
+    """A message as a consumer was given it."""
+
+    position: int
+    deliveries: int = 1
+    barrier: bool = False
+    acked: bool | None = None
+
+
+class Bench:
+    """Everything around one core. position: of what is published next."""
+
+    def __init__(
+        self,
+        *configs: QueueConfig,
+        access: Access | None = None,
+        record: Recording | None = None,
+        clients_max: int = 100,
+        welcome: bool = True,
+    ) -> None:
+        self.configs = list(configs)
+        self.access = access or Access.off()
+        self.record = record or Recording([])
+        self.clients_max = clients_max
+        self.log: list[Batch] = []
+        self.position = 1
+        self.floor = 1
+        self.persisted = 1
+        self.journal = JOURNAL
+        self.incarnation = ROOM
+        self.now = Now(0, WALL_NS)
+        self.up = True
+        self.holding = self.silent = False
+        self.reading = self.receipts = True
+        self.later: tuple[type, ...] = ()
+        self.waiting: list[Effect] = []
+        self.unreadable = BitMap64()
+        self.under_way: list[tuple[int, Unit]] = []
+        self.lookups: list[Locate] = []
+        self.gives: list[tuple[str, Give]] = []
+        self.answers: list[tuple[bytes, Any]] = []
+        self.bodies: list[bytes | None] = []  # of the answers
+        self.told: list[tuple[bytes, s.QueuesAnswer]] = []
+        self.notes: list[Note] = []
+        self.keys: dict[bytes, str] = {}
+        self.sequences: dict[int, int] = {}
+        self._begin({})
+        if welcome:
+            self.welcome()
+
+    def _begin(self, saved: dict[tuple[str, int], Saved]) -> None:
+        self.manager = Manager(self.incarnation, self.configs, self.record.type_of)
+        self.manager.restore(saved)
+        settings = Settings(KEY, self.clients_max, self.incarnation, self.record, self.access)
+        self.core = Core(settings, self.manager)
+        self.core.shared.now = self.now
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        *payloads: bytes,
+        topic: str = "t",
+        topics: Sequence[str] = (),
+        keys: list[bytes | None] | None = None,
+        headers: list[dict[str, Any] | None] | None = None,
+        expiry: list[int] | None = None,
+    ) -> list[int]:
+        """One batch, durable; the positions of its messages. topics: of each, instead of one."""
+        names, columns = [topic], m.Columns()
+        if topics:
+            names = sorted(set(topics))
+            columns.index = bodies.to_little(array("H", [names.index(one) for one in topics]))
+        columns.keys = codec.encode(keys) if keys is not None else None
+        columns.headers = codec.encode(headers) if headers is not None else None
+        columns.expiry = bodies.to_little(array("q", expiry)) if expiry is not None else None
+        first = self.position
+        body = bodies.pack(payloads)
+        self._put(
+            KIND_PUBLISH, body, PUBLISHER, names, len(payloads),
+            columns if columns != m.Columns() else None,
+        )  # fmt: skip
+        self.persist()
+        return list(range(first, self.position))
+
+    def many(self, count: int, topic: str = "t") -> list[int]:
+        """So many messages that nobody looks into."""
+        return self.publish(*[b"%d" % number for number in range(count)], topic=topic)
+
+    def _put(
+        self, kind: int, body: bytes, publisher: int = 0, topics: Sequence[str] = (),
+        count: int = 1, columns: m.Columns | None = None,
+    ) -> None:  # fmt: skip
+        sequence = self.sequences.get(publisher, 0) + 1
+        self.sequences[publisher] = sequence + count - 1
+        self.log.append(Batch(
+            kind, self.position, publisher, 1, sequence, sequence - 1, count,
+            WALL_NS + self.position * STEP_NS, list(topics), body, crc32c(body), len(body),
+            origin_instance=HERE.instance, origin_generation=HERE.generation,
+            origin_position=self.position, columns=columns, offset=len(self.log),
+        ))  # fmt: skip
+        self.position += count
+
+    def noop(self) -> None:
+        """A record that no queue looks at."""
+        self._put(KIND_NOOP, b"")
+        self.persist()
+
+    def record_of(self, kind: int, body: bytes, origin: Origin = HERE) -> None:
+        """A control record that this room did not write."""
+        self._put(kind, body)
+        self.log[-1].origin_instance, self.log[-1].origin_generation = origin
+        self.persist()
+
+    def bookmark(self, position: int) -> str:
+        """Of a message."""
+        batch = next(one for one in self.log if one.position <= position < one.end_position)
+        return format_bookmark(batch.publisher, batch.sequence + position - batch.position)
+
+    def payload(self, position: int) -> bytes:
+        """Of a message."""
+        batch = next(one for one in self.log if one.position <= position < one.end_position)
+        return bodies.unpack(batch.body, None, batch.count, 1 << 30)[position - batch.position]
+
+    def persist(self) -> None:
+        """All of the log is durable; says so, and everything follows from it."""
+        self.persisted = self.position
+        if self.up:
+            self.marks()
+        self.run()
+
+    def marks(self) -> None:
+        self.core.marks(Marks(
+            self.journal, *HERE, self.floor, self.position, self.persisted, 1, 0,
+        ))  # fmt: skip
+
+    def fold(self) -> None:
+        """The log is read as far as it may be."""
+        while (read := self.core.next_read()) is not None:
+            block = self._block(read)
+            if not block.items:
+                return
+            self.core.block(read, block)
+
+    def _block(self, read: Read) -> Block:
+        position = read.cursor.position
+        items = [
+            one for one in self.log
+            if one.end_position > position and one.position < min(read.limit, self.persisted)
+        ]  # fmt: skip
+        behind = items[-1].end_position if items else position
+        return Block(read.cursor, items, Cursor(1, behind, behind))
+
+    # -- the journal --------------------------------------------------------------------------
+
+    def welcome(self, persisted: int | None = None, generation: int = HERE.generation) -> None:
+        end = self.persisted if persisted is None else persisted
+        self.up = True
+        self.core.welcomed(Welcome(
+            self.journal, self.incarnation, HERE.instance, generation, 0, "disk", self.floor, end,
+            end,
+        ))  # fmt: skip
+        self.run()
+
+    def die(self) -> None:
+        """The journal is gone, with what it was sent and did not write."""
+        self.up = False
+        self.under_way.clear()
+        self.journal += 1
+        self.marks()
+
+    def come_back(self) -> None:
+        """A journal again."""
+        self.welcome()
+
+    def restart(self, saved: dict[tuple[str, int], Saved] | None = None) -> None:
+        """This process begins anew. saved: what its tables hold."""
+        self.incarnation += 1
+        self.under_way.clear()
+        self.waiting.clear()
+        self.lookups.clear()
+        self._begin(saved or {})
+        self.welcome()
+
+    def named(self, ask: AskNamed) -> None:
+        self.core.named(Named(
+            ask.cid, self.position, self._rows(KIND_WIRING), self._rows(KIND_POINT),
+        ))  # fmt: skip
+
+    def _rows(self, kind: int) -> list[NamedRow]:
+        found = {
+            name_of(one.body): NamedRow(name_of(one.body), one.position, bytes(one.body))
+            for one in self.log
+            if one.kind == kind
+        }
+        return [found[name] for name in sorted(found)]
+
+    def _take(self) -> bool:
+        taken = self.manager.commits.take(self.now.mono_ms) if self.up else None
+        if taken is None:
+            return False
+        commit, sent = taken
+        for number, parts in enumerate(commit.units):
+            unit_bodies = [bytes(body) for body in sent[: len(parts)]]
+            sent = sent[len(parts) :]
+            self.under_way.append((commit.ordinal + number, (parts, unit_bodies)))
+        return True
+
+    def land(self, count: int | None = None) -> None:
+        """The first units that are under way stand in the log."""
+        self._write(count)
+        self.run()
+
+    def _write(self, count: int | None = None) -> None:
+        many, self.under_way = _split(self.under_way, count)
+        items = []
+        for ordinal, (parts, unit_bodies) in many:
+            first = self.position
+            for part, body in zip(parts, unit_bodies, strict=True):
+                assert part.crc == crc32c(body)
+                publisher = BROKER if part.kind == KIND_PUBLISH else 0
+                self._put(part.kind, body, publisher, part.topics, part.count, part.columns)
+            items.append(ReceiptItem(ordinal, self.position - 1, first))
+        self.persisted = self.position
+        if self.receipts:
+            self.core.receipts(Receipt(self.journal, self.persisted, items))
+        self.marks()
+
+    def refuse(self, code: str = "too_large", count: int | None = None) -> None:
+        """The first units that are under way are refused."""
+        many, self.under_way = _split(self.under_way, count)
+        items = [ReceiptItem(ordinal, 0, 0, 0, code, "no") for ordinal, _ in many]
+        self.core.receipts(Receipt(self.journal, self.persisted, items))
+        self.run()
+
+    def locate(self, ask: Locate) -> Located:
+        """What the journal says of a look-up."""
+        found = Located(ask.cid, floor=self.floor, persisted=self.persisted)
+        value = ask.value
+        if value == EPOCH:
+            found.position = self.floor
+        elif value == NOW:
+            found.position = self.persisted
+        elif is_time(value):
+            later = [one.position for one in self.log if one.log_time >= parse_time(value)]
+            found.position = later[0] if later else self.persisted
+        elif is_vector(value):
+            found.position = parse_vector(value).get(HERE, 0) + (ask.cut != "at")
+        else:
+            self._locate_bookmark(found, value, ask.cut)
+        return found
+
+    def _locate_bookmark(self, found: Located, value: str, cut: str) -> None:
+        publisher, sequence = parse_bookmark(value)
+        for one in self.log:
+            ahead = sequence - one.sequence
+            if one.publisher == publisher and 0 <= ahead < one.count:
+                found.position = one.position + ahead + (cut != "at")
+                return
+        found.code, found.reason = "bookmark_not_found", "the log does not hold it"
+
+    def answer(self, code: str = "", reason: str = "") -> None:
+        """The look-ups that wait are answered."""
+        asks, self.lookups = self.lookups, []
+        for ask in asks:
+            located = Located(ask.cid, code=code, reason=reason) if code else self.locate(ask)
+            self.core.located(located)
+        self.run()
+
+    # -- units as they were sent, and facts as they stand in the log ---------------------------
+
+    def sent_facts(self) -> list[AnyFact]:
+        """Of all units that are under way."""
+        return [
+            fact
+            for _, (parts, unit_bodies) in self.under_way
+            for part, body in zip(parts, unit_bodies, strict=True)
+            if part.kind == KIND_QUEUE
+            for fact in QUEUE.decode(body).facts
+        ]
+
+    def facts(self, of: type[T]) -> list[T]:
+        """Of the log."""
+        records = [QUEUE.decode(one.body) for one in self.log if one.kind == KIND_QUEUE]
+        return [fact for record in records for fact in record.facts if isinstance(fact, of)]
+
+    def kinds(self) -> list[int]:
+        """Of everything that this room wrote and that is under way."""
+        return [part.kind for _, (parts, _) in self.under_way for part in parts]
+
+    def letters(self) -> list[tuple[str, bytes, dict[str, Any]]]:
+        """Dead letters of the log: topic, payload, headers."""
+        found = []
+        for batch in self.log:
+            if batch.publisher != BROKER:
+                continue
+            data = bodies.unpack(batch.body, None, batch.count, 1 << 30)
+            assert batch.columns is not None
+            assert batch.columns.headers is not None
+            headers = msgpack.decode(batch.columns.headers)
+            found += [(batch.topics[0], *pair) for pair in zip(data, headers, strict=True)]
+        return found
+
+    # -- clients ------------------------------------------------------------------------------
+
+    def logon(
+        self, rid: bytes = ANN, name: str = "", *, principal: str = "", key: str = "",
+        heartbeat_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """name: by default that of the routing id."""
+        name = name or rid[1:4].decode()
+        self.keys[rid] = key
+        expires = self.now.wall_ns // 1_000_000_000 + 60
+        said = token.Token(name, principal or name, "i", 1, expires, key)
+        self.send(m.DoorLogon(token.make(KEY, said), "logon", heartbeat_s), rid=rid)
+
+    def send(self, *commands: m.Command, rid: bytes = ANN) -> None:
+        """In one turn."""
+        self.frames([[codec.encode(command)] for command in commands], rid)
+
+    def frames(self, many: list[list[bytes]], rid: bytes = ANN, *, over: bool = False) -> None:
+        key = self.keys.get(rid, "")
+        self.core.turn([Received(rid, frames, over, key) for frames in many], self.now)
+        self.run()
+
+    def consume(self, queue: str = "q", sid: str = "s", rid: bytes = ANN, **more: Any) -> None:
+        self.send(q.Consume(sid, queue, f"c-{sid}", **more), rid=rid)
+
+    def ack(self, *positions: int, sid: str | None = "s", rid: bytes = ANN, **more: Any) -> None:
+        self.settle(q.Settle, positions, sid, rid, **more)
+
+    def release(self, *positions: int, sid: str | None = "s", **more: Any) -> None:
+        self.settle(q.Release, positions, sid, **more)
+
+    def reject(self, *positions: int, sid: str | None = "s", **more: Any) -> None:
+        self.settle(q.Reject, positions, sid, **more)
+
+    def extend(self, *positions: int, sid: str | None = "s", **more: Any) -> None:
+        self.settle(q.Extend, positions, sid, **more)
+
+    def settle(
+        self, verb: type[q.Settle], positions: Sequence[int], sid: str | None, rid: bytes = ANN,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        more.setdefault("ends", ends_of(BitMap64(positions)))
+        more.setdefault("cid", "c")
+        self.send(verb(sid=sid, **more), rid=rid)
+
+    def lose(self, rid: bytes = ANN) -> None:
+        """A peer cannot be reached any more."""
+        self.core.gone(rid)
+        self.run()
+
+    def ask(self, question: s.QueuesQuestion) -> Any:
+        """The admin asks; its answer, or None as long as there is none."""
+        count = len(self.told)
+        self.core.managing.ask(b"admin", question)
+        self.run()
+        assert len(self.told) <= count + 1
+        return self.told[-1][1] if len(self.told) > count else None
+
+    # -- time and turns -----------------------------------------------------------------------
+
+    def pass_ms(self, ms: int) -> None:
+        self.now = Now(self.now.mono_ms + ms, self.now.wall_ns + ms * MS_NS)
+        self.core.tick(self.now)
+        self.run()
+
+    def run(self) -> None:
+        """Turns, until there is nothing to do."""
+        for _ in range(10_000):
+            if self.reading:
+                self.fold()
+            for effect in self.core.finish():
+                self._perform(effect)
+            self.core.check()
+            taken = self._take()
+            if taken and not self.holding:
+                self._write()
+            can_read = self.reading and self.core.next_read() is not None
+            if not (self.core.busy or taken or can_read):
+                return
+        raise AssertionError("it does not come to rest")
+
+    def go_on(self) -> None:
+        """Does what was put off."""
+        waiting, self.waiting, later, self.later = self.waiting, [], self.later, ()
+        for effect in waiting:
+            self._perform(effect)
+        self.later = later
+        self.run()
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, self.later):
+            self.waiting.append(effect)
+        elif isinstance(effect, Send):
+            self.answers.append((effect.rid, codec.decode(codec.QUEUES_ANSWERS, effect.header)))
+            self.bodies.append(effect.body)
+        elif isinstance(effect, Give):
+            self._give(effect)
+        elif isinstance(effect, Ask):
+            self._asked(effect.message)
+        elif isinstance(effect, Tell):
+            self.told.append((effect.rid, effect.answer))
+        elif isinstance(effect, Note):
+            self.notes.append(effect)
+        else:
+            self._read(effect)
+
+    def _give(self, give: Give) -> None:
+        lost = give.positions & self.unreadable
+        self.gives.append((give.to.sid, give._replace(positions=give.positions - lost)))
+        size = sum(len(self.payload(position)) for position in give.positions - lost)
+        self.core.given(give, size, lost)
+
+    def _asked(self, message: Any) -> None:
+        if not self.up:
+            return
+        if isinstance(message, AskNamed):
+            self.named(message)
+        elif self.silent:
+            self.lookups.append(message)
+        else:
+            self.core.located(self.locate(message))
+
+    def _read(self, effect: Any) -> None:
+        found = list(self._found(effect.positions - self.unreadable))
+        if isinstance(effect, Look):
+            self.core.looked(effect.job, [row for one in found for row in giving.looked(one)])
+        elif isinstance(effect, Examine):
+            hits = BitMap64()
+            for one in found:
+                hits |= giving.matching(one, effect.filter, self.record.type_of, Payloads)
+            self.core.examined(effect.job, hits)
+        elif isinstance(effect, Reenter):
+            running = self.manager.running.get(effect.queue)
+            entered = [entered_of(running, one) for one in found] if running is not None else []
+            self.core.reentered(effect.job, [one for one in entered if one is not None])
+
+    def _found(self, positions: BitMap64) -> list[Found]:
+        found = []
+        for batch in self.log:
+            mine = positions & BitMap64(range(batch.position, batch.end_position))
+            if batch.kind == KIND_PUBLISH and mine:
+                cursor = Cursor(1, batch.offset, batch.position)
+                block = Block(cursor, [batch], Cursor(1, batch.offset + 1, batch.end_position))
+                found.append(Found(block, 0, batch, mine))
+        return found
+
+    # -- what was seen ------------------------------------------------------------------------
+
+    def got(self, sid: str = "s") -> list[int]:
+        """Positions that were given to a consumer."""
+        return [at for to, give in self.gives if to == sid for at in give.positions]
+
+    def seen(self, sid: str = "s") -> list[Got]:
+        """The same with what is said of each."""
+        found = []
+        for to, give in self.gives:
+            for number, at in enumerate(give.positions if to == sid else ()):
+                count = give.deliveries[number] if give.deliveries is not None else 1
+                acked = at in give.acked if give.acked is not None else None
+                found.append(Got(at, count, give.barrier, acked))
+        return found
+
+    def last(self) -> Any:
+        """The last answer to a client."""
+        return self.answers[-1][1]
+
+    def of(self, kind: type[T], rid: bytes | None = None) -> list[T]:
+        """Answers of one kind."""
+        return [
+            one for to, one in self.answers if isinstance(one, kind) and rid in (None, to)
+        ]  # fmt: skip
+
+    def errors(self) -> list[tuple[str, str | None, str | None]]:
+        """Code, cid and sid of all errors."""
+        return [(one.code, one.cid, one.sid) for one in self.of(m.Error)]
+
+    def codes(self) -> list[str]:
+        return [one.code for one in self.of(m.Error)]
+
+    def settled(self) -> list[tuple[int, int]]:
+        """taken and ignored of all that was answered."""
+        return [(one.taken, one.ignored) for one in self.of(q.Settled)]
+
+    def one(self, name: str = "q") -> Running:
+        return self.manager.running[name]
+
+    def here(self, name: str = "q") -> list[int]:
+        """The messages of a queue."""
+        return list(self.one(name).queue.here)
+
+    def state(self, position: int, name: str = "q") -> str:
+        """Where a message stands."""
+        return self.one(name).queue.where(position).state
+
+
+def work(name: str = "q", topic: str = "t", **more: Any) -> QueueConfig:
+    """The config of a work queue."""
+    return QueueConfig(name, topic, **more)
+
+
+def replayable(name: str = "q", topic: str = "t", **more: Any) -> QueueConfig:
+    return QueueConfig(name, topic, kind="replayable", **more)
+
+
+def bench(*configs: QueueConfig, **more: Any) -> Bench:
+    """One whose queues run, with ann logged on."""
+    made = Bench(*(configs or (work(),)), **more)
+    made.logon()
+    return made
+
+
+def rules(*queues: str) -> Access:
+    """Access rules under which ann, with KEY_A, may consume these queues only."""
+    names = ", ".join(f'"{name}"' for name in queues)
+    return parse(
+        f'[principal.ann]\nkeys = ["{KEY_A}"]\nroles = ["r"]\n'
+        f'[[role.r.allow]]\nactions = ["consume"]\ntopics = [{names}]\n',
+        "access.toml",
+    )
+
+
+def code_of(call: Any) -> str:
+    """The code of the error that a call raises."""
+    try:
+        call()
+    except ClientError as error:
+        return error.code
+    raise AssertionError("it was not refused")
+
+
+def _split(many: list[T], count: int | None) -> tuple[list[T], list[T]]:
+    at = len(many) if count is None else count
+    return many[:at], many[at:]
