@@ -21,7 +21,7 @@ from tests.sim.journal_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.journal import format as journal_format
 from zbroker.local import LocalBroker
-from zbroker.wire import codec, messages
+from zbroker.wire import codec, messages, queueing
 
 PAGES = read_pages()
 RUNNING = [page for page in PAGES if page.runs]
@@ -33,6 +33,10 @@ NO_MODULES = (
     "zbroker.example.toml",
     "zbroker.service",
 )  # files
+
+
+#: the pages with commands
+WIRE = ("docs/reference/wire.md", "docs/reference/queues.md")
 
 
 def page(name: str) -> Page:
@@ -129,18 +133,22 @@ def test_every_made_part_stands_in_the_manual() -> None:
 
 def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
     shown = wire_examples()
-    unions = {"ingest": messages.IngestCommand, "delivery": messages.DeliveryCommand}
+    unions = {
+        "ingest": messages.IngestCommand,
+        "delivery": messages.DeliveryCommand,
+        "queues": queueing.QueuesCommand,
+    }
     for door, union in unions.items():
         known = {kind.__struct_config__.tag for kind in union.__args__}
         assert known == {name for at, name, _ in shown if at == door}
-    decoders = {"ingest": codec.INGEST, "delivery": codec.DELIVERY}
+    decoders = {"ingest": codec.INGEST, "delivery": codec.DELIVERY, "queues": codec.QUEUES}
     for door, name, data in shown:
         decoded = codec.decode(decoders[door], data)
         assert decoded.__struct_config__.tag == name
 
 
 def test_every_example_in_hex_is_in_the_program_too() -> None:
-    written = [map_ for block in page("docs/reference/wire.md").blocks for map_ in maps_in(block)]
+    written = [map_ for name in WIRE for block in page(name).blocks for map_ in maps_in(block)]
     for _, name, data in wire_examples():
         wanted = msgspec.msgpack.decode(data)
         assert any(same(map_, wanted) for map_ in written), f"{name}: {wanted}"
@@ -151,7 +159,7 @@ def wire_examples() -> list[tuple[str, str, bytes]]:
     row = re.compile(r"^\| (\w+) \| `(\w+)`[^|]*\| `([0-9a-f]+)` \|$", re.MULTILINE)
     return [
         (door, name, bytes.fromhex(data))
-        for where, name, data in row.findall(page("docs/reference/wire.md").text)
+        for where, name, data in row.findall("".join(page(name).text for name in WIRE))
         for door in (("ingest", "delivery") if where == "both" else (where,))
     ]
 

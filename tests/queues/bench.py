@@ -61,6 +61,7 @@ ANN, BOB = b"\0ann1", b"\0bob1"
 PUBLISHER, BROKER = 11, 99
 WALL_NS = 1_000 * 1_000_000_000  # when the tests begin
 STEP_NS = 1_000_000
+AFTER_LEASE_MS = 31_000  # by default; ends of leases are rounded up
 JOURNAL, ROOM = 7, 70  # incarnations
 KEY_A, KEY_B = "a" * 40, "b" * 40  # of connections
 
@@ -151,7 +152,7 @@ class Bench:
             columns if columns != m.Columns() else None,
         )  # fmt: skip
         self.persist()
-        return list(range(first, self.position))
+        return list(range(first, first + len(payloads)))
 
     def many(self, count: int, topic: str = "t") -> list[int]:
         """So many messages that nobody looks into."""

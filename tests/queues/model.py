@@ -246,7 +246,14 @@ class World:
 
     # -- offers -------------------------------------------------------------------------------
 
-    def offer(self, no_credit: frozenset[int] = frozenset()) -> list[Offer]:
+    def offer(self, no_credit: frozenset[int] = frozenset()) -> None:
+        offers = self.offer_once(no_credit)
+        while self.queue.more:
+            assert offers
+            assert any(one.every for one in self.members.values())
+            offers = self.offer_once(no_credit)
+
+    def offer_once(self, no_credit: frozenset[int]) -> list[Offer]:
         self.notice()
         self._look()
         able = [
@@ -256,14 +263,14 @@ class World:
         before = {one.key: len(one.held) for one in able}
         room = {key: key not in no_credit for key in self.members}
         offers = self.queue.offer(self.now, room)
-        assert not self.queue.more
         if offers and offers[0].barrier:
             self._barrier(offers)
             return offers
         self._judge_order(offers)
         for offer in offers:
             self._take(offer, able)
-        self._judge_left(able)
+        if not self.queue.more:
+            self._judge_left(able)
         self._judge_fairness(able, before, offers)
         return offers
 

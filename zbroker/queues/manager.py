@@ -274,6 +274,8 @@ class Manager:
                 _count(one, outcome) if not code else one.queue.undo(outcome)
                 if ending is not None:
                     ending(code)
+                if code:
+                    one.refused(outcome.positions, code)
             for ending in endings:
                 ending(code)
             self.changed(one)

@@ -23,7 +23,7 @@ _CHUNK_MAX: Final = 256  # of consumers with filters
 
 
 class Offered(NamedTuple):
-    """more: it stopped at its limit, and something may be left."""
+    """more: something may be left: it stopped at its limit, or who has a filter has to look."""
 
     offers: list[Offer]
     more: bool
@@ -50,8 +50,10 @@ class Offering:
         count = min(wanted, OFFER_MAX * len(able))
         way = _Way(model_of(config), once(config), end_of(now.mono_ms, config.lease))
         given = self._chunks if self._consumers.filtered else self._shares
-        offers = given(way, able, count) if count > 0 else []
-        return Offered(offers, sum(len(offer.positions) for offer in offers) == count < wanted)
+        offers = given(way, list(able), count) if count > 0 else []
+        limited = sum(len(offer.positions) for offer in offers) == count < wanted
+        looking = bool(offers) and any(one.looks is not None and one.room > 0 for one in able)
+        return Offered(offers, limited or looking)
 
     def _barrier(self, position: int) -> list[Offer]:
         """To everybody, whatever room there is; it waits for somebody if nobody is there."""

@@ -31,7 +31,7 @@ from zbroker.queues.values import MS_NS, Entered, Now, Numbers, Offer, Outcome, 
 
 
 class Queue:
-    """more: the last `offer` stopped at its limit; ask again."""
+    """more: something may be left that the last `offer` could not give; ask again."""
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config

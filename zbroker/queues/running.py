@@ -141,6 +141,15 @@ class Running:
                 left.append((positions, ending))
         self.waiters = left
 
+    def refused(self, positions: BitMap64, code: str) -> None:
+        """Tells those who waited for some of these, of which an outcome was refused."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if waiter[0].isdisjoint(positions):
+                self.waiters.append(waiter)
+            else:
+                waiter[1](code)
+
     def apply(self, fact: AnyFact) -> None:
         """Something that the log says of this queue."""
         queue = self.queue

@@ -82,10 +82,13 @@ class Settling:
 
         def found(located: Located) -> None:
             left[0] -= 1
+            if left[0] < 0:
+                return  # it was refused
             if located.code == "not_ready":
-                left[0] = -1
+                left[0] = 0
                 self.refuse(rid, command, ClientError(located.code, located.reason))
-            elif not located.code and located.position:
+                return
+            if not located.code and located.position:
                 positions.add(located.position)
             if left[0] == 0:
                 self._do_later(rid, command, one, consumer, positions)
@@ -112,6 +115,10 @@ class Settling:
         self, rid: bytes, command: q.Settle, one: Running, consumer: Consumer | None,
         positions: BitMap64,
     ) -> None:  # fmt: skip
+        if consumer is not None and consumer.key not in self._shared.consumers:
+            consumer = None  # it is over, and what it had came back: only what is done counts
+            if isinstance(command, q.Release | q.Extend):
+                positions = BitMap64()
         try:
             self._do(rid, command, one, consumer, positions)
         except ClientError as error:
@@ -142,7 +149,8 @@ class Settling:
     ) -> None:
         """The answer follows once all of it has landed, also what was asked for before."""
         left, refused = [len(taken.outcomes) + bool(before)], [""]
-        answer = q.Settled(command.cid, command.sid, taken.taken, taken.ignored)
+        ignored = max(taken.ignored, len(command.bookmarks) - taken.taken)
+        answer = q.Settled(command.cid, command.sid, taken.taken, ignored)
 
         def landed(code: str) -> None:
             left[0] -= 1

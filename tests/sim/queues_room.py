@@ -1,0 +1,336 @@
+"""The queues room of the queues world: its core, manager and readers, moved as its loop moves them.
+
+It may be killed at any step of a turn. What it saves is a copy of the moment, and is there a while
+later, as where a thread writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyroaring import BitMap64
+
+from tests.sim.net import Pipe
+from tests.sim.queues_journal import JOURNAL, MARKS
+from zbroker.blocks.making import Maker
+from zbroker.effects import Note, Send
+from zbroker.filters import Payloads
+from zbroker.limits import BEAT_MS
+from zbroker.peers import Received
+from zbroker.queues import giving
+from zbroker.queues.core import Core, Settings
+from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
+from zbroker.queues.finding import Finder, Found
+from zbroker.queues.manager import Manager, Saved
+from zbroker.queues.running import Running, entered_of
+from zbroker.queues.saving import _state
+from zbroker.queues.values import Now
+from zbroker.recording import Recording
+from zbroker.wire import codec
+from zbroker.wire import internal as i
+from zbroker.wire.queueing import Job
+from zbroker.wire.units import Named
+
+if TYPE_CHECKING:
+    from tests.sim.queues_world import World
+
+QUEUES = "tcp-queues"
+KEY = b"k" * 32
+WELCOME_WAIT_MS = 200
+CLIENTS_MAX = 100
+
+
+class Killed(Exception):
+    """The room died at this step."""
+
+
+class RoomNode:
+    """One life of the process. `answers`: to the admin, by the id of the question."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.alive = True
+        self.incarnation = next(world.incarnations)
+        recording = Recording([])
+        manager = Manager(self.incarnation, world.configs, recording.type_of)
+        settings = Settings(KEY, CLIENTS_MAX, self.incarnation, recording)
+        self.core = world.core_of(settings, manager)
+        self._type_of = recording.type_of
+        self._finder = Finder(world.log)  # type: ignore[arg-type]
+        self._giving: giving.Giving | None = None
+        self._inbox: list[Received] = []
+        self._asked: list[tuple[bytes, Any]] = []
+        self._marks_told: i.Marks | None = None
+        self._told: list[Any] = []
+        self._welcomed_by = self._holds_ms = self._told_floor = 0
+        self._save_ms = 0
+        self._dealer: Pipe | None = None
+        self._marks: Pipe | None = None
+        self._hello()
+        self._subscribe()
+        self.listener = world.net.bind(QUEUES, self._receive)
+        self._turn_at(0)
+
+    # -- the journal --------------------------------------------------------------------------
+
+    def _hello(self) -> None:
+        if self._dealer is not None:
+            self.world.net.close(self._dealer)
+        self._told = []
+        dealer = Pipe(JOURNAL, lambda frame: self._on_journal(dealer, frame))
+        self._dealer = self.world.net.dealer(dealer)
+        self._hello_ms, self._welcomed_by = self.world.at.now_ms, 0
+        self._say(i.Hello("queues", self.incarnation))
+
+    def _subscribe(self) -> None:
+        if self._marks is not None:
+            self.world.net.close(self._marks)
+        marks = Pipe(
+            MARKS, self._on_marks, on_connected=lambda: self.world.net.send(marks, b"")
+        )  # fmt: skip
+        self._marks = self.world.net.dealer(marks)
+
+    def _say(self, message: Any, bodies: Any = ()) -> None:
+        assert self._dealer is not None
+        frame = codec.encode(message), [bytes(body) for body in bodies]
+        self.world.net.send(self._dealer, frame)
+
+    def _on_marks(self, frame: bytes) -> None:
+        self._marks_told = codec.MARKS.decode(frame)
+
+    def _on_journal(self, dealer: Pipe, frame: bytes) -> None:
+        if dealer is self._dealer:
+            self._told.append(codec.FROM_JOURNAL.decode(frame))
+
+    def _read_journal(self) -> None:
+        now_ms = self.world.at.now_ms
+        if not self._welcomed_by and now_ms - self._hello_ms >= WELCOME_WAIT_MS:
+            self._hello()
+        marks, self._marks_told = self._marks_told, None
+        if marks is not None:
+            if self._welcomed_by not in (0, marks.incarnation):
+                self._hello()
+            self.core.marks(marks)
+        told, self._told = self._told, []
+        for answer in told:
+            self._point()
+            if isinstance(answer, i.Welcome):
+                self._welcome(answer)
+            elif isinstance(answer, Named):
+                self._named(answer)
+            elif isinstance(answer, i.Receipt):
+                self.core.receipts(answer)
+            elif isinstance(answer, i.Located):
+                self.core.located(answer)
+
+    def _welcome(self, welcome: i.Welcome) -> None:
+        if welcome.echo != self.incarnation:
+            return
+        if welcome.incarnation != self._welcomed_by:
+            self._subscribe()
+            self._finder.forget()
+            self._holds_ms = 0
+        self._welcomed_by = welcome.incarnation
+        self.core.welcomed(welcome)
+
+    def _named(self, named: Named) -> None:
+        manager = self.core.manager
+        assert manager.here is not None
+        if not manager.known:
+            manager.restore(self.world.tables_up_to(manager.following.persisted))
+            self._giving = giving.Giving(Maker(manager.here, Job))
+        self.core.named(named)
+
+    def _hold(self) -> None:
+        floor, now_ms = self.core.manager.floor, self.world.at.now_ms
+        if not self._welcomed_by or (floor == self._told_floor and now_ms < self._holds_ms):
+            return
+        holds = self.core.holds(self.world.wall_ns() // 1_000_000)
+        self.world.judge.held(self, holds)
+        self._say(holds)
+        self._say(i.Confirm(self._welcomed_by, self.core.manager.commits.confirmed))
+        self._told_floor, self._holds_ms = floor, now_ms + BEAT_MS // 5
+
+    # -- one turn -----------------------------------------------------------------------------
+
+    def _turn_at(self, delay_ms: int) -> None:
+        self.world.at.after(delay_ms, self._turn)
+
+    def _turn(self) -> None:
+        if not self.alive:
+            return
+        try:
+            self._one_turn()
+        except Killed:
+            self.world.kill_room()
+            return
+        self._turn_at(self._wait_ms())
+
+    def _wait_ms(self) -> int:
+        now_ms, wait_ms = self.world.at.now_ms, self.world.poll_ms
+        if self.core.busy or self.core.next_read() is not None:
+            return self.world.rng.choice((0, 0, 1, 5))
+        wake_ms = self.core.next_wake_ms()
+        if wake_ms is not None:
+            wait_ms = max(0, min(wait_ms, wake_ms - now_ms))
+        return max(1, wait_ms)
+
+    def _one_turn(self) -> None:
+        core, now = self.core, self.now
+        core.shared.now = now
+        self._read_journal()
+        self._watch()
+        self._hold()
+        self._point()
+        inbox, self._inbox = self._inbox, []
+        for received in inbox:
+            self.world.judge.commanded(self, received)
+        core.turn(inbox, now)
+        asked, self._asked = self._asked, []
+        for rid, question in asked:
+            self.world.judge.asked(self, question)
+            core.managing.ask(rid, question)
+        self._follow()
+        core.tick(now)
+        self._watch()
+        effects = core.finish()
+        self.world.judge.offered(self)
+        self._point()
+        self._perform(effects)
+        self._point()
+        while (taken := core.manager.commits.take(now.mono_ms)) is not None:
+            self._say(*taken)
+        connections = core.shared.connections
+        connections.left.clear()
+        connections.came.clear()
+        self._save()
+        if inbox or effects or asked:
+            core.check()
+        self.world.judge.compare(self)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.world.at.now_ms, self.world.wall_ns())
+
+    def _point(self) -> None:
+        """It may die here."""
+        self.world.deaths -= 1
+        if self.world.deaths == 0:
+            raise Killed
+
+    def _watch(self) -> None:
+        """Queues that begin are watched; walks are told in an order that does not change."""
+        for one in self.core.manager.running.values():
+            self.world.judge.began(self, one)
+
+    def _follow(self) -> None:
+        slices = self.world.rng.choice((1, 2, 100))
+        while slices and (read := self.core.next_read()) is not None:
+            block = self.world.log.read(read)
+            if not block.items:
+                return
+            self._finder.note(block)
+            self.core.block(read, block)
+            slices -= 1
+
+    # -- doing --------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._point()
+            if isinstance(effect, Give):
+                self._give(effect)
+            elif isinstance(effect, Send):
+                self._send(effect)
+            elif isinstance(effect, Ask):
+                self._say(effect.message)
+            elif isinstance(effect, Tell):
+                self.world.admin.told(effect.answer)
+            elif isinstance(effect, Examine):
+                hits = BitMap64()
+                for found in self._find(effect.positions):
+                    hits |= giving.matching(found, effect.filter, self._type_of, Payloads)
+                self.core.examined(effect.job, hits)
+            elif isinstance(effect, Reenter):
+                self._reenter(effect)
+            elif isinstance(effect, Look):
+                many = self._find(effect.positions)
+                rows = [row for found in many for row in giving.looked(found)]
+                self.core.looked(effect.job, rows)
+            else:
+                assert isinstance(effect, Note)
+
+    def _send(self, send: Send) -> bool:
+        if send.body is None:
+            self.world.judge.answered(self, send)
+        if self.world.net.answer(self.listener, send.rid, (send.header, send.body)):
+            return True
+        self.core.gone(send.rid)
+        return False
+
+    def _find(self, positions: BitMap64) -> Iterator[Found]:
+        return self._finder.find(positions, self.core.manager.following.persisted)
+
+    def _give(self, give: Give) -> None:
+        assert self._giving is not None
+        size, unread = 0, give.positions.copy()
+        self.world.judge.giving(self, give)
+        for found in self._find(give.positions):
+            unread -= found.positions
+            parts = self._giving.parts(give, found, sees_all=True)
+            for send, part in zip(giving.sends(give, parts), parts, strict=True):
+                size += part.size
+                if not self._send(send):
+                    return
+                self.world.judge.sent(self, give, send)
+                self._point()
+        self.core.given(give, size, unread)
+
+    def _reenter(self, reenter: Reenter) -> None:
+        one = self.core.manager.running.get(reenter.queue)
+        entered = []
+        if one is not None:
+            entered = [entered_of(one, found) for found in self._find(reenter.positions)]
+        self.core.reentered(reenter.job, [each for each in entered if each is not None])
+
+    # -- the rest -----------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        manager, now_ms = self.core.manager, self.world.at.now_ms
+        if now_ms < self._save_ms or not manager.known:
+            return
+        first, self._save_ms = not self._save_ms, now_ms + self.world.rng.choice((100, 400, 1_500))
+        if not first:
+            self.save(self.world.rng.choice((0, 5, 50)))
+
+    def save(self, delay_ms: int) -> None:
+        """The state is copied now, and stands in the tables later."""
+        many, _ = _state(self.core.manager)
+        copies = {key: Saved(one[0], one[1], dict(one.rows)) for key, one in many.items()}
+
+        def written() -> None:
+            if self.alive or not delay_ms:
+                self.world.tables = copies
+
+        self.world.at.after(delay_ms, written)
+
+    def _receive(self, rid: bytes, frame: bytes) -> None:
+        self._inbox.append(Received(rid, [frame]))
+
+    def ask(self, question: Any) -> None:
+        """The admin asks."""
+        self._asked.append((b"admin", question))
+
+    def running(self, name: str) -> Running | None:
+        return self.core.manager.running.get(name)
+
+    def die(self) -> None:
+        self.alive = False
+        self.world.net.die(self.listener)
+        for pipe in (self._dealer, self._marks):
+            if pipe is not None:
+                self.world.net.close(pipe)
+
+
+__all__ = ["KEY", "QUEUES", "Core", "Killed", "RoomNode"]
