@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -156,6 +158,27 @@ def test_an_acknowledgement_is_stored_and_shown_and_moves_nothing(
     assert [m.acked for m in again[:2]] == [True, False]
     rows = broker.ask("/queues/trades/browse?limit=2")["messages"]
     assert [row["state"] for row in rows] == ["acked", "kept"]
+
+
+@pytest.mark.seed("003", "the consumer's own state")
+def test_the_database_of_a_consumer_says_where_it_goes_on(client: Client) -> None:
+    books = sqlite3.connect(":memory:")
+    books.execute("CREATE TABLE trades (trade_id TEXT PRIMARY KEY)")
+
+    def book(most: int) -> None:
+        """Some trades behind the last one that is booked; then it dies."""
+        (last,) = books.execute("SELECT max(trade_id) FROM trades").fetchone()
+        place = {"selector": f"/trade_id = '{last}'"} if last else {"since": "epoch"}
+        with client.consume("trades", until="now", **place) as consumer:
+            for message in itertools.islice(consumer, most):
+                row = (json.loads(message.data)["trade_id"],)
+                with books:
+                    books.execute("INSERT OR IGNORE INTO trades VALUES (?)", row)
+
+    for most in (7, 20, TRADES):
+        book(most)
+    found = [row[0] for row in books.execute("SELECT trade_id FROM trades ORDER BY trade_id")]
+    assert found == _expected(0)
 
 
 @pytest.mark.seed("003", "purge")

@@ -51,6 +51,10 @@ class Handing:
             self._hand(one, offer)
         if offers:
             one.taken_ms = shared.now.mono_ms
+        if one.parked and not one.wanted_horizon:
+            self._beyond(one, one.highest)  # it was refused
+        if isinstance(queue, Queue) and queue.more:
+            shared.touch(one)
         if isinstance(queue, Replayable) and queue.ended():
             self._completed(queue)
 
@@ -87,7 +91,7 @@ class Handing:
             self._shared.out.append(give)
 
     def _release(self, give: Give, code: str) -> None:
-        if not code and give.to.key in self._shared.consumers:
+        if not code and give.positions and give.to.key in self._shared.consumers:
             self._shared.out.append(give)
 
     def _beyond(self, one: Running, highest: int) -> bool:
@@ -112,7 +116,7 @@ class Handing:
         parked, one.parked = one.parked, []
         for each in parked:
             if each.highest < one.horizon:
-                self._release(each.give, "")
+                self._release(_still(one, each.give), "")
             else:
                 one.parked.append(each)
 
@@ -140,3 +144,12 @@ class Handing:
             one.entries += [(outcome, None) for outcome in one.queue.unreadable(unreadable)]
         if unreadable or isinstance(one.queue, Replayable):
             self._shared.touch(one)
+
+
+def _still(one: Running, give: Give) -> Give:
+    """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
+    assert isinstance(one.queue, Queue)
+    if give.barrier:
+        return give
+    positions = give.positions & one.queue.leased(give.to.key)
+    return give._replace(positions=positions, deliveries=one.queue.deliveries_of(positions))

@@ -83,7 +83,7 @@ class Replayable:
 
     def open(self, key: int, client: str, position: int, until: int = U63_MAX) -> None:
         """Everything from there on, in order. A client that comes again replaces itself."""
-        self.reader = Reader(key, client, position, until)
+        self.reader = Reader(key, client, min(position, until), until)
 
     def leave(self, key: int, now: Now) -> None:
         """The consumer is gone; the next one says where it begins."""

@@ -1,0 +1,327 @@
+"""zbroker/queues/handing.py: what consumers are given, and what is durable before that."""
+
+from __future__ import annotations
+
+from tests.queues.bench import AFTER_LEASE_MS, BOB, Got, bench, replayable, work
+from zbroker.journal.queue_records import BarrierDelivered, Gone, Horizon
+from zbroker.queues.commits import UNDER_WAY_MAX
+from zbroker.queues.effects import Examine, Give
+from zbroker.queues.running import AHEAD
+from zbroker.wire import messages as m
+from zbroker.wire import queueing as q
+
+# -- the horizon ------------------------------------------------------------------------------
+
+
+def test_nothing_is_given_before_the_horizon_stands_behind_it() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.holding = True
+    at.consume()
+    assert at.got() == []
+    assert at.sent_facts() == [Horizon(positions[-1] + AHEAD)]
+    at.land()
+    assert at.got() == positions
+
+
+def test_the_next_horizon_is_asked_for_before_it_is_needed() -> None:
+    at = bench(work(max_per_subscription=20_000))
+    first = at.many(1)
+    at.consume(backlog=20_000)
+    assert at.got() == first
+    at.holding = True
+    more = at.many(AHEAD // 2)
+    assert len(at.sent_facts()) == 1
+    assert at.got() == first + more, "it did not have to wait"
+
+
+def test_what_is_beyond_the_next_horizon_waits_for_the_one_after_it() -> None:
+    at = bench(work(max_per_subscription=40_000))
+    at.consume(backlog=40_000)
+    at.holding = True
+    first = at.many(1)
+    more = at.many(2 * AHEAD)
+    assert at.got() == []
+    at.land(1)
+    assert at.got() == first
+    at.land()
+    assert at.got() == first + more
+
+
+def test_what_waits_for_the_horizon_is_not_sent_to_who_is_gone() -> None:
+    at = bench()
+    at.many(1)
+    at.holding = True
+    at.consume()
+    at.send(q.Cancel("s"))
+    at.land()
+    assert at.gives == []
+
+
+def test_what_was_acknowledged_meanwhile_is_not_sent() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.holding = True
+    at.consume()
+    at.refuse("disk_full")
+    at.ack(positions[0], sid=None, queue="q")
+    at.pass_ms(1_000)
+    at.land()
+    assert at.settled() == [(1, 0)]
+    assert at.got() == positions[1:]
+
+
+def test_what_another_consumer_has_by_now_is_not_sent() -> None:
+    at = bench()
+    positions = at.many(1)
+    at.holding = True
+    at.consume()
+    at.refuse("disk_full")
+    at.logon(BOB)
+    at.pass_ms(AFTER_LEASE_MS)
+    at.send(q.Cancel("s"))
+    at.consume(sid="b", rid=BOB)
+    at.holding = False
+    at.pass_ms(1_000)
+    at.land()
+    assert at.got() == []
+    assert set(at.got("b")) == set(positions)
+
+
+def test_a_horizon_that_was_refused_is_asked_for_again() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.holding = True
+    at.consume()
+    at.refuse("too_large")
+    assert at.got() == []
+    at.land()
+    assert at.got() == positions
+
+
+def test_after_a_restart_what_stands_before_the_horizon_is_flagged() -> None:
+    at = bench()
+    old = at.many(2)
+    at.consume()
+    at.ack(old[0])
+    at.restart()
+    at.logon()
+    at.consume(sid="t")
+    assert at.seen("t") == [Got(old[1], 2)]
+
+
+# -- at-most-once -----------------------------------------------------------------------------
+
+
+def test_at_most_once_a_message_is_sent_after_it_is_durably_gone() -> None:
+    at = bench(work(semantics="at-most-once"))
+    positions = at.many(3)
+    at.holding = True
+    at.consume()
+    assert at.got() == []
+    [fact] = at.sent_facts()
+    assert isinstance(fact, Gone)
+    assert fact.why == "sent"
+    at.land()
+    assert at.got() == positions
+    assert at.here() == []
+
+
+def test_at_most_once_what_could_not_be_written_is_offered_again() -> None:
+    at = bench(work(semantics="at-most-once"))
+    positions = at.many(3)
+    at.holding = True
+    at.consume()
+    at.refuse("too_large")
+    assert at.got() == []
+    at.land()
+    assert at.got() == positions
+
+
+def test_at_most_once_an_ack_frees_backlog_and_writes_nothing() -> None:
+    at = bench(work(semantics="at-most-once"))
+    positions = at.many(4)
+    at.consume(backlog=2)
+    assert at.got() == positions[:2]
+    at.ack(*positions[:2])
+    assert at.settled() == [(2, 0)]
+    assert at.got() == positions
+    assert {fact.why for fact in at.facts(Gone)} == {"sent"}
+
+
+# -- filters ----------------------------------------------------------------------------------
+
+
+def test_a_filter_decides_what_a_consumer_gets() -> None:
+    at = bench()
+    positions = at.publish(b'{"n": 1}', b'{"n": 2}', b'{"n": 3}')
+    at.consume(sid="odd", filter="/n <> 2")
+    at.consume(sid="rest")
+    assert at.got("odd") == [positions[0], positions[2]]
+    assert at.got("rest") == positions[1:2]
+
+
+def test_messages_are_compared_once_at_a_time() -> None:
+    at = bench()
+    at.later = (Examine,)
+    at.consume(filter="/n = 1")
+    positions = at.publish(b'{"n": 1}')
+    more = at.publish(b'{"n": 1}')
+    assert len(at.waiting) == 1
+    at.go_on()
+    at.go_on()
+    assert at.got() == positions + more
+
+
+def test_a_comparison_for_who_is_gone_changes_nothing() -> None:
+    at = bench()
+    at.later = (Examine,)
+    at.consume(filter="/n = 1")
+    at.publish(b'{"n": 1}')
+    at.send(q.Cancel("s"))
+    at.go_on()
+    assert at.gives == []
+
+
+# -- barriers ---------------------------------------------------------------------------------
+
+
+def test_a_barrier_goes_to_everybody_once_all_before_it_is_gone() -> None:
+    at = bench(work(barrier="/stop = 1", max_per_subscription=1))
+    first, stop, last = at.publish(b"{}", b'{"stop": 1}', b"{}")
+    at.consume(sid="a")
+    at.consume(sid="b")
+    assert at.got("a") == [first]
+    assert at.got("b") == []
+    at.ack(first, sid="a")
+    assert Got(stop, barrier=True) in at.seen("a")
+    assert Got(stop, barrier=True) in at.seen("b")
+    assert [fact.position for fact in at.facts(BarrierDelivered)] == [stop]
+    assert sorted(at.got("a") + at.got("b")) == [first, stop, stop, last]
+
+
+# -- limits -----------------------------------------------------------------------------------
+
+
+def test_a_consumer_with_a_large_backlog_gets_all_of_it() -> None:
+    at = bench(work(max_per_subscription=5_000))
+    positions = at.many(4_000)
+    at.consume(backlog=5_000)
+    assert at.got() == positions
+
+
+def test_nothing_is_offered_while_the_journal_has_too_much_to_do() -> None:
+    at = bench()
+    at.consume(backlog=2)
+    [one, two] = at.many(2)
+    at.die()
+    for _ in range(UNDER_WAY_MAX + 1):
+        at.core.managing.ask(b"admin", _point())
+    at.ack(one)
+    more = at.many(1)
+    assert at.got() == [one, two]
+    at.come_back()
+    assert at.got() == [one, two, *more]
+
+
+def _point():  # type: ignore[no-untyped-def]
+    from zbroker.wire.queue_surveys import SetPoint
+
+    return SetPoint(1, "p")
+
+
+def test_nothing_is_offered_before_all_of_the_log_was_read() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.reading = False
+    at.restart()
+    at.logon()
+    at.consume()
+    assert at.gives == []
+    at.reading = True
+    at.run()
+    assert at.got() == positions
+
+
+# -- what was given ---------------------------------------------------------------------------
+
+
+def test_what_was_given_is_counted() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.consume()
+    at.release(positions[0])
+    one = at.one()
+    assert (one.counts.delivered, one.counts.redelivered) == (4, 1)
+    assert one.taken_ms == 0
+    [consumer] = at.core.shared.consumers.values()
+    assert consumer.delivered == 4
+
+
+def test_what_cannot_be_read_is_gone() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.unreadable.add(positions[1])
+    at.consume()
+    assert at.got() == [positions[0], positions[2]]
+    assert at.here() == [positions[0], positions[2]]
+    assert [fact.why for fact in at.facts(Gone)] == ["unreadable"]
+    assert at.one().counts.delivered == 2
+
+
+def test_what_is_given_after_its_queue_was_deleted_changes_nothing() -> None:
+    at = bench()
+    at.later = (Give,)
+    at.many(1)
+    at.consume()
+    one = at.manager.running.pop("q")
+    at.go_on()
+    assert one.counts.delivered == 0
+
+
+# -- replayable queues ------------------------------------------------------------------------
+
+
+def test_a_replayable_queue_says_what_was_acknowledged() -> None:
+    at = bench(replayable())
+    positions = at.many(2)
+    at.consume(since="0")
+    at.ack(positions[1])
+    at.consume(sid="again", since="0")
+    assert at.seen("again") == [Got(positions[0], acked=False), Got(positions[1], acked=True)]
+
+
+def test_a_replayable_queue_is_read_chunk_by_chunk() -> None:
+    at = bench(replayable())
+    positions = at.many(2_500)
+    at.consume(since="0")
+    assert at.got() == positions
+    assert len(at.gives) == 3
+
+
+def test_a_reader_ends_where_it_wanted_to() -> None:
+    at = bench(replayable())
+    positions = at.many(5)
+    at.consume(since="0", until=at.bookmark(positions[2]))
+    assert at.got() == positions[:3]
+    assert at.last() == m.Ack("completed", sid="s", ended=True)
+    assert at.core.shared.consumers == {}
+    at.consume(sid="t", since="0", until=at.bookmark(positions[0]))
+    assert at.got("t") == positions[:1]
+
+
+def test_a_reader_that_wants_nothing_ends_at_once() -> None:
+    at = bench(replayable())
+    positions = at.many(5)
+    at.consume(since=at.bookmark(positions[3]), until=at.bookmark(positions[1]))
+    assert at.gives == []
+    assert at.last() == m.Ack("completed", sid="s", ended=True)
+
+
+def test_what_a_replayable_queue_cannot_read_is_passed_over() -> None:
+    at = bench(replayable())
+    positions = at.many(3)
+    at.unreadable.add(positions[0])
+    at.consume(since="0")
+    assert at.got() == positions[1:]
+    assert at.here() == positions[1:]
