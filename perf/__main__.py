@@ -22,6 +22,7 @@ from perf import (
     life,
     pacing,
     publish,
+    queues,
     reading,
     skipping,
     start,
@@ -47,6 +48,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "start": start.ready,
     "life": life.kept,
     "index": index.rebuild,
+    "queues": queues.everything,
 }
 WIDTH: Final = 150  # of the table in a file or pipe
 LATEST: Final = Path(__file__).parent / "results" / "latest.json"
@@ -77,11 +79,13 @@ def main() -> None:
             f"{key.replace('_', ' ')} {shown(value)}" for key, value in result.notes.items()
         )
         console.print(f"{result.name}: {told}", highlight=False)
-    for peer in PEERS:
+    missing = [peer for peer in PEERS if peer not in setup.measured]
+    for peer in missing:
         console.print(f"not measured: {peer}")
     save(
         Path(wanted.output),
         results,
+        missing,
         {**about, "rounds": wanted.rounds, "messages": wanted.messages},
     )
 
@@ -128,13 +132,13 @@ def table(results: list[Result], rounds: int) -> Table:
     return lines
 
 
-def save(path: Path, results: list[Result], about: dict[str, object]) -> None:
+def save(path: Path, results: list[Result], missing: list[str], about: dict[str, object]) -> None:
     """The result file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "about": about,
         "results": [result.as_json() for result in results],
-        "not_measured": list(PEERS),
+        "not_measured": missing,
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
 

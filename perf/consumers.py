@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import zbroker
@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     when its first message came and when all of its acks were durable; first 0: none came.
     """
 
-    count: int
+    messages: int
     total: int
     first: float
     last: float
@@ -99,10 +99,16 @@ class Consumers:
         """What each of them did, when all is done."""
         return [_receive(pipe) for pipe, _ in self._members[:count]]
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes."""
+        return [int(process.pid) for _, process in self._members]
+
     def close(self) -> None:
         """Ends the processes."""
         for pipe, process in self._members:
-            pipe.send(None)
+            with suppress(OSError):  # one that was killed
+                pipe.send(None)
             process.join(10)
             if process.is_alive():
                 process.kill()
@@ -121,12 +127,12 @@ def consumers(most: int) -> Iterator[Consumers]:
 def rate(taken: list[Taken]) -> float:
     """Messages per second, from the first delivery until the last ack was durable."""
     first = min(each.first for each in taken if each.first)
-    return sum(each.count for each in taken) / (max(each.last for each in taken) - first)
+    return sum(each.messages for each in taken) / (max(each.last for each in taken) - first)
 
 
 def check(taken: list[Taken], expected: int, count: int) -> None:
     """Raises: AssertionError, unless each message came once."""
-    found = sum(each.count for each in taken), sum(each.total for each in taken)
+    found = sum(each.messages for each in taken), sum(each.total for each in taken)
     if found != (count, expected):
         raise AssertionError(f"{found[0]} messages of sum {found[1]}, not {count} of {expected}")
 
@@ -191,3 +197,36 @@ def _batches(this: Round, consumer: Any, *, one: bool) -> None:
         this.took(len(batch), total)
         if this.over:
             return
+
+
+def hold(this: Round, _number: int, url: str, queue: str, count: int) -> Taken:
+    """Takes `count` messages, is ready then, and never acknowledges: it is to be killed."""
+    with zbroker.connect(url, name="perf-victim") as client:
+        consumer = client.consume(queue, backlog=count)
+        while consumer.held < count:
+            time.sleep(LOOK_S)
+        this.begin()
+        time.sleep(STUCK_S)
+        raise RuntimeError("nobody killed it")
+
+
+# -- the queue --------------------------------------------------------------------------------
+
+
+def publish(client: zbroker.client.Client, topic: str, bodies: list[bytes]) -> int:
+    """Publishes, until all is durable. Returns: the sequence of the first."""
+    last = client.publish_many(topic, bodies)
+    client.flush(timeout=STUCK_S)
+    return last.sequence - len(bodies) + 1
+
+
+def folded(broker: zbroker.LocalBroker, queue: str, depth: int | None = None) -> dict[str, Any]:
+    """What the admin says of a queue, once it has read the log and holds `depth` messages."""
+    deadline = time.monotonic() + STUCK_S
+    while True:
+        found = broker.ask(f"/queues/{queue}")
+        if not found["behind"] and not found["going"] and depth in (None, found["depth"]):
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{queue} does not come to hold {depth} messages: {found}")
+        time.sleep(0.02)

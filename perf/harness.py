@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ import psutil
 import zmq
 
 import zbroker
+from zbroker.local import Settings
 
 PAYLOAD_BYTES: Final = 100
 STATS_WAIT_S: Final = 10.0
@@ -88,18 +89,17 @@ class Written:
 
 @dataclass(frozen=True)
 class Setup:
-    """How much is measured, and where."""
+    """How much is measured, and where. measured: the peers that were."""
 
     directory: Path
     rounds: int
     messages: int
     random: random.Random = field(default_factory=lambda: random.Random(7))
     tell: Callable[[str], None] = print
+    measured: set[str] = field(default_factory=set)
 
     @contextmanager
-    def broker(
-        self, more: Mapping[str, Mapping[str, str | int | bool]] | None = None
-    ) -> Iterator[zbroker.LocalBroker]:
+    def broker(self, more: Settings | None = None) -> Iterator[zbroker.LocalBroker]:
         """A broker with the default settings, but for its ports, on the disk that is measured.
 
         more: tables of settings over them.

@@ -7,17 +7,27 @@ the clock starts they are connected, and the messages published, unless it says 
 
 from __future__ import annotations
 
-import statistics
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import zbroker
 from perf import backlog, queue_peers
-from perf.consumers import STUCK_S, Consumers, Work, check, consume_each, consume_lists, rate
-from perf.consumers import consumers as processes
+from perf.consumers import (
+    STUCK_S,
+    Consumers,
+    Work,
+    check,
+    consume_each,
+    consume_lists,
+    consumers,
+    folded,
+    publish,
+    rate,
+)
 from perf.harness import Cpu, Result, Setup, checksum, payloads
 from perf.reading import read
+from zbroker.local import Settings
 
 QUEUE: Final = "work"
 ROUNDS_MAX: Final = 3  # of so many cases that more would take too long
@@ -25,10 +35,11 @@ SHARE: Final = 5  # a fifth of the messages of the other workloads, a tenth for 
 CONSUMERS: Final = (1, 4, 16)
 BACKLOGS: Final = (1_000, 64)
 MIDDLE: Final = 4  # consumers, where only one number of them is measured
-SETTINGS: Final = {"queue": [{"name": QUEUE, "topic": QUEUE, "max_per_subscription": 1_000}]}
+SETTINGS: Final[Settings] = {
+    "queue": [{"name": QUEUE, "topic": QUEUE, "max_per_subscription": 1_000}]
+}
 TARGET: Final = ">= 200 k/s with 4 on a quiet machine"
 PEER_TARGET: Final = ">= 5x"
-FOLD_S: Final = 120.0
 
 
 @dataclass
@@ -68,7 +79,7 @@ def shared(setup: Setup) -> list[Result]:
     with (
         setup.broker(SETTINGS) as broker,
         zbroker.connect(broker.url, name="perf-queues") as client,
-        processes(max(CONSUMERS)) as pool,
+        consumers(max(CONSUMERS)) as pool,
         queue_peers.installed(setup, pool) as peers,
     ):
         for _ in setup.each_round("queues"):
@@ -100,10 +111,42 @@ def _result(case: Case, limit: list[float]) -> Result:
 
 def _replayed(client: zbroker.client.Client, bodies: list[bytes]) -> float:
     """Messages per second that one subscriber gets of as many messages."""
-    first = publish(client, "perf.replayed", bodies)
+    topic = "perf.replayed"
+    mark = client.publish(topic, b"from here on").wait(STUCK_S)
+    first = publish(client, topic, bodies)
     begun = time.perf_counter()
-    since = _before(client, first)
-    total, _ = read(client.subscribe("perf.replayed", since=since, until="now"), len(bodies))
+    total, _ = read(client.subscribe(topic, since=mark, until="now"), len(bodies))
     if total != checksum(bodies, first):
         raise AssertionError(f"the replay's sum is {total}")
     return len(bodies) / (time.perf_counter() - begun)
+
+
+# -- one case ---------------------------------------------------------------------------------
+
+
+def run(
+    broker: zbroker.LocalBroker, client: zbroker.client.Client, pool: Consumers, case: Case,
+    bodies: list[bytes],
+) -> None:  # fmt: skip
+    """One round of a case, from an empty queue to an empty queue."""
+    asked = (case.work, case.consumers, len(bodies), broker.url, QUEUE, case.backlog)
+    first = 0
+    if not case.live:
+        first = publish(client, QUEUE, bodies)
+        folded(broker, QUEUE, len(bodies))
+    cpu = Cpu(broker)
+    pool.begin(*asked)
+    if case.live:
+        first = publish(client, QUEUE, bodies)
+    taken = pool.end(case.consumers)
+    used = cpu.per_message_us(len(bodies))
+    used["consumers"] = round(sum(each.cpu_s for each in taken) / len(bodies) * 1e6, 2)
+    check(taken, checksum(bodies, first), len(bodies))
+    folded(broker, QUEUE, 0)
+    case.ours.append(rate(taken))
+    case.notes = {
+        "messages": len(bodies),
+        "most_by_one": max(each.messages for each in taken),
+        "least_by_one": min(each.messages for each in taken),
+        "cpu_us_per_message": used,
+    }

@@ -39,13 +39,16 @@ def test_what_is_beyond_the_next_horizon_waits_for_the_one_after_it() -> None:
     at = bench(work(max_per_subscription=40_000))
     at.consume(backlog=40_000)
     at.holding = True
-    first = at.many(1)
-    more = at.many(2 * AHEAD)
+    positions = [*at.many(1), *at.many(2 * AHEAD)]
     assert at.got() == []
+    horizon = at.sent_facts()[0].position
     at.land(1)
-    assert at.got() == first
+    got = at.got()
+    assert got == positions[: len(got)]
+    assert got[0] == positions[0]
+    assert got[-1] < horizon < positions[-1]
     at.land()
-    assert at.got() == first + more
+    assert at.got() == positions
 
 
 def test_what_waits_for_the_horizon_is_not_sent_to_who_is_gone() -> None:

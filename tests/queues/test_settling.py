@@ -358,6 +358,15 @@ def test_a_filter_of_a_consumer_that_is_over_counts_all_the_same() -> None:
     assert at.here() == [positions[0], positions[2]]
 
 
+def test_a_filter_of_a_queue_that_was_deleted_meanwhile_is_refused() -> None:
+    at, _ = _filled()
+    at.later = (Examine,)
+    at.ack(ends=[], filter="/n = 1")
+    del at.manager.running["q"]
+    at.go_on()
+    assert at.errors() == [("unknown_queue", "c", None)]
+
+
 # -- replayable queues ------------------------------------------------------------------------
 
 

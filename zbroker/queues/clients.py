@@ -35,7 +35,6 @@ class Consumer:
     sid_packed: bytes = b""
 
 
-
 @dataclass(slots=True)
 class Connection(Peer):
     """One logged-on client."""

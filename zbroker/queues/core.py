@@ -32,9 +32,9 @@ from zbroker.queues.burying import Burying
 from zbroker.queues.clients import Connection
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Ask, Effect, Give, Looked
+from zbroker.queues.handing import Handing
 from zbroker.queues.manager import Manager
 from zbroker.queues.managing import Managing
-from zbroker.queues.handing import Handing
 from zbroker.queues.queue import Queue
 from zbroker.queues.settling import Settling
 from zbroker.queues.shared import Shared
@@ -89,7 +89,7 @@ class Core:
         self._journal = 0  # the incarnation that welcomed us
         self._next_tick_ms = 0
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
-        manager.changed = self.shared.touch
+        manager.changed, manager.locate = self.shared.touch, self.shared.locate
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             q.Consume: self.consuming.consume,
             q.Cancel: self.consuming.cancel,
@@ -323,6 +323,7 @@ class Core:
             for consumer in [c for c in shared.consumers.values() if c.queue == one.name]:
                 error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
                 self.consuming.end(consumer, error)
+            one.abandon("unknown_queue")
         manager.ended.clear()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():

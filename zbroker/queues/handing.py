@@ -115,17 +115,15 @@ class Handing:
         one.horizon = max(one.horizon, horizon)
         parked, one.parked = one.parked, []
         for each in parked:
-            if each.highest < one.horizon:
-                self._release(_still(one, each.give), "")
-            else:
+            if each.highest >= one.horizon:
                 one.parked.append(each)
+            elif each.give.to.key in self._shared.consumers:
+                self._release(_still(one, each.give), "")
 
     def _completed(self, queue: Replayable) -> None:
         """Everything before the end that the consumer wanted was given."""
-        reader = queue.reader
-        consumer = self._shared.consumers.get(reader.key) if reader is not None else None
-        if consumer is None:
-            return
+        assert queue.reader is not None
+        consumer = self._shared.consumers[queue.reader.key]
         answer = m.Ack("completed", sid=consumer.sid, ended=True)
         self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # behind what it gets
         self._consuming.leave(consumer)
@@ -148,8 +146,8 @@ class Handing:
 
 def _still(one: Running, give: Give) -> Give:
     """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
-    assert isinstance(one.queue, Queue)
     if give.barrier:
         return give
+    assert isinstance(one.queue, Queue)
     positions = give.positions & one.queue.leased(give.to.key)
     return give._replace(positions=positions, deliveries=one.queue.deliveries_of(positions))

@@ -36,8 +36,8 @@ from zbroker.process import EX_OK, Process
 from zbroker.queues import giving
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
-from zbroker.queues.manager import Manager
 from zbroker.queues.finding import Finder, Found
+from zbroker.queues.manager import Manager
 from zbroker.queues.running import entered_of
 from zbroker.queues.saving import Saving
 from zbroker.queues.values import Now

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from zbroker.blocks.making import Block
 from zbroker.config import QueueConfig
-from zbroker.definitions import changed, compile_queue
+from zbroker.definitions import Definition, changed, compile_queue
 from zbroker.definitions.entering import Entering
 from zbroker.effects import Note
 from zbroker.errors import ClientError, ConfigError
@@ -33,10 +33,12 @@ from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import Ending, Entry, Running, facts_of
 from zbroker.queues.values import Outcome
+from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import Named, Part
 
 NOW: Final = -1  # of WiringRecord.begins: behind the record
+FACTS_MAX: Final = 1_000_000  # messages that one unit is about, besides the last ones
 
 
 class Saved(NamedTuple):
@@ -63,6 +65,7 @@ class Manager:
         self.known = False
         self.ended: list[Running] = []  # deleted: for who minds their consumers
         self.changed: Callable[[Running], None] = lambda one: None
+        self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
         self._type_of = type_of
@@ -97,7 +100,7 @@ class Manager:
     def _configure(self, config: QueueConfig) -> None:
         record = self.rows.get(config.name)
         if record is None or record.definition is None:
-            self.define(self.created(config, "config"))
+            self._create(config)
             return
         old = convert(record.definition, QueueConfig)
         if old == config and config.name in self.running:
@@ -112,6 +115,23 @@ class Manager:
             self._begin(record)
         if old != config:
             self.define(record)
+
+    def _create(self, config: QueueConfig) -> None:
+        """A queue of the config that is not known yet."""
+        if config.recovery_point in ("epoch", "now"):
+            self.define(self.created(config, "config"))
+            return
+
+        def located(found: Located) -> None:
+            if found.code == "not_ready":
+                self.locate(config.recovery_point, located)  # until the journal answers
+            elif found.code:
+                reason = f"the recovery point of queue {config.name!r}: {found.reason}"
+                raise ConfigError("bad_config", reason)
+            else:
+                self.define(self.created(config, "config", found.position))
+
+        self.locate(config.recovery_point, located)
 
     def created(
         self, config: QueueConfig, source: str, begins: int | None = None
@@ -152,19 +172,35 @@ class Manager:
         assert record.definition is not None
         config = convert(record.definition, QueueConfig)
         definition = compile_queue(config, record.life, record.created, record.source)
-        queue = Replayable() if config.kind == "replayable" else Queue(config)
-        saved = self._saved.get((record.name, record.life))
-        folded = max(record.begins, self.floor)
-        one = Running(definition, queue, Entering(definition, self._type_of), folded)
-        if saved is not None:
-            one.ages.load(saved.rows.pop("ages"))
-            one.dead = BitMap64.deserialize(saved.rows.pop("dead"))
-            queue.load(saved.rows)
-            one.folded, one.horizon = saved.position, saved.horizon
+        one = self._restored(definition) or self._made(definition, max(record.begins, self.floor))
         one.ready_at = self.following.persisted
         self.running[record.name] = one
         self.following.begin(record.name, one.folded)
         one.read_to(one.folded)
+
+    def _made(self, definition: Definition, folded: int) -> Running:
+        config = definition.config
+        queue = Replayable() if config.kind == "replayable" else Queue(config)
+        return Running(definition, queue, Entering(definition, self._type_of), folded)
+
+    def _restored(self, definition: Definition) -> Running | None:
+        """The queue as the tables have it; None: they do not, or cannot be used."""
+        name = definition.config.name
+        saved = self._saved.get((name, definition.life))
+        if saved is None:
+            return None
+        one = self._made(definition, saved.position)
+        rows = dict(saved.rows)
+        try:
+            one.ages.load(rows.pop("ages"))
+            one.dead = BitMap64.deserialize(rows.pop("dead"))
+            one.queue.load(rows)
+        except (KeyError, ValueError) as error:
+            text = f"queue {name!r}: {error}; its state is read from the log anew, nothing is lost"
+            self.notes.append(Note("queues.tables_unusable", text))
+            return None
+        one.horizon = saved.horizon
+        return one
 
     def _alter(self, one: Running, record: r.WiringRecord) -> None:
         config = convert(record.definition, QueueConfig)
@@ -246,10 +282,12 @@ class Manager:
 
     def commit(self, one: Running) -> None:
         """What was decided for a queue becomes one unit; dead letters have units of their own."""
-        plain = [entry for entry in one.entries if not entry[0].letter]
+        plain, rest = _some(one.entries)
         if not plain and not one.facts:
             return
-        one.entries = [entry for entry in one.entries if entry[0].letter]
+        one.entries = rest
+        if any(not outcome.letter for outcome, _ in rest):
+            self.changed(one)
         facts, endings, one.facts, one.endings = one.facts, one.endings, [], []
         self.add(one, facts + facts_of([outcome for outcome, _ in plain]), plain, endings)
 
@@ -283,6 +321,20 @@ class Manager:
         self.commits.add(Unit(parts, bodies, done, number))
 
 
+def _some(entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """What goes into one unit, and the rest: dead letters, and what would make it too large."""
+    some: list[Entry] = []
+    rest: list[Entry] = []
+    count = 0
+    for entry in entries:
+        if entry[0].letter or count >= FACTS_MAX:
+            rest.append(entry)
+        else:
+            some.append(entry)
+            count += len(entry[0].positions)
+    return some, rest
+
+
 def _placed(record: r.WiringRecord, position: int) -> r.WiringRecord:
     """A record that stands at `position`."""
     record.created = record.created or position
@@ -300,4 +352,4 @@ def _count(one: Running, outcome: Outcome) -> None:
         counts.acked += many
     elif outcome.why == "time_limit":
         counts.expired += many
-    counts.dead += many if outcome.letter else 0
+    counts.dead += many if outcome.letter or outcome.why == "unreadable" else 0

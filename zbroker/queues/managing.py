@@ -6,7 +6,7 @@ there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -27,11 +27,12 @@ from zbroker.queues.clients import Connection
 from zbroker.queues.commits import Unit, control
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Tell
+from zbroker.queues.manager import FACTS_MAX
 from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
-from zbroker.queues.values import Entered
+from zbroker.queues.values import Entered, Outcome
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec
 from zbroker.wire import queue_surveys as s
@@ -143,7 +144,9 @@ class Managing:
             count = len(one.queue.purgeable(before, leased=ask.leased))
             self._tell(rid, s.Changed(ask.cid, count, before))
             return
-        outcomes = one.queue.purge(None, before, ask.leased)
+        outcomes = [
+            part for each in one.queue.purge(None, before, ask.leased) for part in _parts(each)
+        ]
         count, left = sum(len(each.positions) for each in outcomes), [len(outcomes)]
 
         def landed(code: str) -> None:
@@ -308,6 +311,14 @@ class Managing:
     def _points(self, rid: bytes, ask: s.AskPoints) -> None:
         points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
         self._tell(rid, s.Points(ask.cid, points))
+
+
+def _parts(outcome: Outcome) -> Iterator[Outcome]:
+    """Of a size that one unit can take."""
+    left = outcome.positions
+    while left:
+        yield outcome._replace(positions=left[:FACTS_MAX])
+        left = left[FACTS_MAX:]
 
 
 def _returned(parts: list[Entered]) -> Returned:

@@ -32,7 +32,9 @@ from zbroker.queues.replayable import Replayable
 from zbroker.queues.values import Entered, Outcome
 
 #: why a message became a dead letter, or would have, if there were a topic for these
-GIVEN_UP: Final = frozenset({"time_limit", "max_deliveries", "max_cancels", "rejected", "forced"})
+GIVEN_UP: Final = frozenset(
+    {"time_limit", "max_deliveries", "max_cancels", "rejected", "forced", "unreadable"}
+)
 AHEAD: Final = 10_000  # positions by which the horizon is ahead of what was delivered
 
 
@@ -124,7 +126,7 @@ class Running:
         self.counts.entered += len(entered.positions)
 
     def read_to(self, position: int) -> None:
-        """The log was folded up to there. Once all of it was, what may have been sent is flagged."""
+        """The log was folded up to there; behind a start what may have been sent is flagged."""
         self.folded = max(self.folded, position)
         if not self.ready and self.folded >= self.ready_at:
             self.ready = True
@@ -149,6 +151,14 @@ class Running:
                 self.waiters.append(waiter)
             else:
                 waiter[1](code)
+
+    def abandon(self, code: str) -> None:
+        """It is over: who waits for something that will not come is told."""
+        endings = [*self.endings, *(ending for _, ending in (*self.entries, *self.waiters))]
+        self.entries, self.facts, self.endings, self.waiters = [], [], [], []
+        for ending in endings:
+            if ending is not None:
+                ending(code)
 
     def apply(self, fact: AnyFact) -> None:
         """Something that the log says of this queue."""

@@ -115,6 +115,10 @@ class Settling:
         self, rid: bytes, command: q.Settle, one: Running, consumer: Consumer | None,
         positions: BitMap64,
     ) -> None:  # fmt: skip
+        if self._shared.manager.running.get(one.name) is not one:
+            error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+            self.refuse(rid, command, error)
+            return
         if consumer is not None and consumer.key not in self._shared.consumers:
             consumer = None  # it is over, and what it had came back: only what is done counts
             if isinstance(command, q.Release | q.Extend):

@@ -69,8 +69,9 @@ class Shared:
             connection.end(consumer.sid)
 
     def touch(self, one: Running) -> None:
-        """Something changed that may let messages go to consumers."""
-        self.dirty[one.name] = one
+        """Something changed that may let messages go to consumers; not of a queue that is over."""
+        if self.manager.running.get(one.name) is one:
+            self.dirty[one.name] = one
 
     def running(self, name: str) -> Running:
         """Raises: ClientError unknown_queue, not_ready."""

@@ -2,7 +2,7 @@
 
     meta    stamp                          -> instance, generation, form of the tables
     queues  name NUL life                  -> position, horizon
-    state   name NUL life NUL row          -> bytes of one part of the state
+    state   name NUL life NUL row          -> CRC-32C of one part of the state, its bytes
     owned   name NUL life NUL first (u64)  -> behind, owner's instance, epoch (number, instance)
 
 All of one save is one transaction, so what is read is of one moment. Without tables, or with those
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
+from google_crc32c import value as crc32c
 
 from zbroker.ids import Origin
 from zbroker.limits import GIB
@@ -29,6 +30,7 @@ _STAMP: Final = struct.Struct("<IQI")
 _QUEUE: Final = struct.Struct("<QQ")
 _OWNED: Final = struct.Struct("<QQQQ")
 _FIRST: Final = struct.Struct(">Q")
+_CRC: Final = struct.Struct("<I")
 
 Key = tuple[str, int]
 
@@ -72,7 +74,7 @@ class Tables:
             for key, value in txn.cursor(self._state):
                 queue, _, row = key.rpartition(b"\0")
                 if _key(queue) in found:
-                    found[_key(queue)].rows[row.decode()] = value
+                    found[_key(queue)].rows[row.decode()] = _checked(value)
         return found
 
     def save(self, here: Origin, many: Mapping[Key, Saved], firsts: Mapping[Key, int]) -> None:
@@ -85,7 +87,9 @@ class Tables:
                 name = _name(key)
                 txn.put(name, _QUEUE.pack(one.position, one.horizon), db=self._queues)
                 for row, data in one.rows.items():
-                    txn.put(name + b"\0" + row.encode(), data, db=self._state)
+                    txn.put(
+                        name + b"\0" + row.encode(), _CRC.pack(crc32c(data)) + data, db=self._state
+                    )
                 owned = name + b"\0" + _FIRST.pack(firsts[key])
                 value = _OWNED.pack(one.position, here.instance, 1, here.instance)
                 txn.put(owned, value, db=self._owned)
@@ -93,6 +97,13 @@ class Tables:
     def close(self) -> None:
         """Closes the files."""
         self._env.close()
+
+
+def _checked(value: bytes) -> bytes:
+    """A part without its checksum. Raises: ValueError: what reads it trusts its lengths."""
+    if _CRC.pack(crc32c(value[_CRC.size :])) != value[: _CRC.size]:
+        raise ValueError("a part of the tables is damaged")
+    return value[_CRC.size :]
 
 
 def _name(key: Key) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 
 import pytest
 
@@ -280,6 +281,45 @@ async def test_it_belongs_to_its_loop(broker):
                 await consumer.fetch()
 
         await asyncio.to_thread(asyncio.run, elsewhere())
+
+
+@in_loop
+async def test_a_bug_of_ours_is_raised_by_whoever_waits(broker, caplog):
+    async with worker(broker) as client:
+        consumer = await client.consume("work")
+        consumer._line.core.take = None
+        broker.publish()
+        with pytest.raises(ZBrokerError, match="internal"):
+            await consumer.fetch(1, T)
+        assert "client.turn_failed" in caplog.text
+
+
+@in_loop
+async def test_in_a_forked_process_it_is_an_error(broker):
+    broker.publish()
+    async with worker(broker) as client:
+        consumer = await client.consume("work")
+        (message,) = await consumer.fetch(1, T)
+        child = os.fork()
+        if not child:
+            try:
+                message.ack()
+            except ZBrokerError as error:
+                os._exit(0 if error.code == "forked" else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@in_loop
+async def test_closing_the_client_tells_of_acks_that_are_not_durable(broker):
+    broker.publish()
+    broker.keep = True
+    client = await worker(broker)
+    consumer = await client.consume("work")
+    (await consumer.fetch(1, T))[0].ack()
+    with pytest.raises(ZBrokerError, match="not settled"):
+        await client.close(timeout=0.05)
+    await until(lambda: not broker.door.takers)
 
 
 # -- workers --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 
 import pytest
@@ -303,6 +304,60 @@ def test_closing_the_client_closes_its_consumers(broker):
     wait_until(lambda: not broker.door.takers)
     with pytest.raises(ZBrokerError, match="closed"):
         client.consume("work")
+
+
+def test_in_a_forked_process_it_is_an_error(broker, client):
+    broker.publish(2)
+    consumer = client.consume("work")
+    (message,) = consumer.fetch(1, T)
+    child = os.fork()
+    if not child:
+        codes = [_code_of(message.ack), _code_of(lambda: consumer.fetch(1, 0))]
+        os._exit(0 if codes == ["forked", "forked"] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    message.ack()
+    consumer.flush(T)
+    assert broker.acked == [1]
+
+
+def _code_of(function):
+    try:
+        function()
+    except ZBrokerError as error:
+        return error.code
+    return ""
+
+
+def test_a_bug_of_ours_is_raised_by_whoever_waits(broker, client, caplog):
+    consumer = client.consume("work")
+    consumer._line.core.take = None
+    broker.publish()
+    with pytest.raises(ZBrokerError, match="internal"):
+        consumer.fetch(1, T)
+    assert "client.thread_failed" in caplog.text
+    wait_until(lambda: not consumer._line._thread.is_alive())
+
+
+def test_what_ends_the_client_ends_a_consumer_that_needs_a_session(broker):
+    client = connect(broker.url, "worker")
+    consumer = client.consume("work")
+    client._publisher.stop()
+    broker.token = "t2"
+    broker.restart()
+    with pytest.raises(ZBrokerError, match="closed"):
+        consumer.fetch(1, T)
+    client.close(flush=False)
+
+
+def test_closing_the_client_tells_of_acks_that_are_not_durable(broker):
+    client = connect(broker.url, "worker")
+    broker.publish()
+    broker.keep = True
+    consumer = client.consume("work")
+    consumer.fetch(1, T)[0].ack()
+    with pytest.raises(ZBrokerError, match="not settled"):
+        client.close(timeout=0.05)
+    wait_until(lambda: not broker.door.takers)
 
 
 # -- replayable queues ----------------------------------------------------------------------------

@@ -586,6 +586,82 @@ def test_what_is_sent_at_most_once_is_handed_out_also_after_an_error():
     assert positions(world.out()) == [1, 2]
 
 
+def test_a_replayable_queue_that_came_to_its_end_gives_no_more_after_a_loss():
+    world = Wired(QueueDoor(kind="replayable"), since="0", until="now").live(2)
+    messages = world.out()
+    world.core.handle(m.Ack("completed", sid="c1"), 0)
+    messages[0].ack()
+    world.door.publish()
+    world.again()
+    world.door.offer()
+    world.talk()
+    assert (world.out(), world.door.noted) == ([], {1})
+
+
+def test_what_a_replayable_queue_sends_again_is_not_handed_out_again():
+    world = Wired(QueueDoor(kind="replayable"), since="0").live(3)
+    (taker,) = world.door.takers.values()
+    taker.at = 2
+    world.door.publish()
+    world.door.offer()
+    taker.at = 1
+    world.door.offer(2)
+    world.talk()
+    assert positions(world.out()) == [1, 2, 3]
+    assert positions(world.out()) == [4]
+    assert world.out() == []
+
+
+@pytest.mark.parametrize("kind", [{"kind": "replayable"}, {"semantics": "at-most-once"}])
+def test_of_another_origin_what_is_gone_or_never_left_is_handed_out(kind):
+    world = Wired(QueueDoor(**kind)).live(3)
+    first = the(world.out(1))
+    world.door.origin = Origin(0xAB, 2)
+    world.door._place = lambda _command: 4
+    world.again()
+    assert positions(world.out()) == [2, 3]
+    first.ack()
+    told = world.core.settling.refusal
+    assert (told.code if told else "") == ("stale_epoch" if "kind" in kind else "")
+
+
+def test_runs_that_are_none_are_a_bad_frame():
+    world = Wired()
+    world.connect()
+    world.talk(commit=False)
+    again = Wired()
+    again.connect()
+    again.send()
+    again.answer()
+    again.take()
+    answer = q.Consuming("c1", 1, 0, "at-least-once", "work", 9, again.core._asked_cid, [1])
+    again.core.handle(answer, 0)
+    assert again.core.error.code == "bad_frame"
+
+
+def test_answers_that_nobody_waits_for_are_nothing():
+    world = Wired().live(1)
+    granted = world.core.granted
+    for answer in (
+        q.Settled("99"), q.Settled(None), m.Heartbeat(), q.Rows([]), m.Ack("processed", "99"),
+        q.Consuming("c1", 1, 0, "at-least-once", "work", 9, world.core._asked_cid),
+    ):  # fmt: skip
+        assert world.core.handle(answer, 0) == []
+    assert (world.core.granted, world.core.error) == (granted, None)
+
+
+def test_positions_are_those_of_the_broker_whatever_the_origin_is():
+    world = Wired().live()
+    columns = m.Columns(offset=b"\x00\x00\x00\x00\x05\x00\x00\x00")
+    job = q.Job("c1", 7, 1, 0, 2, 40, topic="t", origin=(0xCD, 3, 900), columns=columns)
+    world.core.take(job, b"\x92\xc4\x00\xc4\x00", 99, 0)
+    messages = world.out()
+    assert [message.position for message in messages] == [900, 905]
+    assert positions(messages) == [40, 45]
+    world.core.settle(ACK, messages, 0)
+    assert the(world.core.due(0)).command.ends == [40, 41, 45, 46]
+
+
 # -- its end --------------------------------------------------------------------------------------
 
 

@@ -270,7 +270,7 @@ class Core(Dialling):
     def take(self, job: Job, body: bytes, body_max: int, now_ms: int) -> list[Effect]:
         """Messages come in: what of them is new waits for the program."""
         self._silence.fresh = True
-        if not self.live or job.sid != self._sid:
+        if not self.live or job.sid != self._sid or self.ended:
             return []
         try:
             messages = decode(job, body, self.own, body_max, self._desk, self._epoch)

@@ -1,0 +1,700 @@
+"""What the queues world promises, and who watches over it.
+
+    the log     what is durable, folded by rules of its own: what every queue must be (`Ref`)
+    the room    each turn: the same as the log says, as far as it has read it
+    offers      in order: priority, position, group, barrier
+    sends       what is sent is in the queue, leased to whom it is sent, and flagged if it was sent
+                before; nothing that was settled is ever sent again
+    holds       nothing that is in a queue is let go of
+
+More than once and in another order messages come only where they came back: after a failure, a
+lost consumer, a restart (all of that flagged), and where an operator requeued dead letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import convert
+from pyroaring import BitMap64
+
+from tests.sim.queues_clients import rows_of
+from zbroker.config import QueueConfig
+from zbroker.effects import Send
+from zbroker.ids import parse_bookmark, parse_vector
+from zbroker.journal import queue_records as r
+from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
+from zbroker.journal.format import Batch as LogBatch
+from zbroker.journal.records import POINT, PURGE
+from zbroker.queues.effects import Give
+from zbroker.queues.queue import Queue
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.running import GIVEN_UP, Running
+from zbroker.queues.values import Offer
+from zbroker.wire import bodies, codec
+from zbroker.wire import messages as m
+from zbroker.wire import queue_surveys as s
+from zbroker.wire import queueing as q
+from zbroker.wire.internal import Holds
+
+if TYPE_CHECKING:
+    from tests.sim.queues_room import RoomNode
+    from tests.sim.queues_world import World
+
+MS_NS = 1_000_000
+#: what the queues of the world say of a payload; the product reads the same texts by itself
+FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "": lambda data: True,
+    "/p > 0": lambda data: data["p"] > 0,
+    "/p >= 0": lambda data: True,
+    "/b = 1": lambda data: data["b"] == 1,
+}
+
+
+class Violation(AssertionError):
+    """The world broke a promise."""
+
+
+class Message(NamedTuple):
+    """A message as it stands in the log. expires_ns: its own, 0: never."""
+
+    position: int
+    topic: str
+    data: bytes
+    content: dict[str, Any]
+    log_time: int
+    expires_ns: int
+
+
+@dataclass(eq=False)
+class Ref:
+    """One life of a queue as the durable log says. begun: a room has run it.
+
+    sent, unflagged: how often each message was sent, and how often as if for the first time; for
+    barriers by consumer. done: what was settled as acknowledged or rejected. asked: of each verb,
+    what was asked for; everything: it was asked for by a filter.
+    """
+
+    name: str
+    life: int
+    config: QueueConfig
+    begins: int
+    begun: bool = False
+    ended: bool = False
+    altered: bool = False
+    ever: BitMap64 = field(default_factory=BitMap64)
+    here: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    noted: BitMap64 = field(default_factory=BitMap64)
+    promised: BitMap64 = field(default_factory=BitMap64)  # noted, and that was answered
+    requeued: BitMap64 = field(default_factory=BitMap64)
+    done: BitMap64 = field(default_factory=BitMap64)
+    failures: Counter[int] = field(default_factory=Counter)
+    cancels: Counter[int] = field(default_factory=Counter)
+    due_ns: dict[int, int] = field(default_factory=dict)
+    why: dict[int, str] = field(default_factory=dict)
+    sent: Counter[Any] = field(default_factory=Counter)
+    unflagged: Counter[Any] = field(default_factory=Counter)
+    asked: dict[str, BitMap64] = field(default_factory=dict)
+    everything: set[str] = field(default_factory=set)
+    purged: int = 0  # an operator asked for what stands before
+
+    @property
+    def once(self) -> bool:
+        return self.config.semantics == "at-most-once"
+
+    @property
+    def replays(self) -> bool:
+        return self.config.kind == "replayable"
+
+    def takes(self, message: Message) -> bool:
+        topic = self.config.topic or self.name
+        fits = re.fullmatch(topic, message.topic) if self.config.regex else topic == message.topic
+        return bool(fits) and FILTERS[self.config.filter](message.content)
+
+    def rank(self, message: Message) -> tuple[int, int]:
+        """Who has the lower one comes first."""
+        return (-message.content["p"] if self.config.priority else 0, message.position)
+
+    def is_barrier(self, message: Message) -> bool:
+        return bool(self.config.barrier) and FILTERS[self.config.barrier](message.content)
+
+    def expires(self, message: Message) -> int:
+        """0: never."""
+        if message.expires_ns or not self.config.expiration:
+            return message.expires_ns
+        return message.log_time + self.config.expiration * MS_NS
+
+
+class Lease(NamedTuple):
+    """Who has a message, and until when nobody else gets it (monotonic ms; None: no end)."""
+
+    key: int
+    end_ms: int | None
+
+
+class Judge:
+    """Sees everything. `asks`: what clients sent, by cid."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.messages: dict[int, Message] = {}
+        self.refs: dict[str, Ref] = {}  # newest life of each name
+        self.points: dict[str, int] = {}
+        self.asks: dict[str, Any] = {}
+        self.end = 1  # position behind what was folded
+        self.checks: Counter[str] = Counter()
+        self._of_cid: dict[str, Ref] = {}
+        self._watched: dict[str, Running] = {}
+        self._room: RoomNode | None = None
+        self._offers: dict[str, list[Offer]] = {}
+        self._leases: dict[tuple[str, int], Lease] = {}
+        self._readers: dict[int, int] = {}  # of replayable queues: the last position sent, by key
+        self._latest_ns = 0
+        self._promised: dict[str, bool] = {}  # what was answered to the admin: is there such a queue
+
+    def demand(self, holds: object, otherwise: str, *rest: object) -> None:
+        if not holds:
+            raise Violation(" ".join(map(str, (otherwise, *rest))))
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def durable(self, batches: list[LogBatch]) -> None:
+        """These can never be lost any more."""
+        for at, batch in enumerate(batches):
+            self.demand(batch.position == self.end, "the log has a hole before", batch.position)
+            self.end = batch.end_position
+            if batch.kind == KIND_PUBLISH:
+                after = batches[at + 1] if at + 1 < len(batches) else None
+                self._published(batch, after)
+            elif batch.kind == KIND_WIRING:
+                self._wired(r.WIRING.decode(batch.body), batch.position)
+            elif batch.kind == KIND_QUEUE:
+                record = r.QUEUE.decode(batch.body)
+                ref = self.refs.get(record.queue)
+                if ref is not None and ref.life == record.life and not ref.ended:
+                    for fact in record.facts:
+                        self._fact(ref, fact, batches[at - 1] if at else None)
+            elif batch.kind == KIND_PURGE:
+                purge = PURGE.decode(batch.body)
+                behind = max(parse_vector(purge.vector).values()) + 1
+                ref = self.refs.get(purge.queue)
+                if ref is not None and ref.replays and not ref.ended:
+                    self.demand(behind <= ref.purged, "purged more than was asked for")
+                    ref.here -= BitMap64(range(1, behind))
+            elif batch.kind == KIND_POINT:
+                point = POINT.decode(batch.body)
+                self.points[point.name] = max(parse_vector(point.vector).values()) + 1
+
+    def _published(self, batch: LogBatch, after: LogBatch | None) -> None:
+        found = list(_messages(batch))
+        for message in found:
+            self.messages[message.position] = message
+            for ref in self.refs.values():
+                if not ref.ended and message.position >= ref.begins and ref.takes(message):
+                    ref.here.add(message.position)
+                    ref.ever.add(message.position)
+        if batch.publisher != self.world.publisher:
+            self.checks["letters"] += len(found)
+            record = r.QUEUE.decode(after.body) if after and after.kind == KIND_QUEUE else None
+            self.demand(record is not None and record.facts, "letters without a record behind them")
+
+    def _wired(self, record: r.WiringRecord, position: int) -> None:
+        ref = self.refs.get(record.name)
+        if record.definition is None:
+            self.demand(ref is not None, record.name, "was deleted and never was")
+            assert ref is not None
+            ref.ended = True
+            return
+        config = convert(record.definition, QueueConfig)
+        begins = position if record.begins < 0 else record.begins
+        if ref is not None and ref.life == record.life:
+            ref.altered = ref.altered or ref.config != config
+            ref.config = config
+            if ref.begins < begins:
+                self._cut(ref, begins)
+            return
+        made = self.refs[record.name] = Ref(record.name, record.life, config, begins)
+        for message in self.messages.values():
+            if message.position >= max(begins, self.world.log.oldest) and made.takes(message):
+                made.here.add(message.position)
+                made.ever.add(message.position)
+
+    def _cut(self, ref: Ref, begins: int) -> None:
+        ref.begins = begins
+        early = BitMap64([position for position in ref.ever if position < begins])
+        ref.here -= early
+        ref.ever -= early
+
+    def _fact(self, ref: Ref, fact: r.AnyFact, before: LogBatch | None) -> None:
+        if isinstance(fact, r.Gone):
+            where = r.unpack_positions(fact.where)
+            self._gone(ref, where & ref.here, fact.why)
+            if fact.why in GIVEN_UP and ref.config.dead_letter:
+                self._buried(ref, where, fact.why, before)
+        elif isinstance(fact, r.Failed):
+            for position in r.unpack_positions(fact.where) & ref.here:
+                ref.failures[position] += 1
+                ref.cancels[position] += fact.why == "cancelled"
+                ref.due_ns[position] = fact.due_ns
+                self.checks["failed"] += 1
+        elif isinstance(fact, r.BarrierDelivered):
+            self.demand(ref.is_barrier(self.messages[fact.position]), "no barrier:", fact.position)
+            self._out(ref, BitMap64([fact.position]), "barrier")
+        elif isinstance(fact, r.Returned):
+            where = r.unpack_positions(fact.where)
+            self.demand(where.issubset(ref.ever), "brought back what never was there")
+            oldest = self.world.log.oldest
+            self.demand(min(where, default=oldest) >= oldest, "brought back what is removed")
+            self._returned(ref, where)
+        elif isinstance(fact, r.Noted):
+            ref.noted |= r.unpack_positions(fact.where) & ref.here
+
+    def _returned(self, ref: Ref, where: BitMap64) -> None:
+        ref.here |= where
+        ref.requeued |= where
+        ref.done -= where
+        ref.dead -= where
+        for position in where:
+            self.checks["requeued"] += 1
+            for counts in (ref.failures, ref.cancels, ref.sent, ref.unflagged):
+                counts.pop(position, None)
+            ref.due_ns.pop(position, None)
+
+    def _gone(self, ref: Ref, where: BitMap64, why: str) -> None:
+        for position in where:
+            self.checks[why] += 1
+            reason = f"{ref.name}: {position} is gone as {why!r}, and"
+            if why in ("acked", "rejected"):
+                asked = position in ref.asked.get(why, ()) or why in ref.everything
+                self.demand(asked, reason, "nobody said so")
+            elif why == "purged":
+                self.demand(position < ref.purged, reason, "nobody asked for that")
+            elif why == "time_limit":
+                expires = ref.expires(self.messages[position])
+                self.demand(0 < expires <= self._latest_ns, reason, "it did not expire")
+            elif why in ("max_deliveries", "max_cancels"):
+                self._given_up(ref, position, why, reason)
+            elif why == "sent":
+                self.demand(ref.once, reason, "it may be sent again")
+            else:
+                self.demand(False, reason, "it can be read")
+        if why in GIVEN_UP:
+            ref.dead |= where
+        self._out(ref, where, why)
+
+    def _given_up(self, ref: Ref, position: int, why: str, reason: str) -> None:
+        """A delivery before a crash may count, too; settings may have been altered."""
+        counts = ref.failures if why == "max_deliveries" else ref.cancels
+        most = ref.config.max_deliveries if why == "max_deliveries" else ref.config.max_cancels
+        suspect = why == "max_deliveries"
+        self.demand(ref.altered or counts[position] + 1 + suspect >= most, reason, "too early")
+
+    def _out(self, ref: Ref, where: BitMap64, why: str) -> None:
+        ref.here -= where
+        ref.noted -= where
+        ref.why.update(dict.fromkeys(where, why))
+
+    def _buried(self, ref: Ref, where: BitMap64, why: str, letters: LogBatch | None) -> None:
+        """The dead letters of these stand right before."""
+        found = {}
+        if letters is not None and letters.kind == KIND_PUBLISH and letters.columns is not None:
+            data = msgspec.msgpack.decode(letters.body)
+            headers = msgspec.msgpack.decode(letters.columns.headers or b"\x90")
+            found = {one["zb-position"]: (one, at) for one, at in zip(headers, data, strict=True)}
+            self.demand(letters.topics == [ref.config.dead_letter], "letters to", letters.topics)
+        self.demand(BitMap64(found) == where, ref.name, "letters of", list(found), "not", where)
+        for position, (header, data) in found.items():
+            self.demand(data == self.messages[position].data, "a letter is not its message")
+            told = header["zb-queue"], header["zb-reason"]
+            self.demand(told == (ref.name, why), "a letter says", told)
+            told = header["zb-failures"]
+            self.demand(told >= ref.failures[position], "a letter says", told, "failures")
+
+    # -- the room -----------------------------------------------------------------------------
+
+    def began(self, room: RoomNode, one: Running) -> None:
+        """A room runs a queue."""
+        if room is not self._room:
+            self._room = room
+            self._watched, self._leases, self._readers, self._offers = {}, {}, {}, {}
+        if self._watched.get(one.name) is one:
+            return
+        self._watched[one.name] = one
+        ref = self.ref(one)
+        self.demand(ref is not None, one.name, "runs and is not defined in the log")
+        assert ref is not None
+        if not ref.begun:
+            ref.begun = True
+            start = max(ref.begins, room.core.manager.floor)
+            self.demand(one.folded <= start, one.name, "begins at", one.folded, "not at", start)
+            self._cut(ref, start)
+        offer = one.queue.offer
+
+        def offered(*given: Any) -> list[Offer]:
+            found = offer(*given)
+            self._offers[one.name] = found
+            return found
+
+        one.queue.offer = offered  # type: ignore[method-assign]
+
+    def ref(self, one: Running | None) -> Ref | None:
+        """The life of a queue that is run."""
+        found = self.refs.get(one.name) if one is not None else None
+        same = one is not None and found is not None and found.life == one.definition.life
+        return found if same else None
+
+    def compare(self, room: RoomNode) -> None:
+        """What the room has folded is what the log says."""
+        self._latest_ns = max(self._latest_ns, self.world.wall_ns())
+        for one in room.core.manager.running.values():
+            ref = self.ref(one)
+            if ref is None or not one.ready or one.folded != self.end:
+                continue
+            queue = one.queue
+            if queue.here != ref.here:
+                less, more = ref.here - queue.here, queue.here - ref.here
+                self.demand(False, one.name, "lacks", list(less), "and has too much:", list(more))
+            self.checks["compared"] += 1
+            if isinstance(queue, Replayable):
+                self.demand(queue.noted_ones == ref.noted, one.name, "forgot what was noted")
+                self.demand((ref.promised & ref.here).issubset(ref.noted), "a note was lost")
+                continue
+            for position in queue.here & BitMap64(ref.failures):
+                told = queue.where(position).failures
+                known = ref.failures[position]
+                self.demand(told == known, one.name, position, "failed", known, "times, not", told)
+
+    def held(self, room: RoomNode, holds: Holds) -> None:
+        """What the room says that it needs."""
+        for one in room.core.manager.running.values():
+            ref = self.ref(one)
+            if ref is not None and ref.here and ref.here.min() < holds.lowest:
+                self.demand(False, f"lets go of {ref.here.min()} in {one.name}: {holds.lowest}")
+        self.checks["holds"] += 1
+
+    def removing(self, floor: int) -> None:
+        """What stands before is removed."""
+        for ref in self.refs.values():
+            if ref.begun and not ref.ended and ref.here:
+                text = f"{ref.here.min()} of {ref.name} is removed"
+                self.demand(ref.here.min() >= floor, text)
+
+    # -- commands -----------------------------------------------------------------------------
+
+    def commanded(self, room: RoomNode, received: Any) -> None:
+        """The room takes a command."""
+        command = codec.decode(codec.QUEUES, received.frames[0])
+        if not isinstance(command, q.Settle) or command.queue is None:
+            return
+        ref = self.ref(room.running(command.queue))
+        if ref is None:
+            return
+        self._of_cid[command.cid or ""] = ref
+        verb = {"Settle": "acked", "Reject": "rejected"}.get(type(command).__name__, "")
+        where = self.where(command)
+        if command.filter:
+            ref.everything.add(verb)
+            self._leases = {key: one for key, one in self._leases.items() if key[0] != ref.name}
+        ref.asked[verb] = ref.asked.get(verb, BitMap64()) | where
+        for position in where:
+            self._leases.pop((ref.name, position), None)
+
+    def where(self, command: q.Settle) -> BitMap64:
+        """The messages that a command names."""
+        found = r.of_ends(command.ends)
+        for bookmark in command.bookmarks:
+            publisher, sequence = parse_bookmark(bookmark)
+            found |= BitMap64([
+                batch.position + sequence - batch.sequence
+                for batch in self.world.log.batches
+                if batch.publisher == publisher
+                and batch.sequence <= sequence < batch.sequence + batch.taken
+            ])  # fmt: skip
+        return found
+
+    def asked(self, room: RoomNode, question: Any) -> None:
+        """The room takes a question of the admin."""
+        if isinstance(question, s.Purge):
+            ref = self.ref(room.running(question.queue))
+            before = question.before or self.end
+            if question.point:
+                before = max(before, self.points.get(question.point, 0))
+            if ref is not None:
+                ref.purged = max(ref.purged, before)
+
+    def told(self, question: Any, answer: Any) -> None:
+        """The admin was answered: what was changed is durable."""
+        if not isinstance(answer, s.Changed):
+            return
+        self.checks[f"{type(question).__name__} {answer.code}"] += 1
+        if answer.code:
+            return
+        if isinstance(question, s.Define):
+            ref = self.refs.get(question.name)
+            there = ref is not None and not ref.ended
+            self.demand(there == (question.what != "delete"), question, "and it is not in the log")
+        elif isinstance(question, s.SetPoint):
+            self.demand(self.points.get(question.name) is not None, "a point is not in the log")
+        elif isinstance(question, s.Purge) and not question.dry_run:
+            ref = self.refs.get(question.queue)
+            if ref is not None and ref.replays and not ref.ended and ref.begun:
+                left = ref.here & BitMap64(range(answer.position))
+                self.demand(not left, "purged, and still there:", list(left))
+
+    # -- offers -------------------------------------------------------------------------------
+
+    def offered(self, room: RoomNode) -> None:
+        """What was leased in this turn came first; what is left comes later."""
+        for name, offers in self._offers.items():
+            one = self._watched.get(name)
+            ref = self.ref(one)
+            if one is None or ref is None or not offers or isinstance(one.queue, Replayable):
+                continue
+            self._order(room, ref, one.queue, offers)
+        self._offers = {}
+
+    def _order(self, room: RoomNode, ref: Ref, queue: Queue, offers: list[Offer]) -> None:
+        given = BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
+        barriers = [at for at in queue.here if ref.is_barrier(self.messages[at])]
+        barrier = min(barriers, default=None)
+        if any(offer.barrier for offer in offers):
+            self.demand(list(given) == [barrier] == [min(queue.here)], "barrier too early", given)
+            present = set(room.core.shared.of[ref.name])
+            self.demand({offer.consumer for offer in offers} == present, "barrier not to everybody")
+            self.checks["barrier"] += 1
+            return
+        late = ref.requeued | given if ref.requeued else given
+        self.demand(barrier is None or max(late) < barrier or max(given) < barrier,
+                    ref.name, "passes barrier", barrier, list(given))  # fmt: skip
+        for position in given:
+            message = self.messages[position]
+            expires = ref.expires(message)
+            wall_ns = self.world.wall_ns()
+            if not ref.altered:
+                self.demand(not expires or expires > wall_ns, "offered too late:", position)
+            due_ns = ref.due_ns.get(position, 0)
+            self.demand(due_ns <= self._latest_ns or due_ns <= wall_ns, "too early:", position)
+        if ref.config.group_key:
+            self._grouped(ref, queue, given)
+            return
+        filtered = any(each.filter is not None for each in room.core.shared.of[ref.name].values())
+        left = queue.places.ready.standing
+        if left and not filtered:
+            last = max(ref.rank(self.messages[at]) for at in given)
+            first = min(
+                (ref.rank(self.messages[at]) for at in left if barrier is None or at < barrier),
+                default=None,
+            )
+            self.demand(first is None or last < first, ref.name, "out of order:", last, first)
+        for key in {offer.consumer for offer in offers}:
+            ranks = [
+                ref.rank(self.messages[at])
+                for offer in offers if offer.consumer == key for at in offer.positions
+            ]  # fmt: skip
+            rising = filtered or ranks == sorted(ranks)
+            self.demand(rising, ref.name, "not in order to one consumer:", ranks)
+        self.checks["ordered"] += 1
+
+    def _grouped(self, ref: Ref, queue: Queue, given: BitMap64) -> None:
+        """One of each key is under way, and nothing of it stands before it."""
+        by_key: dict[str, list[int]] = {}
+        for position in queue.here:
+            key = self.messages[position].content["g"]
+            if key is not None:
+                by_key.setdefault(key, []).append(position)
+        busy = queue.leased(None) | queue.going
+        for many in by_key.values():
+            offered = [position for position in many if position in given]
+            if not offered:
+                continue
+            self.demand(len(offered) == 1, ref.name, "two of one key:", offered)
+            others = [at for at in many if at in busy and at not in offered]
+            self.demand(not others, ref.name, "beside others of its key:", offered, others)
+            self.demand(offered == many[:1], ref.name, "not the first of its key:", offered, many)
+            self.checks["grouped"] += 1
+
+    # -- sends --------------------------------------------------------------------------------
+
+    def giving(self, room: RoomNode, give: Give) -> None:
+        """It is about to be sent."""
+        one = room.running(give.to.queue)
+        ref = self.ref(one)
+        if one is None or ref is None or not isinstance(one.queue, Queue):
+            return
+        if not ref.once and not give.barrier:
+            mine = one.queue.leased(give.to.key) if self._is_known(one.queue, give) else BitMap64()
+            lost = give.positions - mine
+            self.demand(not lost, ref.name, "sends what is leased to somebody else:", list(lost))
+
+    def _is_known(self, queue: Queue, give: Give) -> bool:
+        return give.to.key in queue.consumers.by_key
+
+    def sent(self, room: RoomNode, give: Give, send: Send) -> None:
+        """A frame has left for a consumer."""
+        one = room.running(give.to.queue)
+        ref = self.ref(one)
+        if one is None or ref is None:
+            return
+        job = codec.decode(codec.QUEUES_ANSWERS, send.header)
+        assert isinstance(job, q.Job)
+        for position, data, deliveries in rows_of(job, send.body or b""):
+            message = self.messages.get(position)
+            self.demand(message is not None, "sent before it was durable:", position)
+            assert message is not None
+            self.demand(data == message.data, position, "is sent with another content")
+            self.demand(position in ref.ever, position, "never entered", ref.name)
+            self.demand(position not in ref.done, ref.name, "sends again what is done:", position)
+            self.checks["sent"] += 1
+            if isinstance(one.queue, Replayable):
+                self._replayed(ref, give, position)
+            elif job.barrier:
+                self._barrier_sent(ref, give, position, deliveries)
+            elif ref.once:
+                why = ref.why.get(position)
+                self.demand(why == "sent", ref.name, "sent before it is gone:", position, why)
+                ref.sent[position] += 1
+                self.demand(ref.sent[position] == 1, ref.name, "sent twice:", position)
+            else:
+                self._leased(ref, one.queue, give, position, deliveries)
+
+    def _leased(
+        self, ref: Ref, queue: Queue, give: Give, position: int, deliveries: int
+    ) -> None:
+        self.demand(position in ref.here, ref.name, "sends what is gone:", position)
+        ref.sent[position] += 1
+        ref.unflagged[position] += deliveries == 1
+        self.checks["flagged"] += deliveries > 1
+        text = f"{ref.name}: {position} is sent, not flagged, for the {ref.sent[position]}. time"
+        self.demand(ref.unflagged[position] <= 1, text)
+        self.demand(ref.sent[position] == 1 or deliveries > 1, text)
+        least = ref.failures[position] + 1
+        self.demand(deliveries >= least, ref.name, position, "counts", deliveries, "not", least)
+        before = self._leases.get((ref.name, position))
+        if before is not None and before.key != give.to.key:
+            holder = queue.consumers.by_key.get(before.key)
+            current = holder is not None and not holder.lost
+            over = before.end_ms is not None and before.end_ms <= self.world.at.now_ms
+            text = f"{position} goes to two: {before} {give.to.key}"
+            self.demand(over or not current, ref.name, text)
+        self._leases[ref.name, position] = Lease(give.to.key, queue.places.leases.end(position))
+
+    def _barrier_sent(self, ref: Ref, give: Give, position: int, deliveries: int) -> None:
+        """Once to each; another room may send it again, flagged."""
+        assert self._room is not None
+        ref.sent[position] += 1
+        rooms = {key[1] for key in ref.sent if isinstance(key, tuple) and key[0] == position}
+        again = bool(rooms - {self._room.incarnation})
+        ref.sent[position, self._room.incarnation, give.to.key] += 1
+        twice = ref.sent[position, self._room.incarnation, give.to.key] > 1
+        text = f"{ref.name}: barrier {position} comes again, not flagged"
+        self.demand(deliveries > 1 or not (again or twice), text)
+
+    def _replayed(self, ref: Ref, give: Give, position: int) -> None:
+        last = self._readers.get(give.to.key, 0)
+        skipped = ref.here & BitMap64(range(last + 1, position))
+        self.demand(position > last, ref.name, "goes back to", position)
+        self.demand(not skipped, ref.name, "skips", list(skipped))
+        self._readers[give.to.key] = position
+        self.checks["replayed"] += 1
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def answered(self, room: RoomNode, send: Send) -> None:
+        """An answer leaves for a client: what it says is a promise."""
+        answer: Any = codec.decode(codec.QUEUES_ANSWERS, send.header)
+        if isinstance(answer, q.Settled):
+            self._settled(room, answer)
+        elif isinstance(answer, q.Consuming):
+            self._consuming(room, answer)
+        elif isinstance(answer, m.Error):
+            self.checks[f"error {answer.code}"] += 1
+
+    def _settled(self, room: RoomNode, answer: q.Settled) -> None:
+        command, ref = self.asks.get(answer.cid or ""), self._of_cid.get(answer.cid or "")
+        if command is None or ref is None or ref.ended:
+            return
+        self.checks[f"settled {type(command).__name__}"] += 1
+        where = self.where(command) & ref.ever
+        if type(command) is q.Settle and ref.replays:
+            self.demand((where & ref.here).issubset(ref.noted), "an ack is not in the log")
+            ref.promised |= where
+        elif type(command) in (q.Settle, q.Reject) and not ref.once:
+            if ref.config.leasing != "strict" or not answer.ignored:
+                left = where & ref.here - ref.requeued
+                self.demand(not left, ref.name, "settled, and not gone in the log:", list(left))
+                ref.done |= where - ref.requeued
+        elif isinstance(command, q.Extend):
+            queue = room.core.manager.running[ref.name].queue
+            for position in where:
+                known = self._leases.get((ref.name, position))
+                if known is not None and isinstance(queue, Queue):
+                    end_ms = queue.places.leases.end(position)
+                    self._leases[ref.name, position] = Lease(known.key, end_ms)
+
+    def _consuming(self, room: RoomNode, answer: q.Consuming) -> None:
+        command = self.asks[answer.sid]
+        kept, holding = r.of_ends(answer.kept), r.of_ends(command.holding)
+        self.demand(kept.issubset(holding), "keeps more than was held")
+        self.checks["kept"] += len(kept)
+        if answer.position is not None:
+            [key] = [
+                one.key for one in room.core.shared.consumers.values() if one.sid == answer.sid
+            ] or [0]  # fmt: skip
+            self._readers[key] = self._start(command, answer.position) - 1
+
+    def _start(self, command: q.Consume, told: int) -> int:
+        """Where a consumer of a replayable queue must begin."""
+        ref, since = self.refs[command.queue], command.since or "0"
+        if since == "now":
+            return told
+        start = 0
+        if since.startswith("point:"):
+            start = self.points[since.removeprefix("point:")]
+        elif since != "0":
+            publisher, sequence = parse_bookmark(since)
+            one = next(b for b in self.world.log.batches
+                       if b.publisher == publisher and 0 <= sequence - b.sequence < b.taken)  # fmt: skip
+            start = one.position + sequence - one.sequence + 1
+        if command.selector:
+            test = FILTERS[command.selector]
+            fits = (at for at in ref.here if at >= start and test(self.messages[at].content))
+            start = next(fits, told)
+        self.demand(told == start, ref.name, "begins at", told, "not", start)
+        return start
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def verdict(self, room: RoomNode) -> None:
+        """Everything is drained; what was promised to the admin holds."""
+        alive = {name for name, ref in self.refs.items() if not ref.ended}
+        running = set(room.core.manager.running)
+        self.demand(alive == running, "defined are", alive, "and not", running)
+        for name, position in self.points.items():
+            told = room.core.manager.points[name].position
+            self.demand(told == position, "point", name, "is at", told, "not", position)
+        for ref in self.refs.values():
+            if not ref.ended and not ref.replays:
+                self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))
+            config = room.core.manager.running[ref.name].definition.config if not ref.ended else None
+            self.demand(config in (None, ref.config), ref.name, "runs with other settings")
+
+
+def _messages(batch: LogBatch) -> Iterator[Message]:
+    data: list[bytes] = msgspec.msgpack.decode(batch.body)
+    columns = batch.columns or m.Columns()
+    index = bodies.indexes(columns.index) if columns.index is not None else [0] * batch.count
+    expiry: Any = [0] * batch.count
+    if columns.expiry is not None:
+        expiry = bodies.expiry(columns.expiry, batch.count)
+    for at in range(batch.skip, batch.count - batch.cut):
+        position = batch.position + at - batch.skip
+        content = msgspec.json.decode(data[at])
+        yield Message(
+            position, batch.topics[index[at]], data[at], content, batch.log_time, expiry[at]
+        )  # fmt: skip
