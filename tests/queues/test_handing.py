@@ -9,6 +9,7 @@ from zbroker.queues.effects import Examine, Give
 from zbroker.queues.running import AHEAD
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
+from zbroker.wire.queue_surveys import SetPoint
 
 # -- the horizon ------------------------------------------------------------------------------
 
@@ -203,6 +204,16 @@ def test_a_barrier_goes_to_everybody_once_all_before_it_is_gone() -> None:
     assert sorted(at.got("a") + at.got("b")) == [first, stop, stop, last]
 
 
+def test_a_barrier_waits_for_the_horizon_too() -> None:
+    at = bench(work(barrier="/stop = 1"))
+    [stop] = at.publish(b'{"stop": 1}')
+    at.holding = True
+    at.consume()
+    assert at.got() == []
+    at.land()
+    assert at.seen() == [Got(stop, barrier=True)]
+
+
 # -- limits -----------------------------------------------------------------------------------
 
 
@@ -219,18 +230,12 @@ def test_nothing_is_offered_while_the_journal_has_too_much_to_do() -> None:
     [one, two] = at.many(2)
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.core.managing.ask(b"admin", _point())
+        at.core.managing.ask(b"admin", SetPoint(1, "p"))
     at.ack(one)
     more = at.many(1)
     assert at.got() == [one, two]
     at.come_back()
     assert at.got() == [one, two, *more]
-
-
-def _point():  # type: ignore[no-untyped-def]
-    from zbroker.wire.queue_surveys import SetPoint
-
-    return SetPoint(1, "p")
 
 
 def test_nothing_is_offered_before_all_of_the_log_was_read() -> None:

@@ -461,29 +461,28 @@ class Judge:
 
     def _order(self, room: RoomNode, ref: Ref, queue: Queue, offers: list[Offer]) -> None:
         given = BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
-        barriers = [at for at in queue.here if ref.is_barrier(self.messages[at])]
+        barriers = [at for at in queue.here - ref.requeued if ref.is_barrier(self.messages[at])]
         barrier = min(barriers, default=None)
         if any(offer.barrier for offer in offers):
             self.demand(list(given) == [barrier] == [min(queue.here)], "barrier too early", given)
-            present = set(room.core.shared.of[ref.name])
+            present = set(room.core.shared.of.get(ref.name, {}))
             self.demand({offer.consumer for offer in offers} == present, "barrier not to everybody")
             self.checks["barrier"] += 1
             return
-        late = ref.requeued | given if ref.requeued else given
-        self.demand(barrier is None or max(late) < barrier or max(given) < barrier,
-                    ref.name, "passes barrier", barrier, list(given))  # fmt: skip
+        before = barrier is None or max(given) < barrier
+        self.demand(before, ref.name, "passes barrier", barrier, list(given))
         for position in given:
             message = self.messages[position]
             expires = ref.expires(message)
             wall_ns = self.world.wall_ns()
-            if not ref.altered:
-                self.demand(not expires or expires > wall_ns, "offered too late:", position)
+            if not ref.altered and position not in ref.requeued:
+                self.demand(not expires or expires > wall_ns, "offered too late:", position, expires - wall_ns, ref.name)
             due_ns = ref.due_ns.get(position, 0)
             self.demand(due_ns <= self._latest_ns or due_ns <= wall_ns, "too early:", position)
         if ref.config.group_key:
             self._grouped(ref, queue, given)
             return
-        filtered = any(each.filter is not None for each in room.core.shared.of[ref.name].values())
+        filtered = any(each.filter is not None for each in room.core.shared.of.get(ref.name, {}).values())
         left = queue.places.ready.standing
         if left and not filtered:
             last = max(ref.rank(self.messages[at]) for at in given)
@@ -625,7 +624,8 @@ class Judge:
             self.demand((where & ref.here).issubset(ref.noted), "an ack is not in the log")
             ref.promised |= where
         elif type(command) in (q.Settle, q.Reject) and not ref.once:
-            if ref.config.leasing != "strict" or not answer.ignored:
+            sure = type(command) is q.Settle and ref.config.leasing != "strict"
+            if sure or not answer.ignored:
                 left = where & ref.here - ref.requeued
                 self.demand(not left, ref.name, "settled, and not gone in the log:", list(left))
                 ref.done |= where - ref.requeued
@@ -665,8 +665,9 @@ class Judge:
             test = FILTERS[command.selector]
             fits = (at for at in ref.here if at >= start and test(self.messages[at].content))
             start = next(fits, told)
-        self.demand(told == start, ref.name, "begins at", told, "not", start)
-        return start
+        between = ref.here & BitMap64(range(min(start, told), max(start, told)))
+        self.demand(not between, ref.name, "begins at", told, "not", start, command)
+        return max(start, told)
 
     # -- the end ------------------------------------------------------------------------------
 

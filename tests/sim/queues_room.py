@@ -54,6 +54,9 @@ class RoomNode:
         self.incarnation = next(world.incarnations)
         recording = Recording([])
         manager = Manager(self.incarnation, world.configs, recording.type_of)
+        # a set of names has another order in each process, and a seed is to repeat its history
+        read = manager.following.read
+        manager.following.read = lambda *given: dict.fromkeys(sorted(read(*given)))  # type: ignore
         settings = Settings(KEY, CLIENTS_MAX, self.incarnation, recording)
         self.core = world.core_of(settings, manager)
         self._type_of = recording.type_of
@@ -160,6 +163,9 @@ class RoomNode:
     def _turn(self) -> None:
         if not self.alive:
             return
+        if self.world.at.now_ms < self.world.slow_until_ms:
+            self._turn_at(self.world.slow_until_ms - self.world.at.now_ms)
+            return
         try:
             self._one_turn()
         except Killed:
@@ -220,7 +226,7 @@ class RoomNode:
             raise Killed
 
     def _watch(self) -> None:
-        """Queues that begin are watched; walks are told in an order that does not change."""
+        """Queues that begin are watched."""
         for one in self.core.manager.running.values():
             self.world.judge.began(self, one)
 

@@ -294,8 +294,17 @@ def _of_message(name: str, given: list[Part], at: int) -> Part:
     return Part(nodes.OfMessage(name), at)  # type: ignore[arg-type]
 
 
+def _header(name: str, given: list[Part], at: int) -> Part:
+    _check_arguments(name, given, (1, 1), at)
+    value = _value(given[0])
+    if not isinstance(value, str) or not value:
+        raise Refused(given[0].at, "the name of a header is expected, as a constant text")
+    return Part(nodes.Header(value), at)
+
+
 SPECIAL: Final[dict[str, Callable[[str, list[Part], int], Part]]] = {
     "IF": _if,
     "COALESCE": _coalesce,
+    "HEADER": _header,
     **dict.fromkeys(_OF_MESSAGE, _of_message),
 }

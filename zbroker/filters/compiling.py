@@ -14,7 +14,8 @@ through its globals, so no text of a filter ever stands in code. It looks like t
         return found
 
 Logic has three values, but a filter only asks whether it is True. So an operand is compiled for
-one question, "is it True" or "is it False", and no None is handled where a field meets a constant.
+one question, "is it True" or "is it False", and no None is handled where a field or a header meets
+a constant.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from typing import Any, Final
 
 from zbroker.filters import nodes, runtime, syntax, values
 from zbroker.filters.arithmetic import OPERATORS
-from zbroker.filters.loading import Scope
+from zbroker.filters.loading import Loaded, Scope
 from zbroker.filters.nodes import Node
-from zbroker.filters.paths import Path
 from zbroker.filters.patterns import Where
 
 #: indices, their rows, About, payloads -> the indices that match
@@ -151,8 +151,8 @@ class _Code(Scope):
         match node:
             case nodes.Literal(value):
                 return self.constant(value)
-            case nodes.Field(path):
-                return syntax.load(self.field(path))
+            case nodes.Field() | nodes.Header():
+                return syntax.load(self.load(node))
             case nodes.Arithmetic(op, left, right):
                 return self.use(OPERATORS[op], self.value(left), self.value(right))
             case nodes.If(condition, then, otherwise):
@@ -171,26 +171,26 @@ class _Code(Scope):
         found = syntax.method("about", _ASKED[what], syntax.load("i"))
         return self.use(runtime.in_seconds, found) if what == "LAST_UPDATED" else found
 
-    # -- a field and a constant ---------------------------------------------------------------
+    # -- a field, or a header, and a constant -------------------------------------------------
 
     def _short(self, node: Node, *, asked: bool) -> ast.expr | None:
-        """`true` or `false` where a field meets a constant; None if there is no short way.
+        """`true` or `false` where what is loaded meets a constant; None: there is no short way.
 
         What is of the constant's kind is compared at once, everything else by the helper.
         """
         match node:
-            case nodes.Compare(op, nodes.Field(path), nodes.Literal(value)):
-                return self._short_compare(op, path, value, asked=asked)
-            case nodes.Compare(op, nodes.Literal(value), nodes.Field(path)):
-                return self._short_compare(_TURNED[op], path, value, asked=asked)
-            case nodes.In(nodes.Field(path), choices) if asked:
-                return self._short_in(path, choices)
-            case nodes.Between(nodes.Field(path), nodes.Literal(low), nodes.Literal(high)):
-                return self._short_between(path, low, high, asked=asked)
-            case nodes.Like(nodes.Field(path)) | nodes.Affix(nodes.Field(path)):
-                return self._short_text(path, node, asked=asked)
-            case nodes.IsNull(nodes.Field(path)):
-                field = self.field(path)
+            case nodes.Compare(op, Loaded() as item, nodes.Literal(value)):
+                return self._short_compare(op, item, value, asked=asked)
+            case nodes.Compare(op, nodes.Literal(value), Loaded() as item):
+                return self._short_compare(_TURNED[op], item, value, asked=asked)
+            case nodes.In(Loaded() as item, choices) if asked:
+                return self._short_in(item, choices)
+            case nodes.Between(Loaded() as item, nodes.Literal(low), nodes.Literal(high)):
+                return self._short_between(item, low, high, asked=asked)
+            case nodes.Like(Loaded() as item) | nodes.Affix(Loaded() as item):
+                return self._short_text(item, node, asked=asked)
+            case nodes.IsNull(Loaded() as item):
+                field = self.load(item)
                 if asked:
                     return syntax.or_(
                         syntax.is_none(field), self.use(values.is_null, syntax.load(field))
@@ -204,7 +204,7 @@ class _Code(Scope):
     def _short_compare(
         self,
         op: str,
-        path: Path,
+        item: Loaded,
         value: object,
         *,
         asked: bool,
@@ -212,7 +212,7 @@ class _Code(Scope):
         kind = value.__class__
         if kind not in (int, float, str) or value == "":
             return None
-        field, constant = self.field(path), self.constant(value)
+        field, constant = self.load(item), self.constant(value)
         quick = syntax.compare(syntax.load(field), _COMPARE[op], constant)
         quick = quick if asked else syntax.not_(quick)
         if kind is str:
@@ -224,13 +224,13 @@ class _Code(Scope):
         slow = self.use(values.ORDERS[op], syntax.load(field), constant)
         return syntax.choice(same_kind, quick, self._slow(field, slow, asked=asked))
 
-    def _short_in(self, path: Path, choices: tuple[Node, ...]) -> ast.expr | None:
+    def _short_in(self, item: Loaded, choices: tuple[Node, ...]) -> ast.expr | None:
         """Texts of a set are found at once; everything else is asked one by one."""
         literals = [each.value for each in choices if isinstance(each, nodes.Literal)]
         if len(literals) < len(choices):
             return None
         texts = frozenset(each for each in literals if isinstance(each, str) and each)
-        field = self.field(path)
+        field = self.load(item)
         slow = self.use(runtime.among(literals), syntax.load(field))
         if any(type(each) in (int, float, bool) for each in literals):
             return self._slow(field, slow, asked=True)
@@ -240,11 +240,11 @@ class _Code(Scope):
         )
 
     def _short_between(
-        self, path: Path, low: object, high: object, *, asked: bool
+        self, item: Loaded, low: object, high: object, *, asked: bool
     ) -> ast.expr | None:
         if {type(low), type(high)} - {int, float}:
             return None
-        field = self.field(path)
+        field = self.load(item)
         ends = self.constant(low), self.constant(high)
         quick = syntax.and_(
             syntax.compare(ends[0], ast.LtE, syntax.load(field)),
@@ -254,8 +254,8 @@ class _Code(Scope):
         slow = self.use(values.between, syntax.load(field), *ends)
         return syntax.choice(_is_number(field), quick, self._slow(field, slow, asked=asked))
 
-    def _short_text(self, path: Path, node: nodes.Like | nodes.Affix, *, asked: bool) -> ast.expr:
-        field = self.field(path)
+    def _short_text(self, item: Loaded, node: nodes.Like | nodes.Affix, *, asked: bool) -> ast.expr:
+        field = self.load(item)
         test = _text_test(node)
         quick = self._plain_text(field, node) or self.use(test, syntax.load(field))
         quick = syntax.and_(syntax.load(field), quick if asked else syntax.not_(quick))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
 
@@ -32,6 +32,9 @@ class About(Protocol):
 
     def bookmark(self, i: int) -> str:
         """Empty if it has none."""
+
+    def header(self, i: int, name: str) -> object:
+        """None if it has none of this name."""
 
 
 def compile_filter(text: str) -> Filter:
@@ -118,9 +121,11 @@ class Test:
         good, values = payloads.values(at)
         return self._whole(good, values, about, payloads.data)
 
-    def one(self, data: bytes, topic: str = "") -> bool:
+    def one(
+        self, data: bytes, topic: str = "", headers: Mapping[str, object] | None = None
+    ) -> bool:
         """True if one message matches; it has no log time and no bookmark."""
-        return bool(self.picks(Payloads(self._type, [data]), [0], _Alone(topic)))
+        return bool(self.picks(Payloads(self._type, [data]), [0], _Alone(topic, headers or {})))
 
     def _may_match_nothing(self, tree: Node) -> bool:
         """True if what has no fields may match, as bytes that are no JSON have none."""
@@ -130,8 +135,9 @@ class Test:
 class _Alone:
     """Of a message that is in no log."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, headers: Mapping[str, object]) -> None:
         self._topic = topic
+        self._headers = headers
 
     def topic(self, _i: int) -> str:
         return self._topic
@@ -141,6 +147,9 @@ class _Alone:
 
     def bookmark(self, _i: int) -> str:
         return ""
+
+    def header(self, _i: int, name: str) -> object:
+        return self._headers.get(name)
 
 
 def _can_be_apart(names: list[str], type: str) -> bool:  # noqa: A002

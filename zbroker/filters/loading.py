@@ -1,4 +1,4 @@
-"""What compiled filters load: constants through globals, fields at the top of the loop."""
+"""What compiled filters load: constants through globals, fields and headers in the loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from zbroker.filters import syntax
+from zbroker.filters import nodes, syntax
 from zbroker.filters.paths import Path, as_number
+
+#: What is loaded once per message
+Loaded = nodes.Field | nodes.Header
 
 _EMPTY: Final[dict[str, Any]] = {}
 
@@ -25,7 +28,7 @@ class Scope:
         self._columns = columns
         self._numbers = numbers
         self._names: dict[Any, str] = {}
-        self._fields: dict[Path, str] = {}
+        self._loaded: dict[Loaded, str] = {}
         if columns is None:
             self.loads.append(syntax.assign("row", self._map_or_empty()))
 
@@ -40,13 +43,20 @@ class Scope:
             self.constants[name] = value
         return syntax.load(name)
 
-    def field(self, path: Path) -> str:
-        """The variable that holds a field; the loop loads it once per message."""
-        name = self._fields.get(path)
+    def load(self, node: Loaded) -> str:
+        """The variable that holds a field or header; the loop loads it once per message."""
+        name = self._loaded.get(node)
         if name is None:
-            name = self._fields[path] = f"v{len(self._fields)}"
-            self._load_field(name, path)
+            name = self._loaded[node] = f"v{len(self._loaded)}"
+            if isinstance(node, nodes.Field):
+                self._load_field(name, node.path)
+            else:
+                self._load_header(name, node.name)
         return name
+
+    def _load_header(self, name: str, header: str) -> None:
+        found = syntax.method("about", "header", syntax.load("i"), self.constant(header))
+        self.loads.append(syntax.assign(name, found))
 
     def _load_field(self, name: str, path: Path) -> None:
         top, *others = path.steps

@@ -110,6 +110,12 @@ class OfMessage(Node, frozen=True):
     what: OneOf["TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE"]
 
 
+class Header(Node, frozen=True):
+    """What the message has as the header `name`."""
+
+    name: str
+
+
 def fields_of(tree: Node) -> set[Path]:
     """The paths that a tree asks for."""
     if isinstance(tree, Field):
@@ -119,7 +125,7 @@ def fields_of(tree: Node) -> set[Path]:
 
 def asks_message(tree: Node) -> bool:
     """True if the tree asks for something about the message itself."""
-    return isinstance(tree, OfMessage) or any(map(asks_message, below(tree)))
+    return isinstance(tree, OfMessage | Header) or any(map(asks_message, below(tree)))
 
 
 def below(tree: Node) -> list[Node]:

@@ -70,6 +70,7 @@ class Burying:
         if lost:
             unreadable = Outcome(lost, "gone", "unreadable")
             one.entries.append((unreadable, ending if not rows else None))
+            self._shared.touch(one)
         units = _by_size(rows)
         for number, part in enumerate(units):
             positions = BitMap64([row.position for row in part])

@@ -16,7 +16,7 @@ ENDED_MAX: Final = 64  # sids remembered because commands for them may still be 
 
 @dataclass(slots=True)
 class Consumer:
-    """Somebody who takes from a queue. holder: under which name it keeps leases over a reconnect."""
+    """Somebody who takes from a queue. holder: its name over reconnects, for its leases."""
 
     key: int
     rid: bytes

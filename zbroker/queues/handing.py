@@ -3,10 +3,13 @@
     offered --> given                     below the horizon
         \\--> parked --horizon--> given    beyond it: after a crash it could not be flagged
         \\--> committed as gone --> given  at-most-once
+
+What is parked is given only if its consumer still has it then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from pyroaring import BitMap64
@@ -41,9 +44,7 @@ class Handing:
         if not one.ready or not mine or shared.manager.commits.full:
             return
         if isinstance(queue, Queue):
-            for consumer in mine.values():
-                if consumer.filter is not None and not consumer.examining:
-                    self._examine(one, queue, consumer)
+            self._examine_for(one, queue, mine.values())
         offers = queue.offer(shared.now, {key: each.credit > 0 for key, each in mine.items()})
         for at in {offer.positions.min() for offer in offers if offer.barrier}:
             one.facts.append(BarrierDelivered(at))
@@ -57,6 +58,11 @@ class Handing:
             shared.touch(one)
         if isinstance(queue, Replayable) and queue.ended():
             self._completed(queue)
+
+    def _examine_for(self, one: Running, queue: Queue, consumers: Iterable[Consumer]) -> None:
+        for consumer in consumers:
+            if consumer.filter is not None and not consumer.examining:
+                self._examine(one, queue, consumer)
 
     def _examine(self, one: Running, queue: Queue, consumer: Consumer) -> None:
         """Has the next messages looked at that a filtered consumer may get."""

@@ -1,0 +1,400 @@
+"""The queues room, its journal and its consumers in one world: one seed, clock and network.
+
+Core and manager of the room and the core of the journal are the product's own; see queues_room,
+queues_journal and queues_clients for what moves them, queues_judge for what is promised. Faults:
+the room killed at any step, with its tables or without; the journal killed with what was not
+synced; lost and frozen consumers; slow turns; a full disk; units refused; receipts lost; a clock
+that jumps; old parts of the log removed. Queues are made, altered, deleted, purged and requeued
+meanwhile. Afterwards the world heals, and everything must be drained.
+
+Planted bugs (`World(seed, bug=...)`) prove that the world can fail.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from itertools import count
+from random import Random
+from typing import Any
+from unittest import mock
+
+from tests.sim.net import Net, Scheduler
+from tests.sim.queues_bugs import planted
+from tests.sim.queues_clients import Admin, Client, Want, payload
+from tests.sim.queues_journal import PUBLISHER, JournalNode, SimLog, bookmark_of
+from tests.sim.queues_judge import Judge, Violation
+from tests.sim.queues_room import RoomNode
+from zbroker.config import QueueConfig
+from zbroker.ids import publisher_id
+from zbroker.queues import handing
+from zbroker.queues.core import Core, Settings
+from zbroker.queues.manager import Manager, Saved
+from zbroker.wire import bodies
+from zbroker.wire import messages as m
+from zbroker.wire import queue_surveys as s
+from zbroker.wire import queueing as q
+
+START_NS = 1_700_000_000_000_000_000
+AHEAD = 12  # positions of the horizon: so it matters in short histories
+HEAL_MS = 90_000
+DEAD = "dead"
+
+#: the queues that a world may begin with; all take from t0 or t1
+POOL: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "filter": {"regex": True, "topic": "t.", "filter": "/p > 0", "lease": 500},
+    "priority": {"priority": "/p"},
+    "group": {"group_key": "/g", "retry_delay": [0, 120]},
+    "barrier": {"barrier": "/b = 1", "topic": "t1"},
+    "once": {"semantics": "at-most-once", "lease": 0, "max_per_subscription": 8},
+    "once-group": {"semantics": "at-most-once", "lease": 0, "group_key": "/g"},
+    "limits": {
+        "max_deliveries": 3, "max_cancels": 2, "dead_letter": DEAD, "retry_delay": [30, 200]
+    },
+    "expiring": {"expiration": 900, "dead_letter": DEAD},
+    "strict": {"leasing": "strict", "fairness": "round-robin", "max_backlog": 12},
+    "now": {"recovery_point": "now", "fairness": "fast", "topic": "t1"},
+    "replay": {"kind": "replayable"},
+    "replay-some": {"kind": "replayable", "filter": "/p > 0", "topic": "t1"},
+    "for-ever": {"lease": 0, "max_deliveries": 4},
+}  # fmt: skip
+ALTERED: list[dict[str, Any]] = [
+    {"lease": "100ms"}, {"lease": "2s"}, {"max_per_subscription": 3}, {"max_deliveries": 2},
+    {"retry_delay": ["50ms"]}, {"fairness": "fast"},
+]  # fmt: skip
+
+
+def config_of(name: str) -> QueueConfig:
+    """A queue of the pool, or that of the dead letters."""
+    if name == DEAD:
+        return QueueConfig(DEAD, lease=400)
+    given = {"topic": "t0", **POOL[name]}
+    if given.get("kind") != "replayable":
+        given = {"lease": 400, "max_per_subscription": 10, **given}
+    return QueueConfig(name, **given)
+
+
+class World:
+    """One simulated history."""
+
+    def __init__(self, seed: int, bug: str = "", steps: int = 70) -> None:
+        self.seed, self.bug, self.steps = seed, bug, steps
+        rng = self.rng = Random(seed)
+        self.at = Scheduler(rng)
+        self.net = Net(self.at)
+        self.incarnations, self._cids = count(1), count(1)
+        self.publisher = publisher_id(PUBLISHER)
+        self.disk_full = 0  # 1: publishers are refused; 2: units, too
+        self.receipt_loss = rng.choice((0.0, 0.0, 0.1))
+        self.refusals = rng.choice((0.0, 0.0, 0.05))
+        self.slow_sync = rng.choice((0.0, 0.3, 0.8))
+        self.poll_ms = 40
+        self.slow_until_ms = self.deaths = self._wall_shift_ms = self._published = 0
+        self.tables: dict[tuple[str, int], Saved] = {}
+        self.faults: list[str] = []
+        names = rng.sample(list(POOL), rng.randint(2, 4))
+        self.configs = [config_of(name) for name in [*names, DEAD]]
+        self.judge = Judge(self)
+        self.log = SimLog(self)
+        self.admin = Admin(self)
+        self.journal: JournalNode | None = None
+        self.room: RoomNode | None = None
+        self._start_journal()
+        self._start_room()
+        self.clients: list[Client] = []
+        for _ in range(rng.randint(1, 3)):
+            self._new_client()
+
+    def core_of(self, settings: Settings, manager: Manager) -> Core:
+        """The core of the room, with the planted bug."""
+        core = Core(settings, manager)
+        planted(self.bug, core)
+        return core
+
+    def wall_ns(self) -> int:
+        return START_NS + (self.at.now_ms + self._wall_shift_ms) * 1_000_000
+
+    def cid(self) -> str:
+        return f"n{next(self._cids)}"
+
+    @property
+    def checks(self) -> Counter[str]:
+        return self.judge.checks
+
+    def tables_up_to(self, persisted: int) -> dict[tuple[str, int], Saved]:
+        """What the tables hold of this log."""
+        return {
+            key: Saved(one.position, one.horizon, dict(one.rows))
+            for key, one in self.tables.items()
+            if one.position <= persisted
+        }
+
+    def run(self) -> None:
+        """Safety with faults, then liveness without, then the verdict."""
+        with mock.patch.object(handing, "AHEAD", AHEAD):
+            self.at.run_until(40)
+            for _ in range(self.steps):
+                self._step()
+                self.at.run_until(self.at.now_ms + self.rng.choice((1, 5, 20, 60, 150)))
+            self._heal()
+            assert self.room is not None
+            self.judge.verdict(self.room)
+
+    # -- what happens -------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        rng = self.rng
+        for client in self.clients:
+            if rng.random() < 0.5:
+                client.act()
+        if rng.random() < 0.35:
+            self._publish()
+        if rng.random() < 0.25:
+            rng.choice((self._operate, self._operate, self._fault, self._fault, self._define))()
+        if rng.random() < 0.15 and self.journal is not None:
+            self.journal.raise_floor()
+
+    def _publish(self) -> None:
+        rng = self.rng
+        if self.journal is None or self.disk_full:
+            return
+        many = rng.choice((1, 1, 3, 8))
+        payloads = [payload(self._published + at, rng) for at in range(many)]
+        self._published += many
+        topics = rng.choice((["t0"], ["t1"], ["t2"], ["t0", "t1"]))
+        columns = m.Columns()
+        if len(topics) > 1:
+            columns.index = bodies.to_little(array("H", (rng.randrange(2) for _ in payloads)))
+        if rng.random() < 0.15:
+            ends = (rng.choice((0, self.wall_ns() + rng.randint(0, 10**9))) for _ in payloads)
+            columns.expiry = bodies.to_little(array("q", ends))
+        self.journal.publish(topics, payloads, columns if columns != m.Columns() else None)
+
+    def _new_client(self) -> None:
+        client = Client(self, f"c{len(self.clients)}-{self.cid()}")
+        self.clients.append(client)
+        for _ in range(self.rng.randint(1, 3)):
+            self._want(client, self.rng.choice(self._names()))
+
+    def _names(self) -> list[str]:
+        alive = [name for name, ref in self.judge.refs.items() if not ref.ended]
+        return alive or [config.name for config in self.configs]
+
+    def _want(self, client: Client, queue: str) -> None:
+        """One more consumer, of any kind."""
+        rng, holder = self.rng, self.cid()
+        command = q.Consume(holder, queue, holder=holder, credit=rng.choice((300, 4_000, 1 << 20)))
+        if self._replays(queue):
+            since: list[str | None] = ["0", "now", *(f"point:{name}" for name in self.judge.points)]
+            since += [bookmark for bookmark in [self._bookmark(queue)] if bookmark]
+            command.since = rng.choice(since)
+            command.selector = rng.choice((None, None, "/p > 0"))
+        else:
+            command.backlog = rng.choice((0, 0, 1, 5))
+            command.filter = rng.choice((None, None, None, "/p > 0"))
+        want = Want(command)
+        client.wants.append(want)
+        if client.logged_on:
+            client.consume(want)
+
+    def _replays(self, queue: str) -> bool:
+        ref = self.judge.refs.get(queue)
+        known = {config.name: config for config in self.configs}
+        config = ref.config if ref is not None else known[queue]
+        return config.kind == "replayable"
+
+    def _bookmark(self, queue: str) -> str:
+        ref = self.judge.refs.get(queue)
+        if ref is None or not ref.here:
+            return ""
+        position = self.rng.choice(list(ref.here))
+        return bookmark_of(self.log.batches[self.log.at(position)], position)
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def _operate(self) -> None:
+        rng = self.rng
+        queue = rng.choice(self._names())
+        roll = rng.random()
+        if roll < 0.25:
+            self.admin.ask(s.SetPoint(0, rng.choice(("p0", "p1"))))
+        elif roll < 0.55:
+            before = rng.randint(1, self.log.next_position) if rng.random() < 0.8 else 0
+            point = rng.choice(list(self.judge.points)) if self.judge.points else ""
+            by_point = point if rng.random() < 0.3 else ""
+            self.admin.ask(s.Purge(0, queue, before, by_point, rng.random() < 0.5))
+        elif roll < 0.85:
+            dead = [name for name in self._names() if self.judge.refs[name].dead] or [queue]
+            self.admin.ask(s.Requeue(0, rng.choice(dead), limit=rng.choice((1, 1_000))))
+        else:
+            self.admin.ask(s.BrowseQueue(0, queue, state=rng.choice(("", "ready", "leased"))))
+
+    def _define(self) -> None:
+        rng = self.rng
+        made = [ref for name, ref in self.judge.refs.items() if name.startswith("own")]
+        alive = [ref for ref in made if not ref.ended]
+        roll = rng.random()
+        if roll < 0.5 or not alive:
+            free = {"own0", "own1"} - {ref.name for ref in alive}
+            if free:
+                table = {"topic": "t0", **POOL[rng.choice(list(POOL))]}
+                table = {key: _text(key, value) for key, value in table.items()}
+                self.admin.ask(s.Define(0, "create", min(free), table))
+        elif roll < 0.75:
+            self.admin.ask(s.Define(0, "alter", rng.choice(alive).name, rng.choice(ALTERED)))
+        else:
+            self.admin.ask(s.Define(0, "delete", rng.choice(alive).name))
+
+    # -- faults -------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        faults = (
+            self.kill_room, self.kill_room, self._stop_room, self._kill_room_soon,
+            self.kill_journal, self.kill_journal, self._cut, self._cut, self._freeze, self._slow,
+            self._fill_disk, self._jump, self._replace_client, self._new_consumer,
+        )  # fmt: skip
+        self.rng.choice(faults)()
+
+    def kill_room(self) -> None:
+        """The room dies; with its tables, or without."""
+        self.deaths = 0
+        if self.room is None:
+            return
+        self.faults.append("room killed")
+        if self.rng.random() < 0.4:
+            self.faults.append("tables deleted")
+            self.tables = {}
+        self.room.die()
+        self.room = None
+        self.at.after(self.rng.choice((0, 20, 200)), self._start_room)
+
+    def _kill_room_soon(self) -> None:
+        """At one of its next steps, whichever that is."""
+        self.deaths = self.rng.randint(1, 120)
+
+    def _stop_room(self) -> None:
+        """It stops as it is told to, and saves its state."""
+        if self.room is None:
+            return
+        self.faults.append("room stopped")
+        if self.room.core.manager.known:
+            self.room.save(0)
+            self.at.run_until(self.at.now_ms)
+        if self.room is not None:
+            self.room.die()
+            self.room = None
+            self.at.after(self.rng.choice((0, 20, 200)), self._start_room)
+
+    def _start_room(self) -> None:
+        if self.room is None:
+            self.room = RoomNode(self)
+
+    def kill_journal(self) -> None:
+        """The journal dies with what was not synced, or with some of it."""
+        if self.journal is None:
+            return
+        self.faults.append("journal killed")
+        self.journal.die()
+        self.journal = None
+        self.at.after(self.rng.choice((0, 20, 200)), self._start_journal)
+
+    def _start_journal(self) -> None:
+        if self.journal is None:
+            self.journal = JournalNode(self)
+
+    def _cut(self) -> None:
+        self.faults.append("connection cut")
+        self.rng.choice(self.clients).cut()
+
+    def _freeze(self) -> None:
+        self.faults.append("consumer frozen")
+        client = self.rng.choice(self.clients)
+        client.frozen = not client.frozen
+
+    def _replace_client(self) -> None:
+        """A program dies, and another one comes."""
+        self.faults.append("consumer killed")
+        client = self.rng.choice(self.clients)
+        client.die()
+        self.clients.remove(client)
+        self._new_client()
+
+    def _new_consumer(self) -> None:
+        self._want(self.rng.choice(self.clients), self.rng.choice(self._names()))
+
+    def _slow(self) -> None:
+        self.faults.append("room slow")
+        self.slow_until_ms = self.at.now_ms + self.rng.choice((100, 500, 1_500))
+
+    def _fill_disk(self) -> None:
+        self.faults.append("disk full")
+        self.disk_full = self.rng.choice((1, 2))
+        self.at.after(self.rng.choice((30, 300, 1_500)), self._free_disk)
+
+    def _free_disk(self) -> None:
+        self.disk_full = 0
+
+    def _jump(self) -> None:
+        self.faults.append("clock jumped")
+        self._wall_shift_ms += self.rng.choice((-700, -50, 50, 2_000))
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        self.disk_full = self.deaths = self.slow_until_ms = 0
+        self.receipt_loss = self.refusals = 0.0
+        self._start_journal()
+        self._start_room()
+        worker = Client(self, "worker")
+        self.clients.append(worker)
+        for client in self.clients:
+            client.frozen, client.diligent = False, True
+        end_ms = self.at.now_ms + HEAL_MS
+        while not self._drained():
+            if self.at.now_ms > end_ms:
+                raise Violation(f"not drained: {self._left()}")
+            self._staff(worker)
+            self.at.run_until(self.at.now_ms + 200)
+
+    def _staff(self, worker: Client) -> None:
+        """Somebody without a filter works at every queue."""
+        there = {want.command.queue for want in worker.wants if want.wanted}
+        for name in self._names():
+            if name not in there and not self._replays(name):
+                want = Want(q.Consume("", name, holder=name, credit=1 << 20))
+                worker.wants.append(want)
+                if worker.logged_on:
+                    worker.consume(want)
+
+    def _drained(self) -> bool:
+        assert self.room is not None
+        manager = self.room.core.manager
+        running = manager.running.values()
+        return (
+            manager.known
+            and not manager.commits.open
+            and not any(client.said for client in self.clients)
+            and all(one.ready and one.folded == self.judge.end for one in running)
+            and not any(one.queue.going or one.entries or one.facts for one in running)
+            and not any(
+                one.queue.here for one in running if one.definition.config.kind == "work"
+            )
+        )  # fmt: skip
+
+    def _left(self) -> str:
+        assert self.room is not None
+        manager = self.room.core.manager
+        lines = [f"{manager.commits.open} units, known {manager.known}"]
+        lines += [f"{client.name} said {client.said}" for client in self.clients if client.said]
+        for one in manager.running.values():
+            why = one.queue.why_nothing(self.room.now)
+            text = f"{one.name}: {list(one.queue.here)}, {one.ready=}, {one.folded=}, {why}"
+            lines.append(text)
+        return "\n".join(lines)
+
+
+def _text(key: str, value: Any) -> Any:  # noqa: ANN401 - as in a [[queue]] table
+    if key in ("lease", "expiration"):
+        return f"{value}ms" if value else value
+    return [f"{each}ms" for each in value] if key == "retry_delay" else value
