@@ -37,7 +37,7 @@ SMALL: Final = 200_000  # messages that are taken, and a small backlog
 CHUNK: Final = 250_000  # messages published at a time
 MEMBERS: Final = 4
 BACKLOG: Final = 1_000
-WARM: Final = 300_000  # messages that fill the cache of read blocks before memory is measured
+WARM: Final = 300_000  # messages that fill caches before memory is measured
 LEASE_S: Final = 2
 HELD: Final = 64
 MEMORY_TARGET: Final = "runs of positions: next to nothing"
@@ -171,25 +171,24 @@ def kinds(setup: Setup) -> list[Result]:
 
 
 def _bytes_per_message(setup: Setup, keys: dict[str, str]) -> tuple[float, dict[str, Any]]:
+    """What `setup.messages` more of them cost a queue that holds some."""
     table: Table = {"name": "kind", "topic": "kind", **keys}
+    of = 2 if "filter" in keys else 1
     with (
         setup.broker({"queue": [table]}) as broker,
         zbroker.connect(broker.url, name="perf-kinds") as client,
     ):
         setup.tell(f"memory per message: {keys or 'plain'}")
         for bodies in _chunks(0, WARM):
-            publish(client, "warm", bodies)
-        folded(broker, "kind", 0)
-        before = rss(broker)
-        for bodies in _chunks(0, setup.messages):
             publish(client, "kind", bodies)
-        depth = setup.messages // 2 if "filter" in keys else setup.messages
-        row = folded(broker, "kind", depth)
+        warm = folded(broker, "kind", WARM // of)["memory_bytes"]
+        before = rss(broker)
+        for bodies in _chunks(WARM, WARM + setup.messages):
+            publish(client, "kind", bodies)
+        own = folded(broker, "kind", (WARM + setup.messages) // of)["memory_bytes"] - warm
         grown = max(rss(broker) - before, 1)
-    return grown / depth, {
-        "messages": depth,
-        "own_account": round(row["memory_bytes"] / depth, 3),
-    }
+    count = setup.messages // of
+    return grown / count, {"messages": count, "own_account": round(own / count, 3)}
 
 
 def _chunks(first: int, end: int) -> Iterator[list[bytes]]:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -34,6 +34,7 @@ NATS: Final = "NATS JetStream"
 REDIS: Final = "Redis Streams"
 BACKLOG: Final = 1_000
 MESSAGES: Final = 20_000  # they are that much slower
+MESSAGES_SYNCED: Final = 2_000  # of NATS, with a sync for each ack
 START_S: Final = 10.0
 PUBLISHED_AT_ONCE: Final = 500
 NAME: Final = "work"
@@ -51,13 +52,18 @@ class Peer:
     fill: Callable[[int, list[bytes]], None]
     work: Work
     pool: Consumers
-    backlog: int = BACKLOG
+    messages: int = MESSAGES
     notes: dict[str, Any] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
 
+    @property
+    def backlog(self) -> int:
+        """How many messages a consumer fetches at a time, so that all get some."""
+        return min(BACKLOG, self.messages // self.consumers)
+
     def run(self) -> None:
         """One round."""
-        bodies = payloads(MESSAGES)
+        bodies = payloads(self.messages)
         self.fill(self.port, bodies)
         self.pool.begin(self.work, self.consumers, len(bodies), self.port, self.backlog)
         taken = self.pool.end(self.consumers)
@@ -79,14 +85,14 @@ def installed(setup: Setup, pool: Consumers) -> Iterator[list[Peer]]:
 
 
 def _both(
-    name: str, ports: tuple[int, int], settings: tuple[str, str], versions: dict[str, str],
-    calls: tuple[Callable[[int, list[bytes]], None], Work, Consumers],
+    name: str, ports: Sequence[int], settings: tuple[str, str], versions: dict[str, str],
+    calls: tuple[Callable[[int, list[bytes]], None], Work, Consumers], synced: int = MESSAGES,
 ) -> list[Peer]:  # fmt: skip
     """With a sync for every number of consumers, with its defaults for one."""
-    peers = [Peer(f"{name}, {settings[0]}", ports[0], count, *calls) for count in COUNTS]
+    peers = [Peer(f"{name}, {settings[0]}", ports[0], count, *calls, synced) for count in COUNTS]
     peers.append(Peer(f"{name}, {settings[1]}", ports[1], MIDDLE, *calls))
     for peer in peers:
-        peer.notes = {**versions, "messages": MESSAGES}
+        peer.notes = {**versions, "messages": peer.messages, "fetched_at_once": peer.backlog}
     return peers
 
 
@@ -158,7 +164,7 @@ def _nats(stack: ExitStack, setup: Setup, pool: Consumers) -> list[Peer]:
     versions = {"server": _version(server), "client": f"nats-py {version('nats-py')}"}
     settings = ("sync_interval always", "defaults (no fsync)")
     calls = (nats_fill, nats_consume, pool)
-    return _both(NATS, (ports[0], ports[1]), settings, versions, calls)
+    return _both(NATS, ports, settings, versions, calls, MESSAGES_SYNCED)
 
 
 def nats_fill(port: int, bodies: list[bytes]) -> None:
@@ -235,7 +241,7 @@ def _redis(stack: ExitStack, setup: Setup, pool: Consumers) -> list[Peer]:
     versions = {"server": _version(server), "client": f"redis-py {version('redis')}"}
     settings = ("AOF always", "AOF everysec")
     calls = (redis_fill, redis_consume, pool)
-    return _both(REDIS, (ports[0], ports[1]), settings, versions, calls)
+    return _both(REDIS, ports, settings, versions, calls)
 
 
 def redis_fill(port: int, bodies: list[bytes]) -> None:

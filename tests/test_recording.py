@@ -107,3 +107,6 @@ class Nowhere:
 
     def bookmark(self, i: int) -> str:
         raise AssertionError(i)
+
+    def header(self, i: int, name: str) -> object:
+        raise AssertionError(i, name)

@@ -5,8 +5,8 @@ says the type, and, if it has a filter, that only messages whose content it is t
 recorded. What is not recorded is live only: it goes from ingest to delivery, has no position and no
 bookmark, and nothing of it can be read again.
 
-The answer for a message depends on its topic, its payload, its publisher's time and the tables:
-the same message that comes again gets the same answer.
+The answer for a message depends on its topic, payload and headers, its publisher's time and the
+tables: the same message that comes again gets the same answer.
 """
 
 from __future__ import annotations

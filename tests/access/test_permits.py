@@ -24,6 +24,7 @@ FILTERS: dict[str, tuple[Callable[[dict[str, Any], str], bool], bool]] = {
     "/b IS NULL": (lambda fields, _: fields.get("b") is None, True),
     "/a = 1 OR /b > 1": (lambda fields, _: fields.get("a") == 1 or fields.get("b", 0) > 1, True),
     "TOPIC_NAME() = 'x.a'": (lambda _, topic: topic == "x.a", False),
+    "HEADER('of') != 'x.b'": (lambda _, topic: topic != "x.b", False),
 }
 PATTERNS = ["*", "x.*", "x.a", "*.a", "y"]
 TOPICS = ["x.a", "x.b", "y", "z"]
@@ -40,7 +41,7 @@ GRANTS = st.lists(ONE, max_size=5).map(
 
 
 class About:
-    """Of messages of one topic."""
+    """Of messages of one topic, which they have as a header, too."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -53,6 +54,9 @@ class About:
 
     def bookmark(self, _i: int) -> str:
         return ""
+
+    def header(self, _i: int, name: str) -> object:
+        return self._topic if name == "of" else None
 
 
 def permit_of(grants: list[Grant]) -> Permit:

@@ -40,6 +40,7 @@ class One(NamedTuple):
     data: bytes
     time: int = 0
     expires: int = 0
+    headers: dict[str, Any] | None = None
 
 
 def batch_of(
@@ -53,6 +54,8 @@ def batch_of(
         columns.time = bodies.to_little(array("q", [one.time for one in messages]))
     if any(one.expires for one in messages):
         columns.expiry = bodies.to_little(array("q", [one.expires for one in messages]))
+    if any(one.headers is not None for one in messages):
+        columns.headers = msgspec.msgpack.encode([one.headers for one in messages])
     body = bodies.pack([one.data for one in messages])
     return Batch(
         KIND_PUBLISH, FIRST, 77, 5, SEQUENCE, SEQUENCE - 1, len(messages), LOG_TIME, topics,
@@ -134,6 +137,7 @@ def value_of(text: str, one: One, time_ns: int, ahead: int) -> Any:
         "BOOKMARK": f"77|{SEQUENCE + ahead}|",
         "LAST_UPDATED": time_ns / 1e9 or None,
         "MESSAGE_SIZE": len(one.data),
+        "HEADERS": one.headers,
     }
     tree = parse(text)
     try:
@@ -172,10 +176,15 @@ def end_of(config: QueueConfig, one: One, time_ns: int) -> int:
     return one.expires or by_queue
 
 
-FIELDS = st.sampled_from(["/a", "/b", "/a/b", "/b[1]", "/35", "/a * 2", "/a > 1", "LAST_UPDATED()"])
-FILTERS = st.sampled_from(
-    ["", "", "/a > 0", "/b IS NULL", "TOPIC_NAME() = 'a'", "BOOKMARK() LIKE '5.[|]$'", "/a = 'x'"]
+FIELDS = st.sampled_from(
+    ["/a", "/b", "/a/b", "/b[1]", "/35", "/a * 2", "/a > 1", "LAST_UPDATED()", "HEADER('a')"]
 )
+FILTERS = st.sampled_from(
+    [
+        "", "", "/a > 0", "/b IS NULL", "TOPIC_NAME() = 'a'", "BOOKMARK() LIKE '5.[|]$'",
+        "/a = 'x'", "HEADER('a') > 0", "HEADER('a') = /a OR HEADER('b') = 'x'",
+    ]
+)  # fmt: skip
 
 
 @st.composite
@@ -196,6 +205,14 @@ def queues(draw: st.DrawFn) -> QueueConfig:
     return QueueConfig("q", topic=pattern, regex=True, **keys)
 
 
+HEADERS = st.one_of(
+    st.none(),
+    st.dictionaries(
+        st.sampled_from("ab"), st.sampled_from([None, 0, 1, 5.0, "x", "1", "", b"x", True])
+    ),
+)
+
+
 @st.composite
 def batches(draw: st.DrawFn) -> list[One]:
     topics = draw(st.sampled_from([["a"], ["b"], ["d"], ["a", "b"], ["a", "d"], ["a", "b", "c"]]))
@@ -204,7 +221,8 @@ def batches(draw: st.DrawFn) -> list[One]:
         topic = draw(st.sampled_from(topics))
         data = draw(making.payloads(TYPES[topic]))
         expires = draw(st.sampled_from([0, 0, LOG_TIME + 3 * MS, LOG_TIME + 9 * MS]))
-        found.append(One(topic, data, LOG_TIME + draw(st.integers(0, 2)) * MS, expires))
+        time = LOG_TIME + draw(st.integers(0, 2)) * MS
+        found.append(One(topic, data, time, expires, draw(HEADERS)))
     return sorted(found, key=lambda one: one.time)
 
 
@@ -296,6 +314,21 @@ def test_payloads_are_asked_for_once_per_type() -> None:
     assert found is not None
     assert one.asked == 1
     assert list(found.barriers or ()) == [FIRST + 1]
+
+
+def test_headers_say_what_enters_and_how_where_payloads_cannot_be_read() -> None:
+    rows = [{"book": "b1", "urgency": 7}, None, {"book": "b2"}, {"book": "b1"}]
+    messages = [One("a", b"{malformed", headers=headers) for headers in rows]
+    asked = {"filter": "HEADER('book') = 'b1'", "priority": "HEADER('urgency')"}
+    found = taken(messages, **asked)
+    assert list(found.positions) == [FIRST, FIRST + 3]
+    assert list(found.priorities or ()) == [7, 0]
+    skipped = taken(messages, 1, **asked)
+    assert list(skipped.positions) == [FIRST + 2]
+    grouped = taken(messages, group_key="HEADER('book')")
+    assert grouped.groups is not None
+    first, none, other, again = grouped.groups
+    assert (first == again, none, first != other) == (True, 0, True)
 
 
 def test_what_stands_before_the_begin_does_not_enter() -> None:

@@ -93,6 +93,7 @@ class World:
         skip: int = 0,
         times: list[int] | None = None,
         payloads: list[bytes] | None = None,
+        headers: list[dict[str, Any] | None] | None = None,
     ) -> Batch:
         """One batch with a message per topic given; the first `skip` of them do not count."""
         names = sorted(set(topics))
@@ -106,12 +107,14 @@ class World:
             import zstandard
 
             body = zstandard.compress(plain)
-        columns = m.Columns() if len(names) > 1 or times else None
+        columns = m.Columns() if len(names) > 1 or times or headers else None
         if columns and len(names) > 1:
             columns.index = array("H", [names.index(topic) for topic in topics]).tobytes()
         if columns and times:
             columns.time = array("q", times).tobytes()
             self.time_ns = times[-1]
+        if columns and headers:
+            columns.headers = codec.encode(headers)
         batch = Batch(
             KIND_PUBLISH, self.next_position, publisher, 1, first, first - 1, count, self.time_ns,
             names, body, crc32c(body), len(body), skip, int(zstd), columns=columns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,10 +30,13 @@ solid_texts = st.sampled_from([text for text in TEXTS if text]).map(quoted)
 patterns = st.sampled_from(["x", "^A", "B$", "^5$", "[0-9]+", "(?i)ab", "x.*y", "e", "1.5"])
 comparisons = st.sampled_from(["=", "==", "!=", "<>", "<", "<=", ">", ">="])
 message = st.sampled_from(["TOPIC_NAME()", "BOOKMARK()", "MESSAGE_SIZE()", "LAST_UPDATED()"])
+headers = st.sampled_from(["HEADER('a')", 'header("c d")', "HEADER('none')"])
 
 
-def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Expressions around others."""
+def larger(
+    inner: st.SearchStrategy[str], loaded: st.SearchStrategy[str] = fields
+) -> st.SearchStrategy[str]:
+    """Expressions around others. loaded: what meets constants, too."""
     no = st.sampled_from(["", "NOT "])
     lists = st.lists(inner, min_size=1, max_size=4).map(", ".join)
     text_lists = st.lists(solid_texts, min_size=1, max_size=3).map(", ".join)
@@ -42,15 +46,16 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         build("({} OR {})".format, inner, inner),
         build("(NOT {})".format, inner),
         build("({} {} {})".format, inner, comparisons, inner),
-        build("({} {} {})".format, fields, comparisons, constants),
-        build("({} {} {})".format, constants, comparisons, fields),
+        build("({} {} {})".format, loaded, comparisons, constants),
+        build("({} {} {})".format, constants, comparisons, loaded),
         build(
             "(IF(true, {}, 0) {} IF(true, {}, 0))".format, inner, st.sampled_from("+-*/%"), inner
         ),
         build("(- IF(true, {}, 0))".format, inner),
         build("({} {}BETWEEN {} AND {})".format, inner, no, inner, inner),
         build("({} {}IN ({}))".format, inner, no, lists),
-        build("({} {}IN ({}))".format, fields, no, st.lists(constants, min_size=1).map(", ".join)),
+        build("({} {}IN ({}))".format, loaded, no, st.lists(constants, min_size=1).map(", ".join)),
+        build("({} {}BETWEEN {} AND {})".format, loaded, no, constants, constants),
         build("({} {}LIKE {})".format, inner, no, patterns.map(quoted)),
         build("({} {}BEGINS WITH ({}))".format, inner, no, text_lists),
         build("({} {}ENDS WITH ({}))".format, inner, no, text_lists),
@@ -66,7 +71,13 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 operands = st.one_of(fields, fields, constants)
 expressions = st.recursive(operands, larger, max_leaves=12)
-with_message = st.recursive(st.one_of(operands, message), larger, max_leaves=12)
+loaded = st.one_of(fields, headers)
+with_headers = st.recursive(
+    st.one_of(loaded, loaded, constants), partial(larger, loaded=loaded), max_leaves=12
+)
+with_message = st.recursive(
+    st.one_of(loaded, constants, message), partial(larger, loaded=loaded), max_leaves=12
+)
 
 scalars = st.one_of(st.none(), st.booleans(), st.sampled_from(NUMBERS), st.sampled_from(TEXTS))
 values = st.recursive(
@@ -78,6 +89,17 @@ values = st.recursive(
     max_leaves=6,
 )
 objects = st.dictionaries(st.sampled_from(NAMES), values, max_size=4)
+rows_of_headers = st.lists(  # of each message
+    st.one_of(
+        st.none(),
+        st.dictionaries(
+            st.sampled_from(NAMES),
+            st.one_of(scalars, st.sampled_from([b"x", b"", float("nan"), 1 << 63])),
+        ),
+    ),
+    min_size=6,
+    max_size=6,
+)
 more = st.one_of(st.binary(max_size=3), st.sampled_from([float("nan"), float("inf")]))
 garbage = st.one_of(
     st.binary(max_size=20),

@@ -30,8 +30,8 @@ def evaluate(node: Node, payload: Any, message: dict[str, Any]) -> Any:
             return value
         case nodes.Field(path):
             return path(payload)
-        case nodes.OfMessage(what):
-            return message[what]
+        case nodes.OfMessage() | nodes.Header():
+            return of_message(node, message)
         case nodes.Call(_, call, items):
             return call(*[of(item) for item in items])
         case nodes.If(condition, then, otherwise):
@@ -44,6 +44,12 @@ def evaluate(node: Node, payload: Any, message: dict[str, Any]) -> Any:
         case nodes.Like() | nodes.Affix():
             return textual(node, of)
     return logic(node, of)
+
+
+def of_message(node: nodes.OfMessage | nodes.Header, message: dict[str, Any]) -> Any:
+    if isinstance(node, nodes.OfMessage):
+        return message[node.what]
+    return (message["HEADERS"] or {}).get(node.name)
 
 
 def logic(node: Node, of: Any) -> Truth:

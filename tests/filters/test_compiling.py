@@ -20,6 +20,9 @@ from zbroker.formats import TYPES, FormatError, decode
 class About:
     """Of the messages of a batch; none of them the same."""
 
+    def __init__(self, headers: Sequence[dict[str, Any] | None] = ()) -> None:
+        self.headers = headers
+
     def topic(self, i: int) -> str:
         return ("x", "AB", "orders")[i % 3]
 
@@ -29,17 +32,26 @@ class About:
     def bookmark(self, i: int) -> str:
         return f"7|{i}|" if i else ""
 
+    def header(self, i: int, name: str) -> object:
+        found = self.headers[i] if self.headers else None
+        return None if found is None else found.get(name)
 
-def expected(text: str, type_: str, data: Sequence[bytes]) -> list[int]:
-    """What matches, by the slow reading."""
-    tree, about, found = parse(text), About(), []
-    for i, payload in enumerate(data):
-        message = {
-            "TOPIC_NAME": about.topic(i),
-            "BOOKMARK": about.bookmark(i),
-            "LAST_UPDATED": about.time_ns(i) / 1e9 or None,
+    def message(self, i: int, payload: bytes) -> dict[str, Any]:
+        """What the slow reading is told."""
+        return {
+            "TOPIC_NAME": self.topic(i),
+            "BOOKMARK": self.bookmark(i),
+            "LAST_UPDATED": self.time_ns(i) / 1e9 or None,
             "MESSAGE_SIZE": len(payload),
+            "HEADERS": self.headers[i] if self.headers else None,
         }
+
+
+def expected(text: str, type_: str, data: Sequence[bytes], about: About) -> list[int]:
+    """What matches, by the slow reading."""
+    tree, found = parse(text), []
+    for i, payload in enumerate(data):
+        message = about.message(i, payload)
         try:
             value: Any = decode(type_, payload)
         except FormatError:
@@ -58,15 +70,40 @@ def expected(text: str, type_: str, data: Sequence[bytes]) -> list[int]:
 def test_a_compiled_filter_picks_what_the_slow_reading_picks(type_: str, data: Any) -> None:
     text = data.draw(making.with_message)
     batch = data.draw(st.lists(making.payloads(type_), max_size=6))
+    about = About(data.draw(making.rows_of_headers))
     filter_ = compile_filter(text)
     test = filter_.test(type_)
-    wanted = expected(text, type_, batch)
+    wanted = expected(text, type_, batch, about)
     every = range(len(batch))
     alone, shared = Payloads(type_, batch), Payloads(type_, batch)
-    assert test.picks(alone, every, About()) == wanted
-    compile_filter("/z = 1").test(type_).picks(shared, every, About())
-    assert test.picks(shared, every, About()) == wanted
-    assert test.picks(shared, every[::2], About()) == [i for i in wanted if i % 2 == 0]
+    assert test.picks(alone, every, about) == wanted
+    compile_filter("/z = 1").test(type_).picks(shared, every, about)
+    assert test.picks(shared, every, about) == wanted
+    assert test.picks(shared, every[::2], about) == [i for i in wanted if i % 2 == 0]
+
+
+@example("HEADER('a') = 'x' AND /b > 1", [{"b": 2}] * 2, [{"a": "x"}, {"a": b"x"}, *[None] * 4])
+@example("NOT HEADER('a') = 'x'", [{}] * 3, [{"a": "y"}, {"a": b"x"}, {"a": ""}, *[None] * 3])
+@given(
+    text=making.with_headers,
+    values=st.lists(making.objects, max_size=6),
+    headers=making.rows_of_headers,
+)
+@settings(deadline=None)
+def test_headers_and_fields_are_read_alike(
+    text: str, values: list[dict[str, Any]], headers: list[dict[str, Any] | None]
+) -> None:
+    batch, about = [msgspec.json.encode(value) for value in values], About(headers)
+    test = compile_filter(text).test("json")
+    picked = test.picks(Payloads("json", batch), range(len(batch)), about)
+    assert picked == expected(text, "json", batch, about)
+    assert picked == [i for i, data in enumerate(batch) if _one(text, data, headers[i])], (
+        "each alone, it is the same"
+    )
+
+
+def _one(text: str, data: bytes, headers: dict[str, Any] | None) -> bool:
+    return compile_filter(text).test("json").one(data, headers=headers)
 
 
 @given(text=making.expressions, batch=st.lists(making.payloads("json"), max_size=6))

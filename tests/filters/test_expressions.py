@@ -18,25 +18,27 @@ from zbroker.filters.nodes import fields_of
 from zbroker.filters.parsing import parse
 from zbroker.formats import TYPES, FormatError, decode
 
+NONE = About()  # without headers
 JSON = [b'{"a":1,"s":"x"}', b'{"a":2.5}', b"malformed", b'{"s":""}', b"[1]"]
 
 
-def values(text: str, type_: str, data: Sequence[bytes], at: Sequence[int] | None = None) -> Any:
+def values(
+    text: str,
+    type_: str,
+    data: Sequence[bytes],
+    at: Sequence[int] | None = None,
+    about: About = NONE,
+) -> Any:
     found = Payloads(type_, data)
-    return compile_expression(text).values(found, range(len(data)) if at is None else at, About())
+    return compile_expression(text).values(found, range(len(data)) if at is None else at, about)
 
 
-def expected(text: str, type_: str, data: Sequence[bytes]) -> list[Any]:
+def expected(text: str, type_: str, data: Sequence[bytes], about: About) -> list[Any]:
     """By the slow reading."""
-    tree, about = parse(text), About()
+    tree = parse(text)
     found: list[Any] = []
     for i, payload in enumerate(data):
-        message = {
-            "TOPIC_NAME": about.topic(i),
-            "BOOKMARK": about.bookmark(i),
-            "LAST_UPDATED": about.time_ns(i) / 1e9 or None,
-            "MESSAGE_SIZE": len(payload),
-        }
+        message = about.message(i, payload)
         try:
             value: Any = decode(type_, payload)
         except FormatError:
@@ -54,19 +56,28 @@ def expected(text: str, type_: str, data: Sequence[bytes]) -> list[Any]:
 def test_a_value_is_what_the_slow_reading_gives(type_: str, data: Any) -> None:
     text = data.draw(making.with_message)
     batch = data.draw(st.lists(making.payloads(type_), max_size=6))
-    wanted = list(map(repr, expected(text, type_, batch)))  # NaN is equal to nothing, 1 to True
-    assert list(map(repr, values(text, type_, batch))) == wanted
+    about = About(data.draw(making.rows_of_headers))
+    wanted = expected(text, type_, batch, about)
+    wanted = list(map(repr, wanted))  # NaN is equal to nothing, 1 to True
+    assert list(map(repr, values(text, type_, batch, about=about))) == wanted
     some = range(len(batch))[::2]
-    assert list(map(repr, values(text, type_, batch, some))) == wanted[::2]
+    assert list(map(repr, values(text, type_, batch, some, about))) == wanted[::2]
 
 
-@given(text=making.with_message, batch=st.lists(making.payloads("json"), max_size=6))
+@given(
+    text=making.with_message,
+    batch=st.lists(making.payloads("json"), max_size=6),
+    headers=making.rows_of_headers,
+)
 @settings(deadline=None)
-def test_a_filter_picks_where_its_text_has_a_true_value(text: str, batch: list[bytes]) -> None:
+def test_a_filter_picks_where_its_text_has_a_true_value(
+    text: str, batch: list[bytes], headers: list[dict[str, Any] | None]
+) -> None:
+    about = About(headers)
     picked = (
-        compile_filter(text).test("json").picks(Payloads("json", batch), range(len(batch)), About())
+        compile_filter(text).test("json").picks(Payloads("json", batch), range(len(batch)), about)
     )
-    found = values(text, "json", batch)
+    found = values(text, "json", batch, about=about)
     assert picked == [i for i, value in enumerate(found) if naive.truth(value) is True]
 
 
@@ -78,6 +89,12 @@ def test_a_payload_that_cannot_be_read_has_no_value() -> None:
 
 def test_an_expression_without_fields_does_not_look_into_payloads() -> None:
     assert values("MESSAGE_SIZE() + 1", "json", JSON) == [len(each) + 1 for each in JSON]
+
+
+def test_a_header_has_its_value_whatever_the_payload_is() -> None:
+    about = About([{"a": 7}, None, {"a": b"x"}, {}, {"a": ""}])
+    assert values("HEADER('a')", "json", JSON, about=about) == [7, None, b"x", None, ""]
+    assert values("COALESCE(HEADER('a'), /s)", "json", JSON[:2], about=about) == [7, None]
 
 
 def test_values_come_in_the_order_asked_for() -> None:

@@ -138,6 +138,40 @@ def test_functions_about_the_message_ask_by_index() -> None:
     assert picks("LAST_UPDATED() IS NULL", "json", data) == [0]
 
 
+def test_a_header_is_asked_for_by_index_and_name() -> None:
+    about = About([{"book": "b1"}, None, {"desk": "b1"}, {"book": "b2"}])
+    test = compile_filter("HEADER('book') = 'b1'").test("json")
+    assert test.picks(Payloads("json", [b"{}"] * 4), range(4), about) == [0]
+    assert test.picks(Payloads("json", [b"{}"] * 4), [3, 0], about) == [0]
+    without = compile_filter("HEADER('book') IS NULL").test("json")
+    assert without.picks(Payloads("json", [b"{}"] * 4), range(4), about) == [1, 2]
+
+
+def test_a_filter_of_headers_does_not_look_into_payloads() -> None:
+    for type_ in TYPES:
+        test = compile_filter("HEADER('book') = 'b1'").test(type_)
+        assert test.one(b"{malformed \xff", headers={"book": "b1"})
+        assert test.maybe(b"")
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_what_has_no_fields_may_have_headers(type_: str) -> None:
+    test = compile_filter("HEADER('book') = 'b1' OR /a = 'x'").test(type_)
+    data = b"35=8\x01" if type_ in ("nvfix", "fix") else b"{}" if type_ == "json" else b"\x80"
+    assert test.one(data, headers={"book": "b1"})
+    assert not test.one(data, headers={"book": "b2"})
+
+
+@pytest.mark.parametrize(
+    "text", ["= 'x'", "!= 'x'", "< 'z'", "IN ('x')", "LIKE 'x'", "BEGINS WITH 'x'", "+ 1 > 0"]
+)
+def test_a_binary_header_is_opaque_and_not_null(text: str) -> None:
+    for claim in (f"HEADER('a') {text}", f"NOT HEADER('a') {text}"):
+        assert not compile_filter(claim).test("json").one(b"{}", headers={"a": b"x"})
+    claims = f"(HEADER('a') {text}) IS NULL AND HEADER('a') IS NOT NULL"
+    assert compile_filter(claims).test("json").one(b"{}", headers={"a": b"x"})
+
+
 def test_one_message_may_have_a_topic() -> None:
     test = compile_filter("TOPIC_NAME() = 'orders' AND BOOKMARK() IS NULL").test("json")
     assert test.one(b"{}", topic="orders")

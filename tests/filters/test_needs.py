@@ -22,10 +22,11 @@ AAPL = msgspec.json.encode({"symbol": "AAPL", "price": 7, "note": "5 MSFT"})
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_body_with_a_match_is_never_ruled_out(type_: str, data: Any) -> None:
-    text = data.draw(st.one_of(making.expressions, narrow()))
+    text = data.draw(st.one_of(making.with_headers, narrow()))
     batch = data.draw(st.lists(making.payloads(type_), min_size=1, max_size=4))
+    about = About(data.draw(making.rows_of_headers))
     test = compile_filter(text).test(type_)
-    if test.picks(Payloads(type_, batch), range(len(batch)), About()):
+    if test.picks(Payloads(type_, batch), range(len(batch)), about):
         body = bodies.pack(batch)
         assert test.maybe(body)
         assert test.maybe(memoryview(body))
@@ -37,13 +38,14 @@ def narrow() -> st.SearchStrategy[str]:
     build = st.builds
     text = making.solid_texts
     leaf = st.one_of(
-        build("{}{} {} {}".format, no, making.fields, st.sampled_from(["=", "!="]), text),
-        build("{} {}BEGINS WITH {}".format, making.fields, no, text),
+        build("{}{} {} {}".format, no, making.loaded, st.sampled_from(["=", "!="]), text),
+        build("{} {}BEGINS WITH {}".format, making.loaded, no, text),
         build("{} {}ENDS WITH {}".format, making.fields, no, text),
-        build("{} {}LIKE {}".format, making.fields, no, making.patterns.map(making.quoted)),
-        build("{} {}IN ({}, {})".format, making.fields, no, text, making.constants),
-        build("INSTR({}, {}) {}".format, making.fields, text, st.sampled_from(["", "> 0", "= 0"])),
-        build("{} IS NOT NULL".format, making.fields),
+        build("{} {}LIKE {}".format, making.loaded, no, making.patterns.map(making.quoted)),
+        build("{} {}IN ({}, {})".format, making.loaded, no, text, making.constants),
+        build("INSTR({}, {}) {}".format, making.loaded, text, st.sampled_from(["", "> 0", "= 0"])),
+        build("{} IS NOT NULL".format, making.loaded),
+        build("{} = {}".format, making.fields, making.headers),
     )
     return st.recursive(
         leaf,
@@ -94,6 +96,13 @@ def test_a_body_without_what_is_needed_is_ruled_out(text: str) -> None:
         "UPPER(/symbol) = 'IBM'",
         "/symbol = TOPIC_NAME()",
         "TOPIC_NAME() = 'IBM'",
+        "HEADER('book') = 'IBM'",
+        "HEADER('book') IN ('IBM', 'SAP')",
+        "HEADER('book') LIKE 'IBM'",
+        "HEADER('book') BEGINS WITH 'IBM'",
+        "INSTR(HEADER('book'), 'IBM') > 0",
+        "/symbol = HEADER('book')",
+        "/symbol = 'IBM' OR HEADER('book') = 'IBM'",
     ],
 )
 def test_a_body_that_may_match_is_kept(text: str) -> None:

@@ -27,7 +27,7 @@ def test_an_example_is_true(expression: str, payload: str, result: str) -> None:
         claims.append(expression if result == "true" else f"NOT ({expression})")
     for claim in claims:
         test = compile_filter(claim).test("json")
-        assert test.one(payload.encode(), topic="orders"), claim
+        assert test.one(payload.encode(), "orders", {"book": "b3", "size": 5}), claim
 
 
 @pytest.mark.parametrize(("select", "payload", "sent"), SELECTS)

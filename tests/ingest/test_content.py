@@ -158,6 +158,52 @@ def test_a_batch_of_one_answer_goes_on_as_it_is() -> None:
         assert part.body is body
 
 
+BY_HEADER = Recording(
+    [
+        RecordConfig("h", type="json", filter="HEADER('keep') = 'yes'"),
+        RecordConfig("b", type="json", filter="/keep > 0 AND NOT HEADER('keep') = 'no'"),
+    ]
+)
+headers_ = st.sampled_from([None, {}, {"keep": "yes"}, {"keep": "no"}, {"keep": b"yes"}, {"k": 1}])
+headed_ = st.lists(
+    st.tuples(st.sampled_from("hb"), st.sampled_from([KEEP, DROP, b"{"]), headers_),
+    min_size=1,
+    max_size=12,
+)
+
+
+def wanted_with(topic: str, data: bytes, headers: dict[str, object] | None) -> bool:
+    keep = (headers or {}).get("keep")
+    return keep == "yes" if topic == "h" else data == KEEP and keep == "yes"
+
+
+@pytest.mark.seed("004", "content chosen")
+@given(rows=headed_, single=st.booleans())
+def test_headers_say_what_is_recorded_however_messages_come(
+    rows: list[tuple[str, bytes, dict[str, object] | None]], single: bool
+) -> None:
+    door = Bench(recording=BY_HEADER)
+    if single:
+        publishes = [
+            Item(A, m.Publish(n + 1, topic, prev=n, headers=headers), data)
+            for n, (topic, data, headers) in enumerate(rows)
+        ]
+        door.turn(*publishes)
+    else:
+        names = sorted({topic for topic, _, _ in rows})
+        columns = m.Columns(headers=bodies.pack([headers for _, _, headers in rows]))
+        several = len(names) > 1
+        if several:
+            columns.index = bodies.to_little(array("H", [names.index(row[0]) for row in rows]))
+        publish = m.Publish(
+            1, None if several else names[0], names if several else None, len(rows), 0,
+            columns=columns,
+        )  # fmt: skip
+        door.turn(Item(A, publish, pack([data for _, data, _ in rows])))
+    recorded = {n for seq, count, _ in door.runs() for n in range(seq, seq + count)}
+    assert recorded == {n for n, row in enumerate(rows, 1) if wanted_with(*row)}
+
+
 def test_a_body_is_opened_only_where_a_filter_looks() -> None:
     batch = entry(3, ["r"])
     batch.codec = "zstd"
@@ -269,6 +315,14 @@ def test_a_message_that_has_no_place_yet_has_no_bookmark() -> None:
     about = about_of(entry(2, ["a", "b"]), [1, 0])
     assert [about.topic(n) for n in (0, 1)] == ["b", "a"]
     assert [about.bookmark(n) for n in (0, 1)] == ["", ""]
+
+
+def test_its_headers_are_those_that_its_publisher_gave() -> None:
+    column = m.Columns(headers=bodies.pack([{"a": 1}, None]))
+    about = about_of(entry(2, columns=column), [0, 0])
+    assert [about.header(n, "a") for n in (0, 1)] == [1, None]
+    alone = About(["a"], [0], None, None, {"a": "x"})
+    assert (alone.header(0, "a"), alone.header(0, "b")) == ("x", None)
 
 
 def test_its_time_is_the_one_that_its_publisher_gave() -> None:

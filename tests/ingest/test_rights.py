@@ -192,6 +192,31 @@ def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
     )
 
 
+BY_HEADER = PEOPLE + FEED.replace("/n < 5", "HEADER('desk') IN ('fx', 7)")
+
+
+@pytest.mark.parametrize(
+    ("headers", "good"),
+    [({"desk": "fx"}, True), ({"desk": 7}, True), ({"desk": "eq"}, False), ({}, False),
+     (None, False), ({"desk": b"fx"}, False), ({"other": "fx"}, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_filter_on_a_header_says_what_may_be_published(
+    headers: dict[str, object] | None, good: bool, packed: bool
+) -> None:
+    door = Bench(access=rules(BY_HEADER))
+    door.turn(logon("ann", ANN))
+    command, body = m.Publish(1, "half", prev=0, headers=headers), b"{}"
+    if packed:
+        rows = msgspec.msgpack.encode([{"desk": "fx"}, headers])
+        command = m.Publish(1, "half", prev=0, count=2, columns=m.Columns(headers=rows))
+        body = msgspec.msgpack.encode([b"{}"] * 2)
+    told = door.turn(Item(A, command, body, key=ANN))
+    assert [one.code for one in told if isinstance(one, m.Error)] == (
+        [] if good else ["not_entitled"]
+    )
+
+
 # -- rules that change ------------------------------------------------------------------------
 
 

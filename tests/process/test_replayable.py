@@ -93,6 +93,19 @@ def test_it_is_read_from_the_first_message_with_a_value(client: Client) -> None:
     assert caught.value.code == "bookmark_not_found"
 
 
+@pytest.mark.seed("003", "from a value")
+def test_it_is_read_from_the_first_message_with_a_header(client: Client) -> None:
+    assert _ids(_all(client, selector="HEADER('book') = 'b3'")) == _expected(30)
+    mixed = "HEADER('book') > 'b0' AND /trade_id ENDS WITH '5'"
+    assert _ids(_all(client, selector=mixed)) == _expected(15)
+    with pytest.raises(ZBrokerError) as caught:
+        _all(client, selector="HEADER('desk') = 'b3'")
+    assert caught.value.code == "bookmark_not_found"
+    with pytest.raises(ZBrokerError) as caught:
+        _all(client, selector="HEADER(book) = 'b3'")
+    assert caught.value.code == "bad_filter"
+
+
 @pytest.mark.seed("003", "from a time")
 def test_it_is_read_from_a_time(client: Client) -> None:
     messages = _all(client, since="epoch")

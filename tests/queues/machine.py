@@ -65,7 +65,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.pending)
     @rule(data=st.data())
     def land(self, data: st.DataObject) -> None:
-        self.world.land(data.draw(st.integers(0, len(self.world.pending) - 1)))
+        self.world.land(data.draw(st.sampled_from(self.world.next_units())))
 
     @precondition(lambda self: self.world.pending)
     @rule()

@@ -117,6 +117,15 @@ class World:
             [(one.expires, one.position, one.position + 1) for one in many if one.expires],
         )
 
+    def next_units(self) -> list[int]:
+        """What may land next: dead letters take longer, but those of one message stay in order."""
+        found, before = [], BitMap64()
+        for at, outcome in enumerate(self.pending):
+            if outcome.positions.isdisjoint(before):
+                found.append(at)
+            before |= outcome.positions
+        return found
+
     def land(self, at: int = 0) -> None:
         """A unit is in the log, and the fold reads it."""
         outcome = self.pending.pop(at)

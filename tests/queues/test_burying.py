@@ -16,6 +16,7 @@ from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Look
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
+from zbroker.wire import queueing as q
 from zbroker.wire.queue_surveys import SetPoint
 
 
@@ -217,7 +218,7 @@ def test_without_a_topic_for_them_they_are_counted_only() -> None:
     assert at.letters() == []
     assert at.here() == []
     assert list(at.one().dead) == positions
-    assert at.one().counts.dead == 0
+    assert at.one().counts.dead == 2
 
 
 def test_who_consumes_dead_letters_gets_them() -> None:
@@ -229,3 +230,16 @@ def test_who_consumes_dead_letters_gets_them() -> None:
     [letter] = at.got("b")
     assert at.payload(letter) == b"0"
     assert not at.of(m.Error)
+
+
+def test_what_waits_for_the_next_unit_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zbroker.queues.manager.FACTS_MAX", 1)
+    at, positions = _filled(b"one", b"two", b"three")
+    at.send(
+        q.Settle("1", ends=[positions[0], positions[1]], sid="s"),
+        q.Settle("2", ends=[positions[1], positions[2]], sid="s"),
+        q.Reject("3", ends=[positions[2], positions[2] + 1], sid="s"),
+    )
+    assert [data for _, data, _ in at.letters()] == [b"three"]
+    assert sorted(one.cid or "" for one in at.of(q.Settled)) == ["1", "2", "3"]
+    assert sorted(fact.why for fact in at.facts(Gone)) == ["acked", "acked", "rejected"]

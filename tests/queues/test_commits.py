@@ -156,44 +156,68 @@ def test_every_unit_stands_in_the_log_once() -> None:
         _history(seed)
 
 
-def _history(seed: int) -> None:
-    rng, bench = random.Random(seed), Bench()
-    commits, journal, now_ms, read = bench.commits, _Journal(rng), 0, 0
-    commits.welcomed(1, 0)
-    added: list[int] = []
-    for _ in range(200):
-        now_ms += rng.randrange(RETRY_MS)
-        what = rng.random()
+class _History:
+    """Units, a journal, and what goes wrong between them."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.bench = random.Random(seed), Bench()
+        self.commits, self.journal = self.bench.commits, _Journal(self.rng)
+        self.now_ms = self.read = 0
+        self.added: list[int] = []
+        self.commits.welcomed(1, 0)
+
+    def step(self) -> None:
+        self.now_ms += self.rng.randrange(RETRY_MS)
+        what = self.rng.random()
         if what < 0.4:
-            added.append(bench.add(b"%d" % (len(added) + 1)))
-        elif what < 0.6 and (taken := commits.take(now_ms)) is not None:
-            numbers = [int(bytes(body)) for body in taken[1]]
-            if rng.random() < 0.8:  # else the journal died before it came
-                journal.append(numbers, taken[0].ordinal)
-            else:
-                _restart(journal, commits)
+            self.added.append(self.bench.add(b"%d" % (len(self.added) + 1)))
+        elif what < 0.6:
+            self.send(arrives=self.rng.random() < 0.8)
         elif what < 0.8:
-            for number in journal.log[read:]:
-                commits.found(7, number)
-            read = len(journal.log)
-            commits.read(read)
+            self.read_on()
         elif what < 0.95:
-            commits.receipts(Receipt(journal.incarnation, 0, list(journal.items)), now_ms)
+            self.receipts()
         else:
-            _restart(journal, commits)
+            _restart(self.journal, self.commits)
+
+    def send(self, *, arrives: bool = True) -> None:
+        taken = self.commits.take(self.now_ms)
+        if taken is None:
+            return
+        if arrives:
+            numbers = [int(bytes(body)) for body in taken[1]]
+            self.journal.append(numbers, taken[0].ordinal)
+        else:
+            _restart(self.journal, self.commits)
+
+    def read_on(self) -> None:
+        for number in self.journal.log[self.read :]:
+            self.commits.found(7, number)
+        self.read = len(self.journal.log)
+        self.commits.read(self.read)
+
+    def receipts(self) -> None:
+        """All that are not confirmed, or the newest ones alone: one may be lost."""
+        items = self.journal.items
+        if self.rng.random() < 0.3:
+            items = items[-2:]
+        receipt = Receipt(self.journal.incarnation, 0, list(items))
+        self.commits.receipts(receipt, self.now_ms)
+
+
+def _history(seed: int) -> None:
+    history = _History(seed)
+    for _ in range(200):
+        history.step()
     for _ in range(1_000):
-        now_ms += RETRY_MS
-        for number in journal.log[read:]:
-            commits.found(7, number)
-        read = len(journal.log)
-        commits.read(read)
-        if (taken := commits.take(now_ms)) is not None:
-            journal.append([int(bytes(body)) for body in taken[1]], taken[0].ordinal)
-        commits.receipts(Receipt(journal.incarnation, 0, list(journal.items)), now_ms)
-        if not commits.open:
+        history.now_ms += RETRY_MS
+        history.read_on()
+        history.send()
+        history.receipts()
+        if not history.commits.open:
             break
-    assert sorted(journal.log) == added, f"seed {seed}"
-    assert sorted(bench.landed) == added, f"seed {seed}"
+    assert sorted(history.journal.log) == history.added, f"seed {seed}"
+    assert sorted(history.bench.landed) == history.added, f"seed {seed}"
 
 
 def _restart(journal: _Journal, commits: Commits) -> None:

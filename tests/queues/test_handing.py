@@ -165,6 +165,16 @@ def test_a_filter_decides_what_a_consumer_gets() -> None:
     assert at.got("rest") == positions[1:2]
 
 
+def test_a_filter_on_a_header_decides_what_a_consumer_gets() -> None:
+    at = bench()
+    headers = [{"book": "b1"}, None, {"book": "b2"}, {"desk": "b1"}, {"book": "b1"}]
+    positions = at.publish(*[b"no JSON"] * 5, headers=headers)
+    at.consume(sid="one", filter="HEADER('book') = 'b1'")
+    at.consume(sid="none", filter="HEADER('book') IS NULL")
+    assert at.got("one") == [positions[0], positions[4]]
+    assert at.got("none") == [positions[1], positions[3]]
+
+
 def test_messages_are_compared_once_at_a_time() -> None:
     at = bench()
     at.later = (Examine,)

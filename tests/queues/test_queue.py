@@ -46,7 +46,7 @@ ONCE = [
     config(semantics="at-most-once", leasing="strict", barrier="/b"),
     config(semantics="at-most-once", group_key="/g", dead_letter="dead", max_backlog=3),
 ]
-WAYS = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+WAYS = settings(phases=[Phase.generate, Phase.shrink], max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 def machine(

@@ -38,6 +38,7 @@ class Want:
 
     command: q.Consume
     sid: str = ""
+    asked: bool = False  # and not answered yet
     live: bool = False
     wanted: bool = True
     held: BitMap64 = field(default_factory=BitMap64)
@@ -72,7 +73,7 @@ class Client:
             self.world.net.close(self.pipe)
         self.logged_on = False
         for want in self.wants:
-            want.live = False
+            want.live = want.asked = False
         pipe = Pipe(
             QUEUES,
             lambda frame: self._frame(pipe, frame),
@@ -99,7 +100,7 @@ class Client:
     def consume(self, want: Want) -> None:
         """Asks for a consumer, with what it holds of it."""
         command = want.command
-        want.sid, want.live = self.world.cid(), False
+        want.sid, want.live, want.asked = self.world.cid(), False, True
         again = replace(command, sid=want.sid, cid=want.sid)
         mine = want.held.copy()
         for settle, _ in self.said.values():
@@ -143,7 +144,7 @@ class Client:
     def _consuming(self, answer: q.Consuming) -> None:
         for want in self.wants:
             if want.sid == answer.sid:
-                want.live = True
+                want.live, want.asked = True, False
                 want.held &= of_ends(answer.kept)
 
     def _job(self, job: q.Job, body: bytes) -> None:
@@ -172,7 +173,7 @@ class Client:
             sid = error.sid or error.cid
             for want in self.wants:
                 if want.sid == sid:
-                    want.live = False
+                    want.live = want.asked = False
                     if error.code in ("unknown_queue", "resource_locked", "bookmark_not_found"):
                         want.wanted = self.diligent and want.command.since is None
                     want.held.clear()
@@ -197,7 +198,7 @@ class Client:
 
     def _do_all(self) -> None:
         for want in self.wants:
-            if not want.live and want.wanted and self.world.at.now_ms % 500 < TURN_MS:
+            if not want.live and not want.asked and want.wanted and self.world.at.now_ms % 500 < TURN_MS:
                 self.consume(want)
             if want.held and want.live and want.command.since is None:
                 self.settle(want, want.held.copy(), q.Settle())
@@ -230,7 +231,7 @@ class Client:
             return
         holding = [want for want in self.wants if want.held and want.live]
         if not holding:
-            idle = [want for want in self.wants if not want.live]
+            idle = [want for want in self.wants if not want.live and not want.asked]
             if idle and self.logged_on and rng.random() < 0.5:
                 want = rng.choice(idle)
                 want.wanted = True

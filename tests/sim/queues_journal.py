@@ -131,7 +131,7 @@ class JournalNode:
         self.core = JournalCore(settings, fold.sessions, 1, self.log.next_position, log_time)
         self.core.floor = self.floor = self.log.oldest
         self.holds: i.Holds | None = None
-        self.removing = 0  # position
+        self._holds_ms = 0
         self._refuse_some()
         self.listener = world.net.bind(JOURNAL, self._receive)
         self.marks = world.net.bind(MARKS, self._subscribed)
@@ -165,7 +165,7 @@ class JournalNode:
             self.holds = None
         elif isinstance(message, i.Holds):
             if message.incarnation == self.core.settings.incarnation and self.core.room_of(rid):
-                self.holds = message
+                self.holds, self._holds_ms = message, self.world.at.now_ms
                 self._remove()
             return
         elif isinstance(message, i.Locate):
@@ -227,7 +227,8 @@ class JournalNode:
 
     def raise_floor(self) -> None:
         """What nobody needs is removed, as soon as the room has said that it knows."""
-        if self.holds is None or self.floor > self.log.oldest:
+        stale = self._holds_ms <= self.world.judge.begun_ms  # it knows nothing of a new queue
+        if self.holds is None or stale or self.floor > self.log.oldest:
             return
         index = self.log.first + SEGMENT
         if index >= self.log.synced or self.log.ends[index - 1] > self.holds.lowest:

@@ -31,7 +31,7 @@ from zbroker.journal import queue_records as r
 from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.journal.format import Batch as LogBatch
 from zbroker.journal.records import POINT, PURGE
-from zbroker.queues.effects import Give
+from zbroker.queues.effects import Effect, Give
 from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import GIVEN_UP, Running
@@ -102,6 +102,8 @@ class Ref:
     unflagged: Counter[Any] = field(default_factory=Counter)
     asked: dict[str, BitMap64] = field(default_factory=dict)
     everything: set[str] = field(default_factory=set)
+    disputed: BitMap64 = field(default_factory=BitMap64)
+    flying: BitMap64 = field(default_factory=BitMap64)  # offered, and not back
     purged: int = 0  # an operator asked for what stands before
 
     @property
@@ -147,6 +149,7 @@ class Judge:
         self.refs: dict[str, Ref] = {}  # newest life of each name
         self.points: dict[str, int] = {}
         self.asks: dict[str, Any] = {}
+        self.begun_ms = 0  # when a queue was run for the first time
         self.end = 1  # position behind what was folded
         self.checks: Counter[str] = Counter()
         self._of_cid: dict[str, Ref] = {}
@@ -186,7 +189,7 @@ class Judge:
                 ref = self.refs.get(purge.queue)
                 if ref is not None and ref.replays and not ref.ended:
                     self.demand(behind <= ref.purged, "purged more than was asked for")
-                    ref.here -= BitMap64(range(1, behind))
+                    self._out(ref, ref.here & BitMap64(range(1, behind)), "purged")
             elif batch.kind == KIND_POINT:
                 point = POINT.decode(batch.body)
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
@@ -330,7 +333,7 @@ class Judge:
         self.demand(ref is not None, one.name, "runs and is not defined in the log")
         assert ref is not None
         if not ref.begun:
-            ref.begun = True
+            ref.begun, self.begun_ms = True, self.world.at.now_ms
             start = max(ref.begins, room.core.manager.floor)
             self.demand(one.folded <= start, one.name, "begins at", one.folded, "not at", start)
             self._cut(ref, start)
@@ -354,9 +357,13 @@ class Judge:
         self._latest_ns = max(self._latest_ns, self.world.wall_ns())
         for one in room.core.manager.running.values():
             ref = self.ref(one)
-            if ref is None or not one.ready or one.folded != self.end:
+            if ref is None or ref.ended or not one.ready:
                 continue
             queue = one.queue
+            if isinstance(queue, Queue):
+                ref.flying &= queue.leased(None) | queue.going
+            if one.folded != self.end:
+                continue
             if queue.here != ref.here:
                 less, more = ref.here - queue.here, queue.here - ref.here
                 self.demand(False, one.name, "lacks", list(less), "and has too much:", list(more))
@@ -402,6 +409,8 @@ class Judge:
             ref.everything.add(verb)
             self._leases = {key: one for key, one in self._leases.items() if key[0] != ref.name}
         ref.asked[verb] = ref.asked.get(verb, BitMap64()) | where
+        if command.bookmarks:
+            ref.disputed |= where  # looked up first, so it is done later than it came
         for position in where:
             self._leases.pop((ref.name, position), None)
 
@@ -427,6 +436,7 @@ class Judge:
                 before = max(before, self.points.get(question.point, 0))
             if ref is not None:
                 ref.purged = max(ref.purged, before)
+                ref.disputed |= BitMap64(range(before) if question.leased else ())
 
     def told(self, question: Any, answer: Any) -> None:
         """The admin was answered: what was changed is durable."""
@@ -449,14 +459,18 @@ class Judge:
 
     # -- offers -------------------------------------------------------------------------------
 
-    def offered(self, room: RoomNode) -> None:
+    def offered(self, room: RoomNode, effects: list[Effect]) -> None:
         """What was leased in this turn came first; what is left comes later."""
+        for effect in effects:
+            if isinstance(effect, Give):
+                self._giving(room, effect)
         for name, offers in self._offers.items():
             one = self._watched.get(name)
             ref = self.ref(one)
             if one is None or ref is None or not offers or isinstance(one.queue, Replayable):
                 continue
             self._order(room, ref, one.queue, offers)
+            ref.flying |= BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
         self._offers = {}
 
     def _order(self, room: RoomNode, ref: Ref, queue: Queue, offers: list[Offer]) -> None:
@@ -482,7 +496,8 @@ class Judge:
         if ref.config.group_key:
             self._grouped(ref, queue, given)
             return
-        filtered = any(each.filter is not None for each in room.core.shared.of.get(ref.name, {}).values())
+        consumers = room.core.shared.of.get(ref.name, {}).values()
+        filtered = any(each.filter is not None for each in consumers)
         left = queue.places.ready.standing
         if left and not filtered:
             last = max(ref.rank(self.messages[at]) for at in given)
@@ -507,7 +522,7 @@ class Judge:
             key = self.messages[position].content["g"]
             if key is not None:
                 by_key.setdefault(key, []).append(position)
-        busy = queue.leased(None) | queue.going
+        busy = ref.flying & (queue.leased(None) | queue.going)
         for many in by_key.values():
             offered = [position for position in many if position in given]
             if not offered:
@@ -520,7 +535,7 @@ class Judge:
 
     # -- sends --------------------------------------------------------------------------------
 
-    def giving(self, room: RoomNode, give: Give) -> None:
+    def _giving(self, room: RoomNode, give: Give) -> None:
         """It is about to be sent."""
         one = room.running(give.to.queue)
         ref = self.ref(one)
@@ -575,7 +590,7 @@ class Judge:
         least = ref.failures[position] + 1
         self.demand(deliveries >= least, ref.name, position, "counts", deliveries, "not", least)
         before = self._leases.get((ref.name, position))
-        if before is not None and before.key != give.to.key:
+        if before is not None and before.key != give.to.key and position not in ref.disputed:
             holder = queue.consumers.by_key.get(before.key)
             current = holder is not None and not holder.lost
             over = before.end_ms is not None and before.end_ms <= self.world.at.now_ms
@@ -680,6 +695,8 @@ class Judge:
             told = room.core.manager.points[name].position
             self.demand(told == position, "point", name, "is at", told, "not", position)
         for ref in self.refs.values():
+            lost = [at for at, why in ref.why.items() if why == "barrier" and not ref.sent[at]]
+            self.demand(ref.ended or not lost, ref.name, "barriers went to nobody:", lost)
             if not ref.ended and not ref.replays:
                 self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))
             config = room.core.manager.running[ref.name].definition.config if not ref.ended else None

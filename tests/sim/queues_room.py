@@ -201,7 +201,7 @@ class RoomNode:
         core.tick(now)
         self._watch()
         effects = core.finish()
-        self.world.judge.offered(self)
+        self.world.judge.offered(self, effects)
         self._point()
         self._perform(effects)
         self._point()
@@ -281,7 +281,6 @@ class RoomNode:
     def _give(self, give: Give) -> None:
         assert self._giving is not None
         size, unread = 0, give.positions.copy()
-        self.world.judge.giving(self, give)
         for found in self._find(give.positions):
             unread -= found.positions
             parts = self._giving.parts(give, found, sees_all=True)

@@ -152,8 +152,14 @@ class World:
             self._publish()
         if rng.random() < 0.25:
             rng.choice((self._operate, self._operate, self._fault, self._fault, self._define))()
-        if rng.random() < 0.15 and self.journal is not None:
+        if rng.random() < 0.15 and self.journal is not None and not self._new():
             self.journal.raise_floor()
+
+    def _new(self) -> bool:
+        """A queue is being made: whether it has what is removed meanwhile is not promised."""
+        begun = {name for name, ref in self.judge.refs.items() if ref.begun or ref.ended}
+        known = begun >= {*self.judge.refs, *(config.name for config in self.configs)}
+        return not known or any(isinstance(ask, s.Define) for ask in self.admin.open.values())
 
     def _publish(self) -> None:
         rng = self.rng
@@ -225,7 +231,7 @@ class World:
             by_point = point if rng.random() < 0.3 else ""
             self.admin.ask(s.Purge(0, queue, before, by_point, rng.random() < 0.5))
         elif roll < 0.85:
-            dead = [name for name in self._names() if self.judge.refs[name].dead] or [queue]
+            dead = [name for name, ref in self.judge.refs.items() if ref.dead] or [queue]
             self.admin.ask(s.Requeue(0, rng.choice(dead), limit=rng.choice((1, 1_000))))
         else:
             self.admin.ask(s.BrowseQueue(0, queue, state=rng.choice(("", "ready", "leased"))))

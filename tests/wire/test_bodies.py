@@ -118,6 +118,30 @@ def test_columns_that_do_not_fit_are_refused(columns, key):
         bodies.check_columns(columns, 2, 2)
 
 
+def test_headers_are_decoded_when_one_is_asked_for_and_once():
+    rows = [None, {"a": 1, "b": b"x"}, {}, {"a": None}]
+    columns = Columns(headers=PACK(rows))
+    found = bodies.HeaderColumn(columns, 4)
+    columns.headers = None
+    assert [found.of(i) for i in range(4)] == rows
+    assert found.of(1) is found.of(1)
+    assert [found.value(i, "a") for i in range(4)] == [None, 1, None, None]
+    assert found.value(1, "b") == b"x"
+
+
+@pytest.mark.parametrize("columns", [None, Columns(keys=PACK([b"k"] * 3))])
+def test_a_batch_without_headers_has_none(columns):
+    found = bodies.HeaderColumn(columns, 3)
+    assert (found.of(2), found.value(2, "a")) == (None, None)
+
+
+def test_a_column_that_is_none_is_noticed_when_it_is_asked_for():
+    for data in (b"", b"\x91\x80", PACK([{}, 5])):
+        found = bodies.HeaderColumn(Columns(headers=data), 2)
+        with pytest.raises(ClientError, match="bad_field"):
+            found.value(0, "a")
+
+
 @pytest.mark.parametrize("headers", [None, {}, {"a": b"x"}])
 def test_key_and_headers_of_one_message_have_a_limit(headers):
     room = EXTRA_MAX_BYTES - len(PACK(headers)) - 3

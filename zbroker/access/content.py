@@ -30,7 +30,7 @@ class Clause:
 
         tree = parse(text)
         self.text = text
-        self.looks = bool(fields_of(tree))  # into payloads; else only at topic, time or bookmark
+        self.looks = bool(fields_of(tree))  # into payloads; not so at topics, headers, times
         self._filter: Filter = Filter(text, tree)
 
     def picks(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:

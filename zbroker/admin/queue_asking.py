@@ -56,6 +56,7 @@ class Purge(Struct, frozen=True, forbid_unknown_fields=True):
     all: bool = False
     leased: bool = False
     dry_run: bool = False
+    dead_letters: bool = False
 
 
 class Requeue(Struct, frozen=True, forbid_unknown_fields=True):

@@ -110,7 +110,8 @@ def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Defi
     if what == "purge":
         purge = parse(asking.Purge, body)
         asking.check_purge(purge)
-        return q.Purge(0, name, purge.before or 0, purge.point or "", purge.leased, purge.dry_run)
+        before, point = purge.before or 0, purge.point or ""
+        return q.Purge(0, name, before, point, purge.leased, purge.dry_run, purge.dead_letters)
     if what == "requeue":
         requeue = parse(asking.Requeue, body)
         return q.Requeue(0, name, requeue.bookmarks, requeue.limit, requeue.dry_run)

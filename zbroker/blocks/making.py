@@ -84,6 +84,7 @@ class Block:
     messages: dict[int, list[bytes]] = field(default_factory=dict)  # by index in items
     picks: dict[Hashable, list[int]] = field(default_factory=dict)  # what a filter found
     payloads: dict[tuple[int, str], Payloads] = field(default_factory=dict)
+    header_columns: dict[int, bodies.HeaderColumn] = field(default_factory=dict)
     made_bytes: int = 0  # of parts and messages, beside what was read
 
     def batch(self, at: int) -> Batch:
@@ -102,6 +103,14 @@ class Block:
             self.messages[at] = messages
             self.made_bytes += sum(map(len, messages))
         return messages
+
+    def headers(self, at: int) -> bodies.HeaderColumn:
+        """The headers of batch `at`; decoded once for all who look, if anybody does."""
+        column = self.header_columns.get(at)
+        if column is None:
+            batch = self.batch(at)
+            column = self.header_columns[at] = bodies.HeaderColumn(batch.columns, batch.count)
+        return column
 
     def keep(self, key: Hashable, parts: Parts) -> Parts:
         """Remembers messages for all who want the same."""

@@ -103,10 +103,11 @@ class Link:
             events.append(WHAT[recv_monitor_message(self.monitor)["event"]])
         return events
 
-    def wait(self, timeout_ms: int, wake_fd: int | None = None) -> None:
+    def wait(self, timeout_ms: int, wake_fd: int | None = None) -> bool:
         """Sleeps until there is an answer or an event, at most `timeout_ms`.
 
         wake_fd: the same one in each call; that it can be read ends the sleep, too.
+        Returns: whether there are events.
         """
         if self._poller is None:
             self._poller = zmq.Poller()
@@ -114,7 +115,7 @@ class Link:
             self._poller.register(self.monitor, zmq.POLLIN)
             if wake_fd is not None:
                 self._poller.register(wake_fd, zmq.POLLIN)
-        self._poller.poll(timeout_ms)
+        return any(what is self.monitor for what, _ in self._poller.poll(timeout_ms))
 
     def close(self, linger_ms: int = 0) -> None:
         """Closes both sockets."""

@@ -214,6 +214,7 @@ class _About:
         self._batch, self._index = batch, index
         column = batch.columns.time if batch.columns is not None else None
         self._times = bodies.times(column) if column is not None else None
+        self._headers = bodies.HeaderColumn(batch.columns, batch.count)
 
     def topic(self, i: int) -> str:
         return self._batch.topics[self._index[i] if self._index is not None else 0]
@@ -224,6 +225,9 @@ class _About:
     def bookmark(self, i: int) -> str:
         batch = self._batch
         return format_bookmark(batch.publisher, batch.sequence + i - batch.skip)
+
+    def header(self, i: int, name: str) -> object:
+        return self._headers.value(i, name)
 
 
 def priority_of(value: Any) -> int:  # noqa: ANN401 - what a payload may hold

@@ -105,7 +105,7 @@ def _permitted(
         same = [pick for pick in picks if index[pick] == number]
         if same and permit.verdict(topic) == "some":
             payloads = _payloads(block, at, type_of(topic))
-            same = permit.content(topic).picks(payloads, same, _About(batch))
+            same = permit.content(topic).picks(payloads, same, _About(block, at))
         permitted += same
     return sorted(permitted)
 
@@ -138,7 +138,7 @@ def _of_type(block: Block, at: int, picks: Sequence[int], content: Filter, kind:
         return []
     if (at, kind) not in block.payloads and not test.maybe(_plain(batch)):
         return []
-    return test.picks(_payloads(block, at, kind), picks, _About(batch))
+    return test.picks(_payloads(block, at, kind), picks, _About(block, at))
 
 
 def _payloads(block: Block, at: int, kind: str) -> Payloads:
@@ -158,10 +158,11 @@ def _plain(batch: Batch) -> bytes | memoryview:
 class _About:
     """What a filter may ask about a message itself."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("_batch", "_headers")
 
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+    def __init__(self, block: Block, at: int) -> None:
+        self._batch = block.batch(at)
+        self._headers = block.headers(at)
 
     def topic(self, i: int) -> str:
         return topic_of(self._batch, i)
@@ -175,3 +176,6 @@ class _About:
         if not batch.position:
             return ""
         return format_bookmark(batch.publisher, batch.sequence + i - batch.skip)
+
+    def header(self, i: int, name: str) -> object:
+        return self._headers.value(i, name)

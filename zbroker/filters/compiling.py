@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from zbroker.filters import nodes, runtime, syntax, values
 from zbroker.filters.arithmetic import OPERATORS
-from zbroker.filters.loading import Loaded, Scope
-from zbroker.filters.nodes import Node
+from zbroker.filters.loading import Scope
+from zbroker.filters.nodes import Loaded, Node
 from zbroker.filters.patterns import Where
 
 #: indices, their rows, About, payloads -> the indices that match
@@ -151,7 +151,7 @@ class _Code(Scope):
         match node:
             case nodes.Literal(value):
                 return self.constant(value)
-            case nodes.Field() | nodes.Header():
+            case Loaded():
                 return syntax.load(self.load(node))
             case nodes.Arithmetic(op, left, right):
                 return self.use(OPERATORS[op], self.value(left), self.value(right))

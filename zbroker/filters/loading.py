@@ -6,11 +6,9 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from zbroker.filters import nodes, syntax
+from zbroker.filters import syntax
+from zbroker.filters.nodes import Field, Header, Loaded
 from zbroker.filters.paths import Path, as_number
-
-#: What is loaded once per message
-Loaded = nodes.Field | nodes.Header
 
 _EMPTY: Final[dict[str, Any]] = {}
 
@@ -48,9 +46,9 @@ class Scope:
         name = self._loaded.get(node)
         if name is None:
             name = self._loaded[node] = f"v{len(self._loaded)}"
-            if isinstance(node, nodes.Field):
+            if isinstance(node, Field):
                 self._load_field(name, node.path)
-            else:
+            elif isinstance(node, Header):
                 self._load_header(name, node.name)
         return name
 

@@ -24,10 +24,20 @@ class Literal(Node, frozen=True):
     value: int | float | str | bool | Pattern | None
 
 
-class Field(Node, frozen=True):
+class Loaded(Node, frozen=True):
+    """What is of a message, and is loaded once however often the tree asks for it."""
+
+
+class Field(Loaded, frozen=True):
     """What a path leads to."""
 
     path: Path
+
+
+class Header(Loaded, frozen=True):
+    """The header of this name."""
+
+    name: str
 
 
 class Not(Node, frozen=True):
@@ -108,12 +118,6 @@ class OfMessage(Node, frozen=True):
     """Something about the message itself, not in its payload."""
 
     what: OneOf["TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE"]
-
-
-class Header(Node, frozen=True):
-    """What the message has as the header `name`."""
-
-    name: str
 
 
 def fields_of(tree: Node) -> set[Path]:

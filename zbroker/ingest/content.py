@@ -103,12 +103,15 @@ class About:
         index: Sequence[int],
         columns: Columns | None,
         time_ns: int | None,
+        headers: bodies.Headers | None = None,
     ) -> None:
-        """index: for each message, which of the topics it has."""
+        """index: for each message, which of the topics it has. headers: of a single message."""
         self._topics = topics
         self._index = index
         self._columns = columns
         self._time_ns = time_ns
+        self._headers = bodies.HeaderColumn(columns, len(index))
+        self._single = headers
 
     def topic(self, i: int) -> str:
         """Its topic."""
@@ -123,3 +126,7 @@ class About:
     def bookmark(self, _i: int) -> str:
         """None: it may never get one."""
         return ""
+
+    def header(self, i: int, name: str) -> object:
+        """What its publisher gave."""
+        return self._headers.value(i, name) if self._single is None else self._single.get(name)

@@ -53,13 +53,16 @@ class Burying:
     def begin(self, one: Running) -> None:
         """Has the messages read that are to be dead letters now."""
         taken: list[Entry] = []
-        while one.entries and one.burying < BURYING_MAX and not self._shared.manager.commits.full:
-            outcome, ending = one.entries.pop(0)
+        letters = [entry for entry in one.entries if entry[0].letter]
+        others = [entry for entry in one.entries if not entry[0].letter]
+        while letters and one.burying < BURYING_MAX and not self._shared.manager.commits.full:
+            outcome, ending = letters.pop(0)
             first, rest = _cut(outcome)
             taken.append((first, None if rest is not None else ending))
             one.burying += len(first.positions)
             if rest is not None:
-                one.entries.insert(0, (rest, ending))
+                letters.insert(0, (rest, ending))
+        one.entries = others + letters
         for entry in taken:
             self._shared.look(entry[0].positions, partial(self._read, one, entry))
 

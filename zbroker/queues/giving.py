@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import msgpack
 from pyroaring import BitMap64
 
 from zbroker.blocks.making import Look, Maker, Part, time_of, topic_of
@@ -21,8 +20,6 @@ from zbroker.queues.effects import Give, Looked
 from zbroker.queues.finding import Found
 from zbroker.wire import bodies
 from zbroker.wire.queueing import Job
-
-_HEADERS = msgpack.Decoder(list[dict[str, Any] | None])
 
 
 def _plain(topic: str) -> str:
@@ -71,8 +68,9 @@ def _dress(give: Give, batch: Batch) -> Callable[[Any, Sequence[int]], None]:
 class About:
     """What filters may ask of the messages of a batch besides their payloads."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+    def __init__(self, found: Found) -> None:
+        self._batch = found.batch
+        self._headers = found.block.headers(found.at)
 
     def topic(self, i: int) -> str:
         return topic_of(self._batch, i)
@@ -83,12 +81,15 @@ class About:
     def bookmark(self, i: int) -> str:
         return format_bookmark(self._batch.publisher, self._batch.sequence + i - self._batch.skip)
 
+    def header(self, i: int, name: str) -> object:
+        return self._headers.value(i, name)
+
 
 def matching(
     found: Found, content: Filter, type_of: Callable[[str], str], payloads: Callable[..., Any]
 ) -> BitMap64:
     """The positions of messages that a filter is true for."""
-    batch, about = found.batch, About(found.batch)
+    batch, about = found.batch, About(found)
     first = batch.position - batch.skip
     by_type: dict[str, list[int]] = {}
     for pick in found.picks:
@@ -103,19 +104,18 @@ def matching(
 
 def looked(found: Found) -> list[Looked]:
     """The messages one by one, as they were published."""
-    batch, about = found.batch, About(found.batch)
+    batch, about = found.batch, About(found)
     messages, columns = found.block.unpacked(found.at), batch.columns
-    keys = headers = None
+    headers = found.block.headers(found.at)
+    keys = None
     if columns is not None and columns.keys is not None:
         keys = bodies.keys(columns.keys, batch.count)
-    if columns is not None and columns.headers is not None:
-        headers = _HEADERS.decode(columns.headers)
     return [
         Looked(
             batch.position - batch.skip + pick, about.topic(pick), batch.publisher,
             batch.sequence + pick - batch.skip, about.time_ns(pick), messages[pick],
             keys[pick] if keys is not None else None,
-            headers[pick] if headers is not None else None,
+            headers.of(pick),
         )
         for pick in found.picks
     ]  # fmt: skip

@@ -41,6 +41,8 @@ class Handing:
         """Gives what can be given now."""
         shared, queue = self._shared, one.queue
         mine = shared.of.get(one.name)
+        if one.parked:
+            self._unpark(one)
         if not one.ready or not mine or shared.manager.commits.full:
             return
         if isinstance(queue, Queue):
@@ -114,11 +116,15 @@ class Handing:
         return highest >= one.horizon
 
     def _moved(self, one: Running, horizon: int, code: str) -> None:
-        """The horizon is durable: what waited for it goes."""
+        """The horizon is durable, or was refused."""
         if code:
             one.wanted_horizon = 0
-            return
-        one.horizon = max(one.horizon, horizon)
+        else:
+            one.horizon = max(one.horizon, horizon)
+
+    def _unpark(self, one: Running) -> None:
+        """What does not wait for the horizon any more goes; at the end of a turn, so that nothing
+        becomes of it in between."""
         parked, one.parked = one.parked, []
         for each in parked:
             if each.highest >= one.horizon:

@@ -31,7 +31,7 @@ from zbroker.queues.effects import Effect
 from zbroker.queues.following import Following
 from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import Ending, Entry, Running, facts_of
+from zbroker.queues.running import GIVEN_UP, Ending, Entry, Running, facts_of
 from zbroker.queues.values import Outcome
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
@@ -96,6 +96,7 @@ class Manager:
                 self.notes.append(Note("queues.not_configured", text))
         for config in self._configs.values():
             self._configure(config)
+        self._saved = {}
 
     def _configure(self, config: QueueConfig) -> None:
         record = self.rows.get(config.name)
@@ -195,7 +196,7 @@ class Manager:
             one.ages.load(rows.pop("ages"))
             one.dead = BitMap64.deserialize(rows.pop("dead"))
             one.queue.load(rows)
-        except (KeyError, ValueError) as error:
+        except (LookupError, ValueError) as error:
             text = f"queue {name!r}: {error}; its state is read from the log anew, nothing is lost"
             self.notes.append(Note("queues.tables_unusable", text))
             return None
@@ -352,4 +353,4 @@ def _count(one: Running, outcome: Outcome) -> None:
         counts.acked += many
     elif outcome.why == "time_limit":
         counts.expired += many
-    counts.dead += many if outcome.letter or outcome.why == "unreadable" else 0
+    counts.dead += many if outcome.why in GIVEN_UP else 0

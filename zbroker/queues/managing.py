@@ -42,6 +42,7 @@ from zbroker.wire.internal import Located
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
 QUEUES_MAX: Final = 10_000
 POINTS_MAX: Final = 10_000
+FORCED: Final = "purged by an operator"  # what dead letters of a purge say
 
 
 class Managing:
@@ -52,6 +53,7 @@ class Managing:
         self._consuming = consuming
         self._recording = recording
         self._browsing = Browsing(shared)
+        self._changing: set[str] = set()  # queues of which a definition is on its way
         self._handlers: dict[type, Callable[[bytes, Any], None]] = {
             s.AskQueues: self._queues,
             s.AskConsumers: self._consumers,
@@ -130,6 +132,7 @@ class Managing:
 
     def _purge(self, rid: bytes, ask: s.Purge) -> None:
         one = self._shared.running(ask.queue)
+        one.check_ready()
         before = ask.before
         if ask.point:
             point = self._shared.manager.points.get(ask.point)
@@ -137,6 +140,8 @@ class Managing:
                 raise ClientError("unknown_point", f"there is no point {ask.point!r}")
             before = point.position
         before = before or one.folded
+        if ask.dead_letters and not one.definition.config.dead_letter:
+            raise ClientError("bad_queue", f"queue {ask.queue!r} has no dead letter topic")
         if isinstance(one.queue, Replayable):
             self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
             return
@@ -144,15 +149,20 @@ class Managing:
             count = len(one.queue.purgeable(before, leased=ask.leased))
             self._tell(rid, s.Changed(ask.cid, count, before))
             return
+        letter = FORCED if ask.dead_letters else ""
         outcomes = [
-            part for each in one.queue.purge(None, before, ask.leased) for part in _parts(each)
+            part if not letter else part._replace(why="forced", letter=letter)
+            for each in one.queue.purge(None, before, ask.leased)
+            for part in _parts(each)
         ]
         count, left = sum(len(each.positions) for each in outcomes), [len(outcomes)]
+        refused = [""]
 
         def landed(code: str) -> None:
             left[0] -= 1
+            refused[0] = refused[0] or code
             if left[0] == 0:
-                self._tell(rid, s.Changed(ask.cid, count, before, code=code))
+                self._tell(rid, s.Changed(ask.cid, count, before, code=refused[0]))
 
         if not outcomes:
             self._tell(rid, s.Changed(ask.cid, 0, before))
@@ -180,11 +190,12 @@ class Managing:
 
     def _requeue(self, rid: bytes, ask: s.Requeue) -> None:
         one = self._shared.running(ask.queue)
+        one.check_ready()
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_queue", "a replayable queue gives nothing up")
         if not ask.bookmarks:
-            dead = one.dead[-min(ask.limit, REQUEUED_MAX) :]
-            self._bring_back(rid, ask, one, BitMap64(dead))
+            count = min(max(0, ask.limit), REQUEUED_MAX, len(one.dead))
+            self._bring_back(rid, ask, one, one.dead[len(one.dead) - count :])
             return
         if len(ask.bookmarks) > REQUEUED_MAX:
             raise ClientError("too_many", f"{REQUEUED_MAX} bookmarks at most")
@@ -192,6 +203,12 @@ class Managing:
 
         def found(located: Located) -> None:
             left[0] -= 1
+            if left[0] < 0:
+                return  # it was refused
+            if located.code == "not_ready":
+                left[0] = 0
+                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
+                return
             if not located.code:
                 wanted.add(located.position)
             if left[0] == 0:
@@ -201,13 +218,20 @@ class Managing:
             self._shared.locate(bookmark, found, "at")
 
     def _bring_back(self, rid: bytes, ask: s.Requeue, one: Running, positions: BitMap64) -> None:
+        """Twice at a time would bring back what was acknowledged in between."""
+        positions = positions - one.returning
         if ask.dry_run or not positions:
             self._tell(rid, s.Changed(ask.cid, len(positions)))
             return
 
         def entered(parts: list[Entered]) -> None:
-            fact = _returned(parts)
-            count = sum(len(part.positions) for part in parts)
+            if self._shared.manager.running.get(one.name) is not one:
+                error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+                self._tell(rid, _refusal(ask, error))
+                return
+            fact, found = _returned(parts), _positions(parts)
+            one.returning -= kept - found
+            count = len(found)
             text = (
                 f"{len(positions) - count} are not in the log any more"
                 if count < len(positions)
@@ -215,13 +239,18 @@ class Managing:
             )
 
             def landed(code: str) -> None:
+                if code:
+                    one.returning -= found
                 self._tell(rid, s.Changed(ask.cid, count, text=text, code=code))
 
             one.facts.append(fact)
             one.endings.append(landed)
             self._shared.touch(one)
 
-        self._shared.reenter(one.name, positions, entered)
+        # what stands before the floor may be removed any moment; the rest is held from now on
+        kept = positions[positions.rank(self._shared.manager.floor - 1) :]
+        one.returning |= kept
+        self._shared.reenter(one.name, kept, entered)
 
     # -- definitions --------------------------------------------------------------------------
 
@@ -229,10 +258,12 @@ class Managing:
         manager = self._shared.manager
         if not manager.known:
             raise ClientError("not_ready", "the queues are being read")
-        running = manager.running.get(ask.name)
+        if ask.what not in ("create", "alter", "delete"):
+            raise ClientError("bad_field", f"key `what`: {ask.what[:64]!r} is nothing to be done")
         if ask.what == "create":
             self._create(rid, ask)
             return
+        running = manager.running.get(ask.name)
         if running is None:
             raise ClientError("unknown_queue", f"there is no queue {ask.name[:64]!r}")
         if running.definition.source == "config":
@@ -248,8 +279,7 @@ class Managing:
 
     def _create(self, rid: bytes, ask: s.Define) -> None:
         manager = self._shared.manager
-        if ask.name in manager.running:
-            raise ClientError("queue_exists", f"there is a queue {ask.name!r} already")
+        self._check_new(ask.name)
         if len(manager.rows) >= QUEUES_MAX:
             raise ClientError("too_many", f"an instance knows at most {QUEUES_MAX} queues")
         config = read_table({**ask.definition, "name": ask.name})
@@ -259,13 +289,20 @@ class Managing:
             return
 
         def found(located: Located) -> None:
-            if located.code:
-                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
-            else:
-                begins = located.position
-                self._commit(rid, ask, manager.created(config, "admin", begins))
+            try:
+                if located.code:
+                    raise ClientError(located.code, located.reason)
+                self._check_new(ask.name)
+                self._commit(rid, ask, manager.created(config, "admin", located.position))
+            except ClientError as error:
+                self._tell(rid, _refusal(ask, error))
 
         self._shared.locate(config.recovery_point, found)
+
+    def _check_new(self, name: str) -> None:
+        """Raises: ClientError queue_exists."""
+        if name in self._shared.manager.running:
+            raise ClientError("queue_exists", f"there is a queue {name!r} already")
 
     def _check(self, config: QueueConfig) -> None:
         others = [
@@ -275,13 +312,18 @@ class Managing:
         check_queues([*others, config], self._recording)
 
     def _commit(self, rid: bytes, ask: s.Define, record: WiringRecord) -> None:
+        """Raises: ClientError not_ready: a record is made of what holds, so one at a time is."""
+        if record.name in self._changing:
+            raise ClientError("not_ready", f"queue {record.name!r} is being changed; try again")
         if ask.dry_run:
             self._tell(rid, s.Changed(ask.cid))
             return
 
         def done(code: str, reason: str, position: int) -> None:
+            self._changing.discard(record.name)
             self._tell(rid, s.Changed(ask.cid, position=position, code=code, reason=reason))
 
+        self._changing.add(record.name)
         self._shared.manager.define(record, done)
 
     # -- points -------------------------------------------------------------------------------
@@ -322,14 +364,16 @@ def _parts(outcome: Outcome) -> Iterator[Outcome]:
 
 
 def _returned(parts: list[Entered]) -> Returned:
-    positions = BitMap64()
     priorities: list[int] = []
     groups: list[int] = []
     for part in parts:
-        positions |= part.positions
         priorities += part.priorities or ()
         groups += part.groups or ()
-    return Returned(pack_positions(positions), priorities, groups)
+    return Returned(pack_positions(_positions(parts)), priorities, groups)
+
+
+def _positions(parts: list[Entered]) -> BitMap64:
+    return BitMap64.union(BitMap64(), *(part.positions for part in parts))
 
 
 def _refusal(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer:

@@ -87,7 +87,7 @@ class Openings:
     def _place(self, opening: Opening, text: str, then: Callable[[int], None]) -> None:
         """The position that a point is."""
         manager = self._shared.manager
-        if text == EPOCH:
+        if text in (EPOCH, "epoch"):
             then(manager.floor)
         elif text in (NOW, "now"):
             then(manager.following.persisted)

@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from zbroker.definitions import Definition
 from zbroker.definitions.entering import Entering
+from zbroker.errors import ClientError
 from zbroker.journal.format import Batch
 from zbroker.journal.queue_records import (
     AnyFact,
@@ -91,6 +92,7 @@ class Running:
     parked: list[Parked] = field(default_factory=list)
     ages: Ages = field(default_factory=Ages)
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
+    returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
 
     @property
     def name(self) -> str:
@@ -99,8 +101,8 @@ class Running:
     @property
     def lowest(self) -> int:
         """It needs the log from there on."""
-        lowest = self.queue.lowest
-        return self.folded if lowest is None else min(lowest, self.folded)
+        lows = (self.queue.lowest, self.returning.min() if self.returning else None, self.folded)
+        return min(low for low in lows if low is not None)
 
     @property
     def oldest_ns(self) -> int | None:
@@ -129,9 +131,14 @@ class Running:
         """The log was folded up to there; behind a start what may have been sent is flagged."""
         self.folded = max(self.folded, position)
         if not self.ready and self.folded >= self.ready_at:
-            self.ready = True
+            self.ready, self.wanted_horizon = True, self.horizon
             if isinstance(self.queue, Queue):
                 self.queue.suspect(self.horizon)
+
+    def check_ready(self) -> None:
+        """Raises: ClientError not_ready, as long as it is not known what is in the queue."""
+        if not self.ready:
+            raise ClientError("not_ready", f"queue {self.name!r} is being read")
 
     def waited(self) -> None:
         """Tells those who waited for messages of which none is going any more."""
@@ -170,7 +177,7 @@ class Running:
             queue.gone(positions)
         elif isinstance(fact, Horizon):
             if not self.ready:  # later ones are known since they landed
-                self.horizon = fact.position
+                self.horizon = max(self.horizon, fact.position)
         elif isinstance(queue, Replayable):
             if isinstance(fact, Noted):
                 queue.noted(unpack_positions(fact.where))
@@ -181,6 +188,7 @@ class Running:
         elif isinstance(fact, Returned):
             positions, entered = _returned(fact)
             self.dead -= positions
+            self.returning -= positions
             queue.returned(positions, entered)
 
 

@@ -42,6 +42,7 @@ class Settling:
     def settle(self, connection: Connection, command: q.Settle) -> None:
         """Raises: ClientError."""
         one, consumer = self._whose(connection, command)
+        one.check_ready()  # else what enters later would be told as ignored
         self._check_generation(command)
         if sum(map(bool, (command.ends, command.bookmarks, command.filter))) > 1:
             raise ClientError("bad_field", "key `ends`, `bookmarks`, `filter`: one of them")

@@ -32,6 +32,7 @@ _HEADERS: Final = msgspec.msgpack.Decoder(list[dict[str, Any] | None])
 _ITEMS: Final = msgspec.msgpack.Decoder(list[Raw])
 _NIL: Final = Raw(b"\xc0")
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_NO_HEADERS: Final = "`columns.headers` must be an array of maps or nil"
 _NO_MSGPACK: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
 
 Body = bytes | memoryview
@@ -161,10 +162,35 @@ def keys(data: bytes, count: int) -> list[bytes | None]:
 
 def headers(data: bytes, count: int) -> list[Headers | None]:
     """The header column: of each message its headers. Raises: ClientError bad_field."""
-    found = _items(_HEADERS, data, count, "`columns.headers` must be an array of maps or nil")
+    found = _items(_HEADERS, data, count, _NO_HEADERS)
     if not are_scalars(chain.from_iterable(map(dict.values, filter(None, found)))):
         raise ClientError("bad_field", f"key `columns.headers`: {NO_SCALARS}")
     return found
+
+
+class HeaderColumn:
+    """Headers of a batch's messages; a column is decoded when one of them is asked for."""
+
+    __slots__ = ("_count", "_data", "_found")
+
+    def __init__(self, columns: Columns | None, count: int) -> None:
+        """The columns were checked before."""
+        self._data = columns.headers if columns is not None else None
+        self._count = count
+        self._found: list[Headers | None] | None = None
+
+    def of(self, i: int) -> Headers | None:
+        """All of message `i`. Raises: ClientError bad_field, for a column that is none."""
+        if self._data is None:
+            return None
+        if self._found is None:
+            self._found = _items(_HEADERS, self._data, self._count, _NO_HEADERS)
+        return self._found[i]
+
+    def value(self, i: int, name: str) -> Scalar:
+        """One of message `i`; None if there is none. Raises: as `of`."""
+        headers = self.of(i)
+        return None if headers is None else headers.get(name)
 
 
 def expiry(data: bytes, count: int) -> array[int]:

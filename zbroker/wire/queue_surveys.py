@@ -165,6 +165,7 @@ class Purge(Message, tag="purge"):
     """admin -> queues. What stands before position `before` leaves the queue; 0: all of it.
 
     point: instead of a position, the point with this name. Leased messages stay unless `leased`.
+    dead_letters: they go to the dead letter topic, with the reason "forced".
     """
 
     cid: int
@@ -173,6 +174,7 @@ class Purge(Message, tag="purge"):
     point: str = ""
     leased: bool = False
     dry_run: bool = False
+    dead_letters: bool = False
 
 
 class Requeue(Message, tag="requeue"):

@@ -64,8 +64,8 @@ class Consume(Command, tag="consume"):
     from a connection before, under this name of this client: it keeps those leases, and what it
     held besides comes back to the queue.
 
-    Of a replayable queue only: since, or selector, is required. since: a bookmark, a time, a vector,
-    "0", "0|1|" (now), or "point:NAME". selector: a filter; it begins at the first message for which
+    Of a replayable queue only: since or selector is required. since: a bookmark, a time, a vector,
+    "0", "0|1|" (now) or "point:NAME". selector: a filter; it begins at the first message for which
     that is true, from `since` on. until: where it ends, in the same words (a bookmark inclusive).
     """
 
@@ -175,9 +175,9 @@ class Job(Answer, tag="job"):
     """queues -> client, with a packed body: messages to work on, like Msg.
 
     deliveries: u16 little-endian for each message that counts, how often each was delivered, with
-    this time; left out where that is 1. A message with more than 1 may have been seen before. barrier:
-    a barrier, which is sent to every consumer and needs no acknowledgement. acked: of a replayable
-    queue, for each message that counts a byte: 1 if it was acknowledged.
+    this time; left out where all are 1. One with more than 1 may have been seen before. barrier: it
+    is sent to every consumer and needs no acknowledgement. acked: of a replayable queue, for each
+    message that counts a byte: 1 if it was acknowledged.
     """
 
     sid: str

@@ -33,6 +33,7 @@ from zbroker.limits import U63_MAX
 )
 @click.option("--all", "all_of_it", is_flag=True, help="All that it holds now.")
 @click.option("--leased", is_flag=True, help="Also messages that consumers have.")
+@click.option("--dead-letter", is_flag=True, help="They go to the dead letter topic: `forced`.")
 @show.dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @show.json_option
@@ -44,6 +45,7 @@ def purge(  # noqa: PLR0913 - click passes each option by itself
     point: str,
     all_of_it: bool,
     leased: bool,
+    dead_letter: bool,
     dry_run: bool,
     yes: bool,
     json_here: bool,
@@ -51,11 +53,11 @@ def purge(  # noqa: PLR0913 - click passes each option by itself
     """Have messages leave the queue NAME: those before a place, or all.
 
     In the log they stay, and other queues and subscriptions are not touched. What consumers have
-    stays in the queue, unless --leased.
+    stays in the queue, unless --leased. With --dead-letter they go to the dead letter topic.
 
     Example: zbroker-admin queue purge work --before 1234 --dry-run
     """
-    body = _what(before, point, all_of_it) | {"leased": leased}
+    body = _what(before, point, all_of_it) | {"leased": leased, "dead_letters": dead_letter}
     in_json = show.wants_json(target, json_here)
     if dry_run or not yes:
         may_ask = sys.stdin.isatty() and not in_json

@@ -131,6 +131,15 @@ class Core(Dialling):
             if found:
                 self.settling.add(self._meant(verb), found)
 
+    def ack_one(self, message: QueueMessage) -> bool:
+        """`settle` of an ack of one message; False, and nothing is done, if that has more to do."""
+        held, at = self.held, message._at
+        mine = message._head.epoch == self._epoch and not held.lost
+        if not mine or self.state is Link.ENDED or not held.settle_one(at):
+            return False
+        self.settling.add_one(ACK, at)
+        return True
+
     def _meant(self, verb: Verb) -> Verb:
         """What is gone already cannot go back: all that is left is its place in the backlog."""
         return ACK if self.once else verb

@@ -25,7 +25,7 @@ from zbroker.client.carrying import now_ms
 from zbroker.client.consuming.carrying import Carrying
 from zbroker.client.consuming.core import Core
 from zbroker.client.consuming.message import QueueMessage
-from zbroker.client.consuming.settling import Verb
+from zbroker.client.consuming.settling import ACK, Verb
 from zbroker.client.dialling import Effect, State
 from zbroker.client.door import Doors
 from zbroker.client.effects import Connect, Send
@@ -52,7 +52,7 @@ class Line(Carrying):
         self.error: ZBrokerError | None = None
         self._link: Link | None = None
         self._session = 0
-        self._changed = threading.Condition()  # of a lock that its owner may take again
+        self._begin_waiting()
         self._outbox: deque[Effect] = deque()
         self._halted = False  # nothing more is handed out
         self._asleep = self._woken = False
@@ -69,9 +69,16 @@ class Line(Carrying):
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: what was read, and the socket, are the parent's."""
-        self._changed, self._link = threading.Condition(), None
+        self._begin_waiting()
+        self._link = None
         self.core.state, self.core.error = State.ENDED, error
         self.core.held.clear()
+
+    def _begin_waiting(self) -> None:
+        """Two lines of waiting threads with one lock: for messages, and for answers."""
+        self._lock = threading.RLock()  # its owner may take it again
+        self._came = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
 
     # -- called by threads of the program -----------------------------------------------------
 
@@ -80,11 +87,13 @@ class Line(Carrying):
 
     def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
         """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
-        with self._changed:
+        with self._lock:
             if self.error is not None:
                 raise self.error
-            self.core.settle(verb, messages, now_ms())
-            self._wake()
+            if verb is not ACK or len(messages) > 1 or not self.core.ack_one(messages[0]):
+                self.core.settle(verb, messages, now_ms())
+            if self._asleep:
+                self._wake()
 
     def take(self, most: int | None, end: float | None = None) -> list[QueueMessage] | None:
         """The next messages, up to `most` of those that came together.
@@ -92,7 +101,7 @@ class Line(Carrying):
         Empty if none came before the time `end`; None if nothing more is handed out.
         Raises: ZBrokerError, what ended the consumer.
         """
-        with self._changed:
+        with self._lock:
             while not self._halted:
                 if self.core.ready:
                     messages, effects = self.core.hand_out(most, now_ms())
@@ -106,7 +115,7 @@ class Line(Carrying):
                 left = None if end is None else end - clock.monotonic()
                 if left is not None and left <= 0:
                     return []
-                self._changed.wait(left)
+                self._came.wait(left)
             error = self._what_ended_it()
             if error is not None and not self._halted:
                 raise error
@@ -114,7 +123,7 @@ class Line(Carrying):
 
     def take_many(self, most: int, end: float | None) -> list[QueueMessage]:
         """The same over several batches, as far as they are there."""
-        with self._changed:
+        with self._lock:
             found = self.take(most, end) or []
             while 0 < len(found) < most and self.core.ready and not self._halted:
                 messages, effects = self.core.hand_out(most - len(found), now_ms())
@@ -125,26 +134,28 @@ class Line(Carrying):
 
     def look(self, at: Callable[[Core], T]) -> T:
         """What `at` says of the core, while nobody changes it."""
-        with self._changed:
+        with self._lock:
             return at(self.core)
 
     def wait(self, done: Callable[[], object], timeout: float | None) -> bool:
         """Sleeps until `done()`, which is looked at when something came; False if it is not."""
-        with self._changed:
+        with self._lock:
             return bool(self._changed.wait_for(done, timeout))
 
     def halt(self) -> None:
         """Nothing more is handed out; what was, can still be settled."""
-        with self._changed:
+        with self._lock:
             self._halted = True
+            self._came.notify_all()
             self._changed.notify_all()
 
     def close(self, timeout: float = CLOSE_S) -> None:
         """Sends what is left, gives back what is held, and ends the thread."""
-        with self._changed:
+        with self._lock:
             self._halted = True
             self._outbox += self.core.leave(now_ms())
             self._wake()
+            self._came.notify_all()
             self._changed.notify_all()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
@@ -158,7 +169,7 @@ class Line(Carrying):
     # -- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with self._changed:
+        with self._lock:
             try:
                 while self.core.state is not State.ENDED:
                     self._turn()
@@ -172,6 +183,7 @@ class Line(Carrying):
                 if self._link is not None:
                     self._link.close(CLOSE_LINGER_MS)
                     self._link = None
+                self._came.notify_all()
                 self._changed.notify_all()
 
     def _turn(self) -> None:
@@ -181,24 +193,27 @@ class Line(Carrying):
             self._do_what_is_due()
         self._send()
         self._changed.notify_all()
+        if self.core.ready or self.over:  # else who waits for messages need not look
+            self._came.notify_all()
         if self.core.state is not State.ENDED:
             self._sleep(0 if more else self._wait_ms(WAIT_MAX_MS))
 
     def _sleep(self, wait_ms: int) -> None:
         link, self._asleep = self._link, True
-        self._changed.release()
+        happened = False
+        self._lock.release()
         try:
             if link is None:
                 self._poller.poll(wait_ms)
             else:
-                link.wait(wait_ms, self._wake_fd)
+                happened = link.wait(wait_ms, self._wake_fd)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._asleep = False
         if self._woken:
             self._woken = False
             os.eventfd_read(self._wake_fd)
-        if link is not None:
+        if link is not None and happened:
             self._read_events(link)
 
     def _send(self) -> None:

@@ -1,0 +1,119 @@
+"""Which messages of a batch are wanted (zbroker/delivery/picking.py): by their headers.
+
+By topic, content and span: tests/delivery/test_options.py and test_rights.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.delivery.test_rights import A, grant, rules
+from tests.delivery.world import World, ready
+from zbroker.blocks.making import Block, counting
+from zbroker.config import RecordConfig
+from zbroker.delivery.picking import Wish
+from zbroker.filters import compile_filter
+from zbroker.ids import EPOCH
+from zbroker.recording import Recording
+from zbroker.topics import matcher
+from zbroker.wire import bodies, codec
+from zbroker.wire import messages as m
+from zbroker.wire.internal import Entry
+
+Headers = dict[str, Any] | None
+
+PAYLOADS = [b'{"n":0}', b'{"n":1}', b"no JSON"]
+ROW = st.tuples(
+    st.sampled_from(["t", "t", "u"]),
+    st.integers(0, 2),
+    st.sampled_from([None, {}, {"book": "b1"}, {"book": "b2"}, {"book": b"b1"}, {"desk": "b1"}]),
+)
+
+
+def book(headers: Headers) -> Any:
+    return (headers or {}).get("book")
+
+
+#: filter -> the same of a payload, by its number, and headers
+FILTERS: dict[str, Any] = {
+    "HEADER('book') = 'b1'": lambda n, headers: book(headers) == "b1",
+    "HEADER('book') IS NULL": lambda n, headers: book(headers) is None,
+    "NOT HEADER('book') = 'b1'": lambda n, headers: book(headers) == "b2",
+    "/n = 1 AND HEADER('book') > 'b1'": lambda n, headers: n == 1 and book(headers) == "b2",
+    "/n = 1 OR HEADER('book') = 'b1'": lambda n, headers: n == 1 or book(headers) == "b1",
+}
+
+
+@pytest.mark.seed("004", "content filter")
+@given(
+    batches=st.lists(st.lists(ROW, min_size=1, max_size=6), min_size=1, max_size=4),
+    zstd=st.booleans(),
+    skip=st.integers(0, 2),
+)
+def test_what_is_sent_is_what_has_such_headers(
+    batches: list[list[tuple[str, int, Headers]]], zstd: bool, skip: int
+) -> None:
+    world, rows = ready(), []
+    for batch in batches:
+        left = min(skip, len(batch) - 1)
+        topics, numbers, headers = map(list, zip(*batch, strict=True))
+        payloads = [PAYLOADS[n] for n in numbers]
+        world.publish(*topics, payloads=payloads, headers=headers, zstd=zstd, skip=left)
+        rows += batch[left:]
+    world.persist()
+    for at, text in enumerate(FILTERS):
+        world.subscribe("t|u", f"s{at}", regex=True, filter=text, credit=1 << 20)
+    for at, says in enumerate(FILTERS.values()):
+        pairs = zip(world.published, rows, strict=True)
+        assert world.got(f"s{at}") == [seen for seen, (_, n, headers) in pairs if says(n, headers)]
+
+
+def test_headers_are_decoded_once_for_all_who_ask_and_not_if_nobody_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[bodies.HeaderColumn] = []
+    decode = bodies.HeaderColumn.of
+
+    def counted(self: bodies.HeaderColumn, i: int) -> Headers:
+        if self not in made:
+            made.append(self)
+        return decode(self, i)
+
+    monkeypatch.setattr(bodies.HeaderColumn, "of", counted)
+    world = World()
+    batch = world.publish("t", "t", headers=[{"book": "b1"}, {"book": "b2"}])
+    block = Block(world._cursor(0), [batch], world._cursor(1))
+
+    def picked(text: str) -> list[int]:
+        wish = Wish(matcher("t", regex=False), compile_filter(text))
+        return list(wish.picks(block, 0, counting(batch), lambda _: "json")[0])
+
+    assert picked("MESSAGE_SIZE() > 0") == [0, 1]
+    assert made == []
+    assert (picked("HEADER('book') = 'b1'"), picked("HEADER('book') > 'b1'")) == ([0], [1])
+    assert made == [block.headers(0)]
+
+
+def test_rights_may_depend_on_headers() -> None:
+    world = World(access=rules(grant("allow", "replay", "t", "HEADER('desk') = 'fx'")))
+    world.welcome()
+    world.logon_as("ann", A)
+    data = [b"first", b"second", b"third"]
+    world.publish("t", "t", "t", payloads=data, headers=[{"desk": "fx"}, None, {"desk": "eq"}])
+    world.subscribe("t", bookmark=EPOCH, credit=1 << 20)
+    world.persist()
+    assert [seen.data for seen in world.got()] == [b"first"]
+
+
+def test_what_is_not_recorded_is_picked_by_headers_too() -> None:
+    world = ready(recording=Recording([RecordConfig("recorded")]))
+    world.subscribe("u", bookmark=None, filter="HEADER('book') = 'b1'", credit=1 << 20)
+    columns = m.Columns(headers=codec.encode([None, {"book": "b1"}]))
+    entry = Entry(7, 1, 1, 2, None, 0, None, ["u"], columns=columns)
+    world.perform(world.core.unrecorded([entry], [bodies.pack([b"x", b"y"])], 0))
+    (passed,) = [body for _, _, body in world.passed]
+    assert bodies.unpack(passed, None, 1, 1 << 20) == [b"y"]

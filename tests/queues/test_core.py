@@ -1,0 +1,436 @@
+"""zbroker/queues/core.py: logons, refusals, the journal's word, time, the end of a turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.queues.bench import (
+    AFTER_LEASE_MS,
+    ANN,
+    BOB,
+    HERE,
+    KEY_A,
+    KEY_B,
+    Bench,
+    bench,
+    replayable,
+    rules,
+    work,
+)
+from zbroker.access.core import Access
+from zbroker.effects import Note
+from zbroker.errors import StorageError
+from zbroker.ids import Origin
+from zbroker.limits import U63_MAX
+from zbroker.queues.commits import RETRY_MS
+from zbroker.queues.core import TICK_MS
+from zbroker.wire import codec, token
+from zbroker.wire import messages as m
+from zbroker.wire import queue_surveys as s
+from zbroker.wire import queueing as q
+from zbroker.wire.internal import Marks
+from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect, Disconnected
+
+
+def _peers(rid: bytes) -> tuple[str, int | None]:
+    return "10.0.0.1:5", 0
+
+
+# -- logons -----------------------------------------------------------------------------------
+
+
+def test_a_logon_is_answered_with_the_origin_of_positions() -> None:
+    at = bench()
+    [ack] = at.of(m.Ack)
+    assert (ack.type, ack.cid, ack.version, ack.origin) == ("processed", "logon", 1, HERE)
+
+
+def test_a_token_of_another_key_is_refused() -> None:
+    at = bench()
+    said = token.Token("ann", "ann", "i", 1, 10**10, "")
+    at.send(m.DoorLogon(token.make(b"x" * 32, said), "1"), rid=BOB)
+    assert at.errors() == [("auth_failed", "1", None)]
+    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    assert (row.what, row.code) == ("logon", "auth_failed")
+
+
+def test_a_routing_id_that_the_client_chose_is_refused() -> None:
+    at = bench()
+    at.logon(b"mine!", "ann")
+    assert at.codes() == ["auth_failed"]
+
+
+def test_only_so_many_are_connected() -> None:
+    at = bench(clients_max=1)
+    at.logon(BOB)
+    assert at.errors() == [("too_many", "logon", None)]
+    at.logon(ANN)
+    assert at.last().type == "processed", "who is there may log on anew"
+
+
+def test_who_logs_on_anew_is_a_new_connection() -> None:
+    at = bench()
+    [position] = at.many(1)
+    at.consume()
+    at.logon()
+    at.consume(holding=[position, position + 1])
+    assert at.of(q.Consuming)[-1].kept == [position, position + 1]
+
+
+def test_a_logoff_gives_back_what_is_held() -> None:
+    at = bench()
+    positions = at.many(1)
+    at.consume()
+    at.send(m.Logoff("bye"))
+    assert at.last() == m.Ack("processed", "bye")
+    assert at.core.connections == {}
+    at.logon(BOB)
+    at.consume(sid="b", rid=BOB)
+    assert at.got("b") == positions
+
+
+def test_a_heartbeat_is_not_answered() -> None:
+    at = bench()
+    count = len(at.answers)
+    at.send(m.Heartbeat())
+    assert len(at.answers) == count
+
+
+# -- frames -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frames", "over", "code", "cid"),
+    [
+        ([], False, "bad_frame", None),
+        ([codec.encode(q.Cancel("s", "c")), b"body"], False, "bad_frame", "c"),
+        ([codec.encode(q.Cancel("s", "c"))], True, "bad_frame", "c"),
+        ([b"\xc1"], False, "bad_frame", None),
+        ([codec.encode({"cmd": "nope", "cid": "c"})], False, "bad_command", "c"),
+        ([codec.encode({"cmd": "consume", "cid": "c", "sid": "s"})], False, "bad_field", "c"),
+    ],
+)
+def test_what_is_no_command_is_refused(
+    frames: list[bytes], over: bool, code: str, cid: str | None
+) -> None:
+    at = bench()
+    at.frames([frames], over=over)
+    assert at.errors() == [(code, cid, None)]
+    assert at.core.shared.errors == 1
+
+
+def test_who_is_not_logged_on_is_told() -> None:
+    at = bench()
+    at.send(q.Consume("s", "q", "c"), rid=BOB)
+    assert at.errors() == [("not_logged_on", "c", "s")]
+
+
+def test_an_error_of_a_heartbeat_has_no_cid() -> None:
+    at = bench()
+    at.send(m.Heartbeat(), m.Flow("s", 1), rid=BOB)
+    assert at.errors() == [("not_logged_on", None, None), ("not_logged_on", None, "s")]
+
+
+def test_a_command_with_another_key_is_refused() -> None:
+    at = Bench(work(), access=rules("q"))
+    at.logon(key=KEY_A)
+    at.keys[ANN] = KEY_B
+    at.consume()
+    assert at.errors() == [("auth_failed", "c-s", "s")]
+    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    assert (row.who, row.what) == ("ann", "consume")
+
+
+# -- rules that change ------------------------------------------------------------------------
+
+
+def test_rules_that_change_end_consumers() -> None:
+    at = Bench(work("a"), work("b"), access=rules("a", "b"))
+    at.logon(key=KEY_A)
+    at.consume("a", "a")
+    at.consume("b", "b")
+    at.core.entitle(rules("b"))
+    at.run()
+    assert at.errors() == [("not_entitled", None, "a")]
+    assert [one.sid for one in at.core.shared.consumers.values()] == ["b"]
+    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    assert (row.who, row.what, row.code) == ("ann", "keep consuming a", "not_entitled")
+
+
+def test_rules_that_change_end_connections() -> None:
+    at = Bench(work(), access=rules("q"))
+    at.logon(key=KEY_A)
+    at.consume()
+    at.core.entitle(Access([], {}))
+    at.run()
+    assert at.errors() == [("auth_failed", None, None)]
+    assert at.core.connections == {}
+    assert at.core.shared.consumers == {}
+    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    assert row.what == "stay logged on"
+
+
+# -- the journal ------------------------------------------------------------------------------
+
+
+def test_a_queue_of_the_config_is_made_when_a_journal_is_there() -> None:
+    at = Bench(work(), welcome=False)
+    assert at.manager.running == {}
+    at.welcome()
+    assert list(at.manager.running) == ["q"]
+
+
+def test_a_welcome_that_is_repeated_changes_nothing() -> None:
+    at = bench()
+    before = at.position
+    at.welcome()
+    assert at.position == before
+
+
+def test_marks_before_a_welcome_are_not_listened_to() -> None:
+    at = Bench(work(), welcome=False)
+    at.persist()
+    assert at.manager.here is None
+    at.welcome()
+    assert at.manager.here == HERE
+
+
+def test_what_a_dead_journal_did_not_write_is_sent_to_the_next_one() -> None:
+    at = bench()
+    positions = at.many(2)
+    at.consume()
+    at.holding = True
+    at.ack(*positions)
+    at.die()
+    at.come_back()
+    at.land()
+    assert at.settled() == [(2, 0)]
+    assert at.here() == []
+
+
+def test_what_a_dead_journal_did_write_is_found_in_the_log() -> None:
+    at = bench()
+    positions = at.many(2)
+    at.consume()
+    at.receipts = False
+    at.ack(*positions)
+    assert at.settled() == []
+    at.die()
+    at.receipts = True
+    end = at.position
+    at.come_back()
+    assert at.settled() == [(2, 0)]
+    assert at.position == end, "nothing was written twice"
+
+
+def test_look_ups_that_a_dead_journal_left_are_made_again() -> None:
+    at = bench()
+    positions = at.many(2)
+    at.consume()
+    at.silent = True
+    at.ack(ends=[], bookmarks=[at.bookmark(positions[0])])
+    at.die()
+    at.silent = False
+    at.come_back()
+    assert at.settled() == [(1, 0)]
+
+
+def test_a_log_of_another_generation_is_read_anew() -> None:
+    at = bench()
+    marks = Marks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
+    with pytest.raises(StorageError) as caught:
+        at.core.marks(marks)
+    assert caught.value.code == "damaged"
+
+
+def test_a_log_that_ends_before_what_was_read_is_read_anew() -> None:
+    at = bench()
+    at.many(5)
+    at.die()
+    with pytest.raises(StorageError) as caught:
+        at.welcome(persisted=at.persisted - 1)
+    assert caught.value.code == "damaged"
+
+
+def test_a_queue_holds_the_log_from_its_oldest_message_on() -> None:
+    at = bench(work("a"), work("b"), replayable("c"))
+    positions = at.many(3)
+    at.consume("a")
+    at.ack(*positions[:2])
+    at.pass_ms(0)
+    holds = at.core.holds(5_000)
+    assert (holds.incarnation, holds.floor, holds.lowest) == (at.journal, 1, positions[0])
+    assert [(one.who, one.what, one.position) for one in holds.holdings] == [
+        ("queues", "b", positions[0]),
+        ("queues", "c", positions[0]),
+        ("queues", "a", positions[2]),
+    ]
+    assert {one.since_ms for one in at.core.holds(9_000).holdings} == {5_000}
+
+
+def test_as_long_as_the_queues_are_not_known_all_of_the_log_is_held() -> None:
+    at = Bench(work(), welcome=False)
+    assert at.core.holds(0).lowest == 0
+
+
+def test_without_queues_nothing_is_held() -> None:
+    assert Bench().core.holds(0).lowest == U63_MAX
+
+
+# -- the admin --------------------------------------------------------------------------------
+
+
+def test_connections_are_told() -> None:
+    at = bench()
+    assert [row.client for row in at.core.told(AskClients(7), _peers).rows] == ["ann"]  # type: ignore[union-attr]
+
+
+def test_a_client_is_disconnected() -> None:
+    at = bench()
+    positions = at.many(1)
+    at.consume()
+    assert at.core.told(Disconnect(7, "ann"), _peers) == Disconnected(7, 1)
+    at.run()
+    assert at.codes() == ["session_ended"]
+    assert at.core.connections == {}
+    assert at.state(positions[0]) == "leased", "it may come back for what it has"
+    assert at.core.told(Disconnect(7, "ann"), _peers) == Disconnected(7, 0)
+
+
+# -- time -------------------------------------------------------------------------------------
+
+
+def test_a_silent_peer_is_forgotten() -> None:
+    at = bench()
+    at.logon(heartbeat_s=1)
+    at.pass_ms(500)
+    assert at.of(m.Heartbeat)
+    for _ in range(3):
+        at.pass_ms(500)
+    assert at.errors() == [("not_logged_on", None, None)]
+    assert at.core.connections == {}
+
+
+def test_a_peer_of_which_more_may_wait_is_not_silent() -> None:
+    at = bench()
+    at.logon(heartbeat_s=1)
+    at.now = at.now._replace(mono_ms=5_000)
+    at.core.tick(at.now, drained=False)
+    assert at.core.connections
+
+
+def test_a_peer_that_was_gone_already_is_no_matter() -> None:
+    at = bench()
+    at.lose(BOB)
+    assert list(at.core.connections) == [ANN]
+
+
+def test_the_core_wakes_for_what_is_next() -> None:
+    at = Bench(work())
+    at.pass_ms(0)
+    assert at.core.next_wake_ms() is None
+    at.logon(heartbeat_s=10)
+    assert at.core.next_wake_ms() == 5_000
+    at.consume()
+    positions = at.many(1)
+    at.extend(*positions, lease_ms=3_000)
+    wake_ms = at.core.next_wake_ms()
+    assert wake_ms is not None
+    assert 3_000 <= wake_ms <= 3_100
+    at.silent = True
+    at.ack(ends=[], bookmarks=[at.bookmark(positions[0])])
+    assert at.core.next_wake_ms() == TICK_MS
+    at.holding = True
+    at.ack(*positions)
+    at.refuse("not_ready")
+    at.pass_ms(TICK_MS - RETRY_MS + 10)
+    assert at.core.next_wake_ms() == RETRY_MS
+
+
+def test_a_queue_that_is_being_read_is_not_woken_for() -> None:
+    at = bench(work(expiration=1_000))
+    at.many(1)
+    at.reading = False
+    at.restart()
+    at.pass_ms(5_000)
+    assert at.core.next_wake_ms() is None
+    at.reading = True
+    at.run()
+    at.pass_ms(0)
+    assert at.here() == []
+
+
+def test_what_is_to_be_done_is_done_before_sleeping() -> None:
+    at = bench()
+    assert not at.core.busy
+    at.core.note(Note("a", "b"))
+    assert at.core.busy
+    at.run()
+    assert at.notes == [Note("a", "b")]
+
+
+def test_what_waits_for_a_queue_that_is_deleted_is_told() -> None:
+    at = Bench()
+    at.logon()
+    at.ask(s.Define(1, "create", "q", {"topic": "t"}))
+    positions = at.many(2)
+    at.consume()
+    at.holding = True
+    at.ask(s.Define(1, "delete", "q"))
+    at.reading = False
+    at.ack(*positions, sid=None, queue="q", cid="1")
+    at.ack(*positions, sid=None, queue="q", cid="2")
+    at.land()
+    assert ("unknown_queue", None, "s") in at.errors()
+    assert [one.cid for one in at.of(q.Settled)] == ["1"]
+    assert ("unknown_queue", "2", None) in at.errors()
+
+
+def test_check_finds_a_consumer_that_is_known_to_one_side_only() -> None:
+    at = bench()
+    at.consume()
+    at.core.shared.consumers.clear()
+    with pytest.raises(AssertionError):
+        at.core.check()
+
+
+def test_origins_are_compared_whole() -> None:
+    at = bench()
+    at.manager.here = Origin(1, 1)
+    with pytest.raises(StorageError):
+        at.marks()
+
+
+def test_readings_are_answered_to_who_asked() -> None:
+    at = bench()
+    positions = at.publish(b'{"n": 1}', b'{"n": 2}')
+    at.consume(filter="/n = 2")
+    assert at.got() == positions[1:]
+    at.reject(*positions[1:])
+    at.send(q.Browse("q"))
+    assert [row.position for row in at.last().rows] == positions[:1]
+    at.ask(s.Requeue(7, "q"))
+    assert at.here() == positions
+
+
+def test_dead_letters_are_made_at_the_end_of_a_turn() -> None:
+    at = bench(work(dead_letter="dead"))
+    positions = at.many(1)
+    at.reject(*positions, sid=None, queue="q")
+    assert len(at.letters()) == 1
+
+
+def test_a_consumer_that_may_go_on_has_no_sid_in_its_errors() -> None:
+    at = bench()
+    at.consume()
+    at.consume()
+    at.ack(1, sid="nope")
+    assert at.errors() == [("sid_in_use", "c-s", None), ("unknown_sid", "c", None)]
+
+
+def test_what_has_ended_by_itself_is_committed() -> None:
+    at = bench(work(max_deliveries=1))
+    at.many(1)
+    at.consume()
+    at.pass_ms(AFTER_LEASE_MS)
+    assert at.here() == []

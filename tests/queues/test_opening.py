@@ -1,0 +1,171 @@
+"""zbroker/queues/opening.py: where a consumer of a replayable queue begins, and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.queues.bench import HERE, WALL_NS, Bench, bench, replayable
+from zbroker.clock import format_time
+from zbroker.ids import EPOCH, NOW, format_vector
+from zbroker.queues import opening
+from zbroker.queues.effects import Examine
+from zbroker.wire import messages as m
+from zbroker.wire import queueing as q
+from zbroker.wire.queue_surveys import SetPoint
+
+
+def _filled(count: int = 6) -> tuple[Bench, list[int]]:
+    """Each message is a batch of its own, with a number, and a log time a millisecond later."""
+    at, positions = bench(replayable()), []
+    for number in range(count):
+        positions += at.publish(b'{"n": %d}' % number)
+    return at, positions
+
+
+@pytest.mark.parametrize("since", [EPOCH, "epoch"])
+def test_the_epoch_is_the_beginning(since: str) -> None:
+    at, positions = _filled()
+    at.consume(since=since)
+    assert at.got() == positions
+
+
+@pytest.mark.parametrize("since", [NOW, "now"])
+def test_now_is_what_comes_after(since: str) -> None:
+    at, _ = _filled()
+    at.consume(since=since)
+    assert at.got() == []
+    more = at.many(2)
+    assert at.got() == more
+
+
+def test_a_bookmark_is_the_place_behind_it() -> None:
+    at, positions = _filled()
+    at.consume(since=at.bookmark(positions[2]))
+    assert at.got() == positions[3:]
+
+
+def test_a_time_is_the_first_message_from_then_on() -> None:
+    at, positions = _filled()
+    at.consume(since=format_time(WALL_NS + positions[2] * 1_000_000))
+    assert at.got() == positions[2:]
+
+
+def test_a_vector_is_the_place_behind_what_it_covers() -> None:
+    at, positions = _filled()
+    at.consume(since=format_vector({HERE: positions[2]}))
+    assert at.got() == positions[3:]
+
+
+def test_a_point_is_the_place_that_it_names() -> None:
+    at, positions = _filled()
+    at.ask(SetPoint(1, "noon", positions[2]))
+    at.consume(since="point:noon", until="point:noon")
+    assert at.last() == m.Ack("completed", sid="s", ended=True)
+    at.consume(since="point:noon")
+    assert at.got() == positions[2:]
+
+
+def test_until_is_looked_up_too() -> None:
+    at, positions = _filled()
+    at.consume(since=at.bookmark(positions[0]), until=at.bookmark(positions[3]))
+    assert at.got() == positions[1:4]
+    assert at.last().type == "completed"
+
+
+def test_a_selector_is_the_first_message_that_it_is_true_for() -> None:
+    at, positions = _filled()
+    at.consume(selector="/n > 2")
+    [answer] = at.of(q.Consuming)
+    assert answer.position == positions[3]
+    assert at.got() == positions[3:], "everything from there on, also what does not fit"
+
+
+def test_a_selector_is_compared_from_a_place_on() -> None:
+    at, positions = _filled()
+    at.consume(selector="/n > 2", since=at.bookmark(positions[4]))
+    assert at.got() == positions[5:]
+
+
+def test_a_selector_is_compared_up_to_a_place() -> None:
+    at, positions = _filled()
+    at.consume(selector="/n > 2", until=at.bookmark(positions[2]))
+    assert at.errors() == [("bookmark_not_found", "c-s", "s")]
+
+
+def test_a_selector_is_compared_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "EXAMINE_MAX", 2)
+    at, positions = _filled()
+    at.later = (Examine,)
+    at.consume(selector="/n = 5")
+    seen = []
+    while at.waiting:
+        seen += [list(effect.positions) for effect in at.waiting]  # type: ignore[union-attr]
+        at.go_on()
+    assert seen == [positions[:2], positions[2:4], positions[4:]]
+    assert at.got() == positions[5:]
+
+
+def test_a_selector_that_fits_nothing_is_refused() -> None:
+    at, _ = _filled()
+    at.consume(selector="/n = 50")
+    assert at.errors() == [("bookmark_not_found", "c-s", "s")]
+    assert at.core.shared.consumers == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"since": "5|5|"}, "bookmark_not_found"),
+        ({"since": "0", "until": "5|5|"}, "bookmark_not_found"),
+        ({"since": "0", "until": "point:nope"}, "unknown_point"),
+    ],
+)
+def test_a_place_that_is_not_there_is_refused(more: dict[str, Any], code: str) -> None:
+    at, _ = _filled()
+    at.consume(**more)
+    assert at.errors() == [(code, "c-s", "s")]
+    at.consume(since="0")
+    assert at.of(q.Consuming)
+
+
+def test_a_place_that_is_refused_late_is_told_all_the_same() -> None:
+    at, positions = _filled()
+    at.consume(since=at.bookmark(positions[0]), until="point:nope")
+    assert at.errors() == [("unknown_point", "c-s", "s")]
+
+
+def test_a_silent_journal_is_told() -> None:
+    at, positions = _filled()
+    at.silent = True
+    at.consume(since=at.bookmark(positions[0]))
+    at.pass_ms(10_000)
+    assert at.errors() == [("not_ready", "c-s", "s")]
+
+
+def test_nothing_follows_for_who_is_gone_while_a_selector_is_compared() -> None:
+    at, _ = _filled()
+    at.later = (Examine,)
+    at.consume(selector="/n = 1")
+    at.lose()
+    at.go_on()
+    assert at.of(q.Consuming) == []
+    assert at.one().queue.reader is None
+
+
+def test_nothing_follows_for_who_is_gone_while_a_place_is_looked_up() -> None:
+    at, positions = _filled()
+    at.silent = True
+    at.consume(since=at.bookmark(positions[0]))
+    at.lose()
+    at.answer()
+    assert at.of(q.Consuming) == []
+    assert at.errors() == []
+
+
+@pytest.mark.parametrize("more", [{}, {"until": "0"}, {"since": "0", "filter": "/n = 1"}])
+def test_a_place_is_needed_and_a_filter_is_not_possible(more: dict[str, Any]) -> None:
+    at, _ = _filled()
+    at.consume(**more)
+    assert at.errors() == [("bad_field", "c-s", "s")]
