@@ -71,7 +71,7 @@ def main() -> None:
         about = environment(setup.directory)
         for name in wanted.workloads or WORKLOADS:
             results += WORKLOADS[name](setup)
-    console.print(table(results, wanted.rounds))
+    console.print(table(results))
     for result in results:
         if not result.notes:
             continue
@@ -94,6 +94,8 @@ def shown(value: object) -> str:
     """A note as people read it."""
     if isinstance(value, dict):
         return "(" + ", ".join(f"{key} {shown(item)}" for key, item in value.items()) + ")"
+    if isinstance(value, str):
+        return value
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -114,11 +116,11 @@ def arguments() -> argparse.Namespace:
     return wanted
 
 
-def table(results: list[Result], rounds: int) -> Table:
+def table(results: list[Result]) -> Table:
     """One line per result."""
-    lines = Table(
-        title=f"medians of {rounds} rounds; share: of the limit, measured in the same run"
-    )
+    least, most = (pick(len(result.ours) for result in results) for pick in (min, max))
+    rounds = f"{most} rounds" if least == most else f"{least} to {most} rounds"
+    lines = Table(title=f"medians of {rounds}; share: of the limit, measured in the same run")
     for column in ("workload", "zbroker", "limit", "", "share", "target"):
         lines.add_column(
             column, justify="right" if column in ("zbroker", "limit", "share") else "left"

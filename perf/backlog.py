@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,20 +68,21 @@ def held(setup: Setup) -> list[Result]:
     count = setup.messages * TIMES
     try:
         with consumers(MEMBERS) as pool:
-            started, notes = _fill(setup, directory, settings, pool, count)
+            notes = _fill(setup, directory, settings, pool, count)
             setup.tell("restarting with the backlog")
-            begun = time.perf_counter()
-            with zbroker.LocalBroker(directory, settings=settings, timeout=STUCK_S) as broker:
-                restarted = (time.perf_counter() - begun) * 1e3
+            with _started(directory, settings) as (broker, with_ms):
                 folded(broker, "big", count)
                 notes["rss_mb_after_restart"] = _mb(rss(broker))
                 rates = [_taken(broker, pool) for _ in range(setup.rounds)]
                 left = folded(broker, "big")["depth"]
+        without = {name: table for name, table in settings.items() if name != "queue"}
+        with _started(directory, without) as (_, without_ms):
+            pass
         if left != count - sum(number for _, number in rates):
             raise AssertionError(f"{left} messages are left of {count}, taken were {rates}")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return _held(count, [one for one, _ in rates], (restarted, started), notes)
+    return _held(count, [one for one, _ in rates], (with_ms, without_ms), notes)
 
 
 def _held(
@@ -97,7 +99,7 @@ def _held(
         ),
         Result(
             f"{name}, restart of the instance", "ms", [start_ms[0]], [start_ms[1]],
-            "start of an empty one", "<= 1 s", lower_is_better=True,
+            "same log, the queue is not run", "no longer", lower_is_better=True,
         ),
         Result(
             f"{name}, {MEMBERS} consumers", "messages/s", rates, small,
@@ -108,14 +110,12 @@ def _held(
 
 def _fill(
     setup: Setup, directory: Path, settings: Settings, pool: Consumers, count: int
-) -> tuple[float, dict[str, Any]]:
-    """Measures small backlogs, then makes the large one. Returns: ms of an empty start."""
-    begun = time.perf_counter()
+) -> dict[str, Any]:
+    """Measures small backlogs, then makes the large one."""
     with (
         zbroker.LocalBroker(directory, settings=settings) as broker,
         zbroker.connect(broker.url, name="perf-backlog") as client,
     ):
-        started = (time.perf_counter() - begun) * 1e3
         notes: dict[str, Any] = {"small": []}
         bodies = payloads(CHUNK)
         for _ in setup.each_round("small backlog"):
@@ -128,7 +128,15 @@ def _fill(
             publish(client, "big", bodies[: count - start])
         row = folded(broker, "big", count)
         notes |= {"rss_mb": _mb(rss(broker)), "own_account_bytes": row["memory_bytes"]}
-        return started, notes
+        return notes
+
+
+@contextmanager
+def _started(directory: Path, settings: Settings) -> Iterator[tuple[zbroker.LocalBroker, float]]:
+    """An instance, and the ms that its start took."""
+    begun = time.perf_counter()
+    with zbroker.LocalBroker(directory, settings=settings, timeout=STUCK_S) as broker:
+        yield broker, (time.perf_counter() - begun) * 1e3
 
 
 def _drained(broker: zbroker.LocalBroker, pool: Consumers) -> float:
@@ -201,7 +209,7 @@ def _chunks(first: int, end: int) -> Iterator[list[bytes]]:
 def payload(number: int) -> Payload:
     """They differ from each other."""
     text = f"{number * 2_654_435_761 % 2**64:020d}"
-    return Payload(number, number % 10, number % 1_000, text.ljust(PAYLOAD_BYTES - 45, "."))
+    return Payload(number, number % 10, number % 1_000, text.ljust(PAYLOAD_BYTES - 35, "."))
 
 
 # -- one that dies ----------------------------------------------------------------------------

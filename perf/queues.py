@@ -93,7 +93,7 @@ def shared(setup: Setup) -> list[Result]:
     by_count = {case.consumers: case for case in reversed(cases[: len(CONSUMERS)])}
     return results + [
         Result(
-            f"queue, ack each, {peer.consumers} consumers, beside a peer",
+            f"queue, ack each, {peer.consumers} x backlog {BACKLOGS[0]}, beside a peer",
             "messages/s", by_count[peer.consumers].ours, peer.rates, peer.name, PEER_TARGET,
             notes=peer.notes,
         )

@@ -42,6 +42,7 @@ def complaints(where: str, text: str) -> list[str]:
         ("zbroker/delivery/core.py", DOC + "from os import path\n", "pure but imports os.path"),
         ("zbroker/journal/format.py", DOC + "import time\n", "pure but imports time"),
         ("zbroker/ids.py", DOC + "def f():\n    import random\n", "pure but imports random"),
+        ("zbroker/queues/ready.py", DOC + "import lmdb\n", "pure but imports lmdb"),
         ("zbroker/errors.py", DOC + "import zbroker.ids\n", "may not import zbroker.ids"),
         ("zbroker/wire/codec.py", DOC + "from zbroker import config\n", "zbroker.config"),
         ("zbroker/ingest/core.py", DOC + "from zbroker.delivery.core import X\n", "downward"),
@@ -65,6 +66,7 @@ def test_a_broken_rule_is_caught(where: str, text: str, part: str) -> None:
         ("zbroker/delivery/loop.py", DOC + "from zbroker.journal.reader import Log\n"),
         ("zbroker/delivery/loop.py", DOC + "from zbroker.delivery import core\nimport zmq\n"),
         ("zbroker/journal/core.py", DOC + "from zbroker.journal.sessions import X\n"),
+        ("zbroker/queues/tables.py", DOC + "import lmdb\n"),
         ("zbroker/spark/source.py", DOC + "import zbroker\nfrom zbroker.client import connect\n"),
         ("zbroker/__init__.py", DOC + "from zbroker.client import connect\n"),
         ("tests/__init__.py", ""),
@@ -79,3 +81,9 @@ def test_every_layer_names_something_that_exists() -> None:
         path = ROOT / name.replace(".", "/")
         if name != "pyspark_zbroker":
             assert path.is_dir() or path.with_suffix(".py").is_file(), name
+
+
+def test_every_file_that_is_called_pure_or_not_exists() -> None:
+    named = [f"{folder}/{file}" for folder, many in tidy.PURE_FOLDERS.items() for file in many]
+    for where in (*tidy.PURE_PATHS, *named):
+        assert (ROOT / where).is_file(), where

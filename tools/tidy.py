@@ -22,7 +22,12 @@ FUNCTION_LINES_MAX: Final = 60
 ROOTS: Final = ("zbroker", "pyspark_zbroker", "tests", "tools", "perf")
 PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
 
-#: By name, wherever they stand in the package, and by path.
+#: Everything in these folders besides these files; by name, wherever they stand; and by path.
+PURE_FOLDERS: Final = {
+    "zbroker/blocks": ("reading.py",),
+    "zbroker/definitions": (),
+    "zbroker/queues": ("__main__.py", "finding.py", "loop.py", "saving.py", "tables.py"),
+}
 PURE_NAMES: Final = frozenset({"core.py", "format.py", "messages.py", "internal.py", "codec.py"})
 PURE_PATHS: Final = frozenset(
     {
@@ -68,15 +73,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/client/subscribing/requests.py",
         "zbroker/client/bookmark_stores/progress.py",
         "zbroker/client/values.py",
-        "zbroker/definitions/checking.py",
-        "zbroker/definitions/definition.py",
-        "zbroker/definitions/entering.py",
-        "zbroker/definitions/impossible.py",
-        "zbroker/definitions/reading.py",
         "zbroker/delivery/asking.py",
-        "zbroker/blocks/held.py",
-        "zbroker/blocks/making.py",
-        "zbroker/blocks/read.py",
         "zbroker/delivery/conflating.py",
         "zbroker/delivery/cursors.py",
         "zbroker/config/workers.py",
@@ -114,6 +111,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/journal/units.py",
         "zbroker/journal/vectors.py",
         "zbroker/limits.py",
+        "zbroker/peers.py",
         "zbroker/recording.py",
         "zbroker/wire/ranges.py",
         "zbroker/wire/refused.py",
@@ -344,7 +342,9 @@ def _left_over(where: str, text: str, tree: ast.Module) -> Iterator[tuple[int, s
 
 
 def _impure_imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    if where.rpartition("/")[2] not in PURE_NAMES and where not in PURE_PATHS:
+    folder, _, file = where.rpartition("/")
+    pure = folder in PURE_FOLDERS and file not in PURE_FOLDERS[folder]
+    if not pure and file not in PURE_NAMES and where not in PURE_PATHS:
         return
     for line, name in imported(tree):
         if name.partition(".")[0] in IMPURE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google_crc32c import value as crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,10 @@ from tests.delivery.world import World, ready
 from zbroker.blocks.making import Block, counting
 from zbroker.config import RecordConfig
 from zbroker.delivery.picking import Wish
+from zbroker.errors import ClientError
 from zbroker.filters import compile_filter
 from zbroker.ids import EPOCH
+from zbroker.journal.reader import Cursor
 from zbroker.recording import Recording
 from zbroker.topics import matcher
 from zbroker.wire import bodies, codec
@@ -48,7 +51,6 @@ FILTERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.seed("004", "content filter")
 @given(
     batches=st.lists(st.lists(ROW, min_size=1, max_size=6), min_size=1, max_size=4),
     zstd=st.booleans(),
@@ -72,30 +74,30 @@ def test_what_is_sent_is_what_has_such_headers(
         assert world.got(f"s{at}") == [seen for seen, (_, n, headers) in pairs if says(n, headers)]
 
 
-def test_headers_are_decoded_once_for_all_who_ask_and_not_if_nobody_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[bodies.HeaderColumn] = []
-    decode = bodies.HeaderColumn.of
+def picked(block: Block, text: str) -> list[int]:
+    wish = Wish(matcher("t", regex=False), compile_filter(text))
+    return list(wish.picks(block, 0, counting(block.batch(0)), lambda _: "json")[0])
 
-    def counted(self: bodies.HeaderColumn, i: int) -> Headers:
-        if self not in made:
-            made.append(self)
-        return decode(self, i)
 
-    monkeypatch.setattr(bodies.HeaderColumn, "of", counted)
+def test_headers_are_decoded_once_for_all_who_ask() -> None:
+    block = block_of([{"book": "b1"}, {"book": "b2"}])
+    assert picked(block, "HEADER('book') = 'b1'") == [0]
+    first = block.headers(0).of(0)
+    assert picked(block, "HEADER('book') > 'b1'") == [1]
+    assert block.headers(0).of(0) is first
+
+
+def test_headers_are_not_decoded_if_nobody_asks() -> None:
+    block = block_of(["not", "headers"])
+    assert picked(block, "MESSAGE_SIZE() > 0") == [0, 1]
+    with pytest.raises(ClientError, match="headers"):
+        picked(block, "HEADER('book') = 'b1'")
+
+
+def block_of(headers: list[Any]) -> Block:
     world = World()
-    batch = world.publish("t", "t", headers=[{"book": "b1"}, {"book": "b2"}])
-    block = Block(world._cursor(0), [batch], world._cursor(1))
-
-    def picked(text: str) -> list[int]:
-        wish = Wish(matcher("t", regex=False), compile_filter(text))
-        return list(wish.picks(block, 0, counting(batch), lambda _: "json")[0])
-
-    assert picked("MESSAGE_SIZE() > 0") == [0, 1]
-    assert made == []
-    assert (picked("HEADER('book') = 'b1'"), picked("HEADER('book') > 'b1'")) == ([0], [1])
-    assert made == [block.headers(0)]
+    batch = world.publish(*["t"] * len(headers), headers=headers)
+    return Block(Cursor(1, 0, 1), [batch], Cursor(1, 1, batch.end_position))
 
 
 def test_rights_may_depend_on_headers() -> None:
@@ -113,7 +115,7 @@ def test_what_is_not_recorded_is_picked_by_headers_too() -> None:
     world = ready(recording=Recording([RecordConfig("recorded")]))
     world.subscribe("u", bookmark=None, filter="HEADER('book') = 'b1'", credit=1 << 20)
     columns = m.Columns(headers=codec.encode([None, {"book": "b1"}]))
-    entry = Entry(7, 1, 1, 2, None, 0, None, ["u"], columns=columns)
-    world.perform(world.core.unrecorded([entry], [bodies.pack([b"x", b"y"])], 0))
-    (passed,) = [body for _, _, body in world.passed]
-    assert bodies.unpack(passed, None, 1, 1 << 20) == [b"y"]
+    body = bodies.pack([b"x", b"y"])
+    entry = Entry(7, 1, 1, 2, None, crc32c(body), None, ["u"], columns=columns)
+    world.perform(world.core.unrecorded([entry], [body], 0))
+    assert [seen.data for seen in world.got()] == [b"y"]

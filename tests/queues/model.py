@@ -189,6 +189,8 @@ class World:
             if old is None:
                 self.messages[message.position] = message
                 self.sent.discard(message.position)
+                for member in self.members.values():
+                    member.held.discard(message.position)
                 self.left.pop(message.position, None)
             else:
                 old.failures = old.cancels = old.uncounted = 0
@@ -308,6 +310,7 @@ class World:
         for offer in offers:
             assert offer == Offer(offer.consumer, BitMap64([at]), barrier=True)
         self.messages[at].going.append("gone")
+        self.messages[at].was_leased = True
         self.pending.append(Outcome(BitMap64([at]), "gone", "barrier"))
 
     def _order(self, message: Message) -> tuple[int, int]:

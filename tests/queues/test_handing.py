@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.queues.bench import AFTER_LEASE_MS, BOB, Got, bench, replayable, work
+from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
 from zbroker.journal.queue_records import BarrierDelivered, Gone, Horizon
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Examine, Give
@@ -222,6 +222,50 @@ def test_a_barrier_waits_for_the_horizon_too() -> None:
     assert at.got() == []
     at.land()
     assert at.seen() == [Got(stop, barrier=True)]
+
+
+def test_a_barrier_that_nobody_is_left_to_get_waits_for_somebody() -> None:
+    at = bench(work(barrier="/stop = 1"))
+    stop, last = at.publish(b'{"stop": 1}', b"{}")
+    at.holding = True
+    at.consume()
+    at.send(q.Cancel("s"))
+    at.land()
+    assert at.gives == []
+    assert at.here() == [stop, last]
+    at.holding = False
+    at.consume(sid="t")
+    at.land()
+    assert at.got("t") == [stop, last]
+
+
+def test_a_barrier_goes_to_those_who_are_left() -> None:
+    at = bench(work(barrier="/stop = 1"))
+    [stop] = at.publish(b'{"stop": 1}')
+    at.holding = True
+    at.core.turn([], at.now)
+    for sid in "abc":
+        at.core.consuming.consume(at.core.connections[ANN], q.Consume(sid, "q"))
+    at.run()
+    at.send(q.Cancel("a"))
+    at.land()
+    assert (at.got("a"), at.got("b"), at.got("c")) == ([], [stop], [stop])
+    at.land()
+    assert [fact.position for fact in at.facts(BarrierDelivered)] == [stop]
+    assert at.here() == []
+
+
+def test_a_barrier_whose_record_was_refused_goes_to_all_again() -> None:
+    at = bench(work(barrier="/stop = 1"))
+    at.consume()
+    at.ack(*at.many(1))  # the horizon is there
+    at.holding = True
+    [stop] = at.publish(b'{"stop": 1}')
+    assert at.got()[-1] == stop
+    at.refuse("too_large")
+    assert at.seen()[-1] == Got(stop, 2, barrier=True)
+    at.land()
+    assert at.here() == []
 
 
 # -- limits -----------------------------------------------------------------------------------

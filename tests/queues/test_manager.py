@@ -9,12 +9,13 @@ from msgspec import to_builtins
 from pyroaring import BitMap64
 
 from tests.queues.bench import HERE, Bench, bench, replayable, work
+from zbroker.blocks.making import Block
 from zbroker.clock import format_time
 from zbroker.config import QueueConfig
 from zbroker.errors import ConfigError
 from zbroker.ids import Origin, format_vector
 from zbroker.journal import records
-from zbroker.journal.format import KIND_PURGE, KIND_QUEUE, KIND_WIRING
+from zbroker.journal.format import KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.journal.queue_records import (
     WIRING,
     Gone,
@@ -23,10 +24,12 @@ from zbroker.journal.queue_records import (
     encode,
     pack_positions,
 )
+from zbroker.journal.reader import Cursor, Gap
 from zbroker.queues.manager import Saved
 from zbroker.queues.saving import _state
 from zbroker.queues.values import Outcome
 from zbroker.wire import queueing as q
+from zbroker.wire.internal import Marks
 from zbroker.wire.queue_surveys import Define, SetPoint
 
 OTHER = Origin(0xDEF, 1)
@@ -336,6 +339,28 @@ def test_tables_that_are_damaged_are_not_used(row: str, data: bytes | None) -> N
     assert at.one().queue.dump() == before
 
 
+def test_tables_that_end_before_the_log_begins_are_not_used() -> None:
+    at = bench()
+    saved = _saved(at)
+    at.many(2)
+    positions = at.many(2)
+    at.floor = positions[0]
+    at.log = [one for one in at.log if one.kind == KIND_WIRING or one.position >= at.floor]
+    at.restart(saved)
+    assert at.here() == positions
+    assert at.notes == []
+
+
+def test_where_the_horizon_may_be_removed_everything_is_flagged() -> None:
+    at = bench()
+    at.many(2)
+    positions = at.many(2)
+    at.floor = positions[0]
+    at.log = [one for one in at.log if one.kind == KIND_WIRING or one.position >= at.floor]
+    at.restart()
+    assert at.one().queue.deliveries_of(BitMap64(positions)) == [2, 2]
+
+
 def test_what_the_tables_held_is_let_go_after_the_start() -> None:
     at = bench()
     at.restart(_saved(at))
@@ -432,3 +457,76 @@ def test_a_tombstone_of_what_does_not_run_changes_nothing() -> None:
     at.run()
     assert at.manager.rows["other"].life == 3
     assert list(at.manager.running) == ["q"]
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_what_was_folded_already_is_not_folded_again(first: int) -> None:
+    """first: which of both walks is read first; that from 1 on reaches the other one."""
+    at = bench(work("a"), work("b"))
+    positions = at.many(2)
+    saved = {("a", 1): _saved(at)["a", 1]}
+    positions += at.many(2)
+    at.reading = False
+    at.restart(saved)
+    read = next(
+        read for _ in range(2) if (read := at.core.next_read()) and read.cursor.position == first
+    )
+    at.core.block(read, at._block(read))
+    at.reading = True
+    at.run()
+    assert (at.here("a"), at.here("b")) == (positions, positions)
+    assert (at.one("a").counts.entered, at.one("b").counts.entered) == (2, 4)
+
+
+def test_who_repeats_an_ack_is_answered_when_the_queue_has_read_it() -> None:
+    at = bench()
+    positions = at.many(2)
+    at.holding = True
+    at.ack(*positions, sid=None, queue="q", cid="1")
+    at.ack(*positions, sid=None, queue="q", cid="2")
+    at.reading = False
+    at.land()
+    assert [one.cid for one in at.of(q.Settled)] == ["1"]
+    at.reading = True
+    at.run()
+    assert [one.cid for one in at.of(q.Settled)] == ["1", "2"]
+
+
+def test_records_that_are_about_nothing_here_are_passed_over() -> None:
+    at = bench()
+    at.noop()
+    first = at.position
+    at.core.marks(Marks(at.journal, *HERE, 1, first + 5, first + 5, 1, 0))
+    read = at.core.next_read()
+    assert read is not None
+    gap = Gap(first, first + 5, "damaged")
+    at.core.block(read, Block(read.cursor, [gap], Cursor(1, first + 5, first + 5)))
+    assert at.here() == []
+    assert at.one().folded == first + 5
+
+
+def test_points_are_known_after_a_restart() -> None:
+    at = bench()
+    at.ask(SetPoint(1, "p"))
+    before = dict(at.manager.points)
+    at.restart()
+    assert at.manager.points == before
+
+
+def test_a_refused_unit_is_undone_and_whoever_waits_is_told() -> None:
+    at = bench()
+    positions = at.many(2)
+    at.holding = True
+    at.ack(*positions, sid=None, queue="q", cid="1")
+    at.ack(*positions, sid=None, queue="q", cid="2")
+    at.refuse("too_large")
+    assert [note.name for note in at.notes] == ["queues.refused"]
+    assert at.one().queue.going == BitMap64()
+    assert at.errors() == [("too_large", "1", None), ("too_large", "2", None)]
+
+
+def test_dead_letters_stand_before_the_facts_of_their_unit() -> None:
+    at = bench(work(dead_letter="dead"))
+    positions = at.many(1)
+    at.reject(*positions, sid=None, queue="q")
+    assert [one.kind for one in at.log[-2:]] == [KIND_PUBLISH, KIND_QUEUE]

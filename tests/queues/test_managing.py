@@ -104,6 +104,43 @@ def test_a_purge_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert at.here() == positions[:3]
 
 
+def test_a_purge_can_make_dead_letters() -> None:
+    at = bench(work(dead_letter="dead"))
+    positions = at.many(3)
+    told = at.ask(s.Purge(7, "q", before=positions[2], dead_letters=True))
+    assert (told.code, told.count) == ("", 2)
+    letters = at.letters()
+    assert [data for _, data, _ in letters] == [b"0", b"1"]
+    assert {headers["zb-reason"] for _, _, headers in letters} == {"forced"}
+    assert at.here() == positions[2:]
+
+
+def test_without_a_topic_for_them_a_purge_makes_no_dead_letters() -> None:
+    at = bench()
+    positions = at.many(3)
+    assert at.ask(s.Purge(7, "q", dead_letters=True)).code == "bad_queue"
+    assert at.here() == positions
+
+
+def test_what_is_on_its_way_back_is_not_brought_back_again() -> None:
+    at, positions = _dead()
+    at.holding = True
+    assert at.ask(s.Requeue(7, "q", limit=3)) is None
+    assert at.ask(s.Requeue(8, "q")) is None
+    at.land()
+    counts = [(told.cid, told.count) for _, told in at.told]  # type: ignore[union-attr]
+    assert counts == [(7, 3), (8, 1)]
+    assert at.here() == positions
+
+
+def test_dead_letters_before_the_floor_are_not_in_the_log() -> None:
+    at, positions = _dead()
+    at.floor = positions[2]
+    at.persist()
+    told = at.ask(s.Requeue(7, "q"))
+    assert (told.count, told.text) == (2, "2 are not in the log any more")
+
+
 def test_a_purge_of_a_replayable_queue_is_a_record() -> None:
     at = bench(replayable(), work("other"))
     positions = at.many(5)

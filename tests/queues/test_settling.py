@@ -333,7 +333,7 @@ def test_a_filter_means_what_is_leased_and_fits() -> None:
 
 
 def test_a_filter_by_queue_means_all_that_is_leased() -> None:
-    at, positions = _filled(work(max_per_subscription=2), count=6)
+    at, _ = _filled(work(max_per_subscription=2), count=6)
     at.logon(BOB)
     at.consume(sid="b", rid=BOB)
     at.ack(ends=[], sid=None, queue="q", filter="/n < 3", rid=BOB)

@@ -20,9 +20,7 @@ def shared() -> Shared:
     return Shared(bench().manager, bench().access, None)
 
 
-@pytest.mark.parametrize(
-    "text", [EPOCH, NOW, "5|7|", "20261121T080000Z", format_vector({HERE: 5})]
-)
+@pytest.mark.parametrize("text", [EPOCH, NOW, "5|7|", "20261121T080000Z", format_vector({HERE: 5})])
 def test_points_of_every_kind_may_be_looked_up(text: str) -> None:
     check_point(text)
 

@@ -1,9 +1,192 @@
-"""Bugs that can be planted in the queues world, each a promise of the room that is not kept."""
+"""Bugs that can be planted in the queues world: each breaks a promise of the room."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from zbroker.config import QueueConfig
+from zbroker.definitions import Definition
+from zbroker.queues.commits import Unit
 from zbroker.queues.core import Core
+from zbroker.queues.effects import Give
+from zbroker.queues.manager import Saved
+from zbroker.queues.queue import Queue
+from zbroker.queues.running import Running
+from zbroker.queues.values import Outcome
+from zbroker.wire import queueing as q
 
 
 def planted(bug: str, core: Core) -> None:
-    """Makes a core of the room do something wrong."""
+    """Makes a core of the room do something wrong; "": nothing."""
+    if bug:
+        BUGS[bug](core)
+
+
+def _settled_at_once(core: Any) -> None:
+    settling = core._settling
+
+    def promise(rid: bytes, command: q.Settle, one: Running, taken: Any, before: Any) -> None:
+        answer = q.Settled(command.cid, command.sid, taken.taken, taken.ignored)
+        settling._answer(rid, command, answer, "")
+        one.entries += [(outcome, None) for outcome in taken.outcomes]
+
+    settling._promise = promise
+
+
+def _horizon_not_waited_for(core: Any) -> None:
+    handing = core._handing
+    beyond = handing._beyond
+    handing._beyond = lambda *given: beyond(*given) and False
+
+
+def _landed_and_sent_again(core: Any) -> None:
+    core.manager.commits.found = lambda *given: None
+
+
+def _tables_too_new(core: Any) -> None:
+    """What stands behind the place that the tables name is folded into them already."""
+    restore = core.manager.restore
+
+    def older(saved: dict[Any, Saved]) -> None:
+        restore({key: one._replace(position=max(1, one.position - 8)) for key, one in saved.items()})
+
+    core.manager.restore = older
+
+
+def _old_tables(core: Any) -> None:
+    """Tables from before the floor: what became of their messages is not in the log any more."""
+    manager, restored = core.manager, core.manager._restored
+
+    def anyway(definition: Definition) -> Running | None:
+        floor, manager.floor = manager.floor, 0
+        try:
+            found: Running | None = restored(definition)
+        finally:
+            manager.floor = floor
+        return found
+
+    manager._restored = anyway
+
+
+def _horizon_forgotten(core: Any) -> None:
+    _made_with(core, "_restored", lambda one: setattr(one, "horizon", 0))
+
+
+def _failures_forgotten(core: Any) -> None:
+    def forget(one: Running) -> None:
+        if isinstance(one.queue, Queue):
+            one.queue.counting.failures.drop(one.queue.here)
+            one.queue.counting.cancels.drop(one.queue.here)
+
+    _made_with(core, "_restored", forget)
+
+
+def _holds_too_high(core: Any) -> None:
+    holds = core.holds
+
+    def higher(wall_ms: int) -> Any:
+        told = holds(wall_ms)
+        folded = [one.folded for one in core.manager.running.values()]
+        told.lowest = min(folded, default=told.lowest)
+        return told
+
+    core.holds = higher
+
+
+def _lost_for_ever(core: Any) -> None:
+    def never(one: Running) -> None:
+        queue = one.queue
+        if not isinstance(queue, Queue):
+            return
+        lose = queue.lose
+
+        def lost(key: int, now: Any) -> None:
+            held = queue.leased(key)
+            lose(key, now)
+            queue.places.leases.move(held, None)
+
+        queue.lose = lost  # type: ignore[method-assign]
+
+    _made_with(core, "_made", never)
+
+
+def _letters_apart(core: Any) -> None:
+    manager, add = core.manager, core.manager.add
+
+    def apart(one: Any, facts: Any, entries: Any, endings: Any = (), letters: Any = None) -> None:
+        add(one, facts, entries, endings)
+        if letters is not None:
+            manager.commits.add(Unit([letters[0]], [letters[1]], lambda *given: None))
+
+    manager.add = apart
+
+
+def _once_sent_at_once(core: Any) -> None:
+    handing, hand = core._handing, core._handing._hand
+
+    def at_once(one: Running, offer: Any) -> None:
+        if not offer.first_commit:
+            hand(one, offer)
+            return
+        core.shared.out.append(Give(core.shared.consumers[offer.consumer], offer.positions))
+        one.entries.append((Outcome(offer.positions, "gone", "sent"), None))
+
+    handing._hand = at_once
+
+
+def _barrier_before_all(core: Any) -> None:
+    def early(one: Running) -> None:
+        if isinstance(one.queue, Queue):
+            places = one.queue.places
+            places.barrier_due = lambda: places.barrier  # type: ignore[method-assign]
+
+    _made_with(core, "_made", early)
+
+
+def _without(key: str) -> Callable[[Core], None]:
+    """A setting is not looked at."""
+
+    def without(core: Core) -> None:
+        def plain(one: Running) -> None:
+            config: QueueConfig = one.definition.config
+            if isinstance(one.queue, Queue) and getattr(config, key):
+                one.queue = Queue(replace(config, **{key: ""}))
+
+        _made_with(core, "_made", plain)
+
+    return without
+
+
+def _made_with(core: Any, name: str, change: Callable[[Running], None]) -> None:
+    """Queues that `name` of the manager gives are changed."""
+    make = getattr(core.manager, name)
+
+    def made(*given: Any) -> Running | None:
+        one: Running | None = make(*given)
+        if one is not None:
+            change(one)
+        return one
+
+    setattr(core.manager, name, made)
+
+
+#: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
+BUGS: Final[dict[str, Callable[[Core], None]]] = {
+    "settled before it is durable": _settled_at_once,
+    "the horizon is not waited for": _horizon_not_waited_for,
+    "units that landed are sent again": _landed_and_sent_again,
+    "facts are folded twice": _tables_too_new,
+    "tables from before the floor are used": _old_tables,
+    "the horizon is forgotten": _horizon_forgotten,
+    "failures are forgotten": _failures_forgotten,
+    "holds are too high": _holds_too_high,
+    "leases of lost consumers do not end": _lost_for_ever,
+    "letters are apart from their records": _letters_apart,
+    "at-most-once is sent before it is gone": _once_sent_at_once,
+    "barriers do not wait": _barrier_before_all,
+    "priorities are not looked at": _without("priority"),
+    "group keys are not looked at": _without("group_key"),
+}

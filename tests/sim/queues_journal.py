@@ -36,7 +36,7 @@ PUBLISHER = "pub"
 TURN_MS = 4
 BEAT_MS = 50
 UNSYNCED_MAX = 4  # groups
-SEGMENT = 12  # batches that are removed together
+SEGMENT = 6  # batches that are removed together
 
 
 class SimLog:

@@ -102,6 +102,7 @@ class Ref:
     unflagged: Counter[Any] = field(default_factory=Counter)
     asked: dict[str, BitMap64] = field(default_factory=dict)
     everything: set[str] = field(default_factory=set)
+    given: BitMap64 = field(default_factory=BitMap64)  # barriers that some consumer was to get
     disputed: BitMap64 = field(default_factory=BitMap64)
     flying: BitMap64 = field(default_factory=BitMap64)  # offered, and not back
     purged: int = 0  # an operator asked for what stands before
@@ -159,6 +160,7 @@ class Judge:
         self._leases: dict[tuple[str, int], Lease] = {}
         self._readers: dict[int, int] = {}  # of replayable queues: the last position sent, by key
         self._latest_ns = 0
+        self._units: set[tuple[int, int]] = set()  # incarnation of the room and number
         self._promised: dict[str, bool] = {}  # what was answered to the admin: is there such a queue
 
     def demand(self, holds: object, otherwise: str, *rest: object) -> None:
@@ -179,6 +181,9 @@ class Judge:
                 self._wired(r.WIRING.decode(batch.body), batch.position)
             elif batch.kind == KIND_QUEUE:
                 record = r.QUEUE.decode(batch.body)
+                unit = record.by, record.unit
+                self.demand(unit not in self._units, record.queue, "has a unit twice:", unit)
+                self._units.add(unit)
                 ref = self.refs.get(record.queue)
                 if ref is not None and ref.life == record.life and not ref.ended:
                     for fact in record.facts:
@@ -541,7 +546,9 @@ class Judge:
         ref = self.ref(one)
         if one is None or ref is None or not isinstance(one.queue, Queue):
             return
-        if not ref.once and not give.barrier:
+        if give.barrier:
+            ref.given |= give.positions
+        elif not ref.once:
             mine = one.queue.leased(give.to.key) if self._is_known(one.queue, give) else BitMap64()
             lost = give.positions - mine
             self.demand(not lost, ref.name, "sends what is leased to somebody else:", list(lost))
@@ -695,7 +702,8 @@ class Judge:
             told = room.core.manager.points[name].position
             self.demand(told == position, "point", name, "is at", told, "not", position)
         for ref in self.refs.values():
-            lost = [at for at, why in ref.why.items() if why == "barrier" and not ref.sent[at]]
+            passed = (at for at, why in ref.why.items() if why == "barrier")
+            lost = [at for at in passed if at not in ref.given]
             self.demand(ref.ended or not lost, ref.name, "barriers went to nobody:", lost)
             if not ref.ended and not ref.replays:
                 self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))

@@ -27,7 +27,7 @@ from tests.sim.queues_judge import Judge, Violation
 from tests.sim.queues_room import RoomNode
 from zbroker.config import QueueConfig
 from zbroker.ids import publisher_id
-from zbroker.queues import handing
+from zbroker.queues import handing, manager
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.manager import Manager, Saved
 from zbroker.wire import bodies
@@ -132,7 +132,7 @@ class World:
 
     def run(self) -> None:
         """Safety with faults, then liveness without, then the verdict."""
-        with mock.patch.object(handing, "AHEAD", AHEAD):
+        with mock.patch.object(handing, "AHEAD", AHEAD), mock.patch.object(manager, "AHEAD", AHEAD):
             self.at.run_until(40)
             for _ in range(self.steps):
                 self._step()
@@ -152,7 +152,7 @@ class World:
             self._publish()
         if rng.random() < 0.25:
             rng.choice((self._operate, self._operate, self._fault, self._fault, self._define))()
-        if rng.random() < 0.15 and self.journal is not None and not self._new():
+        if rng.random() < 0.3 and self.journal is not None and not self._new():
             self.journal.raise_floor()
 
     def _new(self) -> bool:
@@ -375,11 +375,11 @@ class World:
 
     def _drained(self) -> bool:
         assert self.room is not None
-        manager = self.room.core.manager
-        running = manager.running.values()
+        many = self.room.core.manager
+        running = many.running.values()
         return (
-            manager.known
-            and not manager.commits.open
+            many.known
+            and not many.commits.open
             and not any(client.said for client in self.clients)
             and all(one.ready and one.folded == self.judge.end for one in running)
             and not any(one.queue.going or one.entries or one.facts for one in running)
@@ -390,10 +390,10 @@ class World:
 
     def _left(self) -> str:
         assert self.room is not None
-        manager = self.room.core.manager
-        lines = [f"{manager.commits.open} units, known {manager.known}"]
+        many = self.room.core.manager
+        lines = [f"{many.commits.open} units, known {many.known}"]
         lines += [f"{client.name} said {client.said}" for client in self.clients if client.said]
-        for one in manager.running.values():
+        for one in many.running.values():
             why = one.queue.why_nothing(self.room.now)
             text = f"{one.name}: {list(one.queue.here)}, {one.ready=}, {one.folded=}, {why}"
             lines.append(text)

@@ -18,6 +18,7 @@ from zbroker.limits import KIB
 
 BLOCK_BYTES: Final = 256 * KIB
 HINTS_MAX: Final = 65_536  # then every second one is forgotten
+STEPS_MAX: Final = 8  # blocks read one behind the other to get to a place; then it is searched for
 
 
 class Found:
@@ -43,10 +44,11 @@ class Finder:
         self._reading = reading
         self._positions = array("q")
         self._cursors: list[Cursor] = []
+        self._last: Block | None = None  # the next find mostly goes on there
 
     def forget(self) -> None:
         """The journal was started anew: files may differ."""
-        self._positions, self._cursors = array("q"), []
+        self._positions, self._cursors, self._last = array("q"), [], None
 
     def note(self, block: Block) -> None:
         """A block was read: its place is known without looking for it."""
@@ -72,17 +74,24 @@ class Finder:
 
     def _block(self, position: int, limit: int) -> Block | None:
         """The block that holds `position`; it may not be there any more."""
+        last = self._last
+        if last is not None and last.start.position <= position < last.next.position:
+            return last
         at = bisect_right(self._positions, position) - 1
         seek = at < 0
         cursor = Cursor(0, 0, position) if seek else self._cursors[at]
+        steps = 0
         while True:
             block = self._reading.read(Read(0, cursor, seek, limit, BLOCK_BYTES))
             if not block.items:
                 return None
             self.note(block)
             if block.next.position > position:
+                self._last = block
                 return block
-            cursor, seek = block.next, False
+            steps += 1
+            seek = steps == STEPS_MAX
+            cursor = Cursor(0, 0, position) if seek else block.next
 
 
 def _of_block(block: Block, part: BitMap64) -> Iterator[Found]:

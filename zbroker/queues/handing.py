@@ -48,8 +48,6 @@ class Handing:
         if isinstance(queue, Queue):
             self._examine_for(one, queue, mine.values())
         offers = queue.offer(shared.now, {key: each.credit > 0 for key, each in mine.items()})
-        for at in {offer.positions.min() for offer in offers if offer.barrier}:
-            one.facts.append(BarrierDelivered(at))
         for offer in offers:
             self._hand(one, offer)
         if offers:
@@ -88,7 +86,7 @@ class Handing:
             acked = queue.noted_ones & offer.positions
             self._shared.out.append(Give(consumer, offer.positions, acked=acked))
             return
-        deliveries = None if offer.barrier else queue.deliveries_of(offer.positions)
+        deliveries = queue.deliveries_of(offer.positions)
         give = Give(consumer, offer.positions, deliveries, offer.barrier)
         if offer.first_commit:
             sent = Outcome(offer.positions, "gone", "sent")
@@ -96,7 +94,12 @@ class Handing:
         elif self._beyond(one, offer.positions.max()):
             one.parked.append(Parked(offer.positions.max(), give))
         else:
-            self._shared.out.append(give)
+            self._go(one, give)
+
+    def _go(self, one: Running, give: Give) -> None:
+        self._shared.out.append(give)
+        if give.barrier:
+            _delivered(one, give.positions)
 
     def _release(self, give: Give, code: str) -> None:
         if not code and give.positions and give.to.key in self._shared.consumers:
@@ -126,11 +129,20 @@ class Handing:
         """What does not wait for the horizon any more goes; at the end of a turn, so that nothing
         becomes of it in between."""
         parked, one.parked = one.parked, []
+        barriers, sent = BitMap64(), BitMap64()
         for each in parked:
+            give, there = each.give, each.give.to.key in self._shared.consumers
             if each.highest >= one.horizon:
                 one.parked.append(each)
-            elif each.give.to.key in self._shared.consumers:
-                self._release(_still(one, each.give), "")
+            elif give.barrier:
+                barriers |= give.positions
+                if there:
+                    sent |= give.positions
+                    self._go(one, give)
+            elif there:
+                self._release(_still(one, give), "")
+        if barriers != sent:  # nobody is there any more: it waits for somebody
+            one.queue.undo(Outcome(barriers - sent, "gone", "barrier"))
 
     def _completed(self, queue: Replayable) -> None:
         """Everything before the end that the consumer wanted was given."""
@@ -156,10 +168,22 @@ class Handing:
             self._shared.touch(one)
 
 
+def _delivered(one: Running, barrier: BitMap64) -> None:
+    """One record, however many consumers get it; behind a refusal it goes to all of them again."""
+    fact = BarrierDelivered(barrier.min())
+    if fact in one.facts:
+        return
+
+    def landed(code: str) -> None:
+        if code:
+            one.queue.undo(Outcome(barrier, "gone", "barrier"))
+
+    one.facts.append(fact)
+    one.endings.append(landed)
+
+
 def _still(one: Running, give: Give) -> Give:
     """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
-    if give.barrier:
-        return give
     assert isinstance(one.queue, Queue)
     positions = give.positions & one.queue.leased(give.to.key)
     return give._replace(positions=positions, deliveries=one.queue.deliveries_of(positions))

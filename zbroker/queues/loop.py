@@ -133,7 +133,8 @@ class QueuesRoom:
             commands = self._commands()
             drained = len(commands) < BURST_MAX
             self.core.turn(commands, now)
-        self._answer_desk(now)
+        if self._desk.router in events:
+            self._answer_desk(now)
         self._follow()
         self.core.tick(now, drained=drained)
         self._perform(self.core.finish())
@@ -143,7 +144,8 @@ class QueuesRoom:
         if now.mono_ms >= self._stats_ms:
             self._stats_ms = now.mono_ms + BEAT_MS
             self._process.stats = self._stats()
-        self._process.turn()
+        if self._process.link in events or not self._process.wait_ms():
+            self._process.turn()
 
     def _now(self) -> Now:
         return Now(self._process.clock.mono_ms(), self._process.clock.wall_ns())

@@ -31,7 +31,7 @@ from zbroker.queues.effects import Effect
 from zbroker.queues.following import Following
 from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import GIVEN_UP, Ending, Entry, Running, facts_of
+from zbroker.queues.running import AHEAD, GIVEN_UP, Ending, Entry, Running, facts_of
 from zbroker.queues.values import Outcome
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
@@ -86,6 +86,8 @@ class Manager:
         if self.known:
             return
         self.known = True
+        # what the process before this one had under way stands before it: that is read first
+        self.following.persisted = max(self.following.persisted, named.position)
         for name, record in self.rows.items():
             if record.definition is not None and record.source == "admin":
                 self._begin(record)
@@ -173,7 +175,11 @@ class Manager:
         assert record.definition is not None
         config = convert(record.definition, QueueConfig)
         definition = compile_queue(config, record.life, record.created, record.source)
-        one = self._restored(definition) or self._made(definition, max(record.begins, self.floor))
+        one = self._restored(definition)
+        if one is None:
+            one = self._made(definition, max(record.begins, self.floor))
+            if record.created < self.floor:  # what told its horizon may be removed
+                one.horizon = self.floor + AHEAD
         one.ready_at = self.following.persisted
         self.running[record.name] = one
         self.following.begin(record.name, one.folded)
@@ -188,8 +194,8 @@ class Manager:
         """The queue as the tables have it; None: they do not, or cannot be used."""
         name = definition.config.name
         saved = self._saved.get((name, definition.life))
-        if saved is None:
-            return None
+        if saved is None or saved.position < self.floor:
+            return None  # what it does not know is not in the log any more, either
         one = self._made(definition, saved.position)
         rows = dict(saved.rows)
         try:

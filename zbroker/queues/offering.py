@@ -14,7 +14,7 @@ from zbroker.config.queues import QueueConfig
 from zbroker.queues.consumers import Consumer, Consumers, Model
 from zbroker.queues.leases import end_of
 from zbroker.queues.places import Places
-from zbroker.queues.sets import split, union
+from zbroker.queues.sets import insert, split, union
 from zbroker.queues.sharing import next_of, share
 from zbroker.queues.values import Now, Offer
 
@@ -59,7 +59,9 @@ class Offering:
         """To everybody, whatever room there is; it waits for somebody if nobody is there."""
         consumers = self._consumers.current()
         if consumers:
-            self._places.going_to_go(BitMap64([position]))
+            barrier = BitMap64([position])
+            self._places.going_to_go(barrier)
+            insert(self._places.were_leased, barrier)  # if it is undone, it comes flagged
         return [Offer(one.key, BitMap64([position]), barrier=True) for one in consumers]
 
     def _shares(self, way: _Way, able: list[Consumer], count: int) -> list[Offer]:

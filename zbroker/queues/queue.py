@@ -78,6 +78,8 @@ class Queue:
         fresh = without(entered.positions, self.here)
         if not fresh:
             return
+        if self._once:
+            self.consumers.free(fresh)  # whoever was sent them before, and never said so
         self.places.leases.forget(fresh)
         self.places.expiring.forget(fresh)
         self.places.enter(_only(entered, fresh))

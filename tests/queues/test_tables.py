@@ -1,0 +1,167 @@
+"""zbroker/queues/tables.py: what was saved of this log, whole, or nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from zbroker.ids import Origin
+from zbroker.queues.manager import Saved
+from zbroker.queues.tables import Key, Tables
+
+ROOT = Path(__file__).parents[2]
+HERE = Origin(0xABC, 2)
+MANY: dict[Key, Saved] = {
+    ("a", 1): Saved(100, 90, {"here": b"\0one", "ages": b""}),
+    ("b/c", 12): Saved(7, 0, {"here": bytes(100_000)}),
+}
+FIRSTS = {("a", 1): 50, ("b/c", 12): 7}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "queues"
+
+
+@pytest.fixture
+def tables(directory: Path) -> Iterator[Tables]:
+    made = Tables(directory)
+    yield made
+    made.close()
+
+
+def _change(directory: Path, table: bytes, key: bytes, value: bytes) -> None:
+    """As if the disk had done it."""
+    with lmdb.open(str(directory), max_dbs=4) as env, env.begin(write=True) as txn:
+        txn.put(key, value, db=env.open_db(table, txn))
+
+
+def _loaded(directory: Path, here: Origin = HERE, persisted: int = 1_000) -> dict[Key, Saved]:
+    tables = Tables(directory)
+    try:
+        return tables.load(here, persisted)
+    finally:
+        tables.close()
+
+
+def test_new_tables_hold_nothing(tables: Tables) -> None:
+    assert tables.load(HERE, 1_000) == {}
+
+
+def test_what_was_saved_is_loaded(tables: Tables) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    assert tables.load(HERE, 1_000) == MANY
+
+
+def test_what_was_saved_is_there_after_a_restart(tables: Tables, directory: Path) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    tables.close()
+    assert _loaded(directory) == MANY
+
+
+def test_a_save_replaces_everything(tables: Tables) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    other: dict[Key, Saved] = {("a", 2): Saved(200, 0, {"dead": b"x"})}
+    tables.save(HERE, other, {("a", 2): 1})
+    assert tables.load(HERE, 1_000) == other
+
+
+@pytest.mark.parametrize("here", [Origin(0xABC, 1), Origin(0xABC, 3), Origin(0xDEF, 2)])
+def test_tables_of_another_log_are_ignored(tables: Tables, here: Origin) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    assert tables.load(here, 1_000) == {}
+
+
+def test_what_is_ahead_of_the_log_is_ignored(tables: Tables) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    assert tables.load(HERE, 100) == MANY
+    assert list(tables.load(HERE, 99)) == [("b/c", 12)]
+    assert tables.load(HERE, 6) == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value"),
+    [
+        (b"meta", b"stamp", b""),
+        (b"meta", b"stamp", b"short"),
+        (b"meta", b"stamp", bytes(16)),
+        (b"queues", b"a\0" + b"1", b"short"),
+        (b"queues", b"a\0" + b"x", bytes(16)),
+        (b"queues", b"nothing", bytes(16)),
+        (b"queues", b"\xff\0" + b"1", bytes(16)),
+        (b"state", b"a\0" + b"1\0here", b"other bytes"),
+        (b"state", b"a\0" + b"1\0here", b""),
+        (b"state", b"a\0" + b"x\0here", b""),
+        (b"state", b"a\0" + b"1\0\xff", b"\0\0\0\0"),
+    ],
+)
+def test_damaged_tables_are_ignored(
+    tables: Tables, directory: Path, table: bytes, key: bytes, value: bytes
+) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    tables.close()
+    _change(directory, table, key, value)
+    assert _loaded(directory) == {}
+    again = Tables(directory)
+    again.save(HERE, MANY, FIRSTS)
+    assert again.load(HERE, 1_000) == MANY
+    again.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"no tables" * 1_000, bytes(100_000)])
+def test_files_that_are_no_tables_are_made_anew(directory: Path, data: bytes) -> None:
+    directory.mkdir(parents=True)
+    (directory / "data.mdb").write_bytes(data)
+    made = Tables(directory)
+    assert made.load(HERE, 1_000) == {}
+    made.save(HERE, MANY, FIRSTS)
+    assert made.load(HERE, 1_000) == MANY
+    made.close()
+
+
+def test_rows_of_a_queue_that_is_not_there_are_passed_over(tables: Tables, directory: Path) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    tables.close()
+    _change(directory, b"state", b"gone\0" + b"1\0here", b"x")
+    assert _loaded(directory) == MANY
+
+
+def test_who_owns_what_is_written_too(tables: Tables, directory: Path) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    tables.close()
+    with lmdb.open(str(directory), max_dbs=4) as env, env.begin() as txn:
+        rows = dict(txn.cursor(env.open_db(b"owned", txn, create=False)))
+    assert [int.from_bytes(key[-8:], "big") for key in rows] == [50, 7]
+    assert [int.from_bytes(value[:8], "little") for value in rows.values()] == [100, 7]
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
+    tables: Tables, directory: Path
+) -> None:
+    tables.save(HERE, MANY, FIRSTS)
+    tables.close()
+    program = (
+        "import os, signal, sys, pathlib\n"
+        "from zbroker.queues import tables as t\n"
+        "from zbroker.queues.manager import Saved\n"
+        "from zbroker.ids import Origin\n"
+        "class Rows(dict):\n"
+        "    def items(self):\n"
+        "        yield 'here', b'new'\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "one = t.Tables(pathlib.Path(sys.argv[1]))\n"
+        "one.save(Origin(0xABC, 2), {('a', 1): Saved(300, 0, Rows())}, {('a', 1): 1})\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(directory)],
+        timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGKILL
+    assert _loaded(directory) == MANY
