@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tests.sim.net import Pipe
-from tests.sim.queues_journal import bookmark_of
 from tests.sim.queues_room import KEY, QUEUES
 from zbroker.errors import TEMPORARY
 from zbroker.journal.queue_records import ends_of, of_ends
@@ -261,10 +260,8 @@ class Client:
 
     def _ack(self, want: Want, many: BitMap64) -> q.Settle:
         roll = self.world.rng.random()
-        log = self.world.log
         if roll < 0.08:
-            batches = [(log.batches[log.at(position)], position) for position in many]
-            return q.Settle(bookmarks=[bookmark_of(*each) for each in batches])
+            return q.Settle(bookmarks=[self.world.log.bookmark(position) for position in many])
         if roll < 0.12 and want.command.since is None:
             want.held.clear()
             return q.Settle(filter="/p >= 0")

@@ -17,7 +17,7 @@ from tests.sim.net import Listener
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
 from zbroker.clock import is_time, parse_time
-from zbroker.ids import EPOCH, NOW, is_vector, parse_bookmark, parse_vector, publisher_id
+from zbroker.ids import EPOCH, NOW, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_PUBLISH, Batch
@@ -80,6 +80,11 @@ class SimLog:
     def at(self, position: int) -> int:
         """The index of the batch that holds it, or of the next one."""
         return max(self.first, bisect_right(self.ends, position))
+
+    def bookmark(self, position: int) -> str:
+        """Of a message, whether it can be read or not."""
+        batch = self.batches[bisect_right(self.ends, position)]
+        return format_bookmark(batch.publisher, batch.sequence + position - batch.position)
 
     def read(self, read: Read) -> Block:
         """As `zbroker.blocks.reading.Reading`; how much is read at a time is left to chance."""
@@ -264,10 +269,3 @@ class JournalNode:
         self.world.net.die(self.listener)
         self.world.net.die(self.marks)
         self.world.judge.durable(self.log.crash())
-
-
-def bookmark_of(batch: Batch, position: int) -> str:
-    return f"{batch.publisher}|{batch.sequence + position - batch.position}|"
-
-
-assert publisher_id(PUBLISHER)

@@ -22,7 +22,7 @@ from unittest import mock
 from tests.sim.net import Net, Scheduler
 from tests.sim.queues_bugs import planted
 from tests.sim.queues_clients import Admin, Client, Want, payload
-from tests.sim.queues_journal import PUBLISHER, JournalNode, SimLog, bookmark_of
+from tests.sim.queues_journal import PUBLISHER, JournalNode, SimLog
 from tests.sim.queues_judge import Judge, Violation
 from tests.sim.queues_room import RoomNode
 from zbroker.config import QueueConfig
@@ -93,7 +93,7 @@ class World:
         self.slow_until_ms = self.deaths = self._wall_shift_ms = self._published = 0
         self.tables: dict[tuple[str, int], Saved] = {}
         self.faults: list[str] = []
-        names = rng.sample(list(POOL), rng.randint(2, 4))
+        names = rng.sample(list(POOL), rng.randint(1, 4))
         self.configs = [config_of(name) for name in [*names, DEAD]]
         self.judge = Judge(self)
         self.log = SimLog(self)
@@ -105,6 +105,9 @@ class World:
         self.clients: list[Client] = []
         for _ in range(rng.randint(1, 3)):
             self._new_client()
+        if rng.random() < 0.5:  # else some queues have no consumer, and hold all of the log
+            for config in self.configs:
+                self._want(self.clients[0], config.name)
 
     def core_of(self, settings: Settings, manager: Manager) -> Core:
         """The core of the room, with the planted bug."""
@@ -214,8 +217,7 @@ class World:
         ref = self.judge.refs.get(queue)
         if ref is None or not ref.here:
             return ""
-        position = self.rng.choice(list(ref.here))
-        return bookmark_of(self.log.batches[self.log.at(position)], position)
+        return self.log.bookmark(self.rng.choice(list(ref.here)))
 
     # -- operators ----------------------------------------------------------------------------
 
