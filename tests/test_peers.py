@@ -80,6 +80,7 @@ def test_a_token_counts_for_the_key_that_it_was_made_for() -> None:
     said = make(KEY, _token(key=KEY_A))
     assert _proves(said, key=KEY_A, access=access).principal == "ann"
     assert code_of(lambda: _proves(said, key=KEY_B, access=access)) == "auth_failed"
+    assert code_of(lambda: _proves(said, key=KEY_B)) == "auth_failed", "also without rules"
 
 
 def test_rules_that_forget_a_principal_admit_it_no_more() -> None:

@@ -131,6 +131,8 @@ def test_large_letters_are_units_of_their_own() -> None:
     at.holding = True
     at.reject(*positions)
     assert [parts[0].count for _, (parts, _) in at.under_way] == [1, 2, 1, 1]
+    at.land(3)
+    assert at.settled() == []
     at.land()
     assert [data for _, data, _ in at.letters()] == payloads
     assert at.settled() == [(5, 0)]

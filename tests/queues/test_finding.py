@@ -87,7 +87,9 @@ def test_the_log_of_these_tests_has_many_segments(log: Log) -> None:
     assert len(log.messages) < log.end - 1, "some positions are of records"
 
 
-def test_every_message_is_found(log: Log) -> None:
+@pytest.mark.parametrize("size", [1, 3_000, finding.BLOCK_BYTES])
+def test_every_message_is_found(log: Log, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "BLOCK_BYTES", size)
     assert log.find(BitMap64(range(1, log.end))) == log.messages
 
 

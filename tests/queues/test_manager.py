@@ -466,6 +466,8 @@ def test_what_was_folded_already_is_not_folded_again(first: int) -> None:
     positions = at.many(2)
     saved = {("a", 1): _saved(at)["a", 1]}
     positions += at.many(2)
+    at.consume("b")
+    at.release(positions[0])
     at.reading = False
     at.restart(saved)
     read = next(
@@ -476,6 +478,7 @@ def test_what_was_folded_already_is_not_folded_again(first: int) -> None:
     at.run()
     assert (at.here("a"), at.here("b")) == (positions, positions)
     assert (at.one("a").counts.entered, at.one("b").counts.entered) == (2, 4)
+    assert at.one("b").queue.where(positions[0]).failures == 1
 
 
 def test_who_repeats_an_ack_is_answered_when_the_queue_has_read_it() -> None:

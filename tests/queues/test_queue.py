@@ -46,7 +46,12 @@ ONCE = [
     config(semantics="at-most-once", leasing="strict", barrier="/b"),
     config(semantics="at-most-once", group_key="/g", dead_letter="dead", max_backlog=3),
 ]
-WAYS = settings(phases=[Phase.generate, Phase.shrink], max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+WAYS = settings(
+    phases=[Phase.generate, Phase.shrink],
+    max_examples=60,
+    stateful_step_count=40,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def machine(
@@ -155,9 +160,9 @@ def with_class(name: str, other: type) -> type[Queue]:
         (PLAIN, with_ready(TakesAndKeeps)),
         (GROUP, with_ready(NoLock)),
         (BARRIER, with_class("places", NoBarrier)),
-        (PLAIN, with_class("places.leases", Endless)),
+        ([config()], with_class("places.leases", Endless)),
         (ONCE, with_class("places", Careless)),
-        (PLAIN, with_class("counting", Uncounted)),
+        ([config(max_deliveries=2)], with_class("counting", Uncounted)),
     ],
 )
 def test_a_planted_bug_is_found(configs: list[QueueConfig], kind: type[Queue]) -> None:

@@ -54,7 +54,7 @@ class Column:
                 self._insert(position, number)
         else:
             self._append(pairs)
-        insert(self.known, BitMap64([position for position, _ in pairs]))
+            insert(self.known, BitMap64([position for position, _ in pairs]))
 
     def of(self, positions: BitMap64) -> list[int]:
         """The numbers of positions, aligned with them; 0 where there is none."""
@@ -171,6 +171,7 @@ class Column:
             chunk.offsets.insert(row, offset)
             chunk.numbers.insert(row, number)
         chunk.alive += 1
+        self.known.add(position)
 
     def _open(self, at: int, first: int) -> _Chunk:
         chunk = _Chunk(first, array("I"), array(self._kind), 0)
