@@ -158,7 +158,7 @@ class Judge:
         self._room: RoomNode | None = None
         self._offers: dict[str, list[Offer]] = {}
         self._leases: dict[tuple[str, int], Lease] = {}
-        self._readers: dict[int, int] = {}  # of replayable queues: the last position sent, by key
+        self._readers: dict[str, int] = {}  # of replayable queues: the last position sent, by sid
         self._latest_ns = 0
         self._units: set[tuple[int, int]] = set()  # incarnation of the room and number
         self._promised: dict[str, bool] = {}  # what was answered to the admin: is there such a queue
@@ -617,11 +617,11 @@ class Judge:
         self.demand(deliveries > 1 or not (again or twice), text)
 
     def _replayed(self, ref: Ref, give: Give, position: int) -> None:
-        last = self._readers.get(give.to.key, 0)
+        last = self._readers[give.to.sid]
         skipped = ref.here & BitMap64(range(last + 1, position))
         self.demand(position > last, ref.name, "goes back to", position)
         self.demand(not skipped, ref.name, "skips", list(skipped))
-        self._readers[give.to.key] = position
+        self._readers[give.to.sid] = position
         self.checks["replayed"] += 1
 
     # -- answers ------------------------------------------------------------------------------
@@ -665,10 +665,7 @@ class Judge:
         self.demand(kept.issubset(holding), "keeps more than was held")
         self.checks["kept"] += len(kept)
         if answer.position is not None:
-            [key] = [
-                one.key for one in room.core.shared.consumers.values() if one.sid == answer.sid
-            ] or [0]  # fmt: skip
-            self._readers[key] = self._start(command, answer.position) - 1
+            self._readers[answer.sid] = self._start(command, answer.position) - 1
 
     def _start(self, command: q.Consume, told: int) -> int:
         """Where a consumer of a replayable queue must begin."""

@@ -36,6 +36,7 @@ from zbroker.queues.handing import Handing
 from zbroker.queues.manager import Manager
 from zbroker.queues.managing import Managing
 from zbroker.queues.queue import Queue
+from zbroker.queues.running import Running
 from zbroker.queues.settling import Settling
 from zbroker.queues.shared import Shared
 from zbroker.queues.values import Entered, Now
@@ -88,6 +89,7 @@ class Core:
         self._settings = settings
         self._journal = 0  # the incarnation that welcomed us
         self._next_tick_ms = 0
+        self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
@@ -273,6 +275,10 @@ class Core:
         """A Give was done."""
         self._handing.given(give, size, unreadable)
 
+    def unsent(self, give: Give, positions: BitMap64) -> None:
+        """Its consumer is gone: these messages, from the first that failed on, were not sent."""
+        self._handing.unsent(give, positions)
+
     def examined(self, job: int, matching: BitMap64) -> None:
         """An Examine was done."""
         self.shared.examined(job, matching)
@@ -300,14 +306,27 @@ class Core:
         """Times that have come. drained: this turn has everything that waited at the door."""
         self.shared.now = now
         self._beat(now.mono_ms, drained)
-        for one in self.manager.running.values():
-            wake_ms = one.queue.next_wake(now) if one.ready else None
-            if wake_ms is not None and wake_ms <= now.mono_ms:
-                one.entries += [(outcome, None) for outcome in one.queue.tick(now)]
-                self.shared.touch(one)
         if now.mono_ms >= self._next_tick_ms:
             self._next_tick_ms = now.mono_ms + TICK_MS
             self.shared.give_up()
+            for one in self.manager.running.values():  # the clock of delays may have jumped
+                self._look_when(one)
+        for name, wake_ms in list(self._wakes_ms.items()):
+            if wake_ms > now.mono_ms:
+                continue
+            del self._wakes_ms[name]
+            ending = self.manager.running.get(name)
+            if ending is not None:
+                ending.entries += [(outcome, None) for outcome in ending.queue.tick(now)]
+                self.shared.touch(ending)
+
+    def _look_when(self, one: Running) -> None:
+        """When a queue has something to do by itself. Asked for only behind changes: it costs."""
+        wake_ms = one.queue.next_wake(self.shared.now) if one.ready else None
+        if wake_ms is not None and one.name in self.manager.running:
+            self._wakes_ms[one.name] = wake_ms
+        else:
+            self._wakes_ms.pop(one.name, None)
 
     def _beat(self, now_ms: int, drained: bool) -> None:
         silent, due = self.shared.connections.beats(now_ms, drained=drained)
@@ -331,13 +350,14 @@ class Core:
             manager.commit(one)
             if one.entries and isinstance(one.queue, Queue):
                 self.burying.begin(one)
+            self._look_when(one)
         out, shared.out = [*manager.notes, *shared.out], []
         manager.notes.clear()
         return out
 
     def next_wake_ms(self) -> int | None:
         """When the next tick has something to do."""
-        now, wakes = self.shared.now, []
+        wakes: list[int] = []
         heartbeats = self.shared.connections.heartbeats
         if self.shared.connections and heartbeats.due_ms is not None:
             wakes.append(heartbeats.due_ms)
@@ -346,10 +366,7 @@ class Core:
         commits_ms = self.manager.commits.wake_ms()
         if commits_ms is not None:
             wakes.append(commits_ms)
-        for one in self.manager.running.values():
-            wake_ms = one.queue.next_wake(now) if one.ready else None
-            if wake_ms is not None:
-                wakes.append(wake_ms)
+        wakes += self._wakes_ms.values()
         return min(wakes, default=None)
 
     @property

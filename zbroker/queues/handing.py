@@ -167,6 +167,13 @@ class Handing:
         if unreadable or isinstance(one.queue, Replayable):
             self._shared.touch(one)
 
+    def unsent(self, give: Give, positions: BitMap64) -> None:
+        """The consumer is gone: these messages were not sent to it."""
+        one = self._shared.manager.running.get(give.to.queue)
+        if one is not None and isinstance(one.queue, Queue):
+            one.queue.unsent(give.to.key, positions, self._shared.now)
+            self._shared.touch(one)
+
 
 def _delivered(one: Running, barrier: BitMap64) -> None:
     """One record, however many consumers get it; behind a refusal it goes to all of them again."""

@@ -297,12 +297,13 @@ class QueuesRoom:
         size, unread = 0, give.positions.copy()
         sees_all = not self.core.shared.access.on
         for found in self._find(give.positions):
-            unread -= found.positions
             parts = self._giving.parts(give, found, sees_all=sees_all)
             for send, part in zip(giving.sends(give, parts), parts, strict=True):
                 size += part.size
                 if not self._send(send):
+                    self.core.unsent(give, unread)
                     return
+            unread -= found.positions
         self.core.given(give, size, unread)
 
     def _examine(self, examine: Examine) -> None:

@@ -119,6 +119,19 @@ class Queue:
         self._watch()
         self._come_back(one.held)
 
+    def unsent(self, key: int, positions: BitMap64, now: Now) -> None:
+        """What was offered to a consumer and could not be sent comes back at once: it had none of
+        it, so that is no delivery."""
+        self._now = now
+        one = self.consumers.by_key.get(key)
+        if one is None or self._once:
+            return
+        mine = positions & one.held
+        if mine:
+            remove(one.held, mine)
+            self.places.leases.done(mine)
+            self.places.back(mine)
+
     def lose(self, key: int, now: Now) -> None:
         """Its connection is lost: what it holds waits for it, but at most as long as a lease."""
         self._now = now

@@ -176,8 +176,8 @@ class Running:
                 self.dead |= positions & queue.here
             queue.gone(positions)
         elif isinstance(fact, Horizon):
-            if not self.ready:  # later ones are known since they landed
-                self.horizon = max(self.horizon, fact.position)
+            # also what no receipt told yet: tables that are saved now would stand behind it
+            self.horizon = max(self.horizon, fact.position)
         elif isinstance(queue, Replayable):
             if isinstance(fact, Noted):
                 queue.noted(unpack_positions(fact.where))
