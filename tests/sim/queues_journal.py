@@ -220,7 +220,7 @@ class JournalNode:
             for send in core.beat():
                 self._emit(send)
         core.check()
-        world.at.after(TURN_MS if core.backlog or self._waiting else 2 * TURN_MS, self._turn)
+        world.at.after(TURN_MS if core.backlog or self._waiting else 3 * TURN_MS, self._turn)
 
     def _sync(self) -> None:
         self.world.judge.durable(self.log.sync())

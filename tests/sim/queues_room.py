@@ -305,7 +305,7 @@ class RoomNode:
         manager, now_ms = self.core.manager, self.world.at.now_ms
         if now_ms < self._save_ms or not manager.known:
             return
-        first, self._save_ms = not self._save_ms, now_ms + self.world.rng.choice((100, 400, 1_500))
+        first, self._save_ms = not self._save_ms, now_ms + self.world.rng.choice((100, 400, 2_000))
         if not first:
             self.save(self.world.rng.choice((0, 5, 50)))
 

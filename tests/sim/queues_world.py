@@ -270,7 +270,7 @@ class World:
         if self.room is None:
             return
         self.faults.append("room killed")
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.3:
             self.faults.append("tables deleted")
             self.tables = {}
         self.room.die()

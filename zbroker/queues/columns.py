@@ -17,6 +17,7 @@ from typing import Final, Literal
 from pyroaring import BitMap64
 
 from zbroker.queues.sets import bytes_of, insert, remove
+from zbroker.queues.values import Entered
 
 CHUNK: Final = 1_024
 _FAR: Final = (1 << 32) - 1  # the largest offset
@@ -210,3 +211,17 @@ def aligned(positions: BitMap64, numbers: array[int], part: BitMap64) -> array[i
     """Of numbers that are aligned with `positions`, those of a part of them."""
     pairs = zip(positions, numbers, strict=True)
     return array(numbers.typecode, [number for position, number in pairs if position in part])
+
+
+def only(entered: Entered, part: BitMap64) -> Entered:
+    """Those messages of `entered` that are a part of it."""
+    if len(part) == len(entered.positions):
+        return entered
+    made = Entered(part, expires=entered.expires)
+    if entered.priorities is not None:
+        made.priorities = aligned(entered.positions, entered.priorities, part)
+    if entered.groups is not None:
+        made.groups = aligned(entered.positions, entered.groups, part)
+    if entered.barriers is not None:
+        made.barriers = entered.barriers & part
+    return made

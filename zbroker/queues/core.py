@@ -30,6 +30,7 @@ from zbroker.peers import Received, admit, check_key, decode, token_of, welcome
 from zbroker.queues import surveying
 from zbroker.queues.burying import Burying
 from zbroker.queues.clients import Connection
+from zbroker.queues.commands import cid_of, sid_of
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Ask, Effect, Give, Looked
 from zbroker.queues.handing import Handing
@@ -135,7 +136,7 @@ class Core:
         except ClientError as error:
             if error.code in CODES:
                 self._note(rid, told_as(command), error.code, stranger(received.key))
-            self._refuse(rid, error, _cid_of(command, received), _sid_of(command, error))
+            self._refuse(rid, error, cid_of(command, received), sid_of(command, error))
 
     def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
         """For the audit log. who: as long as nobody is logged on."""
@@ -279,6 +280,10 @@ class Core:
         """Its consumer is gone: these messages, from the first that failed on, were not sent."""
         self._handing.unsent(give, positions)
 
+    def give_again(self, give: Give) -> None:
+        """What could not be read a while ago; its consumer may not have it any more."""
+        self._handing.again(give)
+
     def examined(self, job: int, matching: BitMap64) -> None:
         """An Examine was done."""
         self.shared.examined(job, matching)
@@ -388,16 +393,3 @@ class Core:
             for consumer in connection.consumers.values()
         }
         assert held == set(self.shared.consumers)
-
-
-def _cid_of(command: q.QueuesCommand | None, received: Received) -> str | None:
-    if command is None:
-        return codec.cid_of(received.frames[0]) if received.frames else None
-    return None if isinstance(command, m.Flow | m.Heartbeat) else command.cid
-
-
-def _sid_of(command: q.QueuesCommand | None, error: ClientError) -> str | None:
-    """An error with a sid ends it: so not where it is in use, nor for what is about messages."""
-    if error.code == "sid_in_use":
-        return None
-    return command.sid if isinstance(command, q.Consume | q.Cancel | m.Flow) else None

@@ -167,6 +167,16 @@ class Handing:
         if unreadable or isinstance(one.queue, Replayable):
             self._shared.touch(one)
 
+    def again(self, give: Give) -> None:
+        """A Give that was put off, as far as the consumer still has what it is about."""
+        one = self._shared.manager.running.get(give.to.queue)
+        if one is None or give.to.key not in self._shared.consumers:
+            return
+        if isinstance(one.queue, Queue) and not give.barrier and not one.queue.sends_once:
+            give = _still(one, give)
+        if give.positions:
+            self._shared.out.append(give)
+
     def unsent(self, give: Give, positions: BitMap64) -> None:
         """The consumer is gone: these messages were not sent to it."""
         one = self._shared.manager.running.get(give.to.queue)

@@ -50,6 +50,7 @@ from zbroker.wire.units import Named
 
 BURST_MAX: Final = 256  # commands of one turn
 READ_SLICE_MS: Final = 5  # how long a turn follows the log; bounds how long commands wait
+AGAIN_MS: Final = 1_000  # until what could not be read is tried again
 LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
 
 
@@ -97,6 +98,8 @@ class QueuesRoom:
         self._saving = Saving(process, Path(process.paths.queues))
         self._giving: giving.Giving | None = None
         self._incarnation = 0
+        self._later: list[Give | Examine | Reenter | Look] = []  # what could not be read
+        self._later_ms = 0
         self._stats_ms = self._holds_ms = self._let_go_ms = self._told_floor = 0
 
     def start(self) -> None:
@@ -137,6 +140,7 @@ class QueuesRoom:
             self._answer_desk(now)
         self._follow()
         self.core.tick(now, drained=drained)
+        self._try_again(now)
         self._perform(self.core.finish())
         self._commit(now)
         self._mind_the_door()
@@ -260,21 +264,14 @@ class QueuesRoom:
         for effect in effects:
             if type(effect) is Give:
                 self._give(effect)
+            elif isinstance(effect, Examine | Reenter | Look):
+                self._read_for(effect)
             elif type(effect) is Send:
                 self._send(effect)
             elif isinstance(effect, Ask):
                 self._journal.say(effect.message)
             elif isinstance(effect, Tell):
                 self._desk.tell(effect.rid, effect.answer)
-            elif isinstance(effect, Examine):
-                self._examine(effect)
-            elif isinstance(effect, Reenter):
-                self._reenter(effect)
-            elif isinstance(effect, Look):
-                rows = [
-                    row for found in self._find(effect.positions) for row in giving.looked(found)
-                ]
-                self.core.looked(effect.job, rows)
             elif isinstance(effect, Note):
                 self._process.log.warning("%s: %s", effect.name, effect.text)
 
@@ -286,37 +283,74 @@ class QueuesRoom:
         return False
 
     def _find(self, positions: BitMap64) -> Iterator[Found]:
-        """What can be read of messages; who asked sees what is missing."""
+        """What can be read of messages; what is missing is damaged or gone. Raises: StorageError."""
+        return self._finder.find(positions, self.core.manager.following.persisted)
+
+    def _put_off(self, effect: Give | Examine | Reenter | Look, error: StorageError) -> None:
+        """The disk fails, or an archive is not there: it is tried again, and nothing is given up."""
+        if not self._later:
+            self._later_ms = self._process.clock.mono_ms() + AGAIN_MS
+            self._process.log.error("queues.read_failed: %s; it is tried again", error)
+        self._later.append(effect)
+
+    def _try_again(self, now: Now) -> None:
+        if not self._later or now.mono_ms < self._later_ms:
+            return
+        later, self._later = self._later, []
+        for effect in later:
+            if isinstance(effect, Give):
+                self.core.give_again(effect)
+            else:
+                self._read_for(effect)
+
+    def _read_for(self, effect: Examine | Reenter | Look) -> None:
         try:
-            yield from self._finder.find(positions, self.core.manager.following.persisted)
+            found = list(self._find(effect.positions))
         except StorageError as error:
-            self._process.log.error("queues.read_failed: %s; the messages stay", error)
+            self._put_off(effect, error)
+            return
+        if isinstance(effect, Examine):
+            self._examine(effect, found)
+        elif isinstance(effect, Reenter):
+            self._reenter(effect, found)
+        else:
+            rows = [row for each in found for row in giving.looked(each)]
+            self.core.looked(effect.job, rows)
 
     def _give(self, give: Give) -> None:
+        unread = give.positions.copy()
+        try:
+            size = self._send_all(give, unread)
+        except StorageError as error:
+            self._put_off(give._replace(positions=unread), error)
+            return
+        if size is not None:
+            self.core.given(give, size, unread)
+
+    def _send_all(self, give: Give, unread: BitMap64) -> int | None:
+        """Sends what can be read; bytes of credit, None if the consumer is gone. Takes what was
+        sent out of `unread`. Raises: StorageError."""
         assert self._giving is not None
-        size, unread = 0, give.positions.copy()
-        sees_all = not self.core.shared.access.on
+        size, sees_all = 0, not self.core.shared.access.on
         for found in self._find(give.positions):
             parts = self._giving.parts(give, found, sees_all=sees_all)
             for send, part in zip(giving.sends(give, parts), parts, strict=True):
                 size += part.size
                 if not self._send(send):
                     self.core.unsent(give, unread)
-                    return
+                    return None
             unread -= found.positions
-        self.core.given(give, size, unread)
+        return size
 
-    def _examine(self, examine: Examine) -> None:
+    def _examine(self, examine: Examine, many: list[Found]) -> None:
         hits = BitMap64()
-        for found in self._find(examine.positions):
+        for found in many:
             hits |= giving.matching(found, examine.filter, self._type_of, Payloads)
         self.core.examined(examine.job, hits)
 
-    def _reenter(self, reenter: Reenter) -> None:
+    def _reenter(self, reenter: Reenter, many: list[Found]) -> None:
         one = self.core.manager.running.get(reenter.queue)
-        entered = []
-        if one is not None:
-            entered = [entered_of(one, found) for found in self._find(reenter.positions)]
+        entered = [entered_of(one, found) for found in many] if one is not None else []
         self.core.reentered(reenter.job, [each for each in entered if each is not None])
 
     # -- telling ------------------------------------------------------------------------------

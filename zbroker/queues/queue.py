@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.queues import dumping, reasons
-from zbroker.queues.columns import aligned
+from zbroker.queues.columns import only
 from zbroker.queues.consumers import GRACE_MS, Consumer, Consumers
 from zbroker.queues.counting import COUNT_MAX, Counting
 from zbroker.queues.ending import Ending
@@ -82,7 +82,7 @@ class Queue:
             self.consumers.free(fresh)  # whoever was sent them before, and never said so
         self.places.leases.forget(fresh)
         self.places.expiring.forget(fresh)
-        self.places.enter(_only(entered, fresh))
+        self.places.enter(only(entered, fresh))
 
     def suspect(self, below_: int) -> None:
         """After a restart: what stands before this may have been delivered, and counts as that.
@@ -286,6 +286,11 @@ class Queue:
         return self.places.lowest
 
     @property
+    def sends_once(self) -> bool:
+        """True if a message is gone before it is sent: nothing is leased."""
+        return self._once
+
+    @property
     def barrier(self) -> int | None:
         """The first barrier."""
         return self.places.barrier
@@ -392,17 +397,3 @@ def _ready_of(config: QueueConfig) -> Ready:
     if config.priority:
         return Ranked()
     return Grouped() if config.group_key else Plain()
-
-
-def _only(entered: Entered, part: BitMap64) -> Entered:
-    """Those messages of `entered` that are a part of it."""
-    if len(part) == len(entered.positions):
-        return entered
-    made = Entered(part, expires=entered.expires)
-    if entered.priorities is not None:
-        made.priorities = aligned(entered.positions, entered.priorities, part)
-    if entered.groups is not None:
-        made.groups = aligned(entered.positions, entered.groups, part)
-    if entered.barriers is not None:
-        made.barriers = entered.barriers & part
-    return made
