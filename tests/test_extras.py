@@ -11,11 +11,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zbroker.blocks.making import Block, Look, Maker
 from zbroker.client.message import Message, decode
 from zbroker.client.publishing import packing
 from zbroker.client.publishing.packing import Extra
 from zbroker.config import RecordConfig
-from zbroker.blocks.making import Block, Look, Maker
 from zbroker.ids import Origin
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Send

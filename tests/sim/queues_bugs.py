@@ -51,7 +51,7 @@ def _tables_too_new(core: Any) -> None:
     restore = core.manager.restore
 
     def older(saved: dict[Any, Saved]) -> None:
-        restore({key: one._replace(position=max(1, one.position - 8)) for key, one in saved.items()})
+        restore({k: one._replace(position=max(1, one.position - 8)) for k, one in saved.items()})
 
     core.manager.restore = older
 

@@ -197,7 +197,8 @@ class Client:
 
     def _do_all(self) -> None:
         for want in self.wants:
-            if not want.live and not want.asked and want.wanted and self.world.at.now_ms % 500 < TURN_MS:
+            due = self.world.at.now_ms % 500 < TURN_MS
+            if due and not want.live and not want.asked and want.wanted:
                 self.consume(want)
             if want.held and want.live and want.command.since is None:
                 self.settle(want, want.held.copy(), q.Settle())
@@ -230,11 +231,7 @@ class Client:
             return
         holding = [want for want in self.wants if want.held and want.live]
         if not holding:
-            idle = [want for want in self.wants if not want.live and not want.asked]
-            if idle and self.logged_on and rng.random() < 0.5:
-                want = rng.choice(idle)
-                want.wanted = True
-                self.consume(want)
+            self._begin()
             return
         want = rng.choice(holding)
         many = some_of(rng, want.held)
@@ -257,6 +254,14 @@ class Client:
         elif want.used:
             self._send(m.Flow(want.sid, want.used))
             want.used = 0
+
+    def _begin(self) -> None:
+        rng = self.world.rng
+        idle = [want for want in self.wants if not want.live and not want.asked]
+        if idle and self.logged_on and rng.random() < 0.5:
+            want = rng.choice(idle)
+            want.wanted = True
+            self.consume(want)
 
     def _ack(self, want: Want, many: BitMap64) -> q.Settle:
         roll = self.world.rng.random()

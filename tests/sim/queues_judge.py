@@ -161,7 +161,7 @@ class Judge:
         self._readers: dict[str, int] = {}  # of replayable queues: the last position sent, by sid
         self._latest_ns = 0
         self._units: set[tuple[int, int]] = set()  # incarnation of the room and number
-        self._promised: dict[str, bool] = {}  # what was answered to the admin: is there such a queue
+        self._promised: dict[str, bool] = {}  # to the admin: is there such a queue
 
     def demand(self, holds: object, otherwise: str, *rest: object) -> None:
         if not holds:
@@ -495,7 +495,10 @@ class Judge:
             expires = ref.expires(message)
             wall_ns = self.world.wall_ns()
             if not ref.altered and position not in ref.requeued:
-                self.demand(not expires or expires > wall_ns, "offered too late:", position, expires - wall_ns, ref.name)
+                late_ns = expires - wall_ns
+                self.demand(
+                    not expires or late_ns > 0, "offered too late:", position, late_ns, ref.name
+                )
             due_ns = ref.due_ns.get(position, 0)
             self.demand(due_ns <= self._latest_ns or due_ns <= wall_ns, "too early:", position)
         if ref.config.group_key:
@@ -584,9 +587,7 @@ class Judge:
             else:
                 self._leased(ref, one.queue, give, position, deliveries)
 
-    def _leased(
-        self, ref: Ref, queue: Queue, give: Give, position: int, deliveries: int
-    ) -> None:
+    def _leased(self, ref: Ref, queue: Queue, give: Give, position: int, deliveries: int) -> None:
         self.demand(position in ref.here, ref.name, "sends what is gone:", position)
         ref.sent[position] += 1
         ref.unflagged[position] += deliveries == 1
@@ -677,8 +678,11 @@ class Judge:
             start = self.points[since.removeprefix("point:")]
         elif since != "0":
             publisher, sequence = parse_bookmark(since)
-            one = next(b for b in self.world.log.batches
-                       if b.publisher == publisher and 0 <= sequence - b.sequence < b.taken)  # fmt: skip
+            one = next(
+                b
+                for b in self.world.log.batches
+                if b.publisher == publisher and 0 <= sequence - b.sequence < b.taken
+            )
             start = one.position + sequence - one.sequence + 1
         if command.selector:
             test = FILTERS[command.selector]
@@ -704,7 +708,8 @@ class Judge:
             self.demand(ref.ended or not lost, ref.name, "barriers went to nobody:", lost)
             if not ref.ended and not ref.replays:
                 self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))
-            config = room.core.manager.running[ref.name].definition.config if not ref.ended else None
+            running = None if ref.ended else room.core.manager.running[ref.name]
+            config = None if running is None else running.definition.config
             self.demand(config in (None, ref.config), ref.name, "runs with other settings")
 
 

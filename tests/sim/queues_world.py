@@ -89,11 +89,12 @@ class World:
         self.receipt_loss = rng.choice((0.0, 0.0, 0.1))
         self.refusals = rng.choice((0.0, 0.0, 0.05))
         self.slow_sync = rng.choice((0.0, 0.3, 0.8))
+        self.thrifty = rng.random() < 0.3  # all is done soon, so the log can be removed
         self.poll_ms = 40
         self.slow_until_ms = self.deaths = self._wall_shift_ms = self._published = 0
         self.tables: dict[tuple[str, int], Saved] = {}
         self.faults: list[str] = []
-        names = rng.sample(list(POOL), rng.randint(1, 4))
+        names = rng.sample(list(POOL), rng.randint(1, 1 if self.thrifty else 4))
         self.configs = [config_of(name) for name in [*names, DEAD]]
         self.judge = Judge(self)
         self.log = SimLog(self)
@@ -105,7 +106,7 @@ class World:
         self.clients: list[Client] = []
         for _ in range(rng.randint(1, 3)):
             self._new_client()
-        if rng.random() < 0.5:  # else some queues have no consumer, and hold all of the log
+        if self.thrifty or rng.random() < 0.5:  # else some queues have no consumer, and hold all of the log
             for config in self.configs:
                 self._want(self.clients[0], config.name)
 
@@ -183,6 +184,7 @@ class World:
     def _new_client(self) -> None:
         client = Client(self, f"c{len(self.clients)}-{self.cid()}")
         self.clients.append(client)
+        client.diligent = self.thrifty
         for _ in range(self.rng.randint(1, 3)):
             self._want(client, self.rng.choice(self._names()))
 
@@ -402,7 +404,7 @@ class World:
         return "\n".join(lines)
 
 
-def _text(key: str, value: Any) -> Any:  # noqa: ANN401 - as in a [[queue]] table
+def _text(key: str, value: Any) -> Any:
     if key in ("lease", "expiration"):
         return f"{value}ms" if value else value
     return [f"{each}ms" for each in value] if key == "retry_delay" else value

@@ -283,11 +283,11 @@ class QueuesRoom:
         return False
 
     def _find(self, positions: BitMap64) -> Iterator[Found]:
-        """What can be read of messages; what is missing is damaged or gone. Raises: StorageError."""
+        """What can be read of messages; the rest is damaged or gone. Raises: StorageError."""
         return self._finder.find(positions, self.core.manager.following.persisted)
 
     def _put_off(self, effect: Give | Examine | Reenter | Look, error: StorageError) -> None:
-        """The disk fails, or an archive is not there: it is tried again, and nothing is given up."""
+        """The disk fails, or an archive is away: it is tried again, nothing is given up."""
         if not self._later:
             self._later_ms = self._process.clock.mono_ms() + AGAIN_MS
             self._process.log.error("queues.read_failed: %s; it is tried again", error)
