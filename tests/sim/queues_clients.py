@@ -247,13 +247,16 @@ class Client:
         elif roll < 0.92:
             self._send(q.Browse(want.command.queue, self.world.cid(), limit=rng.randint(1, 50)))
         elif roll < 0.96:
-            self._send(q.Cancel(want.sid, self.world.cid()))
-            want.live = want.wanted = False
-            if rng.random() < 0.5:
-                want.held.clear()
+            self._cancel(want)
         elif want.used:
             self._send(m.Flow(want.sid, want.used))
             want.used = 0
+
+    def _cancel(self, want: Want) -> None:
+        self._send(q.Cancel(want.sid, self.world.cid()))
+        want.live = want.wanted = False
+        if self.world.rng.random() < 0.5:
+            want.held.clear()
 
     def _begin(self) -> None:
         rng = self.world.rng
