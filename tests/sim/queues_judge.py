@@ -666,13 +666,14 @@ class Judge:
         self.demand(kept.issubset(holding), "keeps more than was held")
         self.checks["kept"] += len(kept)
         if answer.position is not None:
-            self._readers[answer.sid] = self._start(command, answer.position) - 1
+            self._check_start(command, answer.position)
+            self._readers[answer.sid] = answer.position - 1
 
-    def _start(self, command: q.Consume, told: int) -> int:
-        """Where a consumer of a replayable queue must begin."""
+    def _check_start(self, command: q.Consume, told: int) -> None:
+        """Where a consumer of a replayable queue must begin; what is purged makes no difference."""
         ref, since = self.refs[command.queue], command.since or "0"
         if since == "now":
-            return told
+            return
         start = 0
         if since.startswith("point:"):
             start = self.points[since.removeprefix("point:")]
@@ -690,7 +691,6 @@ class Judge:
             start = next(fits, told)
         between = ref.here & BitMap64(range(min(start, told), max(start, told)))
         self.demand(not between, ref.name, "begins at", told, "not", start, command)
-        return max(start, told)
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -106,7 +106,8 @@ class World:
         self.clients: list[Client] = []
         for _ in range(rng.randint(1, 3)):
             self._new_client()
-        if self.thrifty or rng.random() < 0.5:  # else some queues have no consumer, and hold all of the log
+        # else some queues have no consumer, and hold all of the log
+        if self.thrifty or rng.random() < 0.5:
             for config in self.configs:
                 self._want(self.clients[0], config.name)
 
