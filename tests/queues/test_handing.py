@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyroaring import BitMap64
+
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
 from zbroker.journal.queue_records import BarrierDelivered, Gone, Horizon
 from zbroker.queues.commits import UNDER_WAY_MAX
@@ -387,3 +389,45 @@ def test_what_a_replayable_queue_cannot_read_is_passed_over() -> None:
     at.consume(since="0")
     assert at.got() == positions[1:]
     assert at.here() == positions[1:]
+
+
+# -- what cannot be sent or read --------------------------------------------------------------
+
+
+def test_what_could_not_be_sent_is_with_another_consumer_at_once() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.consume()
+    at.logon(BOB)
+    (give,) = (give for _, give in at.gives)
+    at.core.unsent(give, BitMap64(positions[1:]))
+    at.lose()
+    at.consume(sid="b", rid=BOB)
+    assert at.got("b") == positions[1:]
+    assert [got.deliveries for got in at.seen("b")] == [1, 1], "it was no delivery"
+
+
+def test_what_could_not_be_read_is_given_later_if_the_consumer_still_has_it() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.consume()
+    (give,) = (give for _, give in at.gives)
+    at.ack(positions[0])
+    at.core.give_again(give)
+    at.run()
+    assert at.got() == [*positions, *positions[1:]]
+    at.send(q.Cancel("s"))
+    at.core.give_again(give)
+    at.run()
+    assert len(at.gives) == 2, "there is nobody to give it to"
+
+
+def test_what_could_not_be_read_of_a_queue_that_is_gone_is_given_to_nobody() -> None:
+    at = bench()
+    at.many(1)
+    at.consume()
+    (give,) = (give for _, give in at.gives)
+    del at.core.manager.running["q"]
+    at.core.give_again(give)
+    at.core.unsent(give, give.positions)
+    assert at.core.shared.out == []
