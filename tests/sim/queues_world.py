@@ -278,7 +278,7 @@ class World:
             self.tables = {}
         self.room.die()
         self.room = None
-        self.at.after(self.rng.choice((0, 20, 200)), self._start_room)
+        self.at.after(self.rng.choice((10, 30, 200)), self._start_room)
 
     def _kill_room_soon(self) -> None:
         """At one of its next steps, whichever that is."""
@@ -295,7 +295,7 @@ class World:
         if self.room is not None:
             self.room.die()
             self.room = None
-            self.at.after(self.rng.choice((0, 20, 200)), self._start_room)
+            self.at.after(self.rng.choice((10, 30, 200)), self._start_room)
 
     def _start_room(self) -> None:
         if self.room is None:

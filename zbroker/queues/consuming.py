@@ -101,6 +101,7 @@ class Consuming:
         self, connection: Connection, command: q.Consume, one: Running, queue: Replayable
     ) -> None:
         opening.check(command)
+        one.check_ready()  # else what a selector fits may not be known yet
         queue.check_free(connection.token.name)
         consumer = self._made(connection, command)
         consumer.opened = False
