@@ -52,7 +52,7 @@ def test_one_broker_serves_all_tests_and_is_gone_behind_them(pytester: pytest.Py
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=5, failed=1)
     pids = [int(pid) for pid in (pytester.path / "pids").read_text().split()]
-    assert len(pids) == 5
+    assert len(pids) == 6
     assert not any(map(psutil.pid_exists, pids))
     assert not Path((pytester.path / "data").read_text()).exists()
 

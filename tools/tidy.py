@@ -27,6 +27,7 @@ PURE_FOLDERS: Final = {
     "zbroker/blocks": ("reading.py",),
     "zbroker/definitions": (),
     "zbroker/queues": ("__main__.py", "finding.py", "loop.py", "saving.py", "tables.py"),
+    "zbroker/queues/work": (),
 }
 PURE_NAMES: Final = frozenset({"core.py", "format.py", "messages.py", "internal.py", "codec.py"})
 PURE_PATHS: Final = frozenset(
@@ -171,7 +172,7 @@ _FRONT: Final = (
 _QUEUE_SETTINGS: Final = ("zbroker.config.queues", "zbroker.config.tree", "zbroker.config.units")
 _ENTERING: Final = (
     "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.format",
-    "zbroker.queues.values", "zbroker.wire",
+    "zbroker.queues.work.values", "zbroker.wire",
 )  # fmt: skip
 
 #: What a module may import of ours besides its own package; the longest name that fits counts.
@@ -196,7 +197,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.config.units": (),
     "zbroker.config.queues": ("zbroker.config.units",),
     "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS),
-    "zbroker.queues.values": (),
+    "zbroker.queues.work.values": (),
     "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
     "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
     "zbroker.config": (*_LEAVES, "zbroker.definitions"),

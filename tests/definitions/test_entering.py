@@ -22,7 +22,7 @@ from zbroker.filters.parsing import parse
 from zbroker.formats import FormatError, decode
 from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.limits import U63_MAX
-from zbroker.queues.values import Entered
+from zbroker.queues.work.values import Entered
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 

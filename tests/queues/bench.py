@@ -46,7 +46,7 @@ from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Te
 from zbroker.queues.finding import Found
 from zbroker.queues.manager import Manager, Saved
 from zbroker.queues.running import Running, entered_of
-from zbroker.queues.values import MS_NS, Now
+from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m

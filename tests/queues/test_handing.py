@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
@@ -38,11 +39,14 @@ def test_the_next_horizon_is_asked_for_before_it_is_needed() -> None:
     assert at.got() == first + more, "it did not have to wait"
 
 
-def test_what_is_beyond_the_next_horizon_waits_for_the_one_after_it() -> None:
+def test_what_is_beyond_the_next_horizon_waits_for_the_one_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zbroker.queues.handing.AHEAD", 200)
     at = bench(work(max_per_subscription=40_000))
     at.consume(backlog=40_000)
     at.holding = True
-    positions = [*at.many(1), *at.many(2 * AHEAD)]
+    positions = [*at.many(1), *at.many(400)]
     assert at.got() == []
     horizon = at.sent_facts()[0].position
     at.land(1)

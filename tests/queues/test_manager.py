@@ -27,7 +27,7 @@ from zbroker.journal.queue_records import (
 from zbroker.journal.reader import Cursor, Gap
 from zbroker.queues.manager import Saved
 from zbroker.queues.saving import _state
-from zbroker.queues.values import Outcome
+from zbroker.queues.work.values import Outcome
 from zbroker.wire import queueing as q
 from zbroker.wire.internal import Marks
 from zbroker.wire.queue_surveys import Define, SetPoint

@@ -21,7 +21,7 @@ from zbroker.journal.queue_records import (
     unpack_positions,
 )
 from zbroker.queues.running import Running, behind, entered_of, facts_of
-from zbroker.queues.values import Entered, Outcome
+from zbroker.queues.work.values import Entered, Outcome
 
 
 def _packed(*positions: int) -> bytes:

@@ -13,9 +13,9 @@ from zbroker.queues.commits import Unit
 from zbroker.queues.core import Core
 from zbroker.queues.effects import Give
 from zbroker.queues.manager import Saved
-from zbroker.queues.queue import Queue
 from zbroker.queues.running import Running
-from zbroker.queues.values import Outcome
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Outcome
 from zbroker.wire import queueing as q
 
 

@@ -32,10 +32,10 @@ from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QU
 from zbroker.journal.format import Batch as LogBatch
 from zbroker.journal.records import POINT, PURGE
 from zbroker.queues.effects import Effect, Give
-from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import GIVEN_UP, Running
-from zbroker.queues.values import Offer
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Offer
 from zbroker.wire import bodies, codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_surveys as s
@@ -163,9 +163,9 @@ class Judge:
         self._units: set[tuple[int, int]] = set()  # incarnation of the room and number
         self._promised: dict[str, bool] = {}  # to the admin: is there such a queue
 
-    def demand(self, holds: object, otherwise: str, *rest: object) -> None:
+    def demand(self, holds: object, *otherwise: object) -> None:
         if not holds:
-            raise Violation(" ".join(map(str, (otherwise, *rest))))
+            raise Violation(" ".join(map(str, otherwise)))
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class Judge:
             self._offers[one.name] = found
             return found
 
-        one.queue.offer = offered  # type: ignore[method-assign]
+        one.queue.offer = offered  # type: ignore[method-assign, assignment]
 
     def ref(self, one: Running | None) -> Ref | None:
         """The life of a queue that is run."""
@@ -563,7 +563,7 @@ class Judge:
         """A frame has left for a consumer."""
         one = room.running(give.to.queue)
         ref = self.ref(one)
-        if one is None or ref is None:
+        if one is None or ref is None or ref.ended:
             return
         job = codec.decode(codec.QUEUES_ANSWERS, send.header)
         assert isinstance(job, q.Job)
@@ -708,8 +708,8 @@ class Judge:
             self.demand(ref.ended or not lost, ref.name, "barriers went to nobody:", lost)
             if not ref.ended and not ref.replays:
                 self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))
-            running = None if ref.ended else room.core.manager.running[ref.name]
-            config = None if running is None else running.definition.config
+            one = None if ref.ended else room.core.manager.running[ref.name]
+            config = None if one is None else one.definition.config
             self.demand(config in (None, ref.config), ref.name, "runs with other settings")
 
 

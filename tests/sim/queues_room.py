@@ -13,8 +13,10 @@ from pyroaring import BitMap64
 
 from tests.sim.net import Pipe
 from tests.sim.queues_journal import JOURNAL, MARKS
-from zbroker.blocks.making import Maker
+from zbroker.blocks.making import Block, Maker
+from zbroker.blocks.read import Read
 from zbroker.effects import Note, Send
+from zbroker.errors import StorageError
 from zbroker.filters import Payloads
 from zbroker.limits import BEAT_MS
 from zbroker.peers import Received
@@ -25,7 +27,7 @@ from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager, Saved
 from zbroker.queues.running import Running, entered_of
 from zbroker.queues.saving import _state
-from zbroker.queues.values import Now
+from zbroker.queues.work.values import Now
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i
@@ -38,11 +40,25 @@ if TYPE_CHECKING:
 QUEUES = "tcp-queues"
 KEY = b"k" * 32
 WELCOME_WAIT_MS = 200
+AGAIN_MS = 60  # after a read that failed
 CLIENTS_MAX = 100
 
 
 class Killed(Exception):
     """The room died at this step."""
+
+
+class Failing:
+    """The log as messages are read from it one by one, which may fail for a while."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self, read: Read) -> Block:
+        """Raises: StorageError."""
+        if self._world.at.now_ms < self._world.unreadable_until_ms:
+            raise StorageError("damaged", "the disk fails")
+        return self._world.log.read(read)
 
 
 class RoomNode:
@@ -60,14 +76,15 @@ class RoomNode:
         settings = Settings(KEY, CLIENTS_MAX, self.incarnation, recording)
         self.core = world.core_of(settings, manager)
         self._type_of = recording.type_of
-        self._finder = Finder(world.log)  # type: ignore[arg-type]
+        self._finder = Finder(Failing(world))  # type: ignore[arg-type]
         self._giving: giving.Giving | None = None
         self._inbox: list[Received] = []
         self._asked: list[tuple[bytes, Any]] = []
         self._marks_told: i.Marks | None = None
         self._told: list[Any] = []
         self._welcomed_by = self._holds_ms = self._told_floor = 0
-        self._save_ms = 0
+        self._save_ms = self._later_ms = 0
+        self._later: list[Give | Examine | Reenter | Look] = []
         self._dealer: Pipe | None = None
         self._marks: Pipe | None = None
         self._hello()
@@ -200,6 +217,7 @@ class RoomNode:
         self._follow()
         core.tick(now)
         self._watch()
+        self._try_again()
         effects = core.finish()
         self.world.judge.offered(self, effects)
         self._point()
@@ -253,17 +271,8 @@ class RoomNode:
                 self._say(effect.message)
             elif isinstance(effect, Tell):
                 self.world.admin.told(effect.answer)
-            elif isinstance(effect, Examine):
-                hits = BitMap64()
-                for found in self._find(effect.positions):
-                    hits |= giving.matching(found, effect.filter, self._type_of, Payloads)
-                self.core.examined(effect.job, hits)
-            elif isinstance(effect, Reenter):
-                self._reenter(effect)
-            elif isinstance(effect, Look):
-                many = self._find(effect.positions)
-                rows = [row for found in many for row in giving.looked(found)]
-                self.core.looked(effect.job, rows)
+            elif isinstance(effect, Examine | Reenter | Look):
+                self._read_for(effect)
             else:
                 assert isinstance(effect, Note)
 
@@ -276,28 +285,68 @@ class RoomNode:
         return False
 
     def _find(self, positions: BitMap64) -> Iterator[Found]:
+        """Raises: StorageError."""
         return self._finder.find(positions, self.core.manager.following.persisted)
 
+    def _put_off(self, effect: Give | Examine | Reenter | Look) -> None:
+        if not self._later:
+            self._later_ms = self.world.at.now_ms + AGAIN_MS
+        self._later.append(effect)
+
+    def _try_again(self) -> None:
+        if not self._later or self.world.at.now_ms < self._later_ms:
+            return
+        later, self._later = self._later, []
+        for effect in later:
+            if isinstance(effect, Give):
+                self.core.give_again(effect)
+            else:
+                self._read_for(effect)
+
+    def _read_for(self, effect: Examine | Reenter | Look) -> None:
+        try:
+            many = list(self._find(effect.positions))
+        except StorageError:
+            self._put_off(effect)
+            return
+        if isinstance(effect, Examine):
+            hits = BitMap64()
+            for found in many:
+                hits |= giving.matching(found, effect.filter, self._type_of, Payloads)
+            self.core.examined(effect.job, hits)
+        elif isinstance(effect, Reenter):
+            one = self.core.manager.running.get(effect.queue)
+            entered = [entered_of(one, found) for found in many] if one is not None else []
+            self.core.reentered(effect.job, [each for each in entered if each is not None])
+        else:
+            rows = [row for found in many for row in giving.looked(found)]
+            self.core.looked(effect.job, rows)
+
     def _give(self, give: Give) -> None:
+        unread = give.positions.copy()
+        try:
+            size = self._send_all(give, unread)
+        except StorageError:
+            self._put_off(give._replace(positions=unread))
+            return
+        if size is not None:
+            self.core.given(give, size, unread)
+
+    def _send_all(self, give: Give, unread: BitMap64) -> int | None:
+        """Takes what was sent out of `unread`. Returns: its size; None if the consumer is gone."""
         assert self._giving is not None
-        size, unread = 0, give.positions.copy()
+        size = 0
         for found in self._find(give.positions):
-            unread -= found.positions
             parts = self._giving.parts(give, found, sees_all=True)
             for send, part in zip(giving.sends(give, parts), parts, strict=True):
                 size += part.size
                 if not self._send(send):
-                    return
+                    self.core.unsent(give, unread)
+                    return None
                 self.world.judge.sent(self, give, send)
                 self._point()
-        self.core.given(give, size, unread)
-
-    def _reenter(self, reenter: Reenter) -> None:
-        one = self.core.manager.running.get(reenter.queue)
-        entered = []
-        if one is not None:
-            entered = [entered_of(one, found) for found in self._find(reenter.positions)]
-        self.core.reentered(reenter.job, [each for each in entered if each is not None])
+            unread -= found.positions
+        return size
 
     # -- the rest -----------------------------------------------------------------------------
 

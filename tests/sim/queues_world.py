@@ -91,7 +91,9 @@ class World:
         self.slow_sync = rng.choice((0.0, 0.3, 0.8))
         self.thrifty = rng.random() < 0.3  # all is done soon, so the log can be removed
         self.poll_ms = 40
-        self.slow_until_ms = self.deaths = self._wall_shift_ms = self._published = 0
+        self.slow_until_ms = self.unreadable_until_ms = self.deaths = self._wall_shift_ms = (
+            self._published
+        ) = 0
         self.tables: dict[tuple[str, int], Saved] = {}
         self.faults: list[str] = []
         names = rng.sample(list(POOL), rng.randint(1, 1 if self.thrifty else 4))
@@ -263,7 +265,7 @@ class World:
         faults = (
             self.kill_room, self.kill_room, self._stop_room, self._kill_room_soon,
             self.kill_journal, self.kill_journal, self._cut, self._cut, self._freeze, self._slow,
-            self._fill_disk, self._jump, self._replace_client, self._new_consumer,
+            self._fill_disk, self._fail_reads, self._jump, self._replace_client, self._new_consumer,
         )  # fmt: skip
         self.rng.choice(faults)()
 
@@ -338,6 +340,10 @@ class World:
         self.faults.append("room slow")
         self.slow_until_ms = self.at.now_ms + self.rng.choice((100, 500, 1_500))
 
+    def _fail_reads(self) -> None:
+        self.faults.append("reads failed")
+        self.unreadable_until_ms = self.at.now_ms + self.rng.choice((50, 400))
+
     def _fill_disk(self) -> None:
         self.faults.append("disk full")
         self.disk_full = self.rng.choice((1, 2))
@@ -353,7 +359,7 @@ class World:
     # -- the end ------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        self.disk_full = self.deaths = self.slow_until_ms = 0
+        self.disk_full = self.deaths = self.slow_until_ms = self.unreadable_until_ms = 0
         self.receipt_loss = self.refusals = 0.0
         self._start_journal()
         self._start_room()

@@ -22,7 +22,7 @@ from zbroker.filters.values import is_null, number
 from zbroker.ids import format_bookmark
 from zbroker.journal.format import FLAG_ZSTD, Batch
 from zbroker.limits import U63_MAX
-from zbroker.queues.values import Entered, Run
+from zbroker.queues.work.values import Entered, Run
 from zbroker.wire import bodies
 
 U64_MAX: Final = (1 << 64) - 1

@@ -21,10 +21,10 @@ from zbroker.journal.queue_records import AnyFact, Gone, pack_positions
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.queues.commits import Body
 from zbroker.queues.effects import Looked
-from zbroker.queues.queue import Queue
 from zbroker.queues.running import Entry, Running
 from zbroker.queues.shared import Shared
-from zbroker.queues.values import Outcome
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Outcome
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns
 from zbroker.wire.units import Part

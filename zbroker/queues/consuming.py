@@ -18,10 +18,10 @@ from zbroker.filters import compile_filter
 from zbroker.journal.queue_records import ends_of, of_ends
 from zbroker.queues import opening
 from zbroker.queues.clients import Connection, Consumer
-from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
+from zbroker.queues.work.queue import Queue
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q

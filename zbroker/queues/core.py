@@ -36,11 +36,11 @@ from zbroker.queues.effects import Ask, Effect, Give, Looked
 from zbroker.queues.handing import Handing
 from zbroker.queues.manager import Manager
 from zbroker.queues.managing import Managing
-from zbroker.queues.queue import Queue
 from zbroker.queues.running import Running
 from zbroker.queues.settling import Settling
 from zbroker.queues.shared import Shared
-from zbroker.queues.values import Entered, Now
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Entered, Now
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import messages as m

@@ -19,11 +19,11 @@ from zbroker.journal.queue_records import BarrierDelivered, Horizon
 from zbroker.queues.clients import Consumer
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Give
-from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import AHEAD, Parked, Running
 from zbroker.queues.shared import Shared
-from zbroker.queues.values import Offer, Outcome
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Offer, Outcome
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 
@@ -172,7 +172,8 @@ class Handing:
         one = self._shared.manager.running.get(give.to.queue)
         if one is None or give.to.key not in self._shared.consumers:
             return
-        if isinstance(one.queue, Queue) and not give.barrier and not one.queue.sends_once:
+        once = one.definition.config.semantics == "at-most-once"
+        if isinstance(one.queue, Queue) and not give.barrier and not once:
             give = _still(one, give)
         if give.positions:
             self._shared.out.append(give)

@@ -40,7 +40,7 @@ from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
 from zbroker.queues.running import entered_of
 from zbroker.queues.saving import Saving
-from zbroker.queues.values import Now
+from zbroker.queues.work.values import Now
 from zbroker.recording import Recording
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import surveys
@@ -207,11 +207,13 @@ class QueuesRoom:
             manager.restore(self._saving.load(manager.here, manager.following.persisted))
             self._giving = giving.Giving(Maker(manager.here, Job))
         self.core.named(named)
+        self._holds_ms = 0
 
     def _hold(self, now: Now) -> None:
         """Tells the journal what is needed: on each beat, and at once when the floor moves."""
         floor, welcomed_by = self.core.manager.floor, self._journal.welcomed_by
-        if not welcomed_by or (floor == self._told_floor and now.mono_ms < self._holds_ms):
+        known = welcomed_by and self.core.manager.known  # before that it holds all, by its silence
+        if not known or (floor == self._told_floor and now.mono_ms < self._holds_ms):
             return
         self._journal.say(self.core.holds(now.wall_ns // 1_000_000))
         self._journal.say(Confirm(welcomed_by, self.core.manager.commits.confirmed))

@@ -29,10 +29,10 @@ from zbroker.journal.records import POINT, PURGE, PointRecord
 from zbroker.queues.commits import Body, Commits, Unit, control
 from zbroker.queues.effects import Effect
 from zbroker.queues.following import Following
-from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import AHEAD, GIVEN_UP, Ending, Entry, Running, facts_of
-from zbroker.queues.values import Outcome
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Outcome
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import Named, Part

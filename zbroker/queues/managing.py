@@ -28,11 +28,11 @@ from zbroker.queues.commits import Unit, control
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Tell
 from zbroker.queues.manager import FACTS_MAX
-from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
-from zbroker.queues.values import Entered, Outcome
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Entered, Outcome
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec
 from zbroker.wire import queue_surveys as s

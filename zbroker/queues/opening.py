@@ -21,8 +21,8 @@ from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import Running
-from zbroker.queues.sets import lowest
 from zbroker.queues.shared import Shared
+from zbroker.queues.work.sets import lowest
 from zbroker.wire import queueing as q
 from zbroker.wire.internal import Located
 

@@ -28,9 +28,9 @@ from zbroker.journal.queue_records import (
 from zbroker.queues.ages import Ages
 from zbroker.queues.effects import Give
 from zbroker.queues.finding import Found
-from zbroker.queues.queue import Queue
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.values import Entered, Outcome
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Entered, Outcome
 
 #: why a message became a dead letter, or would have, if there were a topic for these
 GIVEN_UP: Final = frozenset(

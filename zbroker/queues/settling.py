@@ -18,10 +18,10 @@ from zbroker.errors import ClientError
 from zbroker.filters import compile_filter
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.consuming import Consuming, positions_of, unknown_sid
-from zbroker.queues.queue import Queue
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
-from zbroker.queues.values import Settling as Taken
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Settling as Taken
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q

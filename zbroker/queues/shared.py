@@ -22,7 +22,7 @@ from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.effects import Ask, Effect, Examine, Look, Looked, Reenter
 from zbroker.queues.manager import Manager
 from zbroker.queues.running import Running
-from zbroker.queues.values import Entered, Now
+from zbroker.queues.work.values import Entered, Now
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.ranges import Cut
 

@@ -7,9 +7,9 @@ from heapq import nsmallest
 from msgspec import to_builtins
 
 from zbroker.limits import HEARTBEAT_MS
-from zbroker.queues.queue import Queue
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
+from zbroker.queues.work.queue import Queue
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
 

@@ -28,9 +28,13 @@ def busy(fake: FakeAdmin) -> FakeAdmin:
 @pytest.mark.parametrize(
     ("options", "body"),
     [
-        (["--before", "7"], {"before": 7, "leased": False}),
-        (["--point", "eod", "--leased"], {"point": "eod", "leased": True}),
-        (["--all"], {"all": True, "leased": False}),
+        (["--before", "7"], {"before": 7, "leased": False, "dead_letters": False}),
+        (["--point", "eod", "--leased"], {"point": "eod", "leased": True, "dead_letters": False}),
+        (["--all"], {"all": True, "leased": False, "dead_letters": False}),
+        (
+            ["--all", "--dead-letter"],
+            {"all": True, "leased": False, "dead_letters": True},
+        ),
     ],
 )
 def test_the_instance_is_told(busy: FakeAdmin, options: list[str], body: dict[str, Any]) -> None:
@@ -48,7 +52,9 @@ def test_json_says_how_many(busy: FakeAdmin) -> None:
 def test_a_dry_run_changes_nothing(busy: FakeAdmin) -> None:
     result = run(busy.data, "purge", "work", "--all", "--dry-run", "--yes")
     assert result.stdout == "work: 2 messages would be purged (dry run)\n"
-    assert busy.told == [(PATH, {"all": True, "leased": False, "dry_run": True})]
+    assert busy.told == [
+        (PATH, {"all": True, "leased": False, "dead_letters": False, "dry_run": True})
+    ]
 
 
 @pytest.mark.parametrize(

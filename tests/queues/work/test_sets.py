@@ -1,0 +1,67 @@
+"""Operations on sets, next to Python's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from zbroker.queues.work import sets
+
+FAR = 5_000_000_000
+POSITIONS = st.one_of(
+    st.sets(st.integers(0, 60), max_size=40),
+    st.sets(st.sampled_from([0, 1, 2, 3, 70_000, 70_001, 2 << 20, FAR, FAR + 1]), max_size=8),
+    st.builds(lambda at, many: set(range(at, at + many)), st.integers(0, 40), st.integers(0, 60)),
+    st.builds(lambda step: set(range(0, 3_000, step)), st.integers(1, 9)),
+)
+
+
+@given(POSITIONS, POSITIONS)
+def test_insert_is_union(whole: set[int], part: set[int]) -> None:
+    found, given_ = BitMap64(whole), BitMap64(part)
+    sets.insert(found, given_)
+    assert set(found) == whole | part
+    assert set(given_) == part
+
+
+@given(POSITIONS, POSITIONS)
+def test_remove_is_difference(whole: set[int], part: set[int]) -> None:
+    found, given_ = BitMap64(whole), BitMap64(part)
+    sets.remove(found, given_)
+    assert set(found) == whole - part
+    assert set(given_) == part
+
+
+@given(POSITIONS, POSITIONS)
+def test_without_leaves_both_as_they_are(part: set[int], whole: set[int]) -> None:
+    found, given_ = BitMap64(part), BitMap64(whole)
+    assert set(sets.without(found, given_)) == part - whole
+    assert (set(found), set(given_)) == (part, whole)
+
+
+@given(POSITIONS, st.integers(0, 50), st.integers(0, 100_000), st.integers(0, 100))
+def test_lowest_are_the_first_ones_in_between(
+    positions: set[int], count: int, behind: int, at: int
+) -> None:
+    expected = sorted(one for one in positions if at <= one < behind)[:count]
+    assert list(sets.lowest(BitMap64(positions), count, behind, at)) == expected
+
+
+@given(POSITIONS, st.integers(0, 70))
+def test_split_takes_the_first_ones_out(positions: set[int], count: int) -> None:
+    left = BitMap64(positions)
+    part = sets.split(left, count)
+    assert list(part) == sorted(positions)[:count]
+    assert list(left) == sorted(positions)[count:]
+
+
+@given(POSITIONS, st.sampled_from([0, 1, 30, 70_001, FAR + 1, FAR * 2]))
+def test_below_is_what_stands_before(positions: set[int], behind: int) -> None:
+    assert set(sets.below(BitMap64(positions), behind)) == {p for p in positions if p < behind}
+
+
+@given(POSITIONS, st.integers(0, 70))
+def test_first_of_is_the_lowest_from_there(positions: set[int], at: int) -> None:
+    expected = min((one for one in positions if one >= at), default=None)
+    assert sets.first_of(BitMap64(positions), at) == expected

@@ -1,0 +1,227 @@
+"""A number for each of many positions, in typed arrays. Pure.
+
+    chunk   first | offsets u32 | numbers 64 bits       at most CHUNK rows, sorted by position
+
+12 bytes a message, and 2 or so for the set of those that have one; 0 is not stored. Rows of what
+was dropped stay until most of a chunk is dropped, so dropping costs no look at single rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyroaring import BitMap64
+
+from zbroker.queues.work.sets import bytes_of, insert, remove
+from zbroker.queues.work.values import Entered
+
+CHUNK: Final = 1_024
+_FAR: Final = (1 << 32) - 1  # the largest offset
+
+Kind = Literal["Q", "q"]
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """alive: rows that were not dropped."""
+
+    first: int
+    offsets: array[int]
+    numbers: array[int]
+    alive: int
+
+
+class Column:
+    """`known`: positions with a number other than 0. kind: "Q" is unsigned, "q" is signed."""
+
+    def __init__(self, kind: Kind = "Q") -> None:
+        self.known = BitMap64()
+        self._kind: Kind = kind
+        self._firsts: list[int] = []
+        self._chunks: list[_Chunk] = []
+
+    def put(self, positions: BitMap64, numbers: Sequence[int]) -> None:
+        """Gives positions these numbers, aligned with the sorted positions; 0 takes it away."""
+        self.drop(positions)
+        pairs = [pair for pair in zip(positions, numbers, strict=True) if pair[1]]
+        if not pairs:
+            return
+        if self._chunks and pairs[0][0] <= self._last():
+            for position, number in pairs:
+                self._insert(position, number)
+        else:
+            self._append(pairs)
+            insert(self.known, BitMap64([position for position, _ in pairs]))
+
+    def of(self, positions: BitMap64) -> list[int]:
+        """The numbers of positions, aligned with them; 0 where there is none."""
+        found, known = [], self.known
+        chunk, behind = None, -1
+        for position in positions:
+            if position not in known:
+                found.append(0)
+                continue
+            if position >= behind:
+                at = bisect_right(self._firsts, position) - 1
+                chunk = self._chunks[at]
+                behind = self._firsts[at + 1] if at + 1 < len(self._firsts) else 1 << 64
+            assert chunk is not None
+            row = bisect_left(chunk.offsets, position - chunk.first)
+            found.append(chunk.numbers[row])
+        return found
+
+    def get(self, position: int) -> int:
+        """The number of one position, or 0."""
+        return self.of(BitMap64([position]))[0]
+
+    def drop(self, positions: BitMap64) -> None:
+        """They have none any more."""
+        part = positions & self.known
+        if not part:
+            return
+        remove(self.known, part)
+        last = part.max()
+        at = max(0, bisect_right(self._firsts, part.min()) - 1)
+        while at < len(self._chunks) and self._firsts[at] <= last:
+            behind = self._firsts[at + 1] if at + 1 < len(self._firsts) else 1 << 63
+            chunk = self._chunks[at]
+            chunk.alive -= part.range_cardinality(chunk.first, behind)
+            if not chunk.alive:
+                del self._chunks[at], self._firsts[at]
+                continue
+            if 4 * chunk.alive < len(chunk.offsets):
+                self._compact(chunk)
+            at += 1
+
+    def rows(self, start: int) -> Iterator[tuple[int, int]]:
+        """Position and number, from `start` on, in order. Must not be changed meanwhile."""
+        at = max(0, bisect_right(self._firsts, start) - 1)
+        for chunk in self._chunks[at:]:
+            skip = bisect_left(chunk.offsets, start - chunk.first)
+            for offset, number in zip(chunk.offsets[skip:], chunk.numbers[skip:], strict=True):
+                position = chunk.first + offset
+                if position in self.known:
+                    yield position, number
+
+    def memory_bytes(self) -> int:
+        """Roughly."""
+        return sum(300 + 12 * len(one.offsets) for one in self._chunks) + bytes_of(self.known)
+
+    def dump(self) -> tuple[bytes, bytes]:
+        """The positions and their numbers, for `load`."""
+        numbers = array(self._kind, (number for _, number in self.rows(0)))
+        return bytes(self.known.serialize()), numbers.tobytes()
+
+    def load(self, positions: bytes, numbers: bytes) -> None:
+        """Raises: ValueError."""
+        values = array(self._kind)
+        values.frombytes(numbers)
+        known = BitMap64.deserialize(positions)
+        if len(known) != len(values):
+            raise ValueError(f"{len(known)} positions have {len(values)} numbers")
+        self.put(known, values)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert self._firsts == [chunk.first for chunk in self._chunks]
+        assert len(self.known) == sum(chunk.alive for chunk in self._chunks)
+        everything = [chunk.first + offset for chunk in self._chunks for offset in chunk.offsets]
+        assert everything == sorted(set(everything))
+        assert self.known.issubset(BitMap64(everything))
+        for chunk in self._chunks:
+            assert 0 < chunk.alive <= len(chunk.offsets) == len(chunk.numbers) <= 2 * CHUNK
+
+    def _last(self) -> int:
+        chunk = self._chunks[-1]
+        return chunk.first + chunk.offsets[-1]
+
+    def _append(self, pairs: list[tuple[int, int]]) -> None:
+        """Rows behind all others."""
+        at = 0
+        while at < len(pairs):
+            chunk = self._chunks[-1] if self._chunks else None
+            if chunk is None or len(chunk.offsets) >= CHUNK or pairs[at][0] - chunk.first > _FAR:
+                chunk = self._open(len(self._chunks), pairs[at][0])
+            some = pairs[at : at + CHUNK - len(chunk.offsets)]
+            some = [pair for pair in some if pair[0] - chunk.first <= _FAR]
+            chunk.offsets.extend([position - chunk.first for position, _ in some])
+            chunk.numbers.extend([number for _, number in some])
+            chunk.alive += len(some)
+            at += len(some)
+
+    def _insert(self, position: int, number: int) -> None:
+        """A row in between, or in place of one that was dropped."""
+        at = bisect_right(self._firsts, position) - 1
+        if at < 0 or position - self._firsts[at] > _FAR:
+            at += 1
+            self._open(at, position)
+        chunk = self._chunks[at]
+        if len(chunk.offsets) >= 2 * CHUNK:
+            self._halve(at)
+            self._insert(position, number)
+            return
+        offset = position - chunk.first
+        row = bisect_left(chunk.offsets, offset)
+        if row < len(chunk.offsets) and chunk.offsets[row] == offset:
+            chunk.numbers[row] = number
+        else:
+            chunk.offsets.insert(row, offset)
+            chunk.numbers.insert(row, number)
+        chunk.alive += 1
+        self.known.add(position)
+
+    def _open(self, at: int, first: int) -> _Chunk:
+        chunk = _Chunk(first, array("I"), array(self._kind), 0)
+        self._chunks.insert(at, chunk)
+        self._firsts.insert(at, first)
+        return chunk
+
+    def _halve(self, at: int) -> None:
+        old = self._chunks.pop(at)
+        del self._firsts[at]
+        middle = len(old.offsets) // 2
+        for rows in (slice(middle, None), slice(0, middle)):
+            offsets, numbers = old.offsets[rows], old.numbers[rows]
+            positions = [old.first + offset for offset in offsets]
+            chunk = self._open(at, positions[0])
+            chunk.offsets.extend([position - chunk.first for position in positions])
+            chunk.numbers.extend(numbers)
+            chunk.alive = sum(position in self.known for position in positions)
+        for chunk in self._chunks[at : at + 2][::-1]:
+            if not chunk.alive:
+                where = self._chunks.index(chunk)
+                del self._chunks[where], self._firsts[where]
+
+    def _compact(self, chunk: _Chunk) -> None:
+        """Leaves out what was dropped."""
+        rows = [
+            (offset, number)
+            for offset, number in zip(chunk.offsets, chunk.numbers, strict=True)
+            if chunk.first + offset in self.known
+        ]
+        chunk.offsets = array("I", [offset for offset, _ in rows])
+        chunk.numbers = array(self._kind, [number for _, number in rows])
+
+
+def aligned(positions: BitMap64, numbers: array[int], part: BitMap64) -> array[int]:
+    """Of numbers that are aligned with `positions`, those of a part of them."""
+    pairs = zip(positions, numbers, strict=True)
+    return array(numbers.typecode, [number for position, number in pairs if position in part])
+
+
+def only(entered: Entered, part: BitMap64) -> Entered:
+    """Those messages of `entered` that are a part of it."""
+    if len(part) == len(entered.positions):
+        return entered
+    made = Entered(part, expires=entered.expires)
+    if entered.priorities is not None:
+        made.priorities = aligned(entered.positions, entered.priorities, part)
+    if entered.groups is not None:
+        made.groups = aligned(entered.positions, entered.groups, part)
+    if entered.barriers is not None:
+        made.barriers = entered.barriers & part
+    return made

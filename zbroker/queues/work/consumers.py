@@ -1,0 +1,171 @@
+"""The consumers of one queue: what they hold, and whose turn it is. Pure.
+
+join --> current --leave--> over
+           |  connection lost
+           v
+         lost --reclaim--> over: the new consumer of this client has what it still holds
+           +---all it held has ended---> over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pyroaring import BitMap64
+
+from zbroker.queues.work.sets import insert, remove, without
+
+Model = Literal["proportional", "round-robin", "fast"]
+
+GRACE_MS: Final = 30_000  # for one that was lost, where leases have no end
+
+
+@dataclass(slots=True)
+class Looks:
+    """What a consumer with a filter knows. looked: was compared; matching: of it, what fits.
+    All that can be offered before `cursor` was looked at, save what is `missed`."""
+
+    looked: BitMap64 = field(default_factory=BitMap64)
+    matching: BitMap64 = field(default_factory=BitMap64)
+    missed: BitMap64 = field(default_factory=BitMap64)
+    cursor: int = 0
+
+
+@dataclass(slots=True)
+class Consumer:
+    """number: rises with each that joins. held: leased to it; at-most-once: sent and not
+    acknowledged. credit: it may be sent something, as was last told. since: when it got room,
+    as a rising number. until_ms: of one that was lost without leases: when that is forgotten."""
+
+    key: int
+    client: str
+    number: int
+    backlog: int
+    looks: Looks | None = None
+    held: BitMap64 = field(default_factory=BitMap64)
+    credit: bool = True
+    lost: bool = False
+    since: int = 0
+    until_ms: int = 0
+
+    @property
+    def room(self) -> int:
+        """How many more it may hold; negative after it came back with a smaller backlog."""
+        return self.backlog - len(self.held)
+
+
+class Consumers:
+    """All of one queue, by key, in the order in which they joined."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[int, Consumer] = {}
+        self.turn = 0  # number of who was last in turn
+        self._last = 0
+        self._filtered = 0
+
+    def join(self, key: int, client: str, backlog: int, filtered: bool) -> Consumer:
+        """A new one."""
+        assert key not in self.by_key
+        self._last += 1
+        looks = Looks() if filtered else None
+        made = Consumer(key, client, self._last, backlog, looks, since=self._last)
+        self.by_key[key] = made
+        self._filtered += filtered
+        return made
+
+    def lose(self, consumer: Consumer) -> None:
+        """Its connection is lost."""
+        self._filtered -= consumer.looks is not None
+        consumer.lost, consumer.looks = True, None
+
+    def forget(self, consumer: Consumer) -> None:
+        """It is over."""
+        del self.by_key[consumer.key]
+        self._filtered -= consumer.looks is not None
+
+    def forget_lost(self, now_ms: int) -> None:
+        """Those that were lost and hold nothing that may still be asked for."""
+        for one in [one for one in self.by_key.values() if one.lost]:
+            if not one.held or (one.until_ms and one.until_ms <= now_ms):
+                self.forget(one)
+
+    @property
+    def filtered(self) -> bool:
+        """True if one has a filter."""
+        return self._filtered > 0
+
+    def current(self) -> list[Consumer]:
+        """Those that are not lost."""
+        return [one for one in self.by_key.values() if not one.lost]
+
+    def lost_of(self, client: str) -> list[Consumer]:
+        """What a client had before its connection was lost."""
+        return [one for one in self.by_key.values() if one.lost and one.client == client]
+
+    def looking(self) -> Iterator[Looks]:
+        """Of those with filters."""
+        return (one.looks for one in self.by_key.values() if one.looks is not None)
+
+    def give(self, consumer: Consumer, positions: BitMap64) -> None:
+        """It has them now."""
+        insert(consumer.held, positions)
+
+    def free(self, positions: BitMap64, first: Consumer | None = None) -> int:
+        """Nobody has them any more. first: who probably has. Returns: how many were held."""
+        rest, count = positions, 0
+        for one in (first, *self.by_key.values()) if first is not None else self.by_key.values():
+            if not one.held or one.held.isdisjoint(rest):
+                continue
+            part = one.held & rest
+            count += len(part)
+            if one.room <= 0:
+                self._last += 1
+                one.since = self._last
+            remove(one.held, part)
+            if len(part) == len(rest):
+                break
+            rest = rest - part
+        return count
+
+    def owner(self, position: int) -> Consumer | None:
+        """Who has it."""
+        return next((one for one in self.by_key.values() if position in one.held), None)
+
+    def gone(self, positions: BitMap64) -> None:
+        """They left the queue: filters need not know them any more."""
+        if self._filtered:
+            for looks in self.looking():
+                for known in (looks.looked, looks.matching, looks.missed):
+                    remove(known, positions)
+
+    def appeared(self, positions: BitMap64) -> None:
+        """They can be offered: who is past them looks at them later, unless he has."""
+        for looks in self.looking():
+            new = without(positions, looks.looked)
+            if new and new.min() < looks.cursor:
+                missed = new.copy()
+                missed.remove_range(looks.cursor, max(looks.cursor, new.max()) + 1)
+                insert(looks.missed, missed)
+
+    def held(self) -> int:
+        """How many messages are with consumers."""
+        return sum(len(one.held) for one in self.by_key.values())
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert self._filtered == sum(one.looks is not None for one in self.by_key.values())
+        whole = BitMap64()
+        for key, one in self.by_key.items():
+            assert one.key == key
+            assert one.held.isdisjoint(whole)
+            whole |= one.held
+            if one.looks is not None:
+                assert one.looks.matching.issubset(one.looks.looked)
+                assert one.looks.missed.isdisjoint(one.looks.looked)
+
+
+def in_turn(consumers: Iterable[Consumer], turn: int) -> list[Consumer]:
+    """Those behind `turn` first."""
+    return sorted(consumers, key=lambda one: (one.number <= turn, one.number))

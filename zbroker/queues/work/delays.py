@@ -1,0 +1,115 @@
+"""What is not offered before a time. Pure. Units: wall ns, since it outlives the process.
+
+Times are rounded up to a 1024th of the delay when it is decided (`due_of`), so that many messages
+share one; the newest time of a message is the one that counts.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from pyroaring import BitMap64
+
+from zbroker.queues.work.columns import Column
+from zbroker.queues.work.sets import bytes_of, insert, remove
+from zbroker.queues.work.values import MS_NS
+
+_PARTS: Final = 1_024  # a delay is over at most a 1024th of it late
+
+
+def due_of(now_ns: int, delay_ms: int) -> int:
+    """When a delay that begins now is over; 0: there is none."""
+    if not delay_ms:
+        return 0
+    grain = max(1, delay_ms // _PARTS) * MS_NS
+    return -(-(now_ns + delay_ms * MS_NS) // grain) * grain
+
+
+class Delays:
+    """waiting: what cannot be offered because of its time. `dues` has the times also of what is
+    going, in case that it comes back."""
+
+    def __init__(self) -> None:
+        self.waiting = BitMap64()
+        self.dues = Column()
+        self._at: dict[int, BitMap64] = {}
+        self._times: list[int] = []
+
+    def put(self, positions: BitMap64, due_ns: int) -> None:
+        """Their time is that, whatever it was before. They do not wait for it yet."""
+        self.dues.put(positions, [due_ns] * len(positions))
+        bucket = self._at.get(due_ns)
+        if bucket is None:
+            self._at[due_ns] = positions.copy()
+            heappush(self._times, due_ns)
+        else:
+            insert(bucket, positions)
+
+    def wait(self, positions: BitMap64) -> BitMap64:
+        """Those that have a time wait for it. Returns: those."""
+        part = positions & self.dues.known
+        insert(self.waiting, part)
+        return part
+
+    def pause(self, positions: BitMap64) -> None:
+        """They do not wait; they may again."""
+        if self.waiting:
+            remove(self.waiting, positions)
+
+    def drop(self, positions: BitMap64) -> None:
+        """They have no time any more."""
+        if self.dues.known:
+            remove(self.waiting, positions)
+            self.dues.drop(positions)
+            if not self.dues.known:
+                self._at.clear()
+                self._times.clear()
+
+    def over(self, now_ns: int) -> BitMap64:
+        """Takes out what has waited long enough."""
+        found = BitMap64()
+        while self._times and self._times[0] <= now_ns:
+            due = heappop(self._times)
+            bucket = self._at.pop(due) & self.dues.known
+            dues = zip(bucket, self.dues.of(bucket), strict=True)
+            ended = BitMap64([position for position, its in dues if its == due])
+            self.dues.drop(ended)
+            found |= ended & self.waiting
+            remove(self.waiting, ended)
+        return found
+
+    @property
+    def next_ns(self) -> int | None:
+        """When to ask what is over."""
+        return self._times[0] if self._times else None
+
+    def due(self, position: int) -> int | None:
+        """Until when one waits."""
+        return self.dues.get(position) or None
+
+    def dump(self) -> tuple[bytes, bytes]:
+        """For `load`."""
+        return self.dues.dump()
+
+    def load(self, positions: bytes, dues: bytes) -> None:
+        """Nothing waits for its time yet. Raises: ValueError."""
+        self.dues.load(positions, dues)
+        by_due: dict[int, list[int]] = {}
+        for position, due in self.dues.rows(0):
+            by_due.setdefault(due, []).append(position)
+        self._at = {due: BitMap64(many) for due, many in by_due.items()}
+        self._times = list(self._at)
+        heapify(self._times)
+
+    def memory_bytes(self) -> int:
+        """Roughly."""
+        return self.dues.memory_bytes() + bytes_of(self.waiting, *self._at.values())
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        self.dues.check()
+        assert sorted(self._times) == sorted(self._at)
+        assert self.waiting.issubset(self.dues.known)
+        for position in self.dues.known:
+            assert position in self._at[self.dues.get(position)]

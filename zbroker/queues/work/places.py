@@ -1,0 +1,249 @@
+"""Where each message of one queue stands, and how it gets from one place to another. Pure.
+
+    enter --> ready --offer--> leased --settle, lease ends--> going --fold: gone--> out
+                ^ ^              |  consumer leaves            | |
+                | +--------------+                             | | fold: failed
+                +------- undo, fold: failed -------------------+ v
+                +------- time ------------------------------- delayed
+
+    overdue: expired, and the next tick says so. A barrier stands apart until all before it is gone.
+
+Every message that is here is in one of: ready.standing, leases.leased, delays.waiting, overdue,
+going, standing_barriers.
+"""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from zbroker.limits import U63_MAX
+from zbroker.queues.work.delays import Delays
+from zbroker.queues.work.expiring import Expiring
+from zbroker.queues.work.leases import Leases
+from zbroker.queues.work.ready import Ready
+from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
+from zbroker.queues.work.values import Entered
+
+
+class Places:
+    """here: all that did not go. going: an outcome is on its way to the log; failing: of these,
+    that they come back; both: that they come back, and that they are gone; were_leased: that were
+    with a consumer. expired: whatever is here and of no use any more, wherever it stands; overdue:
+    of these, what is with nobody, and what no outcome tells yet.
+    """
+
+    def __init__(self, ready: Ready) -> None:
+        self.here = BitMap64()
+        self.ready = ready
+        self.leases = Leases()
+        self.delays = Delays()
+        self.expiring = Expiring(self.here)
+        self.barriers = BitMap64()
+        self.going = BitMap64()
+        self.failing = BitMap64()
+        self.both = BitMap64()
+        self.were_leased = BitMap64()
+        self.expired = BitMap64()
+        self.overdue = BitMap64()
+
+    # -- in and out ---------------------------------------------------------------------------
+
+    def enter(self, entered: Entered) -> None:
+        """New messages."""
+        insert(self.here, entered.positions)
+        if entered.expires:
+            self.expiring.enter(entered.expires)
+        self.ready.enter(entered)
+        if entered.barriers:
+            insert(self.barriers, entered.barriers)
+            self.ready.discard(entered.barriers)
+
+    def drop(self, positions: BitMap64) -> BitMap64:
+        """They are gone, from wherever they stand. Returns: those that were here."""
+        found = positions & self.here
+        if not found:
+            return found
+        if not found.issubset(self.going):
+            self.pull(without(found, self.going))
+        remove(self.going, found)
+        if self.were_leased:
+            remove(self.were_leased, found)
+        if self.failing:
+            remove(self.failing, found)
+            remove(self.both, found)
+        if self.barriers:
+            remove(self.barriers, found)
+        if self.expired:
+            remove(self.expired, found)
+        self.delays.drop(found)
+        remove(self.here, found)
+        self.ready.forget(found)
+        return found
+
+    def pull(self, positions: BitMap64) -> BitMap64:
+        """They leave the places where they are not going. Returns: those that were leased."""
+        leased = positions & self.leases.leased
+        if leased:
+            self.leases.done(leased)
+        if len(leased) < len(positions):
+            positions = positions - leased
+            self.ready.discard(positions)
+            self.delays.pause(positions)
+            remove(self.overdue, positions)
+        return leased
+
+    # -- outcomes -----------------------------------------------------------------------------
+
+    def take_out(self, positions: BitMap64) -> BitMap64:
+        """They leave their places, since outcomes say what becomes of them. Returns: those that
+        were leased."""
+        leased = self.pull(positions)
+        insert(self.were_leased, leased)
+        return leased
+
+    def going_to_go(self, positions: BitMap64) -> None:
+        """An outcome says that they are gone; some may be failing."""
+        insert(self.going, positions)
+        if self.failing:
+            insert(self.both, positions & self.failing)
+
+    def going_to_fail(self, positions: BitMap64) -> None:
+        """An outcome says that they come back."""
+        insert(self.going, positions)
+        insert(self.failing, positions)
+
+    def open_to(self, positions: BitMap64, *, failing: bool) -> BitMap64:
+        """Those that are here and that no outcome says are gone. failing: also what comes back."""
+        found = positions & self.here
+        if self.going and not found.isdisjoint(self.going):
+            closed = found & self.going
+            if failing:
+                closed -= self.failing
+                closed |= found & self.both
+            found -= closed
+        return found
+
+    def failed(self, positions: BitMap64, due_ns: int) -> BitMap64:
+        """The fold read that they failed. Returns: those that come back now."""
+        found = positions & self.here
+        self.delays.drop(found)
+        if due_ns:
+            timed = without(without(found, self.expired), self.barriers)
+            self.delays.put(timed, due_ns)
+        if self.both:
+            still = found & self.both
+            remove(self.both, still)
+            remove(self.failing, still)
+            found = without(found, still)
+        remove(self.failing, found)
+        free = without(found, self.going)
+        remove(self.going, found)
+        remove(self.were_leased, found)
+        if free:
+            self.pull(free)
+        return found
+
+    def undone(self, positions: BitMap64, fate: str) -> tuple[BitMap64, BitMap64]:
+        """An outcome was refused. Returns: those that come back now, and which of these were with a
+        consumer."""
+        found = positions & self.going
+        still = found & self.both
+        remove(self.both, still)
+        if fate == "failed":
+            remove(self.failing, found)
+            found = without(found, still)
+        else:
+            # those that are failing besides come back once the fold reads that
+            found = without(found, found & self.failing)
+        remove(self.going, found)
+        delivered = found & self.were_leased
+        remove(self.were_leased, delivered)
+        return found, delivered
+
+    def back(self, positions: BitMap64) -> None:
+        """They may be offered again, at their time if they have one, unless they are of no use any
+        more."""
+        self.leases.forget(positions)
+        if self.expired:
+            late = positions & self.expired
+            insert(self.overdue, late)
+            positions = without(positions, late)
+        if self.barriers:
+            positions = without(positions, self.barriers)
+        if self.delays.dues.known:
+            positions = without(positions, self.delays.wait(positions))
+        if positions:
+            self.ready.add(positions)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def notice(self, wall_ns: int) -> None:
+        """What has expired, and what was delayed long enough."""
+        next_ns = self.expiring.next_ns
+        if next_ns is not None and next_ns <= wall_ns:
+            late = self.expiring.over(wall_ns)
+            insert(self.expired, late)
+            idle = without(without(late, self.going), self.leases.leased)
+            self.ready.discard(idle)
+            self.delays.drop(late)
+            insert(self.overdue, idle)
+        next_ns = self.delays.next_ns
+        if next_ns is not None and next_ns <= wall_ns:
+            self.back(self.delays.over(wall_ns))
+
+    # -- look ---------------------------------------------------------------------------------
+
+    @property
+    def lowest(self) -> int | None:
+        """The oldest one."""
+        return first_of(self.here)
+
+    @property
+    def barrier(self) -> int | None:
+        """The first barrier: nothing behind it is offered."""
+        return first_of(self.barriers) if self.barriers else None
+
+    @property
+    def behind(self) -> int:
+        """Only what stands before it is offered."""
+        barrier = self.barrier
+        return U63_MAX if barrier is None else barrier
+
+    def barrier_due(self) -> int | None:
+        """The barrier before which nothing is left."""
+        barrier = self.barrier
+        if barrier is None or barrier != self.lowest:
+            return None
+        return None if barrier in self.going or barrier in self.overdue else barrier
+
+    def memory_bytes(self) -> int:
+        """Roughly."""
+        sets = (
+            self.here, self.barriers, self.going, self.failing, self.both, self.were_leased,
+            self.expired, self.overdue,
+        )  # fmt: skip
+        parts = (self.ready, self.leases, self.delays, self.expiring)
+        return bytes_of(*sets) + sum(part.memory_bytes() for part in parts)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        standing_barriers = self.barriers - self.going - self.overdue
+        whole = BitMap64()
+        for part in (
+            self.ready.standing, self.leases.leased, self.delays.waiting, self.overdue,
+            self.going, standing_barriers,
+        ):  # fmt: skip
+            assert part.isdisjoint(whole)
+            whole |= part
+        assert whole == self.here
+        assert self.failing.issubset(self.going)
+        assert self.both.issubset(self.failing)
+        assert self.were_leased.issubset(self.going)
+        assert self.barriers.issubset(self.here)
+        assert self.overdue.issubset(self.expired)
+        assert self.expired.issubset(self.here)
+        assert self.expired.issubset(self.overdue | self.going | self.leases.leased)
+        self.ready.check(self.here)
+        self.leases.check(self.ready.standing)
+        self.delays.check()
+        self.expiring.check()

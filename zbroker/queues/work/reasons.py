@@ -1,0 +1,106 @@
+"""Where a message stands, and why nothing is offered. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbroker.queues.work.consumers import Consumer
+from zbroker.queues.work.values import Now, Numbers, Standing
+
+if TYPE_CHECKING:
+    from zbroker.queues.work.queue import Queue
+
+
+def where(queue: Queue, position: int) -> Standing:
+    """One message. What waits for its key far behind what can be offered is called ready."""
+    places, counting = queue.places, queue.counting
+    if position not in places.here:
+        return Standing("gone")
+    state, consumer, due, deliveries = "ready", None, None, counting.deliveries(position)
+    if position in places.going or position in places.overdue:
+        state, deliveries = "going", deliveries + (position in places.were_leased)
+    elif position in places.leases.leased:
+        owner = queue.consumers.owner(position)
+        state, due, deliveries = "leased", places.leases.end(position), deliveries + 1
+        consumer = owner.key if owner is not None else None
+    elif position in places.delays.waiting:
+        due_ns = places.delays.due(position)
+        state, due = "delayed", queue.mono_ms(due_ns) if due_ns is not None else None
+    elif position >= places.behind or places.ready.waits(position):
+        state = "waiting"
+    return Standing(state, consumer, due, deliveries, counting.failures.of(position))
+
+
+def counts(queue: Queue) -> Numbers:
+    """All messages by state."""
+    places = queue.places
+    behind, standing = places.behind, places.ready.standing
+    ready = standing.rank(behind - 1) - places.ready.waiting(behind) if behind else 0
+    leased, delayed = len(places.leases.leased), len(places.delays.waiting)
+    going = len(places.going) + len(places.overdue)
+    waiting = len(places.here) - ready - leased - delayed - going
+    return Numbers(ready, leased, delayed, going, waiting)
+
+
+def why_nothing(queue: Queue, now: Now) -> list[str]:
+    """Sentences, the most important reason first; none: nothing is in the way."""
+    places = queue.places
+    if not places.here:
+        return ["it is empty"]
+    lines = []
+    if not queue.consumers.current():
+        lines.append("nobody consumes it")
+    barrier = places.barrier_due()
+    if barrier is not None:
+        return [*lines, f"the barrier at {barrier} waits for a consumer"] if lines else []
+    if places.ready.count(1, places.behind):
+        return lines or _nobody_can(queue)
+    return lines + _nothing_ready(queue, now)
+
+
+def _nobody_can(queue: Queue) -> list[str]:
+    """Why no consumer gets what can be offered."""
+    many, config = queue.consumers.current(), queue.config
+    with_credit = [one for one in many if one.credit]
+    if not with_credit:
+        return ["no consumer has credit: they have not read what they were sent"]
+    if config.max_backlog and queue.consumers.held() >= config.max_backlog:
+        return [f"{config.max_backlog} messages are with consumers, and max_backlog allows no more"]
+    able = [one for one in with_credit if one.room > 0]
+    if not able:
+        return ["every consumer with credit has its backlog full"]
+    if any(_fits(queue, one) for one in able):
+        return []
+    return ["what can be offered fits no filter of a consumer that has room"]
+
+
+def _fits(queue: Queue, one: Consumer) -> bool:
+    """True if something can be offered to it, as far as its filter was compared."""
+    places = queue.places
+    return one.looks is None or places.ready.count(1, places.behind, one.looks.matching) > 0
+
+
+def _nothing_ready(queue: Queue, now: Now) -> list[str]:
+    """Where all the messages are that cannot be offered."""
+    places, numbers, lines = queue.places, queue.counts(), []
+    if places.barrier is not None:
+        lines.append(f"the barrier at {places.barrier} waits until all before it are gone")
+    if numbers.leased:
+        end = places.leases.first_end(places.leases.leased)
+        text = f"{numbers.leased} messages are leased"
+        lines.append(text if end is None else f"{text}; the first lease ends {_in(end, now)}")
+    if numbers.delayed and places.delays.next_ns is not None:
+        first = queue.mono_ms(places.delays.next_ns)
+        lines.append(
+            f"{numbers.delayed} messages are delayed; the first one is due {_in(first, now)}"
+        )
+    waiting = places.ready.waiting(places.behind)
+    if waiting:
+        lines.append(f"{waiting} messages wait for another one of their group key")
+    if numbers.going:
+        lines.append(f"{numbers.going} messages are done; that is on its way to the disk")
+    return lines
+
+
+def _in(end_ms: int, now: Now) -> str:
+    return f"in {max(0, end_ms - now.mono_ms) / 1000:.1f} s"
