@@ -16,7 +16,8 @@ SEEDS_OF_BUG = 500  # within so many a planted bug is found
 
 FAULTS = {
     "clock jumped", "connection cut", "consumer frozen", "consumer killed", "disk full",
-    "journal killed", "log removed", "reads failed", "room killed", "room slow", "room stopped", "tables deleted",
+    "journal killed", "log removed", "reads failed", "room killed", "room slow", "room stopped",
+    "tables deleted",
 }  # fmt: skip
 #: what must have been looked at in some history; the list may not shrink
 CHECKS = {
