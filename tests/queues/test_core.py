@@ -363,7 +363,7 @@ def test_a_queue_that_is_being_read_is_not_woken_for() -> None:
 def test_what_is_to_be_done_is_done_before_sleeping() -> None:
     at = bench()
     assert not at.core.busy
-    at.core.note(Note("a", "b"))
+    at.core.shared.out.append(Note("a", "b"))
     assert at.core.busy
     at.run()
     assert at.notes == [Note("a", "b")]

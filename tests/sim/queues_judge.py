@@ -530,7 +530,10 @@ class Judge:
             key = self.messages[position].content["g"]
             if key is not None:
                 by_key.setdefault(key, []).append(position)
-        busy = ref.flying & (queue.leased(None) | queue.going)
+        places = queue.places
+        busy = ref.flying & (
+            places.going if ref.once else places.leases.leased | places.were_leased
+        )
         for many in by_key.values():
             offered = [position for position in many if position in given]
             if not offered:

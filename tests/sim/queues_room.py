@@ -327,7 +327,8 @@ class RoomNode:
         try:
             size = self._send_all(give, unread)
         except StorageError:
-            self._put_off(give._replace(positions=unread))
+            if not self.core.put_off(give, unread, self.world.at.now_ms + AGAIN_MS):
+                self._put_off(give._replace(positions=unread))
             return
         if size is not None:
             self.core.given(give, size, unread)

@@ -47,6 +47,7 @@ def test_no_history_breaks_a_promise() -> None:
         checks |= set(world.checks)
     if SEEDS >= 100:
         assert faults == FAULTS, "every kind of fault was injected"
+    if SEEDS >= 1_000:  # some are rare
         assert checks >= CHECKS, f"never looked at any more: {CHECKS - checks}"
 
 

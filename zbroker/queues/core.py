@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 from zbroker.access.core import Access
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
-from zbroker.effects import Note, Send
+from zbroker.effects import Send
 from zbroker.errors import ClientError, StorageError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
@@ -241,7 +241,8 @@ class Core:
     def holds(self, wall_ms: int) -> Holds:
         """Which part of the log the queues need."""
         manager = self.manager
-        if not manager.known:
+        if not manager.known or not all(one.ready for one in manager.running.values()):
+            # dead letters that were brought back may stand before the place that is read from
             return Holds(self._journal, manager.floor, 0)
         many = sorted((one.lowest, one.name) for one in manager.running.values())
         self._since = {name: self._since.get(name, wall_ms) for _, name in many}
@@ -280,6 +281,10 @@ class Core:
         """Its consumer is gone: these messages, from the first that failed on, were not sent."""
         self._handing.unsent(give, positions)
 
+    def put_off(self, give: Give, positions: BitMap64, until_ms: int) -> bool:
+        """These could not be read: True if they come again by themselves."""
+        return self._handing.put_off(give, positions, until_ms)
+
     def give_again(self, give: Give) -> None:
         """What could not be read a while ago; its consumer may not have it any more."""
         self._handing.again(give)
@@ -316,6 +321,9 @@ class Core:
             self.shared.give_up()
             for one in self.manager.running.values():  # the clock of delays may have jumped
                 self._look_when(one)
+                if 0 < one.paused_until_ms <= now.mono_ms:
+                    one.paused_until_ms = 0
+                    self.shared.touch(one)
         for name, wake_ms in list(self._wakes_ms.items()):
             if wake_ms > now.mono_ms:
                 continue
@@ -378,10 +386,6 @@ class Core:
     def busy(self) -> bool:
         """True if something is to be done before sleeping."""
         return bool(self.shared.dirty or self.shared.out)
-
-    def note(self, note: Note) -> None:
-        """A line for the log."""
-        self.shared.out.append(note)
 
     def check(self) -> None:
         """Asserts what is always true."""

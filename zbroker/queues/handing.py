@@ -43,7 +43,8 @@ class Handing:
         mine = shared.of.get(one.name)
         if one.parked:
             self._unpark(one)
-        if not one.ready or not mine or shared.manager.commits.full:
+        paused = one.paused_until_ms > shared.now.mono_ms
+        if not one.ready or not mine or paused or shared.manager.commits.full:
             return
         if isinstance(queue, Queue):
             self._examine_for(one, queue, mine.values())
@@ -56,7 +57,7 @@ class Handing:
             self._beyond(one, one.highest)  # it was refused
         if isinstance(queue, Queue) and queue.more:
             shared.touch(one)
-        if isinstance(queue, Replayable) and queue.ended():
+        if isinstance(queue, Replayable) and not offers and queue.ended():
             self._completed(queue)
 
     def _examine_for(self, one: Running, queue: Queue, consumers: Iterable[Consumer]) -> None:
@@ -166,6 +167,18 @@ class Handing:
             one.entries += [(outcome, None) for outcome in one.queue.unreadable(unreadable)]
         if unreadable or isinstance(one.queue, Replayable):
             self._shared.touch(one)
+
+    def put_off(self, give: Give, positions: BitMap64, until_ms: int) -> bool:
+        """These could not be read. False: give them `again` later; True: the queue does it, since
+        nothing may come before them."""
+        one = self._shared.manager.running.get(give.to.queue)
+        if one is None:
+            return True
+        if isinstance(one.queue, Replayable):
+            one.queue.go_back(give.to.key, positions.min())
+            one.paused_until_ms = until_ms
+            return True
+        return False
 
     def again(self, give: Give) -> None:
         """A Give that was put off, as far as the consumer still has what it is about."""

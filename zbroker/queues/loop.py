@@ -324,7 +324,9 @@ class QueuesRoom:
         try:
             size = self._send_all(give, unread)
         except StorageError as error:
-            self._put_off(give._replace(positions=unread), error)
+            until_ms = self._process.clock.mono_ms() + AGAIN_MS
+            if not self.core.put_off(give, unread, until_ms):
+                self._put_off(give._replace(positions=unread), error)
             return
         if size is not None:
             self.core.given(give, size, unread)

@@ -104,6 +104,11 @@ class Replayable:
         reader.sent += len(positions)
         return [Offer(reader.key, positions)]
 
+    def go_back(self, key: int, position: int) -> None:
+        """What stands there was offered and could not be read: it is offered again."""
+        if self.reader is not None and self.reader.key == key:
+            self.reader.position = min(self.reader.position, position)
+
     def ended(self) -> bool:
         """True if the consumer was given everything before its end."""
         reader = self.reader

@@ -88,6 +88,7 @@ class Running:
     facts: list[AnyFact] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)  # of the facts
     waiters: list[tuple[BitMap64, Ending]] = field(default_factory=list)  # until none is going
+    paused_until_ms: int = 0  # the log could not be read for it
     burying: int = 0  # messages that are being read to make dead letters of them
     parked: list[Parked] = field(default_factory=list)
     ages: Ages = field(default_factory=Ages)
