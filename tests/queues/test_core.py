@@ -273,6 +273,18 @@ def test_as_long_as_the_queues_are_not_known_all_of_the_log_is_held() -> None:
     assert at.core.holds(0).lowest == 0
 
 
+def test_as_long_as_a_queue_is_read_all_of_the_log_is_held() -> None:
+    at = bench()
+    at.consume()
+    at.ack(*at.many(3))
+    at.reading = False
+    at.restart()
+    assert at.core.holds(0).lowest == 0, "dead letters that came back may stand anywhere"
+    at.reading = True
+    at.run()
+    assert at.core.holds(0).lowest > 0
+
+
 def test_without_queues_nothing_is_held() -> None:
     assert Bench().core.holds(0).lowest == U63_MAX
 

@@ -274,6 +274,16 @@ def test_a_barrier_whose_record_was_refused_goes_to_all_again() -> None:
     assert at.here() == []
 
 
+def test_a_barrier_that_could_not_be_read_comes_flagged() -> None:
+    at = bench(work(barrier="/stop = 1"))
+    at.consume()
+    [stop] = at.publish(b'{"stop": 1}')
+    (give,) = (give for _, give in at.gives)
+    at.core.give_again(give)
+    at.run()
+    assert at.seen()[-1] == Got(stop, 2, barrier=True), "it may have come back meanwhile"
+
+
 # -- limits -----------------------------------------------------------------------------------
 
 

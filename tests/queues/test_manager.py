@@ -25,12 +25,13 @@ from zbroker.journal.queue_records import (
     pack_positions,
 )
 from zbroker.journal.reader import Cursor, Gap
-from zbroker.queues.manager import Saved
+from zbroker.queues.manager import Manager, Saved
 from zbroker.queues.saving import _state
 from zbroker.queues.work.values import Outcome
 from zbroker.wire import queueing as q
 from zbroker.wire.internal import Marks
 from zbroker.wire.queue_surveys import Define, SetPoint
+from zbroker.wire.units import Named
 
 OTHER = Origin(0xDEF, 1)
 
@@ -172,6 +173,12 @@ def test_a_recovery_point_that_the_log_does_not_hold_is_an_error_of_the_config()
 
 
 # -- fold -------------------------------------------------------------------------------------
+
+
+def test_what_the_process_before_had_under_way_is_read_first() -> None:
+    manager = Manager(1, [], str)
+    manager.named(Named(0, 9, [], []))
+    assert manager.following.persisted == 9
 
 
 def test_after_a_restart_a_queue_is_what_the_log_says() -> None:

@@ -325,6 +325,36 @@ def test_a_refused_requeue_says_so() -> None:
     assert at.here() == []
 
 
+def test_dead_letters_on_their_way_back_hold_the_log() -> None:
+    at, positions = _dead()
+    lowest = at.core.holds(0).lowest
+    assert lowest > positions[-1]
+    at.holding = True
+    at.ask(s.Requeue(7, "q"))
+    assert at.core.holds(0).lowest == positions[0]
+    at.refuse("too_large")
+    assert at.core.holds(0).lowest == lowest
+
+
+def test_dead_letters_are_brought_back_once_at_a_time() -> None:
+    at, positions = _dead()
+    at.holding = True
+    at.ask(s.Requeue(7, "q"))
+    told = at.ask(s.Requeue(8, "q"))
+    assert told == s.Changed(8), "else one may be acknowledged before it comes back again"
+    at.land()
+    assert at.here() == positions
+
+
+def test_dead_letters_before_the_floor_stay_away() -> None:
+    at, positions = _dead()
+    at.floor = positions[1]
+    at.marks()
+    told = at.ask(s.Requeue(7, "q"))
+    assert (told.count, told.text) == (3, "1 are not in the log any more")
+    assert at.here() == positions[1:]
+
+
 def test_dead_letters_that_the_log_does_not_hold_stay_away() -> None:
     at, positions = _dead()
     at.unreadable.add(positions[0])

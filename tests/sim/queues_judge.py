@@ -673,7 +673,8 @@ class Judge:
             self._readers[answer.sid] = answer.position - 1
 
     def _check_start(self, command: q.Consume, told: int) -> None:
-        """Where a consumer of a replayable queue must begin; what is purged makes no difference."""
+        """Where a consumer of a replayable queue must begin. What was purged makes no difference,
+        as long as it is not sent."""
         ref, since = self.refs[command.queue], command.since or "0"
         if since == "now":
             return
@@ -681,19 +682,15 @@ class Judge:
         if since.startswith("point:"):
             start = self.points[since.removeprefix("point:")]
         elif since != "0":
-            publisher, sequence = parse_bookmark(since)
-            one = next(
-                b
-                for b in self.world.log.batches
-                if b.publisher == publisher and 0 <= sequence - b.sequence < b.taken
-            )
-            start = one.position + sequence - one.sequence + 1
+            [position] = self.where(q.Settle(bookmarks=[since]))
+            start = position + 1
+        test = FILTERS[command.selector or ""]
+        passed = ref.here & BitMap64(range(min(start, told), max(start, told)))
+        wrong = [at for at in passed if told < start or test(self.messages[at].content)]
+        self.demand(not wrong, ref.name, "begins at", told, "not", start, command)
         if command.selector:
-            test = FILTERS[command.selector]
-            fits = (at for at in ref.here if at >= start and test(self.messages[at].content))
-            start = next(fits, told)
-        between = ref.here & BitMap64(range(min(start, told), max(start, told)))
-        self.demand(not between, ref.name, "begins at", told, "not", start, command)
+            fits = told in ref.ever and test(self.messages[told].content)
+            self.demand(fits, ref.name, "begins with what does not fit:", told)
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -284,7 +284,7 @@ class World:
 
     def _kill_room_soon(self) -> None:
         """At one of its next steps, whichever that is."""
-        self.deaths = self.rng.randint(1, 120)
+        self.deaths = self.rng.randint(1, 40)
 
     def _stop_room(self) -> None:
         """It stops as it is told to, and saves its state."""

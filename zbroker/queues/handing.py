@@ -186,7 +186,9 @@ class Handing:
         if one is None or give.to.key not in self._shared.consumers:
             return
         once = one.definition.config.semantics == "at-most-once"
-        if isinstance(one.queue, Queue) and not give.barrier and not once:
+        if give.barrier:
+            give = give._replace(deliveries=[2])  # it may have come back and been sent meanwhile
+        elif isinstance(one.queue, Queue) and not once:
             give = _still(one, give)
         if give.positions:
             self._shared.out.append(give)
