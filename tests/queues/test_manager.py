@@ -540,3 +540,23 @@ def test_dead_letters_stand_before_the_facts_of_their_unit() -> None:
     positions = at.many(1)
     at.reject(*positions, sid=None, queue="q")
     assert [one.kind for one in at.log[-2:]] == [KIND_PUBLISH, KIND_QUEUE]
+
+
+def test_a_queue_begins_where_the_log_began_when_it_was_made() -> None:
+    at = bench(work("other"))
+    old, new = at.many(2), at.many(2)
+    at.floor = new[0]
+    at.marks()
+    at.ask(Define(1, "create", "q", {"topic": "t"}))
+    at.floor = 1  # what is below it may be there again after a crash
+    at.restart()
+    assert at.here() == new
+    assert old
+
+
+def test_a_purge_that_cannot_be_read_is_stepped_over() -> None:
+    at = bench(replayable())
+    [first, *_] = at.many(2)
+    at.record_of(KIND_PURGE, b"\xc1")
+    at.restart()
+    assert first in at.here()

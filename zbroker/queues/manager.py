@@ -143,7 +143,7 @@ class Manager:
         before = self.rows.get(config.name)
         life = 1 if before is None else before.life + 1
         if begins is None:
-            begins = NOW if config.recovery_point == "now" else 0
+            begins = NOW if config.recovery_point == "now" else self.floor
         return r.WiringRecord(config.name, life, source, 0, begins, to_builtins(config))
 
     def define(
@@ -201,6 +201,7 @@ class Manager:
         try:
             one.ages.load(rows.pop("ages"))
             one.dead = BitMap64.deserialize(rows.pop("dead"))
+            one.forget_dead(self.floor)
             one.queue.load(rows)
         except (LookupError, ValueError) as error:
             text = f"queue {name!r}: {error}; its state is read from the log anew, nothing is lost"
@@ -264,7 +265,10 @@ class Manager:
                     one.apply(fact)
 
     def _purged(self, batch: Batch, members: list[Running]) -> None:
-        record = PURGE.decode(batch.body)
+        try:
+            record = PURGE.decode(batch.body)
+        except (DecodeError, ValidationError, UnicodeDecodeError):
+            return  # as with facts
         for one in members:
             mine = one.name == record.queue and batch.position >= max(
                 one.folded, one.definition.created
@@ -284,6 +288,14 @@ class Manager:
         """A point has landed."""
         row = PointRow(record.name, self.position_of(record.vector), record.vector, set_at)
         self.points[record.name] = row
+
+    def raised(self, floor: int) -> None:
+        """The log begins there now."""
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        for one in self.running.values():
+            one.forget_dead(floor)
 
     # -- commit -------------------------------------------------------------------------------
 
