@@ -138,7 +138,7 @@ def test_dead_letters_before_the_floor_are_not_in_the_log() -> None:
     at.floor = positions[2]
     at.persist()
     told = at.ask(s.Requeue(7, "q"))
-    assert (told.count, told.text) == (2, "2 are not in the log any more")
+    assert (told.count, told.text) == (2, "")
 
 
 def test_a_purge_of_a_replayable_queue_is_a_record() -> None:
@@ -351,7 +351,7 @@ def test_dead_letters_before_the_floor_stay_away() -> None:
     at.floor = positions[1]
     at.marks()
     told = at.ask(s.Requeue(7, "q"))
-    assert (told.count, told.text) == (3, "1 are not in the log any more")
+    assert (told.count, told.text) == (3, "")
     assert at.here() == positions[1:]
 
 

@@ -106,6 +106,19 @@ def test_a_consumer_that_has_nothing_has_no_end_of_a_lease() -> None:
     assert [(row.held, row.next_end_ms) for row in _consumers(at)[0]] == [(0, None)] * 2
 
 
+def test_a_consumer_whose_connection_is_lost_is_told_as_long_as_it_may_come_back() -> None:
+    at = bench()
+    at.many(3)
+    at.consume(backlog=2)
+    at.lose()
+    assert _consumers(at) == (
+        [s.ConsumerRow("q", "ann", "s", "", 2, 2, 0, 0, 0, "", 30_186, gone=True)],
+        0,
+    )
+    at.pass_ms(60_000)
+    assert _consumers(at) == ([], 0)
+
+
 def test_consumers_come_by_queue_and_client() -> None:
     at = bench(work("b"), work("a"))
     at.logon(BOB)

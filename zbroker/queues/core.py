@@ -221,7 +221,8 @@ class Core:
         if manager.here not in (None, here):
             text = f"the log is that of generation {here.generation} now; the queues are read again"
             raise StorageError("damaged", text)
-        manager.here, manager.floor = here, max(manager.floor, floor)
+        manager.here = here
+        manager.raised(floor)
         manager.following.persisted = max(manager.following.persisted, persisted)
         if not manager.running:
             manager.settle_doubts()

@@ -230,7 +230,7 @@ class Managing:
                 self._tell(rid, _refusal(ask, error))
                 return
             fact, found = _returned(parts), _positions(parts)
-            one.returning -= kept - found
+            one.returning -= positions - found
             count = len(found)
             text = (
                 f"{len(positions) - count} are not in the log any more"
@@ -247,10 +247,8 @@ class Managing:
             one.endings.append(landed)
             self._shared.touch(one)
 
-        # what stands before the floor may be removed any moment; the rest is held from now on
-        kept = positions[positions.rank(self._shared.manager.floor - 1) :]
-        one.returning |= kept
-        self._shared.reenter(one.name, kept, entered)
+        one.returning |= positions  # held in the log from now on
+        self._shared.reenter(one.name, positions, entered)
 
     # -- definitions --------------------------------------------------------------------------
 

@@ -117,6 +117,10 @@ class Running:
         lowest = self.queue.lowest
         return 0 if lowest is None else self.ages.total - self.ages.at(lowest)[1]
 
+    def forget_dead(self, floor: int) -> None:
+        """What stands before the floor of the log is not brought back any more."""
+        self.dead.remove_range(0, floor)
+
     def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> None:
         """Takes what enters of a batch that was read behind what is folded."""
         entered = self.entering(batch, payloads)

@@ -7,8 +7,10 @@ from heapq import nsmallest
 from msgspec import to_builtins
 
 from zbroker.limits import HEARTBEAT_MS
+from zbroker.queues.clients import Consumer
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
+from zbroker.queues.work.consumers import Consumer as Lost
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
@@ -49,21 +51,38 @@ def _state(one: Running) -> str:
 
 def consumers(shared: Shared, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
     """Those that are asked for, by queue and client."""
-    many = [each for each in shared.consumers.values() if ask.queue in ("", each.queue)]
-    many.sort(key=lambda each: (each.queue, each.client, each.sid))
+    rows = [_consumer(shared, each) for each in shared.consumers.values()
+            if ask.queue in ("", each.queue)]  # fmt: skip
+    for one in shared.manager.running.values():
+        if ask.queue in ("", one.name) and isinstance(one.queue, Queue):
+            rows += [_lost(shared, one, each) for each in one.queue.consumers.lost()]
+    rows.sort(key=lambda row: (row.queue, row.client, row.sid))
     most = min(ask.limit or ROWS_MAX, ROWS_MAX)
-    rows = []
-    for each in many[:most]:
-        one = shared.manager.running.get(each.queue)
-        held, ends_ms = 0, None
-        if one is not None and isinstance(one.queue, Queue):
-            held, ends_ms = one.queue.held_by(each.key)
-        rows.append(s.ConsumerRow(
-            each.queue, each.client, each.sid, "", each.backlog, held, each.credit,
-            each.delivered, each.acked, each.filter.text if each.filter is not None else "",
-            None if ends_ms is None else max(0, ends_ms - shared.now.mono_ms),
-        ))  # fmt: skip
-    return rows, max(0, len(many) - most)
+    return rows[:most], max(0, len(rows) - most)
+
+
+def _consumer(shared: Shared, each: Consumer) -> s.ConsumerRow:
+    held, end_ms = _held(shared, shared.manager.running.get(each.queue), each.key)
+    return s.ConsumerRow(
+        each.queue, each.client, each.sid, "", each.backlog, held, each.credit,
+        each.delivered, each.acked, each.filter.text if each.filter is not None else "", end_ms,
+    )  # fmt: skip
+
+
+def _lost(shared: Shared, one: Running, each: Lost) -> s.ConsumerRow:
+    held, end_ms = _held(shared, one, each.key)
+    client, _, holder = each.client.rpartition("/")  # as it will be asked for
+    return s.ConsumerRow(
+        one.name, client, holder, "", each.backlog, held, 0, 0, 0, "", end_ms, gone=True
+    )
+
+
+def _held(shared: Shared, one: Running | None, key: int) -> tuple[int, int | None]:
+    """How many messages it has, and ms until the first lease ends."""
+    if one is None or not isinstance(one.queue, Queue):
+        return 0, None
+    held, end_ms = one.queue.held_by(key)
+    return held, None if end_ms is None else max(0, end_ms - shared.now.mono_ms)
 
 
 def clients(shared: Shared, ask: AskClients, peers: Peers) -> Clients:

@@ -95,7 +95,7 @@ class AskConsumers(Message, tag="ask_consumers"):
 
 class ConsumerRow(Struct, array_like=True, gc=False):
     """One consumer. next_end_ms: until its first lease ends. gone: its connection is lost, and its
-    leases wait for it."""
+    leases wait for it; of such a one no more is known than that."""
 
     queue: str
     client: str
@@ -214,7 +214,8 @@ class AskPoints(Message, tag="ask_points"):
 
 
 class PointRow(Struct, array_like=True):
-    """A named place: messages before `position` stand before it. time_ns: when it was set."""
+    """A named place: messages before `position` stand before it. vector: all that it covers.
+    set_at: position of the record that set it."""
 
     name: str
     position: int

@@ -40,10 +40,10 @@ def requeue(
     dry_run: bool,
     json_here: bool,
 ) -> None:
-    """Bring dead letters back to the queue NAME, which has to have a `dead_letter` topic.
+    """Bring back to the queue NAME what it gave up, as long as the log holds it.
 
-    They stand in the queue where they stood, and their counts begin anew. The dead letters
-    themselves stay in the log.
+    They stand in the queue where they stood, and their counts begin anew. Copies in the
+    `dead_letter` topic stay there.
 
     Example: zbroker-admin queue requeue work --limit 10 --dry-run
     """

@@ -87,7 +87,7 @@ class Consumers:
 
     def forget_lost(self, now_ms: int) -> None:
         """Those that were lost and hold nothing that may still be asked for."""
-        for one in [one for one in self.by_key.values() if one.lost]:
+        for one in self.lost():
             if not one.held or (one.until_ms and one.until_ms <= now_ms):
                 self.forget(one)
 
@@ -100,9 +100,13 @@ class Consumers:
         """Those that are not lost."""
         return [one for one in self.by_key.values() if not one.lost]
 
+    def lost(self) -> list[Consumer]:
+        """Those whose connection was lost, and that may come back."""
+        return [one for one in self.by_key.values() if one.lost]
+
     def lost_of(self, client: str) -> list[Consumer]:
         """What a client had before its connection was lost."""
-        return [one for one in self.by_key.values() if one.lost and one.client == client]
+        return [one for one in self.lost() if one.client == client]
 
     def looking(self) -> Iterator[Looks]:
         """Of those with filters."""
