@@ -111,7 +111,7 @@ def at(tmp_path: Path) -> Iterator[Bench]:
 def test_a_journal_is_told_who_is_there(at: Bench) -> None:
     at.journal()
     at.met(5)
-    assert at.hellos == [i.Hello("queues", ROOM)]
+    assert at.hellos == [i.Hello("queues", ROOM, number=1)]
     assert [type(answer) for answer in at.answers] == [i.Welcome]
 
 

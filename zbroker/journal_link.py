@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import zmq
+from msgspec.structs import replace
 
 from zbroker import sockets
 from zbroker.paths import Paths
@@ -30,7 +31,7 @@ class JournalLink:
     def __init__(self, context: Context, paths: Paths, hello: Hello, poller: zmq.Poller) -> None:
         self._context = context
         self._paths = paths
-        self._hello = hello
+        self._hello, self._hellos = hello, 0
         self._poller = poller
         self._welcomed_by = 0
         self._hello_ms = 0
@@ -45,7 +46,8 @@ class JournalLink:
     def _open_dealer(self) -> zmq.Socket[bytes]:
         socket = sockets.dealer(self._context, self._paths.ipc("journal"))
         self._poller.register(socket, zmq.POLLIN)
-        socket.send(codec.encode(self._hello), zmq.NOBLOCK)
+        self._hellos += 1
+        socket.send(codec.encode(replace(self._hello, number=self._hellos)), zmq.NOBLOCK)
         return socket
 
     def _shut(self, socket: zmq.Socket[bytes]) -> None:

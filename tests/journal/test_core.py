@@ -313,3 +313,12 @@ def test_a_publisher_that_goes_on_over_a_hole_says_so() -> None:
     known = core.sessions.get(publisher_id("p"))
     assert known is not None
     assert known.holes == [Hole(4, 6, 6)]
+
+
+def test_a_hello_of_a_socket_that_was_given_up_since_is_not_heard() -> None:
+    core = welcomed()
+    [welcome] = core.receive(b"\0new", m.Hello("ingest", THEIRS, number=2), [])
+    assert welcome.rid == b"\0new"
+    assert core.receive(b"\0old", m.Hello("ingest", THEIRS, number=1), []) == []
+    assert core.room_of(b"\0new") == "ingest"
+    assert core.room_of(b"\0old") == ""

@@ -67,7 +67,7 @@ class RoomNode:
     def __init__(self, world: World) -> None:
         self.world = world
         self.alive = True
-        self.incarnation = next(world.incarnations)
+        self.incarnation, self._hellos = next(world.incarnations), 0
         recording = Recording([])
         manager = Manager(self.incarnation, world.configs, recording.type_of)
         # a set of names has another order in each process, and a seed is to repeat its history
@@ -101,7 +101,8 @@ class RoomNode:
         dealer = Pipe(JOURNAL, lambda frame: self._on_journal(dealer, frame))
         self._dealer = self.world.net.dealer(dealer)
         self._hello_ms, self._welcomed_by = self.world.at.now_ms, 0
-        self._say(i.Hello("queues", self.incarnation))
+        self._hellos += 1
+        self._say(i.Hello("queues", self.incarnation, number=self._hellos))
 
     def _subscribe(self) -> None:
         if self._marks is not None:

@@ -44,6 +44,7 @@ class Link:
 
     def __init__(self, incarnation: int) -> None:
         self._mine = incarnation
+        self._hellos = 0
         self._journal = 0  # incarnation that welcomed us; 0: down
         self._said_hello_ms: int | None = None
         self._ordinal = 1
@@ -106,7 +107,8 @@ class Link:
         ):
             return []
         self._said_hello_ms = now_ms
-        return [Reconnect(), Forward(m.Hello("ingest", self._mine, sessions), [])]
+        self._hellos += 1
+        return [Reconnect(), Forward(m.Hello("ingest", self._mine, sessions, self._hellos), [])]
 
     def confirm(self) -> list[LinkEffect]:
         """On the beat: which receipts were seen."""

@@ -66,6 +66,7 @@ class Requester:
     rid: bytes
     room: str
     incarnation: int
+    number: int = 0  # of its Hello
     unconfirmed: deque[m.ReceiptItem] = field(default_factory=deque)
     fresh: int = 0  # items at the right end that were not sent yet
 
@@ -151,11 +152,13 @@ class JournalCore(Placing):
 
     def _hello(self, rid: bytes, hello: m.Hello) -> list[Send]:
         for old in [r for r in self._requesters.values() if r.room == hello.room]:
+            if old.incarnation == hello.incarnation and old.number > hello.number:
+                return []  # of a socket that it has given up since; ZeroMQ reads both in any order
             del self._requesters[old.rid]
         heard = (self._own.rid, *self._requesters)
         self._queue = deque(waiting for waiting in self._queue if waiting[0].rid in heard)
         self._queued_bytes = sum(size for *_, size in self._queue)
-        self._requesters[rid] = Requester(rid, hello.room, hello.incarnation)
+        self._requesters[rid] = Requester(rid, hello.room, hello.incarnation, hello.number)
         ended = [
             s.name
             for s in hello.sessions

@@ -1,7 +1,7 @@
 """Messages between the broker's own processes, over ipc: the same kind of maps as outside.
 
     requester (ingest, delivery)                    journal
-        Hello{incarnation, sessions}      ->
+        Hello{incarnation, number}        ->
                                           <-  Welcome{incarnation, credit, marks}
         Open{name}                        ->                                      (ingest)
                                           <-  Opened{session, seq, acked}
@@ -9,8 +9,7 @@
                                           <-  Receipt{items, persisted}           after the sync
         Replicate{ordinal, records} + bodies ->                                   (replication)
                                           <-  Receipt{items, persisted}           after the sync
-        Locate{what}                      ->                                      (delivery)
-                                          <-  Located{position, serial, offset}
+        Locate{what}                      ->  Located{position, serial, offset}   (delivery)
         Holds{floor, lowest, holdings}    ->                                      (delivery)
         AskHolders, Lease, Remove,        ->                                      (admin)
         Retire, Reindex                   <-  Holders, Removal, Done
@@ -21,8 +20,8 @@
                                           <-  Grant{incarnation, taken, credit}   and on each beat
         Live{incarnation, entries} + bodies ->
 
-A changed incarnation on either side means: make a new socket, say Hello again, resend from the last
-receipt (ZeroMQ hands frames queued for a dead process to its successor).
+A changed incarnation on either side: a new socket, Hello again, all behind the last receipt again
+(ZeroMQ hands frames queued for a dead process to its successor).
 """
 
 from __future__ import annotations
@@ -47,11 +46,12 @@ class OpenSession(Struct, array_like=True, gc=False):
 
 
 class Hello(Message, tag="hello"):
-    """requester -> journal, first on each new socket. Answered by Welcome."""
+    """requester -> journal, first on each new socket; `number` rises. Answered by Welcome."""
 
     room: str
     incarnation: int
     sessions: list[OpenSession] = []
+    number: int = 0
 
 
 class Welcome(Message, tag="welcome"):
