@@ -158,7 +158,8 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
     if not positions:
         return
     at, last = positions.min(), positions.max()
-    others = positions.flip(at, last + 2) if last - at < POSITIONS_MAX else None
+    flat = last - at < POSITIONS_MAX and (last - at) >> 16 <= len(positions)
+    others = positions.flip(at, last + 2) if flat else None
     while True:
         behind = others.next_set_bit(at) if others is not None else _behind(positions, at)
         yield at, behind
@@ -168,7 +169,8 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
 
 
 def _behind(positions: BitMap64, at: int) -> int:
-    """Where the run that `at` is in ends: for sets that are too far apart to be turned over."""
+    """Where the run that `at` is in ends: for sets that are too wide to be turned over. A bitmap
+    that is turned over takes a step for each 65,536 positions of its width."""
     low, step = at + 1, 1  # [at, low) is in it
     while positions.contains_range(low, low + step):
         low, step = low + step, 2 * step
