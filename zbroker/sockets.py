@@ -124,6 +124,18 @@ def dealer(
     curve: Curve | None = None,
 ) -> zmq.Socket[bytes]:
     """A connected DEALER: to a door of the broker (tcp), or between our processes (ipc)."""
+    socket = prepared_dealer(context, endpoint, max_frame_bytes, curve)
+    socket.connect(endpoint)
+    return socket
+
+
+def prepared_dealer(
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoint: str,
+    max_frame_bytes: int = -1,
+    curve: Curve | None = None,
+) -> zmq.Socket[bytes]:
+    """The same, not connected yet: who wants to hear of its handshake must listen before it."""
     socket = context.socket(zmq.DEALER)
     _common(socket, 0, 0)
     if endpoint.startswith("ipc:"):
@@ -136,7 +148,6 @@ def dealer(
         socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     if curve is not None:
         identify(socket, curve)
-    socket.connect(endpoint)
     return socket
 
 

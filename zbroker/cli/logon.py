@@ -50,8 +50,9 @@ def log_on(url: str, credentials: Credentials | None = None) -> Session:
     curve = credentials.curve() if credentials else None
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        dealer = sockets.dealer(context, url, curve=curve)
+        dealer = sockets.prepared_dealer(context, url, curve=curve)
         events = dealer.get_monitor_socket(_MONITORED)
+        dealer.connect(url)
         _send(dealer, _logon(credentials))
         frames = _answer(dealer, events, url, secured=curve is not None)
         answer = codec.decode(codec.ANSWERS, frames[0].buffer) if frames else None
