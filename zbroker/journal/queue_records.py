@@ -11,6 +11,7 @@ A fact stands behind the messages that it is about, so whoever holds a message h
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Final
 
 from msgspec import DecodeError, Struct, msgpack
@@ -159,8 +160,10 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
         return
     at, last = positions.min(), positions.max()
     flat = last - at < POSITIONS_MAX and (last - at) >> 16 <= len(positions)
-    others = positions.flip(at, last + 2) if flat else None
-    while True:
+    others = None
+    for number in count():
+        if number == RUNS_MAX and flat:
+            others = positions.flip(at, last + 2)
         behind = others.next_set_bit(at) if others is not None else _behind(positions, at)
         yield at, behind
         if behind > last:
@@ -169,8 +172,8 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
 
 
 def _behind(positions: BitMap64, at: int) -> int:
-    """Where the run that `at` is in ends: for sets that are too wide to be turned over. A bitmap
-    that is turned over takes a step for each 65,536 positions of its width."""
+    """Where the run that `at` is in ends, where it does not pay to turn the set over: that takes a
+    step for each 65,536 positions of its width."""
     low, step = at + 1, 1  # [at, low) is in it
     while positions.contains_range(low, low + step):
         low, step = low + step, 2 * step
