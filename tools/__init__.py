@@ -1,1 +1,1 @@
-"""Programs for who works on zbroker: `python tools/tidy.py`, `python -m tools.console_shot`."""
+"""Programs for who works on zbroker: `python -m tools.tidy`, `python -m tools.console_shot`."""

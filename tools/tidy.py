@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tools.layers import LAYERS
+
 FILE_LINES_MAX: Final = 400
 FUNCTION_LINES_MAX: Final = 60
 ROOTS: Final = ("zbroker", "pyspark_zbroker", "tests", "tools", "perf")
@@ -99,15 +101,19 @@ PURE_PATHS: Final = frozenset(
         "zbroker/ingest/identity.py",
         "zbroker/ingest/live.py",
         "zbroker/ingest/surveying.py",
+        "zbroker/journal/answering.py",
+        "zbroker/journal/committing.py",
         "zbroker/journal/floor.py",
         "zbroker/journal/holes.py",
         "zbroker/journal/named.py",
         "zbroker/journal/origins.py",
         "zbroker/journal/placing.py",
         "zbroker/journal/records.py",
+        "zbroker/journal/references.py",
         "zbroker/journal/replicas.py",
         "zbroker/journal/sessions.py",
         "zbroker/journal/snapshot.py",
+        "zbroker/journal/stages.py",
         "zbroker/journal/stating.py",
         "zbroker/journal/units.py",
         "zbroker/journal/vectors.py",
@@ -125,173 +131,6 @@ IMPURE: Final = frozenset(
 )
 
 LEFT_OVER: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
-
-_LEAVES: Final = (
-    "zbroker.clock",
-    "zbroker.effects",
-    "zbroker.endpoints",
-    "zbroker.errors",
-    "zbroker.heartbeats",
-    "zbroker.ids",
-    "zbroker.limits",
-    "zbroker.paths",
-    "zbroker.recording",
-    "zbroker.topics",
-    "zbroker.__version__",
-    "zbroker",
-)
-_LOG: Final = ("zbroker.journal.format", "zbroker.journal.reader")
-_FILES: Final = (
-    *_LEAVES,
-    "zbroker.journal.disk",
-    "zbroker.journal.files",
-    "zbroker.journal.format",
-    "zbroker.journal.packed",
-    "zbroker.journal.places",
-    "zbroker.journal.segments",
-    "zbroker.wire",
-)
-_ROOM: Final = (
-    *_LEAVES,
-    "zbroker.access",
-    "zbroker.config",
-    "zbroker.desk",
-    "zbroker.door",
-    "zbroker.front",
-    "zbroker.security",
-    "zbroker.journal.format",
-    "zbroker.process",
-    "zbroker.sockets",
-    "zbroker.wire",
-)
-_START: Final = ("zbroker.supervisor.child",)
-_FRONT: Final = (
-    "zbroker.access", "zbroker.config", "zbroker.door", "zbroker.process", "zbroker.security",
-    "zbroker.sockets", "zbroker.wire",
-)  # fmt: skip
-_QUEUE_SETTINGS: Final = ("zbroker.config.queues", "zbroker.config.tree", "zbroker.config.units")
-_ENTERING: Final = (
-    "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.format",
-    "zbroker.queues.work.values", "zbroker.wire",
-)  # fmt: skip
-
-#: What a module may import of ours besides its own package; the longest name that fits counts.
-LAYERS: Final[dict[str, tuple[str, ...]]] = {
-    # leaves
-    "zbroker": ("*",),
-    "zbroker.effects": (),
-    "zbroker.errors": (),
-    "zbroker.limits": (),
-    "zbroker.paths": (),
-    "zbroker.spawn": (),
-    "zbroker.clock": ("zbroker.errors",),
-    "zbroker.endpoints": ("zbroker.errors",),
-    "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
-    "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
-    "zbroker.formats": ("zbroker.errors", "zbroker.limits"),
-    "zbroker.filters": ("zbroker.errors", "zbroker.formats", "zbroker.limits"),
-    "zbroker.heartbeats": ("zbroker.limits",),
-    "zbroker.recording": ("zbroker.errors", "zbroker.filters", "zbroker.limits", "zbroker.topics"),
-    # what all rooms stand on
-    "zbroker.wire": _LEAVES,
-    "zbroker.config.units": (),
-    "zbroker.config.queues": ("zbroker.config.units",),
-    "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS),
-    "zbroker.queues.work.values": (),
-    "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
-    "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
-    "zbroker.config": (*_LEAVES, "zbroker.definitions"),
-    "zbroker.logs": ("zbroker.config", "zbroker.errors"),
-    "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
-    "zbroker.credentials": (*_LEAVES, "zbroker.access.keys", "zbroker.sockets"),
-    # who may do what
-    "zbroker.access": (*_LEAVES, "zbroker.filters", "zbroker.formats"),
-    "zbroker.access.keys": _LEAVES,
-    "zbroker.door": (*_LEAVES, "zbroker.sockets"),
-    "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
-    "zbroker.desk": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
-    "zbroker.journal_link": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
-    "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.wire"),
-    "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
-    "zbroker.front": (*_LEAVES, *_FRONT),
-    # the log as files, for whoever reads it
-    "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
-    "zbroker.journal.disk": _LEAVES,
-    "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
-    "zbroker.journal.packed": (*_LEAVES, "zbroker.journal.format"),
-    "zbroker.journal.places": _FILES,
-    "zbroker.journal.files": _FILES,
-    "zbroker.journal.headers": (*_LEAVES, "zbroker.journal.format"),
-    "zbroker.journal.reader": (*_FILES, "zbroker.journal.headers", "zbroker.journal.reading"),
-    "zbroker.journal.reading": (*_FILES, "zbroker.journal.headers"),
-    "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
-    "zbroker.blocks": (*_LEAVES, *_LOG, "zbroker.filters", "zbroker.wire"),
-    # rooms
-    "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
-    "zbroker.ingest": (*_ROOM, "zbroker.filters"),
-    "zbroker.delivery": (
-        *_ROOM,
-        *_LOG,
-        "zbroker.blocks",
-        "zbroker.filters",
-        "zbroker.formats",
-        "zbroker.journal_link",
-        "zbroker.peers",
-    ),
-    "zbroker.queues": (
-        *_ROOM,
-        *_LOG,
-        "zbroker.blocks",
-        "zbroker.definitions",
-        "zbroker.filters",
-        "zbroker.formats",
-        "zbroker.journal.queue_records",
-        "zbroker.journal.records",
-        "zbroker.journal_link",
-        "zbroker.peers",
-    ),
-    "zbroker.archive": (*_FILES, "zbroker.journal.reader"),
-    "zbroker.admin": (
-        *_ROOM,
-        *_LOG,
-        "zbroker.archive",
-        "zbroker.journal.disk",
-        "zbroker.journal.places",
-    ),
-    "zbroker.supervisor": (*_ROOM, "zbroker.logs", "zbroker.spawn"),
-    "zbroker.journal.__main__": _START,
-    "zbroker.ingest.__main__": _START,
-    "zbroker.delivery.__main__": _START,
-    "zbroker.queues.__main__": _START,
-    "zbroker.admin.__main__": _START,
-    "zbroker.supervisor.__main__": ("zbroker.cli.start",),
-    # those who use a broker
-    "zbroker.client": (
-        *_LEAVES,
-        *_LOG,
-        "zbroker.credentials",
-        "zbroker.journal.disk",
-        "zbroker.journal.queue_records",
-        "zbroker.journal.scan",
-        "zbroker.journal.segments",
-        "zbroker.journal.writer",
-        "zbroker.sockets",
-        "zbroker.wire",
-    ),
-    "zbroker.aio": ("zbroker.client",),
-    "zbroker.local": (
-        *_LEAVES,
-        "zbroker.cli.target",
-        "zbroker.config",
-        "zbroker.spawn",
-        "zbroker.supervisor.directory",
-    ),
-    "zbroker.testing": (*_LEAVES, "zbroker.client", "zbroker.local"),
-    "zbroker.spark": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.credentials", "zbroker.wire"),
-    "zbroker.demo": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.local", "zbroker.spark"),
-    "zbroker.cli": ("*",),
-    "pyspark_zbroker": ("zbroker.spark",),
-}
 
 
 def check(root: Path) -> list[str]:
@@ -356,7 +195,7 @@ def _upward_imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     module = where.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     layer = next((name for name in _upwards(module) if name in LAYERS), "")
     if layer in ("", "zbroker") and module != "zbroker":
-        yield 1, f"{module} stands in no layer of tools/tidy.py"
+        yield 1, f"{module} stands in no layer of tools/layers.py"
         return
     # a module with a line of its own in the table may import no more of its package than that says
     own = () if layer == module and module.count(".") > 1 else (layer,)

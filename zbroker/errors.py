@@ -78,6 +78,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "a message, batch or header is over the limit",
         "the limits are in the answer to logon",
     ),
+    "stage_unknown": (
+        "not all of what is to be committed is staged here",
+        "it was aborted, or nothing was added for a day: stage it again, under new tokens",
+    ),
     "too_many": ("too many of these on one connection or instance", "close some first"),
     "disk_full": (
         "the disk is nearly full; publishing waits",
@@ -228,7 +232,7 @@ class Refused(ClientError):
         | {"bad_bookmark", "auth_failed", "not_entitled", "reserved_name", "topic_not_recorded"}
         | {"too_large"}
         | {"sequence_gap", "unknown_sid", "sid_in_use"}
-        | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch"}
+        | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
     )
 
 

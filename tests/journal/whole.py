@@ -28,6 +28,7 @@ from zbroker.journal.segments import segment_name
 from zbroker.journal.sessions import Sessions
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
+from zbroker.wire.stages import CommitStages, StagedBy, StagesDone
 from zbroker.wire.units import AskNamed, Commit, Named, Part
 
 DOOR, LINK, ROOM, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
@@ -90,6 +91,30 @@ class Whole:
         self.core.receive(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
         self.ordinal += 1
         self.commit()
+
+    def stage(self, token: str, *payloads: bytes, topic: str = "t", name: str = "task") -> None:
+        """A batch of a publisher that goes on where it was, staged."""
+        known = self.core.sessions.get(publisher_id(name))
+        if known is None or not known.session:
+            self.core.receive(DOOR, m.Open(1, MINE, name, "alice"), [])
+            self.commit()
+            known = self.core.sessions.get(publisher_id(name))
+        assert known is not None
+        body = msgspec.msgpack.encode(list(payloads))
+        entry = m.Entry(
+            known.id, known.session, known.high + 1, len(payloads), known.high, crc32c(body), None,
+            [topic], stage=token,
+        )  # fmt: skip
+        self.core.receive(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
+        self.ordinal += 1
+        self.commit()
+
+    def commit_stages(self, app: str, batch: int, **stages: int) -> StagesDone:
+        """What becomes of a commit of these tokens, with so many messages each."""
+        wanted = [StagedBy(token, messages) for token, messages in stages.items()]
+        self.core.receive(DOOR, CommitStages(MINE, 1, app, batch, wanted), [])
+        [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
+        return answer
 
     def give(self, record: Record, body: bytes) -> None:
         """A record of a peer."""
@@ -161,6 +186,9 @@ def table(sessions: Sessions) -> tuple[object, ...]:
         msgspec.to_builtins(list(sessions.origins.tie_rows())),
         msgspec.to_builtins(list(sessions.named.wiring.rows())),
         msgspec.to_builtins(list(sessions.named.points.rows())),
+        msgspec.to_builtins(list(sessions.stages.rows())),
+        msgspec.to_builtins(list(sessions.stages.app_rows())),
+        msgspec.to_builtins(list(sessions.stages.link_rows())),
     )
 
 

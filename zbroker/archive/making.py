@@ -138,7 +138,7 @@ class Job:
         cursor = Cursor(self.segment.serial, DATA_AT, header.first_position)
         while cursor.position < end:
             before = cursor.offset
-            items, cursor = self.log.read(cursor, end, STEP_BYTES)
+            items, cursor = self.log.read(cursor, end, STEP_BYTES, stored=True)
             for item in items:
                 maker.take(item)
             yield self._step(max(cursor.offset - before, 0))

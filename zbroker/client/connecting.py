@@ -30,6 +30,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     on_state: Listener | Iterable[Listener] | None = None,
     on_refused: Callable[[ZBrokerError], object] | None = None,
     credentials: Credentials | None = None,
+    stage: str | None = None,
 ) -> Client:
     """A client that is logged on at an ingest door.
 
@@ -45,6 +46,8 @@ def connect(  # noqa: PLR0913 - every option by its name
     broker_behind: what to do at a broker that lacks messages which were acknowledged: another
     instance, or an old copy. on_state: told of what becomes of the connection; on_refused: of each
     final refusal; both by a thread for that. credentials: the keys, where the broker asks for some.
+    stage: a token of up to 64 bytes: what is published is durable, and nobody is shown it before
+    `commit` names the token.
     Raises: ZBrokerError "timeout" without a session in `timeout` seconds, name_in_use,
     store_in_use, store_damaged, broker_behind, ...
     """
@@ -52,7 +55,7 @@ def connect(  # noqa: PLR0913 - every option by its name
         url, name, publish_store=publish_store, store_bytes=store_bytes,
         store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
         give_up=give_up, broker_behind=broker_behind, on_state=on_state, on_refused=on_refused,
-        credentials=credentials,
+        credentials=credentials, stage=stage,
     )  # fmt: skip
     client = Client(wanted)
     try:

@@ -26,6 +26,7 @@ from zbroker.wire.messages import Logon
 
 MEMORY_BYTES = 64 * MIB
 FILE_BYTES = 1 * GIB
+STAGE_MAX_BYTES = 64
 
 URLs = str | Sequence[str] | ServerChooser
 PublishStore = Literal["memory"] | str | PathLike[str]
@@ -59,6 +60,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     on_state: Listener | Iterable[Listener] | None,
     on_refused: Callable[[ZBrokerError], object] | None,
     credentials: Credentials | None,
+    stage: str | None = None,
 ) -> Wanted:
     """Raises: TypeError, ZBrokerError bad_field, reserved_name, store_in_use, store_failed, ..."""
     if name is not None:
@@ -74,12 +76,12 @@ def wanted(  # noqa: PLR0913 - every option by its name
         _limit("store_bytes", store_bytes)
         or (MEMORY_BYTES if publish_store == "memory" else FILE_BYTES),
         _limit("store_messages", store_messages) or NEVER,
-        _policy(give_up, broker_behind, several=_is_choice(url)),
+        _policy(give_up, broker_behind, stage, several=_is_choice(url)),
         [on_state] if callable(on_state) else list(on_state or ()),
         on_refused,
         credentials.curve() if credentials is not None else None,
     )
-    servers = _servers(url)
+    chooser = servers(url)
     bookmarks = _bookmarks(bookmark_store, name)
     try:
         store = _store(publish_store, client)
@@ -90,14 +92,14 @@ def wanted(  # noqa: PLR0913 - every option by its name
     given = credentials.given() if credentials is not None else None
     logon = Logon(client, secrets.token_hex(8), credentials=given, heartbeat_s=heartbeat_s)
     owned = bookmarks is not bookmark_store
-    return Wanted(servers, logon, publisher_id(client), settings, store, bookmarks, owned)
+    return Wanted(chooser, logon, publisher_id(client), settings, store, bookmarks, owned)
 
 
 def _is_choice(url: URLs) -> bool:
     return not isinstance(url, str) and (not isinstance(url, Sequence) or len(url) > 1)
 
 
-def _servers(url: URLs) -> ServerChooser:
+def servers(url: URLs) -> ServerChooser:
     if isinstance(url, str):
         return ListChooser([url])
     return ListChooser(list(url)) if isinstance(url, Sequence) else url
@@ -120,11 +122,15 @@ def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkSt
     return store
 
 
-def _policy(give_up: Duration | None, broker_behind: str, *, several: bool) -> Policy:
+def _policy(
+    give_up: Duration | None, broker_behind: str, stage: str | None, *, several: bool
+) -> Policy:
     if broker_behind not in ("fail", "go_on"):
         raise ZBrokerError("bad_field", f"broker_behind={broker_behind!r} is not fail or go_on")
     give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
-    return Policy(broker_behind == "go_on", give_up_ms, several)
+    if stage is not None and not 0 < len(stage.encode()) <= STAGE_MAX_BYTES:
+        raise ZBrokerError("bad_field", f"a stage has a token of 1 to {STAGE_MAX_BYTES} bytes")
+    return Policy(broker_behind == "go_on", give_up_ms, several, stage)
 
 
 def _limit(what: str, value: int | None) -> int | None:

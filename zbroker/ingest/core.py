@@ -20,6 +20,7 @@ from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_client_name
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.committing import Committing
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.identity import Identity, Who
 from zbroker.ingest.link import Link
@@ -31,14 +32,13 @@ from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire.refused import CODES, Refusals, stranger, told_as
+from zbroker.wire.stages import AbortStaged, CommitStaged
 
 PROBE_MS = 25  # between heartbeats to an old connection that holds a wanted name
 PROBES = 8  # all of them could be sent: it lives, the name is in use
 __all__ = ["PROBES", "PROBE_MS", "IngestCore", "Item", "Limits"]
 
-_RID_BYTES = (
-    5  # ids that ZeroMQ gives have 5 bytes and begin with 0; others were chosen by the peer
-)
+_RID_BYTES = 5  # of ids that ZeroMQ gives, which begin with 0; others were chosen by the peer
 
 
 class Item(NamedTuple):
@@ -89,6 +89,7 @@ class IngestCore:
         self._publishing = Publishing(
             limits, self.link, self.live, None if self._everything else recording
         )
+        self.committing = Committing(self.link)
         self._contested: list[Contested] = []
 
     @property
@@ -140,6 +141,15 @@ class IngestCore:
             self._logon(turn, item.rid, command, item.key)
         elif client is None:
             raise ClientError("not_logged_on", "this connection has no session here")
+        else:
+            self._of_session(turn, client, command, item.body)
+
+    def _of_session(
+        self, turn: Turn, client: Client, command: m.Command, body: bytes | None
+    ) -> None:
+        if isinstance(command, CommitStaged | AbortStaged):
+            self._end_run(turn, client.rid)
+            turn.effects += self.committing.ask(client, command, body)
         elif isinstance(command, m.Flush):
             self._publishing.flush(turn, client, command, self._durability)
         elif isinstance(command, m.Logoff):

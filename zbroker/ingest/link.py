@@ -12,8 +12,11 @@ from collections import deque
 from itertools import islice
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from zbroker.limits import JOURNAL_CREDIT_BYTES
 from zbroker.wire import internal as m
+from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 
 Body = bytes | memoryview
 WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
@@ -52,6 +55,7 @@ class Link:
         self._outstanding: deque[Outstanding] = deque()
         self._sent = 0  # how many of them, from the left, are on the wire
         self._opens: dict[int, tuple[str, str]] = {}
+        self._asks: dict[int, CommitStages | AbortStages] = {}
         self.bytes = 0
         self.credit_bytes = JOURNAL_CREDIT_BYTES
         self.welcome: m.Welcome | None = None
@@ -81,6 +85,19 @@ class Link:
         if self.up:
             effects.append(Forward(m.Open(cid, self._journal, name, principal), []))
         return effects
+
+    def ask(self, ask: CommitStages | AbortStages) -> list[LinkEffect]:
+        """Asks the journal, behind everything appended so far, and the next one if it dies."""
+        effects = self.flush()
+        self._asks[ask.cid] = ask
+        return [*effects, self._asking(ask)] if self.up else effects
+
+    def _asking(self, ask: CommitStages | AbortStages) -> Forward:
+        return Forward(replace(ask, incarnation=self._journal), [])
+
+    def on_done(self, done: StagesDone) -> bool:
+        """False for an answer that was already given."""
+        return self._asks.pop(done.cid, None) is not None
 
     def close(self, name: str, session: int) -> list[LinkEffect]:
         """Tells the journal that a session is over; nothing is lost if it is down."""
@@ -131,7 +148,7 @@ class Link:
         effects = self.flush()
         for cid, (name, principal) in self._opens.items():
             effects.append(Forward(m.Open(cid, self._journal, name, principal), []))
-        return effects
+        return [*effects, *map(self._asking, self._asks.values())]
 
     def on_opened(self, opened: m.Opened) -> bool:
         """False for an answer that was already given."""

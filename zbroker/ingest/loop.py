@@ -47,6 +47,7 @@ from zbroker.process import EX_OK, Process
 from zbroker.recording import Recording
 from zbroker.wire import codec, internal, token
 from zbroker.wire.messages import Ack, Logon
+from zbroker.wire.stages import StagesDone
 
 SEND_HWM: Final = 1_000  # answers queued per client; beyond it only the newest ack is kept
 TOKEN_LIFE_S: Final = 24 * 3_600
@@ -220,6 +221,8 @@ class IngestRoom:
                 self._perform(self.core.on_receipt(message))
             elif isinstance(message, internal.Opened):
                 self._perform(self.core.on_opened(message))
+            elif isinstance(message, StagesDone):
+                self._perform(self.core.committing.done(message))
             elif isinstance(message, internal.Welcome):
                 self._perform(self.core.on_welcome(message))
                 self._announce()

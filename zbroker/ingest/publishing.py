@@ -61,6 +61,8 @@ class Publishing:
         if client.permit is not None:
             limit = max(self._limits.batch_bytes, self._limits.message_bytes) + 8
             entitled.check(client.permit, publish, body, self._type_of, limit)
+        if publish.stage is not None:
+            self._check_stage(publish)
         self._room_for(turn, client, publish, len(body))
         if client.chain is not None:
             client.chain.follow(publish.seq, publish.count or 1, publish.prev)
@@ -71,6 +73,16 @@ class Publishing:
             self._single(turn, client, publish, body)
         else:
             self._packed(turn, client, publish, body)
+
+    def _check_stage(self, publish: m.Publish) -> None:
+        """Raises: ClientError bad_field, topic_not_recorded."""
+        if publish.count is None:
+            raise ClientError("bad_field", "only packed messages can be staged")
+        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        other = [topic for topic in topics if self._kind is not None and not self._kind(topic)]
+        if other:
+            text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
+            raise ClientError("topic_not_recorded", text)
 
     def _room_for(self, turn: Turn, client: Client, publish: m.Publish, size: int) -> None:
         """Temporary refusals; without `prev` they hold what follows (zbroker.journal.sessions)."""
@@ -125,7 +137,7 @@ class Publishing:
         crc = publish.crc if publish.crc is not None else self._checks.crc(body)
         entry = i.Entry(
             client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
-            publish.codec, topics, publish.time_ns, publish.columns,
+            publish.codec, topics, publish.time_ns, publish.columns, stage=publish.stage or "",
         )  # fmt: skip
         asked = publish.ack or _NOTHING
         ask = Ask("persisted" in asked, publish.cid, "processed" in asked, publish.seq)

@@ -2,7 +2,7 @@
 
 One turn: take what came (`receive`), build at most one group from what waits (`group`); the loop
 writes it, says `written_to`, syncs it, says `synced`; receipts and marks leave only then.
-What a batch becomes is decided in placing.py, replicas.py and units.py.
+What a batch becomes is decided in placing.py, replicas.py, units.py and committing.py.
 
     append --queued--> in a group --written--> --synced--> receipt, marks, index
 
@@ -23,9 +23,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from zbroker.errors import Bug, ClientError
+from zbroker.errors import Bug
 from zbroker.ids import Origin
-from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.answering import Answering, Question
+from zbroker.journal.format import SEQUENCED, Batch
 from zbroker.journal.placing import BATCH_BYTES, Body, Conflict, Placing, Settings, columns_bytes
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.sessions import Sessions
@@ -34,7 +35,7 @@ from zbroker.journal.units import Unit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
-from zbroker.wire.units import AskNamed, Commit, Named
+from zbroker.wire.units import AskNamed, Commit
 
 __all__ = ["Body", "Conflict", "Group", "JournalCore", "Requester", "Send", "Settings"]
 
@@ -78,7 +79,6 @@ class Control(NamedTuple):
     body: bytes
 
 
-Question = m.Open | m.Close | AskNamed
 #: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
@@ -115,6 +115,7 @@ class JournalCore(Placing):
         self.state_serial = 0  # at a start the fold knows it
         self._replicas = Replicas(self)
         self._units = Units(self)
+        self._answering = Answering(self)
         self._stating = Stating(self)
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
@@ -275,13 +276,12 @@ class JournalCore(Placing):
                 self.control(*what)
                 room -= needs
             else:
-                opened += self._asked(requester, what, wall_ns)
+                answer = self._answering.answer(what)
+                opened += [Send(requester.rid, answer)] if answer is not None else []
         self._stating.other_bytes += size - stated
         self._queued_bytes -= size - stated
         self.sessions.origins.note_own(batches, self.generation)
-        durable = [
-            (b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind == KIND_PUBLISH
-        ]
+        durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
         moved = bool(durable) or self._units.taken > units
         self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
         return Group(batches, self.log_time, self.next_position) if batches else None
@@ -296,36 +296,13 @@ class JournalCore(Placing):
             return U63_MAX
         return self.room - _GROUP_BYTES - stated - self._stating.reserved
 
-    def _asked(self, requester: Requester, ask: Question, wall_ns: int) -> list[Send]:
-        """The answer to what stood in line; it leaves after the sync of what stands before it."""
-        if isinstance(ask, m.Close):
-            self.sessions.close(ask.name, ask.session)
-            return []
-        answer = self._open(ask, wall_ns) if isinstance(ask, m.Open) else self._named(ask)
-        return [Send(requester.rid, answer)]
-
-    def _named(self, ask: AskNamed) -> Named:
-        named = self.sessions.named
-        wiring, points = list(named.wiring.rows()), list(named.points.rows())
-        return Named(ask.cid, self.next_position, wiring, points)
-
-    def _open(self, ask: m.Open, wall_ns: int) -> m.Opened:
-        """The answer leaves after the sync of what stands before it, so `seq` is durable then."""
-        try:
-            known = self.sessions.open(ask.name, ask.principal, wall_ns)
-        except ClientError as error:
-            return m.Opened(ask.cid, ask.name, code=error.code, reason=error.reason)
-        if known is None:
-            reason = f"the name {ask.name!r} has the publisher id of another name"
-            return m.Opened(ask.cid, ask.name, code="publisher_collision", reason=reason)
-        return m.Opened(ask.cid, ask.name, known.id, known.session, known.high, known.unbroken)
-
     def written_to(self, position: int) -> None:
         """The group that ends at `position` is in the file, not durable yet."""
         self.written = position
         origins = self.sessions.origins
         if self.serial != origins.begun_serial:  # its first group: what it began with
             origins.begun, origins.begun_serial = self._before, self.serial
+        self.sessions.stages.written(self.serial)
         if self._stating.active:
             self._stating.written(position, self.serial)
 

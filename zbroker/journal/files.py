@@ -21,6 +21,7 @@ from zbroker.journal.format import (
     DATA_AT,
     GROUP_ALIGN,
     GROUP_LENGTH,
+    KIND_STAGED,
     Batch,
     SegmentHeader,
     Stop,
@@ -28,6 +29,7 @@ from zbroker.journal.format import (
     pad,
 )
 from zbroker.journal.places import LOOKS_MAX, Place, Places
+from zbroker.journal.references import Reference, Shown, shown
 from zbroker.journal.segments import read_note, summary_name
 from zbroker.limits import KIB, MIB, U63_MAX
 
@@ -77,6 +79,7 @@ class Files:
         self._segments: dict[int, Segment] = {}
         self._oldest = 0  # serial of the oldest segment that is kept; 0 if there is no note
         self._topics: dict[int, frozenset[str] | None] = {}  # by salt; None: nothing tells them
+        self._shown: tuple[tuple[int, int], Shown | None] = ((0, 0), None)
         self.refresh()
 
     def refresh(self) -> None:
@@ -219,6 +222,29 @@ class Files:
                 if error.code != "file_missing" or not left:
                     raise
         return b""
+
+    def shown(self, segment: Segment, commit: Batch) -> Shown | None:
+        """What a commit shows that stands in `segment`; None if its body is damaged. The last one
+        is remembered: it may be large, and is read piece by piece."""
+        key = segment.seed, commit.offset
+        if self._shown[0] != key:
+            body = self.fetch(segment, commit.offset + commit.header_length, commit.body_length)
+            good = crc32c(body) == commit.body_crc
+            self._shown = key, shown(commit, body) if good else None
+        return self._shown[1]
+
+    def staged(self, part: Reference) -> Batch | None:
+        """The staged part with its body; None if it is not there, or damaged."""
+        segment = self.segment(part.serial)
+        if segment is None or segment.header is None:
+            return None
+        found = Block(self, segment).batch_at(part.offset)
+        if not isinstance(found, Batch) or found.kind != KIND_STAGED:
+            return None
+        if (found.position, found.taken) != (part.position, part.count):
+            return None
+        found.body = self.fetch(segment, found.offset + found.header_length, found.body_length)
+        return found if crc32c(found.body) == found.body_crc else None
 
     def topics(self, segment: Segment) -> frozenset[str] | None:
         """Every topic in a sealed segment, if a summary beside it tells them all."""

@@ -14,15 +14,17 @@ from typing import Final, Protocol
 from msgspec import DecodeError
 
 from zbroker.errors import StorageError
-from zbroker.journal import named, snapshot, stated
+from zbroker.journal import named, references, snapshot, stated
 from zbroker.journal.format import (
+    FLAG_SHOWS,
     KIND_NOOP,
-    KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_PURGE,
     KIND_QUEUE,
+    KIND_STAGED,
     KIND_STATE,
     KIND_TIE,
+    SEQUENCED,
     STEP_OVER,
     Batch,
 )
@@ -79,13 +81,24 @@ class Fold:
     def __call__(self, batch: Batch, serial: int) -> None:
         if serial != self._serial:
             self._next_segment(serial)
-        if batch.kind == KIND_PUBLISH:
+        if batch.kind in SEQUENCED:
             self.sessions.fold(batch)
+            self._stage(batch, serial)
         else:
             self._control(batch, serial)
         self.sessions.origins.fold(batch)
         if self._index is not None and batch.position >= self._index_from:
             self._index.add(batch, serial)
+
+    def _stage(self, batch: Batch, serial: int) -> None:
+        """A commit whose body is damaged leaves its parts waiting; what it shows is a gap."""
+        stages = self.sessions.stages
+        if batch.kind == KIND_STAGED:
+            stages.fold(batch, serial)
+        elif batch.flags & FLAG_SHOWS:
+            record = references.decode(batch.body)
+            if record is not None and record.parts:
+                stages.fold_commit(record, batch, serial)
 
     def _next_segment(self, serial: int) -> None:
         """How it begins is known only if the table is whole; a snapshot in it may know more."""

@@ -67,9 +67,12 @@ STEP_OVER: Final = 0x8000  # a reader that does not know this kind may step over
 KIND_TIE: Final = STEP_OVER | 7
 KIND_QUEUE: Final = STEP_OVER | 8
 KIND_WIRING: Final = 9
+KIND_STAGED: Final = 10
+SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1
 FLAG_LATE: Final = 2
+FLAG_SHOWS: Final = 4  # its body says where its messages stand: see references.py
 
 COLUMN_INDEX: Final = 1
 COLUMN_TIME: Final = 2
@@ -149,9 +152,8 @@ class Batch(Struct, gc=False):
     sequence, position: of the first message that counts. Message i of the body has sequence
     `sequence + i - skip`.
     columns: per message of the body; `extra` are columns of unknown tags, carried along.
-    A msgspec Struct because reading makes millions: a third of a dataclass's cost, and no work
-    for the garbage collector. Decoded batches may share `topics`, `columns` and `extra`: set them
-    anew, never change what is in them.
+    A msgspec Struct, since reading makes millions. Decoded batches may share `topics`, `columns`
+    and `extra`: set them anew, never change what is in them.
     """
 
     kind: int
@@ -173,8 +175,7 @@ class Batch(Struct, gc=False):
     origin_position: int = 0
     columns: Columns | None = None
     extra: list[tuple[int, bytes]] = []
-    # where it was found; set by decode
-    offset: int = 0
+    offset: int = 0  # where it was found, as the next one; set by decode
     header_length: int = 0
     cut: int = 0  # stands in the header; last, since hardly any batch has it
 
@@ -388,9 +389,8 @@ def decode_note(data: bytes) -> Note | Stop:
     """One slot of the acked-through note."""
     if len(data) < NOTE.size:
         return Stop(0, "short")
-    magic, version, counter, instance, generation, _, position, serial, oldest, _, crc = (
-        NOTE.unpack_from(data)
-    )
+    (magic, version, counter, instance, generation, _, position, serial, oldest, _,
+     crc) = NOTE.unpack_from(data)  # fmt: skip
     if magic != NOTE_MAGIC:
         return Stop(0, "zero" if not any(data) else "magic")
     if version != VERSION:

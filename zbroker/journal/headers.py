@@ -19,9 +19,12 @@ from zbroker.journal.format import (
     BATCH,
     BATCH_MAGIC,
     FLAG_LATE,
+    FLAG_SHOWS,
     GROUP_ALIGN,
     GROUP_LENGTH,
     KIND_PUBLISH,
+    KIND_STAGED,
+    SEQUENCED,
     TAIL_KEPT_BYTES,
     VERSION,
     Batch,
@@ -182,17 +185,26 @@ def _block_end(offset: int, block_bytes: int) -> int:
 
 
 def take_bodies(found: list[Batch], data: bytes, base: int) -> int:
-    """Sets the bodies that stand whole in `data`; how many are good before the first other one."""
+    """Sets the bodies that stand whole in `data`; how many are good before the first other one.
+    A commit is another one, too."""
     for index, batch in enumerate(found):
         at = batch.offset + batch.header_length - base
         size = batch.body_length
         batch.body = body = data[at : at + size]
-        if len(body) < size or crc32c(body) != batch.body_crc:
+        if len(body) < size or crc32c(body) != batch.body_crc or batch.flags & FLAG_SHOWS:
             return index
     return len(found)
 
 
 # -- only what somebody wants -------------------------------------------------------------------
+
+
+class Gap(NamedTuple):
+    """Positions [first, end) that cannot be served, and why."""
+
+    first: int
+    end: int
+    why: str
 
 
 class Skipped(NamedTuple):
@@ -207,6 +219,9 @@ class Skipped(NamedTuple):
     sequence: int
 
 
+Item = Batch | Gap | Skipped
+
+
 class Wanted:
     """Which batches hold a topic that is wanted; one for each matcher, since it remembers."""
 
@@ -218,8 +233,14 @@ class Wanted:
         self._segment: tuple[Iterable[str], bool] = ((), False)
 
     def batch(self, batch: Batch) -> bool:
-        """True if it may hold something; always for what is no publish."""
-        return batch.kind != KIND_PUBLISH or any(map(self._wants, batch.topics))
+        """True if it may hold something; always for what holds no messages, never if staged."""
+        if batch.kind not in SEQUENCED:
+            return True
+        return batch.kind == KIND_PUBLISH and self.topics(batch.topics)
+
+    def topics(self, topics: Iterable[str]) -> bool:
+        """True if one of these is wanted."""
+        return any(map(self._wants, topics))
 
     def segment(self, topics: Iterable[str]) -> bool:
         """True if one of these is wanted; the last answer is remembered with the object."""
@@ -285,14 +306,13 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
             said = wanted.learn(tail, topics)
             if said is None:
                 break
-        if said <= 0 and kind == KIND_PUBLISH:
+        if (said <= 0 and kind == KIND_PUBLISH) or kind == KIND_STAGED:
             last_at = at
         else:
-            body = data[behind : behind + body_length]
-            if len(body) < body_length or crc32c(body) != body_crc:
-                break
             batch = _verified(data, at, base + at, tail)
-            batch.body = body
+            batch.body = body = data[behind : behind + body_length]
+            if len(body) < body_length or crc32c(body) != body_crc or batch.flags & FLAG_SHOWS:
+                break
             if begun < position:
                 found.append(_skipped(data, last_at, begun, position))
             begun = position + taken

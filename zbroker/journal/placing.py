@@ -24,10 +24,13 @@ from zbroker.journal.format import (
     FLAG_ZSTD,
     KIND_PUBLISH,
     KIND_PUBLISHER,
+    KIND_STAGED,
     Batch,
 )
 from zbroker.journal.holes import Run
+from zbroker.journal.references import COLUMN_STAGE
 from zbroker.journal.sessions import Publisher, Recent, Sessions, Verdict, prev_of
+from zbroker.journal.stages import STAGED_MAX_BYTES
 from zbroker.limits import JOURNAL_CREDIT_BYTES, MIB, TOPIC_MAX_BYTES, U63_MAX
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
@@ -40,6 +43,11 @@ _NO_COLUMNS: Final = Columns()
 DISK_FULL: Final = "the disk is nearly full"
 NOT_READY: Final = "this instance has not heard yet what its peers hold of it"
 _DISK_FULL: Final = Verdict("refuse", code="disk_full", reason=DISK_FULL)
+_STAGES_FULL: Final = Verdict(
+    "refuse",
+    code="disk_full",
+    reason=f"{STAGED_MAX_BYTES} bytes wait for a commit; it, an abort or time makes room",
+)
 _NOT_READY: Final = Verdict("refuse", code="not_ready", reason=NOT_READY)
 
 BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
@@ -138,6 +146,9 @@ class Placing:
         if verdict.what == "accept" and (self.fenced or not self.accepting):
             self.sessions.hold(entry)
             verdict = _NOT_READY if self.fenced else _DISK_FULL
+        elif verdict.what == "accept" and entry.stage and not self._stages_fit(len(body)):
+            self.sessions.hold(entry)
+            verdict = _STAGES_FULL
         if verdict.what == "refuse":
             self.refused += 1
             known = self.sessions.get(entry.publisher)
@@ -159,19 +170,28 @@ class Placing:
         batch = self.batch_of(entry, body, verdict.skip, known)
         self.batches.append(batch)
         self.next_position = batch.end_position
-        self.messages += batch.taken
+        if entry.stage:
+            self.sessions.stages.placed(batch)
+        else:
+            self.messages += batch.taken
         self.duplicates += verdict.skip
         self.sessions.accepted(entry, self.next_position - 1)
         return m.ReceiptItem(
             ordinal, self.next_position - 1, entry.seq + entry.count - 1, verdict.skip
         )
 
+    def _stages_fit(self, size: int) -> bool:
+        stages = self.sessions.stages
+        if stages.bytes + size > STAGED_MAX_BYTES:
+            stages.expire(self.wall_ns)
+        return stages.bytes + size <= STAGED_MAX_BYTES
+
     def batch_of(self, entry: m.Entry, body: Body, skip: int, known: Publisher) -> Batch:
         """What is accepted of an entry, as it stands in the log."""
         columns, log_time = self._times(entry)
         position = self.next_position
         return Batch(
-            KIND_PUBLISH,
+            KIND_STAGED if entry.stage else KIND_PUBLISH,
             position,
             entry.publisher,
             entry.session,
@@ -189,6 +209,7 @@ class Placing:
             self.generation,
             position,
             columns,
+            [(COLUMN_STAGE, entry.stage.encode())] if entry.stage else [],
         )
 
     def _times(self, entry: m.Entry) -> tuple[Columns | None, int]:
@@ -242,7 +263,7 @@ class Placing:
             origin_position = self.next_position
         late = end <= known.high
         batch = Batch(
-            KIND_PUBLISH,
+            whole.kind,
             self.next_position,
             whole.publisher,
             whole.session,
@@ -264,7 +285,10 @@ class Placing:
             cut=cut,
         )
         self.put(batch)
-        self.messages += batch.taken
+        if batch.kind == KIND_STAGED:
+            self.sessions.stages.placed(batch)
+        else:
+            self.messages += batch.taken
         self.late += batch.taken if late else 0
         self.sessions.stored(known, batch)
         return batch

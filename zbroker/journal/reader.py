@@ -9,6 +9,7 @@ bytes above the limit may change. Imports no lmdb and no zmq.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, overload
@@ -16,14 +17,12 @@ from typing import Final, overload
 from zbroker.ids import Bookmark
 from zbroker.journal.disk import Disk
 from zbroker.journal.files import Block, Cursor, Files, Segment
-from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch
-from zbroker.journal.headers import Skipped, Sparse, Wanted
+from zbroker.journal.format import DATA_AT, FLAG_SHOWS, KIND_PUBLISH, Batch
+from zbroker.journal.headers import Gap, Item, Skipped, Sparse, Wanted
 from zbroker.journal.places import Places, open_places
 from zbroker.journal.reading import (
     BLOCK_MAX_BYTES,
     BLOCK_MIN_BYTES,
-    Gap,
-    Item,
     Reading,
     header_lists,
     walk,
@@ -95,7 +94,7 @@ class Log:
 
     @overload
     def read(
-        self, cursor: Cursor, limit: int, max_bytes: int
+        self, cursor: Cursor, limit: int, max_bytes: int, *, stored: bool = False
     ) -> tuple[list[Batch | Gap], Cursor]: ...
 
     @overload
@@ -104,7 +103,13 @@ class Log:
     ) -> tuple[list[Item], Cursor]: ...
 
     def read(
-        self, cursor: Cursor, limit: int, max_bytes: int, wants: Matcher | None = None
+        self,
+        cursor: Cursor,
+        limit: int,
+        max_bytes: int,
+        wants: Matcher | None = None,
+        *,
+        stored: bool = False,
     ) -> tuple[list[Batch | Gap] | list[Item], Cursor]:
         """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
 
@@ -114,10 +119,13 @@ class Log:
         are checked, their bodies are not read. What is no publish comes as ever. A sealed segment
         whose summary says that it holds no such topic is skipped whole: with what is no publish in
         it, and with what was damaged since the summary was made. After STEPS_MAX steps this
-        returns in any case.
+        returns in any case. Staged parts are skipped, too.
+
+        What a commit shows comes in its place (references.py), with the commit's `offset`; stored:
+        it comes as it stands.
         """
         only = None if wants is None else self._remembering(wants)
-        reading = Reading(self._files, cursor, limit, bodies=True, only=only)
+        reading = Reading(self._files, cursor, limit, bodies=True, stored=stored, only=only)
         reading.block = self._block
         reading.run(max_bytes)
         self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)
@@ -157,8 +165,9 @@ class Log:
             yield [], reading.serial, sparse.batches - before
 
     def body(self, batch: Batch, cursor: Cursor) -> bytes | memoryview | None:
-        """The body of a batch whose header was read at `cursor`; None if it is damaged."""
-        found, _ = self.read(cursor, batch.end_position, 1)
+        """The body of a batch whose header was read at `cursor`, as it is stored; None if it is
+        damaged."""
+        found, _ = self.read(cursor, batch.end_position, 1, stored=True)
         return found[0].body if found and isinstance(found[0], Batch) else None
 
     def seek(self, position: int, serial: int = 0, offset: int = 0) -> Cursor:
@@ -174,10 +183,19 @@ class Log:
                 if item.end > position:
                     return before
             elif item.end_position > position:
-                return Cursor(found, item.offset, item.position)
+                return Cursor(found, item.offset, self._first_of(item, found, position))
             else:
                 before = Cursor(found, item.end_offset, item.end_position)
         return Cursor(reading.serial, reading.offset, reading.position)
+
+    def _first_of(self, batch: Batch, serial: int, position: int) -> int:
+        """Where to begin in the batch that holds `position`: of a commit, with one of its parts."""
+        segment = self._files.segment(serial) if batch.flags & FLAG_SHOWS else None
+        found = self._files.shown(segment, batch) if segment is not None else None
+        if found is None:
+            return batch.position
+        at = bisect_right(found.firsts, position - batch.position) - 1
+        return batch.position + found.firsts[at]
 
     def _hinted(self, position: int, serial: int, offset: int) -> Cursor | None:
         segment = self._files.segment(serial) if serial else None

@@ -8,14 +8,18 @@ aside by recovery and are never served. Use it through reader.Log.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple, cast
+from itertools import islice
+from typing import Final, cast
 
 from google_crc32c import value as crc32c
 
 from zbroker.journal.files import HEADER_MAX_BYTES, Block, Cursor, Files, Segment
-from zbroker.journal.format import ALIGN, BATCH_MAGIC, DATA_AT, Batch, pad
+from zbroker.journal.format import ALIGN, BATCH_MAGIC, DATA_AT, FLAG_SHOWS, Batch, pad
 from zbroker.journal.headers import (
+    Gap,
+    Item,
     Skipped,
     Sparse,
     Wanted,
@@ -25,6 +29,7 @@ from zbroker.journal.headers import (
     skim_headers,
     take_bodies,
 )
+from zbroker.journal.references import Reference, stand_in
 from zbroker.limits import KIB, MIB, U63_MAX
 
 BLOCK_MIN_BYTES: Final = 16 * KIB  # enough for a reader that follows the end message by message
@@ -45,27 +50,17 @@ FAKES_MAX_BYTES: Final = 256 * MIB
 _NEAR_END: Final = 1 * KIB
 
 
-class Gap(NamedTuple):
-    """Positions [first, end) that cannot be served, and why."""
-
-    first: int
-    end: int
-    why: str
-
-
-Item = Batch | Gap | Skipped
-
-
 class Reading:
     """Collects batches and gaps in `out`; `serial`, `offset`, `position` are where it goes on.
 
     bodies: also read and verify bodies. to_end: look for the end of a log that nobody writes:
-    collect nothing and stop at the first thing that is no good batch. only: without bodies, collect
+    collect nothing and stop at the first thing that is no good batch. stored: commits come as they
+    stand, not what they show. only: without bodies, collect
     what this Sparse needs; or with bodies, what this Wanted wants and what is no publish: only then
     there is anything Skipped in `out`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is collected, all with defaults
         self,
         files: Files,
         cursor: Cursor,
@@ -73,6 +68,7 @@ class Reading:
         *,
         bodies: bool,
         to_end: bool = False,
+        stored: bool = False,
         only: Sparse | Wanted | None = None,
     ) -> None:
         self.serial, self.offset, self.position = cursor
@@ -84,6 +80,7 @@ class Reading:
         self._files = files
         self._bodies = bodies
         self._to_end = to_end
+        self._shows = bodies and not to_end and not stored
         self._sparse = only if isinstance(only, Sparse) else None
         self._wanted = only if isinstance(only, Wanted) else None
         self._left = 0
@@ -143,10 +140,21 @@ class Reading:
             if self._at_once(block):
                 continue
             batch = block.next_batch(self.offset)
-            if not isinstance(batch, Batch) or batch.position != self.position:
+            if not isinstance(batch, Batch):
+                return False
+            if batch.position != self.position and not self._inside(batch):
                 return False
             if not self._take(batch, block):
                 return False
+        return True
+
+    def _inside(self, batch: Batch) -> bool:
+        """True if the cursor stands between messages of a commit; headers begin with its own."""
+        shows = batch.flags & FLAG_SHOWS
+        if not shows or not batch.position < self.position < batch.end_position:
+            return False
+        if not self._shows:
+            self.position = batch.position
         return True
 
     def _at_once(self, block: Block) -> bool:
@@ -250,7 +258,7 @@ class Reading:
         end = batch.end_position
         if end > batch.position:
             last = batch.sequence + batch.taken - 1
-            self._skip(Skipped(batch.position, end, batch.publisher, last))
+            self._skip(Skipped(self.position, end, batch.publisher, last))
         self._skip_on(batch.body_length)
         self.offset, self.position = batch.end_offset, end
         return True
@@ -258,6 +266,8 @@ class Reading:
     def _take(self, batch: Batch, block: Block) -> bool:
         if self._wanted is not None and not self._wanted.batch(batch):
             return self._skip_batch(batch)
+        if batch.flags & FLAG_SHOWS and self._shows:
+            return self._show(batch, block)
         good = True
         if self._bodies:
             good = self._fetch_body(batch, block)
@@ -278,6 +288,35 @@ class Reading:
                 self._sparse.batches += 1
         self.position = batch.end_position
         return True
+
+    def _show(self, commit: Batch, block: Block) -> bool:
+        """Collects what a commit shows, from `position` on, as if it stood here."""
+        found = self._files.shown(block.segment, commit)
+        if found is None:
+            self._gap(commit.end_position, "damaged body")
+        else:
+            at = bisect_right(found.firsts, self.position - commit.position) - 1
+            for part in islice(found.parts, at, None):
+                if self.position >= self.limit or self._left <= 0 or self._steps <= 0:
+                    return True
+                self._show_part(commit, part)
+        self.offset = commit.end_offset
+        return True
+
+    def _show_part(self, commit: Batch, part: Reference) -> None:
+        first, end = self.position - commit.position, self.position + part.count
+        staged = self._files.staged(part)
+        if staged is None:
+            self._gap(end, "damaged part of a commit")
+        elif self._wanted is not None and not self._wanted.topics(staged.topics):
+            last = commit.sequence + first + part.count - 1
+            self._skip(Skipped(self.position, end, commit.publisher, last))
+            self._steps -= 1
+            self.position = end
+        else:
+            self.out.append(stand_in(commit, staged, first))
+            self._left -= staged.header_length + staged.body_length
+            self.position = end
 
     def _fetch_body(self, batch: Batch, block: Block) -> bool:
         """Sets the body if it is good. One copy: a slice of the block, or a read of its own."""

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
-from zbroker.journal.format import DATA_AT, KIND_PUBLISH, Batch, Note, SegmentHeader
+from zbroker.journal.format import DATA_AT, FLAG_SHOWS, SEQUENCED, Batch, Note, SegmentHeader
 from zbroker.journal.found import Finding, Found, foreign
 from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Cursor, Gap, Log, last_time
@@ -325,7 +325,7 @@ class _Recovery:
                 current = cursor.serial
                 self._progress(f"reading segment {current} of {newest}")
             log_time = max(log_time, last_time(batch))
-            if batch.kind != KIND_PUBLISH and batch.body_length:
+            if batch.body_length and (batch.kind not in SEQUENCED or batch.flags & FLAG_SHOWS):
                 batch.body = log.body(batch, cursor) or b""
             walk.on_batch(batch, current)
         return log_time

@@ -128,8 +128,14 @@ class Requests:
 
     def _remove(self, ask: m.Remove) -> m.Removal:
         writer = self._opened.writer
-        limits = Limits(ask.through, self._core.state_serial, writer.serial, ask.share_max)
+        stages = self._core.sessions.stages
+        stages.expire(self._process.clock.wall_ns())
+        through = stages.removable(ask.through)
+        limits = Limits(through, self._core.state_serial, writer.serial, ask.share_max)
         plan = self.floor.plan(self._kept(), limits)
+        if through < ask.through and not plan.blocked:
+            text = f"segment {through + 1} has staged messages that a commit shows, or that wait"
+            plan = plan._replace(blocked=text)
         if plan.segments and not ask.dry_run:
             self._raise(plan)
         serials = [one.serial for one in plan.segments]
@@ -180,6 +186,7 @@ class Requests:
     def _unlinked(self, through: int, freed_bytes: int) -> None:
         self._unlinking = False
         self.floor.gone(through)
+        self._core.sessions.stages.removed(through)
         self._opened.log.refresh()
         self._opened.forget_removed()
         self._log.info(

@@ -28,10 +28,11 @@ from msgspec import Struct
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import holes
-from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
+from zbroker.journal.format import FLAG_LATE, SEQUENCED, Batch
 from zbroker.journal.holes import Hole, Holes, Run
 from zbroker.journal.named import Named
 from zbroker.journal.origins import Origins
+from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Entry
 
@@ -118,7 +119,8 @@ class Verdict(NamedTuple):
 
 
 class Sessions:
-    """The publisher table of one journal; `origins`: what came from where; `named`: names.
+    """The publisher table of one journal; `origins`: what came from where; `named`: names;
+    `stages`: what waits for a commit.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -127,6 +129,7 @@ class Sessions:
     def __init__(self, instance: int = 0) -> None:
         self.origins = Origins(instance)
         self.named = Named()
+        self.stages = Stages()
         self.forgotten = 0
         self._publishers: dict[int, Publisher] = {}
 
@@ -141,7 +144,7 @@ class Sessions:
 
     def fold(self, batch: Batch) -> None:
         """Learns from one batch of the log, in log order, all of it durable."""
-        if batch.kind != KIND_PUBLISH:
+        if batch.kind not in SEQUENCED:
             return
         known = self.meet(batch.publisher)
         self.stored(known, batch)

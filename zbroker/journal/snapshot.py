@@ -14,7 +14,8 @@ many groups while the journal goes on. Folding in log order comes out right all 
 row replaces what is known of its key: what stood before it is in the row, what stands behind is
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
-Definitions and points are left out where there are none: such a log the release before can read.
+Definitions, points and what is staged are left out where there is nothing of the kind: such a log
+the release before can read.
 
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
 Carrying such rows along would not do: the records behind them would go unfolded, and once their
@@ -32,6 +33,7 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.origins import OriginRow, TieRow
 from zbroker.journal.sessions import PublisherRow, Sessions
+from zbroker.journal.stages import AppRow, LinkRow, StageRow
 from zbroker.limits import STATE_BODY_BYTES
 from zbroker.wire.units import NamedRow
 
@@ -42,6 +44,9 @@ VERSION: Final = 1
 _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
 _TIES: Final = msgpack.Decoder(list[TieRow])
 _PUBLISHERS: Final = msgpack.Decoder(list[PublisherRow])
+_STAGES: Final = msgpack.Decoder(list[StageRow])
+_APPS: Final = msgpack.Decoder(list[AppRow])
+_LINKS: Final = msgpack.Decoder(list[LinkRow])
 _NAMED: Final = msgpack.Decoder(list[NamedRow])
 _PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
 _ROW_SHARE: Final = 8  # a part ends with the row that brings it into its last eighth
@@ -74,12 +79,15 @@ class Fold(NamedTuple):
 def folds(sessions: Sessions) -> list[Fold]:
     """Those of this release. Small ones first: who looks for a vector needs the first part only."""
     origins, named = sessions.origins, sessions.named
-    wiring, points = named.wiring, named.points
+    wiring, points, stages = named.wiring, named.points, sessions.stages
     return [
         Fold("origins", origins.rows, _learner(_ORIGINS, origins.fold_row)),
         Fold("ties", lambda: list(origins.tie_rows()), _learner(_TIES, origins.fold_tie)),
         Fold("wiring", wiring.rows, _learner(_NAMED, wiring.learn), always=False),
         Fold("points", points.rows, _learner(_NAMED, points.learn), always=False),
+        Fold("links", stages.link_rows, _learner(_LINKS, stages.learn_link), always=False),
+        Fold("apps", stages.app_rows, _learner(_APPS, stages.learn_app), always=False),
+        Fold("stages", stages.rows, _learner(_STAGES, stages.learn), always=False),
         Fold(
             "publishers",
             lambda: sessions.rows(sessions.ids()),

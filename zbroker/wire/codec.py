@@ -9,7 +9,7 @@ import msgspec
 
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
-from zbroker.wire import internal, messages, queueing, units
+from zbroker.wire import internal, messages, queueing, stages, units
 
 T = TypeVar("T")
 
@@ -17,13 +17,19 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _AT: Final = re.compile(r" - at (?:`key` in (?=`\$\.))?`\$\.?([^`]*)`")
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 
-INGEST: Final = msgspec.msgpack.Decoder(messages.IngestCommand)
+INGEST: Final = msgspec.msgpack.Decoder(
+    messages.IngestCommand | stages.CommitStaged | stages.AbortStaged
+)
 DELIVERY: Final = msgspec.msgpack.Decoder(messages.DeliveryCommand)
-ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer)
+ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer | stages.Committed)
 QUEUES: Final = msgspec.msgpack.Decoder(queueing.QueuesCommand)
 QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(queueing.AnyQueuesAnswer)
-TO_JOURNAL: Final = msgspec.msgpack.Decoder(internal.ToJournal | units.Commit | units.AskNamed)
-FROM_JOURNAL: Final = msgspec.msgpack.Decoder(internal.FromJournal | units.Named)
+TO_JOURNAL: Final = msgspec.msgpack.Decoder(
+    internal.ToJournal | units.Commit | units.AskNamed | stages.CommitStages | stages.AbortStages
+)
+FROM_JOURNAL: Final = msgspec.msgpack.Decoder(
+    internal.FromJournal | units.Named | stages.StagesDone
+)
 MARKS: Final = msgspec.msgpack.Decoder(internal.Marks)
 TO_LIVE: Final = msgspec.msgpack.Decoder(internal.ToLive)
 FROM_LIVE: Final = msgspec.msgpack.Decoder(internal.Grant)

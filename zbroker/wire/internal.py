@@ -100,11 +100,10 @@ class Close(Message, tag="close"):
 
 
 class Entry(Struct, array_like=True, gc=False):
-    """One record batch to append; its body is the frame with the same index behind the header.
+    """One record batch to append; its body, which crc covers, is the frame of the same index.
 
-    prev None: the client gives no `prev` (see docs/reference/wire.md). crc covers the body frame.
-    hole: the publisher goes on although `prev` is missing here; it knows that the log has a hole.
-    """
+    prev None: the client gives none (docs/reference/wire.md). hole: it goes on although it knows
+    that `prev` is missing here. stage: the token it is staged under; "": it is published."""
 
     publisher: int
     session: int
@@ -117,6 +116,7 @@ class Entry(Struct, array_like=True, gc=False):
     time_ns: int | None = None
     columns: Columns | None = None
     hole: bool = False
+    stage: str = ""
 
 
 class Append(Message, tag="append"):

@@ -85,7 +85,8 @@ class Logon(Command, tag="logon"):
 class Publish(Command, tag="publish"):
     """-> ingest. With `count` the body is a msgpack array of that many binaries, else a payload.
 
-    Only a payload has `key`, `headers` and `expires_ns` here; packed messages have columns.
+    Only a payload has `key`, `headers` and `expires_ns` here; packed messages have columns. stage:
+    the token that packed messages are staged under; a commit shows them.
     Answered by errors, and if `ack` asks for it by acks: see Ack.
     """
 
@@ -103,6 +104,7 @@ class Publish(Command, tag="publish"):
     key: bytes | None = None
     headers: dict[str, Any] | None = None
     expires_ns: U63 | None = None
+    stage: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
 
 class Flush(Command, tag="flush"):

@@ -109,7 +109,7 @@ class Source:
         cursor = self.log.seek(min(first, self.end))
         position = first
         while cursor.position < min(end, self.end):
-            items, cursor = self.log.read(cursor, min(end, self.end), READ_BYTES)
+            items, cursor = self.log.read(cursor, min(end, self.end), READ_BYTES, stored=True)
             for item in items:
                 start, behind = _bounds(item)
                 if behind <= position:

@@ -31,6 +31,7 @@ KINDS: Final = {
     f.KIND_TIE: "tie",
     f.KIND_QUEUE: "queue",
     f.KIND_WIRING: "wiring",
+    f.KIND_STAGED: "staged",
 }
 _RECORDS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     f.KIND_PUBLISHER: records.PUBLISHER,
@@ -47,7 +48,7 @@ FACTS: Final[dict[type[queue_records.Fact], str]] = {
     queue_records.Returned: "returned",
     queue_records.Noted: "noted",
 }
-FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late"}
+FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows"}
 
 
 class Message(NamedTuple):

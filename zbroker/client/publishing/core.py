@@ -70,12 +70,14 @@ class Policy(Struct, frozen=True):
 
     accept_behind: go on with a broker that lacks messages which another one, or an older copy of
     it, acknowledged. give_up_ms: without a session for so long it ends; None: never. several: a
-    broker that nobody listens for is left for the next one; else the socket tries it again.
+    broker that nobody listens for is left for the next one; else the socket tries it again. stage:
+    the token that everything is staged under.
     """
 
     accept_behind: bool = False
     give_up_ms: int | None = None
     several: bool = False
+    stage: str | None = None
 
 
 class Core:
@@ -95,6 +97,7 @@ class Core:
         self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
         self._out = Sending(self.store, start_ns, jitter)
         self._policy = policy or Policy()
+        self._out.stage = self._policy.stage
         self._logon = logon
         self._logons = 0
         self._fresh = not self.store.next_sequence

@@ -26,6 +26,7 @@ class Sending:
 
     def __init__(self, store: MemoryStore, start_ns: int, jitter: Callable[[], float]) -> None:
         self.store = store
+        self.stage: str | None = None
         self.unrecorded = Unrecorded()
         self.window = WINDOW_BYTES
         self.next_sequence = store.next_sequence or start_ns
@@ -111,6 +112,7 @@ class Sending:
             columns=batch.columns,
             ack=["persisted"],
             cid=str(batch.round),
+            stage=self.stage,
         )
         return Send(command, batch.body)
 

@@ -1,0 +1,187 @@
+"""Which room may import which: imports run downward; the longest name that fits a module counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_LEAVES: Final = (
+    "zbroker.clock",
+    "zbroker.effects",
+    "zbroker.endpoints",
+    "zbroker.errors",
+    "zbroker.heartbeats",
+    "zbroker.ids",
+    "zbroker.limits",
+    "zbroker.paths",
+    "zbroker.recording",
+    "zbroker.topics",
+    "zbroker.__version__",
+    "zbroker",
+)
+_LOG: Final = ("zbroker.journal.format", "zbroker.journal.reader")
+_FILES: Final = (
+    *_LEAVES,
+    "zbroker.journal.disk",
+    "zbroker.journal.files",
+    "zbroker.journal.format",
+    "zbroker.journal.packed",
+    "zbroker.journal.places",
+    "zbroker.journal.segments",
+    "zbroker.wire",
+)
+_ROOM: Final = (
+    *_LEAVES,
+    "zbroker.access",
+    "zbroker.config",
+    "zbroker.desk",
+    "zbroker.door",
+    "zbroker.front",
+    "zbroker.security",
+    "zbroker.journal.format",
+    "zbroker.process",
+    "zbroker.sockets",
+    "zbroker.wire",
+)
+_START: Final = ("zbroker.supervisor.child",)
+_FRONT: Final = (
+    "zbroker.access", "zbroker.config", "zbroker.door", "zbroker.process", "zbroker.security",
+    "zbroker.sockets", "zbroker.wire",
+)  # fmt: skip
+_QUEUE_SETTINGS: Final = ("zbroker.config.queues", "zbroker.config.tree", "zbroker.config.units")
+_ENTERING: Final = (
+    "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.format",
+    "zbroker.queues.work.values", "zbroker.wire",
+)  # fmt: skip
+
+#: What a module may import of ours besides its own package; the longest name that fits counts.
+LAYERS: Final[dict[str, tuple[str, ...]]] = {
+    # leaves
+    "zbroker": ("*",),
+    "zbroker.effects": (),
+    "zbroker.errors": (),
+    "zbroker.limits": (),
+    "zbroker.paths": (),
+    "zbroker.spawn": (),
+    "zbroker.clock": ("zbroker.errors",),
+    "zbroker.endpoints": ("zbroker.errors",),
+    "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
+    "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
+    "zbroker.formats": ("zbroker.errors", "zbroker.limits"),
+    "zbroker.filters": ("zbroker.errors", "zbroker.formats", "zbroker.limits"),
+    "zbroker.heartbeats": ("zbroker.limits",),
+    "zbroker.recording": ("zbroker.errors", "zbroker.filters", "zbroker.limits", "zbroker.topics"),
+    # what all rooms stand on
+    "zbroker.wire": _LEAVES,
+    "zbroker.config.units": (),
+    "zbroker.config.queues": ("zbroker.config.units",),
+    "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS),
+    "zbroker.queues.work.values": (),
+    "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
+    "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
+    "zbroker.config": (*_LEAVES, "zbroker.definitions"),
+    "zbroker.logs": ("zbroker.config", "zbroker.errors"),
+    "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
+    "zbroker.credentials": (*_LEAVES, "zbroker.access.keys", "zbroker.sockets"),
+    # who may do what
+    "zbroker.access": (*_LEAVES, "zbroker.filters", "zbroker.formats"),
+    "zbroker.access.keys": _LEAVES,
+    "zbroker.door": (*_LEAVES, "zbroker.sockets"),
+    "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
+    "zbroker.desk": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
+    "zbroker.journal_link": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
+    "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.wire"),
+    "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
+    "zbroker.front": (*_LEAVES, *_FRONT),
+    # the log as files, for whoever reads it
+    "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
+    "zbroker.journal.disk": _LEAVES,
+    "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
+    "zbroker.journal.packed": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.journal.places": _FILES,
+    "zbroker.journal.references": (*_LEAVES, "zbroker.journal.format", "zbroker.wire"),
+    "zbroker.journal.files": (*_FILES, "zbroker.journal.references"),
+    "zbroker.journal.headers": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.journal.reader": (*_FILES, "zbroker.journal.headers", "zbroker.journal.reading"),
+    "zbroker.journal.reading": (
+        *_FILES,
+        "zbroker.journal.headers",
+        "zbroker.journal.references",
+    ),
+    "zbroker.bookmarks": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.blocks": (*_LEAVES, *_LOG, "zbroker.filters", "zbroker.wire"),
+    # rooms
+    "zbroker.journal": (*_ROOM, "zbroker.bookmarks"),
+    "zbroker.ingest": (*_ROOM, "zbroker.filters"),
+    "zbroker.delivery": (
+        *_ROOM,
+        *_LOG,
+        "zbroker.blocks",
+        "zbroker.filters",
+        "zbroker.formats",
+        "zbroker.journal_link",
+        "zbroker.peers",
+    ),
+    "zbroker.queues": (
+        *_ROOM,
+        *_LOG,
+        "zbroker.blocks",
+        "zbroker.definitions",
+        "zbroker.filters",
+        "zbroker.formats",
+        "zbroker.journal.queue_records",
+        "zbroker.journal.records",
+        "zbroker.journal_link",
+        "zbroker.peers",
+    ),
+    "zbroker.archive": (*_FILES, "zbroker.journal.reader"),
+    "zbroker.admin": (
+        *_ROOM,
+        *_LOG,
+        "zbroker.archive",
+        "zbroker.journal.disk",
+        "zbroker.journal.places",
+    ),
+    "zbroker.supervisor": (*_ROOM, "zbroker.logs", "zbroker.spawn"),
+    "zbroker.journal.__main__": _START,
+    "zbroker.ingest.__main__": _START,
+    "zbroker.delivery.__main__": _START,
+    "zbroker.queues.__main__": _START,
+    "zbroker.admin.__main__": _START,
+    "zbroker.supervisor.__main__": ("zbroker.cli.start",),
+    # those who use a broker
+    "zbroker.client": (
+        *_LEAVES,
+        *_LOG,
+        "zbroker.credentials",
+        "zbroker.journal.disk",
+        "zbroker.journal.queue_records",
+        "zbroker.journal.scan",
+        "zbroker.journal.segments",
+        "zbroker.journal.writer",
+        "zbroker.sockets",
+        "zbroker.wire",
+    ),
+    "zbroker.aio": ("zbroker.client",),
+    "zbroker.local": (
+        *_LEAVES,
+        "zbroker.cli.target",
+        "zbroker.config",
+        "zbroker.spawn",
+        "zbroker.supervisor.directory",
+    ),
+    "zbroker.testing": (*_LEAVES, "zbroker.client", "zbroker.local"),
+    "zbroker.spark": (
+        *_FILES,
+        "zbroker.archive.summaries",
+        "zbroker.cli.logon",
+        "zbroker.cli.target",
+        "zbroker.client",
+        "zbroker.credentials",
+        "zbroker.filters",
+        "zbroker.formats",
+        "zbroker.journal.reader",
+    ),
+    "zbroker.demo": (*_LEAVES, *_LOG, "zbroker.client", "zbroker.local", "zbroker.spark"),
+    "zbroker.cli": ("*",),
+    "pyspark_zbroker": ("zbroker.spark",),
+}

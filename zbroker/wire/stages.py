@@ -1,0 +1,93 @@
+"""Staged messages: what clients say of them at the ingest door, and ingest to the journal. Pure.
+
+    publisher of a part                             ingest
+        Publish{stage} + body             ->  as every publish
+    who commits
+        CommitStaged{app, batch} + stages ->  Committed{position, count}  when it is durable
+        AbortStaged + tokens              ->  Committed{}
+
+    ingest                                          journal
+        CommitStages{app, batch, stages}  ->  StagesDone{position, count}  after the sync
+        AbortStages{stages}               ->  StagesDone{}
+
+Both may be asked again, of any journal process: a commit that is in the log already is answered
+with what it was.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct, msgpack
+
+from zbroker.wire.internal import Message
+from zbroker.wire.messages import U63, Answer, Cid, Command
+
+APP_MAX_BYTES: Final = 200
+
+
+class CommitStaged(Command, tag="commit"):
+    """-> ingest. Its body is a msgpack array of StagedBy. Answered by Committed, or an error."""
+
+    app: Annotated[str, Meta(min_length=1, max_length=APP_MAX_BYTES)]
+    batch: U63
+    cid: Cid = None
+
+
+class AbortStaged(Command, tag="abort"):
+    """-> ingest. Its body is a msgpack array of tokens. Answered by Committed of nothing."""
+
+    cid: Cid = None
+
+
+class Committed(Answer, tag="committed"):
+    """position: of the first message; count: how many there are. already: committed before; then
+    position is 0 if a newer batch of the app was committed since."""
+
+    cid: Cid = None
+    position: int = 0
+    count: int = 0
+    already: bool = False
+
+
+class StagedBy(Struct, array_like=True, gc=False):
+    """A token, and how many messages were staged under it."""
+
+    token: str
+    messages: int
+
+
+class CommitStages(Message, tag="commit_stages"):
+    """All of these become messages of the log, in this order, or none does.
+
+    app, batch: of one app a batch is committed once, and none that is older than its newest.
+    """
+
+    incarnation: int
+    cid: int
+    app: str
+    batch: int
+    stages: list[StagedBy]
+
+
+class AbortStages(Message, tag="abort_stages"):
+    """What was staged under these tokens is forgotten."""
+
+    incarnation: int
+    cid: int
+    stages: list[str]
+
+
+class StagesDone(Message, tag="stages_done"):
+    """position: of the first message; count: how many. already: they were committed before."""
+
+    cid: int
+    position: int = 0
+    count: int = 0
+    already: bool = False
+    code: str = ""
+    reason: str = ""
+
+
+STAGES: Final = msgpack.Decoder(list[StagedBy])
+TOKENS: Final = msgpack.Decoder(list[str])
