@@ -1,4 +1,4 @@
-"""tools/tidy.py, tools/layers.py: the tree keeps the rules, and each rule catches what breaks it."""
+"""tools/tidy.py and layers.py: the tree keeps the rules, and each rule catches what breaks it."""
 
 from __future__ import annotations
 
