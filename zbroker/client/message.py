@@ -154,6 +154,15 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
     return list(map(Message, repeat(head_of(msg, own)), bodies, count(msg.skip)))
 
 
+def taken_apart(messages: list[Message]) -> tuple[Head, list[int], list[bytes]]:
+    """Of messages that came together, at least one: their head, their indexes, their payloads."""
+    return (
+        messages[0]._head,
+        [message._i for message in messages],
+        [message.data for message in messages],
+    )
+
+
 def opened(msg: Msg | Job, body: bytes, body_max: int) -> list[bytes]:
     """The payloads of a batch that count. Raises: as `decode`."""
     if msg.crc is not None and google_crc32c.value(body) != msg.crc:

@@ -153,25 +153,28 @@ class Client(QueueClient):
 
     def publish_many(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         payloads: Iterable[bytes],
         *,
         times: Iterable[datetime | int] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        """Queues many messages of one topic; the receipt of the last one. Else as `publish`."""
+        """Queues many messages of one topic, or each of its own; the receipt of the last one.
+
+        Else as `publish`.
+        """
         data, stamps = offered.many(payloads, times)
+        topics, count = self._topics.check_many(topic, len(data)), len(data)
         if max(map(len, data)) > SMALL_BYTES:
-            for item, stamp in zip(data, stamps or repeat(None), strict=False):
-                receipt = self.publish(topic, item, time=stamp, timeout=timeout)
+            rows = zip(offered.parts(topics, 0, count), data, stamps or repeat(None), strict=False)
+            for each, item, stamp in rows:
+                receipt = self.publish(each, item, time=stamp, timeout=timeout)
             return receipt
-        if topic not in self._topics.known:
-            self._topics.check(topic)
-        for start in range(0, len(data), MANY):
-            part = data[start : start + MANY]
-            stamp_part = repeat(None) if stamps is None else stamps[start : start + MANY]
+        for start in range(0, count, MANY):
+            end = start + MANY
+            some, at = offered.parts(topics, start, end), offered.parts(stamps, start, end)
             receipt = self._queue(
-                list(map(Receipt, repeat(self._track), repeat(topic), part, stamp_part)), timeout
+                list(map(Receipt, repeat(self._track), some, data[start:end], at)), timeout
             )
         return receipt
 

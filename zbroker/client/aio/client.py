@@ -146,23 +146,24 @@ class Client(QueueClient):
 
     def publish_many(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         payloads: Iterable[bytes],
         *,
         times: Iterable[datetime | int] | None = None,
     ) -> Receipt:
-        """Queues many messages of one topic, all or none; the receipt of the last one.
+        """Queues many messages of one topic, or each of its own, all or none; the receipt of the
+        last one.
 
         Else as `publish`. Of more than 1,000 the first thousands stay when the disk gets full.
         """
         check_loop(self._loop, self._track)
-        self._topics.check(topic)
         data, stamps = offered.many(payloads, times)
+        topics = self._topics.check_many(topic, len(data))
         self._room.admit_many(list(map(len, data)))
         for start in range(0, len(data), MANY):
-            part = data[start : start + MANY]
-            stamp_part = repeat(None) if stamps is None else stamps[start : start + MANY]
-            receipts = list(map(Receipt, repeat(self._track), repeat(topic), part, stamp_part))
+            end = start + MANY
+            some, at = offered.parts(topics, start, end), offered.parts(stamps, start, end)
+            receipts = list(map(Receipt, repeat(self._track), some, data[start:end], at))
             self._queue(receipts)
         return receipts[-1]
 

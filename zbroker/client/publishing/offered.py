@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
+from typing import Any, TypeVar
 
 from zbroker.client.values import to_bytes, to_ns
 from zbroker.ids import check_topic
 from zbroker.limits import TOPICS_MAX
+
+T = TypeVar("T")
 
 
 class Topics:
@@ -15,6 +19,17 @@ class Topics:
 
     def __init__(self) -> None:
         self.known: set[str] = set()
+
+    def check_many(self, topic: str | Sequence[str], count: int) -> str | list[str]:
+        """One for all of `count` messages, or one for each. Raises: as `check`, ValueError."""
+        if isinstance(topic, str | bytes) or not isinstance(topic, Sequence):
+            self.check(topic)
+            return topic
+        if len(topic) != count:
+            raise ValueError(f"{count} payloads have {len(topic)} topics")
+        for each in dict.fromkeys(topic):
+            self.check(each)
+        return list(topic)
 
     def check(self, topic: str) -> None:
         """Raises: TypeError, ZBrokerError bad_topic."""
@@ -26,6 +41,11 @@ class Topics:
         if len(self.known) >= TOPICS_MAX:
             self.known.clear()
         self.known.add(topic)
+
+
+def parts(values: str | Sequence[T] | None, start: int, end: int) -> Iterable[Any]:
+    """Those of [start, end): of one topic, or of no times, as many as are asked for."""
+    return values[start:end] if isinstance(values, list) else repeat(values)
 
 
 def many(
