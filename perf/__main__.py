@@ -25,6 +25,7 @@ from perf import (
     queues,
     reading,
     skipping,
+    spark,
     start,
     stores,
     topics,
@@ -49,6 +50,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "life": life.kept,
     "index": index.rebuild,
     "queues": queues.everything,
+    "spark": spark.pipeline,
 }
 WIDTH: Final = 150  # of the table in a file or pipe
 LATEST: Final = Path(__file__).parent / "results" / "latest.json"

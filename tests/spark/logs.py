@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+import zstandard
 from google_crc32c import value as crc32c
 
 from zbroker.ids import publisher_id
 from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
+from zbroker.journal.format import FLAG_ZSTD, KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.journal.recover import recover
 from zbroker.journal.writer import Writer
 from zbroker.limits import MIB
@@ -37,6 +39,7 @@ class JournalMaker:
 
     directory: Path
     publisher: str = "maker"
+    instance: int = INSTANCE
     messages: list[Written] = field(default_factory=list)
     time_ns: int = 1_000 * SECOND_NS
     sequence: int = 1
@@ -44,7 +47,7 @@ class JournalMaker:
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True)
         self._disk = RealDisk(self.directory)
-        tail = recover(self._disk, INSTANCE, segment_bytes=MIB).tail
+        tail = recover(self._disk, self.instance, segment_bytes=MIB).tail
         self._writer = Writer(self._disk, tail, segment_bytes=MIB)
 
     @property
@@ -53,21 +56,37 @@ class JournalMaker:
 
     def batch(self, topics: list[str], size: int = 100) -> None:
         """One batch with one message for each of `topics`, each a second after the other."""
+        self.given(
+            topics,
+            [f"{self.sequence + i}:".encode().ljust(size, b".") for i in range(len(topics))],
+        )
+
+    def given(
+        self,
+        topics: list[str],
+        payloads: list[bytes],
+        *,
+        keys: list[bytes | None] | None = None,
+        packed: bool = False,
+    ) -> None:
+        """The same with these payloads; with keys; compressed."""
         names = list(dict.fromkeys(topics))
         first = self._writer.position
         for index, topic in enumerate(topics):
             self.time_ns += SECOND_NS
-            data = f"{self.sequence + index}:".encode().ljust(size, b".")
             self.messages.append(
-                Written(topic, data, first + index, self.sequence + index, self.time_ns)
+                Written(topic, payloads[index], first + index, self.sequence + index, self.time_ns)
             )
         mine = self.messages[-len(topics) :]
         columns = Columns(
             index=b"".join(names.index(topic).to_bytes(2, "little") for topic in topics),
             time=b"".join(message.time_ns.to_bytes(8, "little") for message in mine),
+            keys=None if keys is None else msgspec.msgpack.encode(keys),
         )
-        body = pack([message.data for message in mine])
-        self._append(KIND_PUBLISH, names, len(topics), body, columns)
+        body = pack(payloads)
+        if packed:
+            body = zstandard.ZstdCompressor().compress(body)
+        self._append(KIND_PUBLISH, names, len(topics), body, columns, FLAG_ZSTD if packed else 0)
         self.sequence += len(topics)
 
     def control(self) -> None:
@@ -75,12 +94,18 @@ class JournalMaker:
         self._append(KIND_NOOP, [], 1, b"", None)
 
     def _append(
-        self, kind: int, topics: list[str], count: int, body: bytes, columns: Columns | None
+        self,
+        kind: int,
+        topics: list[str],
+        count: int,
+        body: bytes,
+        columns: Columns | None,
+        flags: int = 0,
     ) -> None:
         batch = Batch(
             kind, self._writer.position, publisher_id(self.publisher), 1, self.sequence,
             self.sequence - 1, count, self.time_ns, topics, body, crc32c(body), len(body),
-            columns=columns,
+            columns=columns, flags=flags,
         )  # fmt: skip
         self._writer.write([batch], self.time_ns)
         self._writer.sync()

@@ -20,7 +20,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
 from zbroker.journal.reader import Log
 from zbroker.spark import Range, plan_ranges
-from zbroker.spark.ranges import Mark, refine, split
+from zbroker.spark.cutting import Mark, refine, split
 
 MAKER = publisher_id("maker")
 

@@ -6,9 +6,23 @@ ranges = plan_ranges("tcp://127.0.0.1:9101", since="epoch", until="now", min_par
 spark.sparkContext.parallelize(ranges, len(ranges)).foreachPartition(work)
 """
 
+from zbroker.spark.holding import NotHeldWarning, held
 from zbroker.spark.java import java_home
 from zbroker.spark.ranges import Range, plan_ranges
-from zbroker.spark.replay import replay, replay_batches
+from zbroker.spark.replay import replay, replay_arrow, replay_batches
+from zbroker.spark.running import foreach_partition, read_ranges
 from zbroker.spark.start import session
 
-__all__ = ["Range", "java_home", "plan_ranges", "replay", "replay_batches", "session"]
+__all__ = [
+    "NotHeldWarning",
+    "Range",
+    "foreach_partition",
+    "held",
+    "java_home",
+    "plan_ranges",
+    "read_ranges",
+    "replay",
+    "replay_arrow",
+    "replay_batches",
+    "session",
+]

@@ -3,6 +3,8 @@
     source: "tcp://host:port"        a running instance; its `ranges` command does the cutting
             "/path/to/zbroker-data"  a data or journal directory, read with the broker's own reader;
                                      archived segments are read, too
+    journal: a directory that holds what a running instance may have removed: it is read as far as
+             it goes, what comes behind it is read from the instance
 
 A range is half-open, [first, end), in positions of one (instance, generation) of a log; it may
 begin and end within a batch. All ranges of a plan together cover the stretch without overlap.
@@ -11,21 +13,25 @@ begin and end within a batch. All ranges of a plan together cover the stretch wi
 from __future__ import annotations
 
 import secrets
-from bisect import bisect_left
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zbroker.client.subscribing.points import Point, since_text, until_text
-from zbroker.clock import is_time, parse_time
 from zbroker.credentials import Credentials
 from zbroker.errors import ClientError, ZBrokerError
-from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
-from zbroker.journal.reader import Gap, Log
-from zbroker.spark.topics import matcher
+from zbroker.ids import EPOCH, NOW, Origin, format_vector
+from zbroker.journal.reader import Log
+from zbroker.recording import TYPE_DEFAULT
+from zbroker.spark.cutting import Cut, refine, split
+from zbroker.spark.directories import archive_directory, begin, journal_directory, marks_of
+from zbroker.spark.points import locate
+from zbroker.spark.wanting import check_filter, matcher
+
+if TYPE_CHECKING:
+    from zbroker.client import Client
 
 PARTITIONS_MIN: Final = 4
 
@@ -36,6 +42,7 @@ class Range:
 
     archive: the archive directory of a source that is a directory; "" if there is none.
     credentials: for a source that is a URL; each executor reads the key from its own disk.
+    filter: of content, "" if there is none; filter_type: what payloads in a directory are.
     """
 
     source: str
@@ -49,6 +56,13 @@ class Range:
     job: str = field(default="", compare=False)
     archive: str = ""
     credentials: Credentials | None = field(default=None, compare=False)
+    filter: str = ""
+    filter_type: str = TYPE_DEFAULT
+
+    @property
+    def is_live(self) -> bool:
+        """True if it is read from a running instance."""
+        return "://" in self.source
 
 
 def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaults
@@ -59,6 +73,9 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     topic: str | None = None,
     regex: bool = False,
     *,
+    filter: str = "",  # noqa: A002 - the word of the field
+    filter_type: str = TYPE_DEFAULT,
+    journal: str | Path | None = None,
     archive: str | Path | None = None,
     credentials: Credentials | None = None,
 ) -> list[Range]:
@@ -71,6 +88,10 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     what is durable, so address a running instance by its URL.
     since, until: epoch, now, a bookmark, a time, a datetime or a vector, as for `subscribe`:
     `since` a bookmark begins behind it, `until` a bookmark includes it, `until` a time does not.
+    filter: of content, as for `subscribe`. A directory does not say what type payloads have, so
+    there `filter_type` does; a running instance knows.
+    journal: beside a URL, a directory of the same log, read as far as it goes; the instance gives
+    what comes behind it.
     archive: where archived segments of a directory are, if not in the folder `archive` of its data
     directory; all executors must see it under this path.
     credentials: for a running instance that has security on; the key file must be on each executor.
@@ -78,197 +99,172 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     """
     if min_partitions < 1:
         raise ClientError("bad_field", f"min_partitions must be at least 1, not {min_partitions}")
-    job = secrets.token_hex(4)
-    matcher(topic, regex)  # a bad pattern is refused before anything is started
-    what = _What(since_text(since), until_text(until), min_partitions, topic, regex)
-    if "://" in str(source):
-        return _plan_url(str(source), what, job, credentials)
-    place = journal_directory(source)
-    return _plan_directory(place, archive_directory(place, archive), what, job)
+    matcher(topic, regex)  # a bad pattern or filter is refused before anything is started
+    check_filter(filter, filter_type)
+    what = _What(
+        since_text(since), until_text(until), min_partitions, topic, regex, filter, filter_type,
+        secrets.token_hex(4), credentials,
+    )  # fmt: skip
+    if "://" not in str(source):
+        if journal is not None:
+            raise ClientError("bad_field", "`journal` stands beside the URL of an instance")
+        return _plan_directory(_Place.of(source, archive), what)
+    if journal is None:
+        return _plan_url(str(source), what)
+    return _plan_both(str(source), _Place.of(journal, archive), what)
 
 
 class _What(NamedTuple):
-    """What is planned, as texts of the wire."""
+    """What is planned; points as texts of the wire."""
 
     since: str
     until: str
     parts: int
     topic: str | None
     regex: bool
+    filter: str
+    filter_type: str
+    job: str
+    credentials: Credentials | None
+
+    def ranges(
+        self, source: str, cuts: list[Cut], origin: Origin, archive: str = ""
+    ) -> list[Range]:
+        """The plan, once it is known where to cut."""
+        live = "://" in source
+        return [
+            Range(
+                source, first, end, size, self.topic, self.regex, *origin, self.job, archive,
+                self.credentials if live else None, self.filter, self.filter_type,
+            )
+            for first, end, size in cuts
+        ]  # fmt: skip
 
 
-def _plan_url(url: str, what: _What, job: str, credentials: Credentials | None) -> list[Range]:
+class _Place(NamedTuple):
+    """A journal directory and its archive."""
+
+    journal: Path
+    archive: Path | None
+
+    @staticmethod
+    def of(source: str | Path, archive: str | Path | None) -> _Place:
+        """Raises: ZBrokerError no_journal."""
+        journal = journal_directory(source)
+        return _Place(journal, archive_directory(journal, archive))
+
+    def open(self) -> Log:
+        return Log(self.journal, self.archive)
+
+
+# -- a running instance -----------------------------------------------------------------------
+
+
+def _connect(url: str, what: _What) -> Client:
     from zbroker.client import connect  # a plan over a directory needs no ZeroMQ
 
-    with connect(url, name=f"spark-plan-{job}", credentials=credentials) as client:
-        answer = client.ranges(**what._asdict())
-    here = (what.topic, what.regex, answer.instance, answer.generation, job)
-    cuts = refine(list(answer.ranges), what.parts)
-    return [
-        Range(url, first, end, size, *here, credentials=credentials) for first, end, size in cuts
-    ]
+    return connect(url, name=f"spark-plan-{what.job}", credentials=what.credentials)
 
 
-# -- directories ------------------------------------------------------------------------------
+def _plan_url(url: str, what: _What) -> list[Range]:
+    with _connect(url, what) as client:
+        return _plan_live(client, url, what)
 
 
-def journal_directory(source: str | Path) -> Path:
-    """The directory with the segments: `source` itself, or `journal` in it.
-
-    Raises: ZBrokerError no_journal.
-    """
-    for directory in (Path(source) / "journal", Path(source)):
-        if any(directory.glob("*.journal")):
-            return directory.absolute()
-    raise ZBrokerError(
-        "no_journal",
-        f"{source} has no *.journal files, nor has its journal directory",
-        "check the path",
+def _plan_live(client: Client, url: str, what: _What) -> list[Range]:
+    answer = client.ranges(
+        what.topic, since=what.since, until=what.until, regex=what.regex, parts=what.parts
     )
+    cuts = refine(list(answer.ranges), what.parts)
+    return what.ranges(url, cuts, Origin(answer.instance, answer.generation))
 
 
-def archive_directory(journal: Path, archive: str | Path | None) -> Path | None:
-    """The one that was given, else the folder `archive` beside the journal directory.
-
-    Raises: ZBrokerError no_journal.
-    """
-    if archive is None:
-        beside = journal.parent / "archive"
-        return beside if beside.is_dir() else None
-    if not Path(archive).is_dir():
-        raise ZBrokerError("no_journal", f"there is no archive directory {archive}", "mount it")
-    return Path(archive).absolute()
+# -- a directory ------------------------------------------------------------------------------
 
 
-def _plan_directory(place: Path, archive: Path | None, what: _What, job: str) -> list[Range]:
-    with closing(Log(place, archive)) as log:
+def _plan_directory(place: _Place, what: _What) -> list[Range]:
+    with closing(place.open()) as log:
         tail = log.end()
-        first = locate(log, what.since, tail)
-        if first == log.first_position and (what.since == EPOCH or is_time(what.since)):
-            _check_missing(log)
+        first = begin(log, what.since, tail)
         end = min(locate(log, what.until, tail, end=True), tail)
-        marks = list(_marks(log, first, end))
-        here = (what.topic, what.regex, log.instance, log.generation, job)
+        return _cut(log, place, what, (first, end))
+
+
+def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list[Range]:
+    marks = marks_of(log, *stretch, matcher(what.topic, what.regex), what.parts)
     cuts = refine(split(marks, what.parts), what.parts)
-    there = str(archive or "")
-    return [Range(str(place), start, stop, size, *here, there) for start, stop, size in cuts]
+    origin = Origin(log.instance, log.generation)
+    return what.ranges(str(place.journal), cuts, origin, str(place.archive or ""))
 
 
-def _check_missing(log: Log) -> None:
-    """A plan from the beginning must not silently begin behind segments that are elsewhere."""
-    if missing := log.missing:
-        raise ZBrokerError(
-            "segments_missing",
-            f"segments {missing[0]} to {missing[-1]} of {log.instance:016x} are not here",
-            "give `archive`, the directory with the archived segments, or begin later",
-        )
+# -- both -------------------------------------------------------------------------------------
 
 
-def locate(log: Log, point: str, tail: int, end: bool = False) -> int:
-    """The position at which a range begins, or with `end` the one behind its last message.
+def _plan_both(url: str, place: _Place, what: _What) -> list[Range]:
+    """The directory first, then what the instance has behind its end: cut at one position."""
+    with _connect(url, what) as client, closing(place.open()) as log:
+        here = client.ranges(since="now", until="now")
+        _check_same(log, place, Origin(here.instance, here.generation), url)
+        tail = min(log.end(), here.persisted)
+        if tail < here.floor:
+            raise ClientError(
+                "gap",
+                f"{place.journal} ends at {tail}, {url} begins at {here.floor}",
+                "give a directory that holds the segments between them",
+            )
+        first = _inside(log, what.since, tail)
+        end = None if what.until == "now" else _inside(log, what.until, tail, end=True)
+        if first is None:
+            return _plan_live(client, url, what)
+        if end is not None:
+            return _cut(log, place, what, (first, min(end, tail)))
+        files = _cut(log, place, what, (first, tail))
+        behind = format_vector({Origin(here.instance, here.generation): tail - 1})
+        rest = _plan_live(client, url, what._replace(since=behind))
+    return _balanced(files, rest, what)
 
-    Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
-    """
-    if point == EPOCH:
-        return log.first_position
-    if point in (NOW, "now"):
-        return tail
-    if is_time(point):
-        return log.locate_time(parse_time(point))
-    if is_vector(point):
-        return _checked(log, _vector_position(log, point) + 1, point, tail)
-    found = [
-        position
-        for part in point.split(",")
-        if (position := log.locate(parse_bookmark(part))) is not None
-    ]
-    if not found:
-        raise ClientError("bookmark_not_found", f"{point} is not in the log of {log.instance:016x}")
-    return (max(found) if end else min(found)) + 1
 
-
-def _vector_position(log: Log, point: str) -> int:
-    here = Origin(log.instance, log.generation)
-    vector = parse_vector(point)
-    if list(vector) != [here]:
+def _check_same(log: Log, place: _Place, origin: Origin, url: str) -> None:
+    there = Origin(log.instance, log.generation)
+    if there != origin:
         raise ClientError(
             "bookmark_not_found",
-            f"{point} does not name the log of {here.instance:016x}.{here.generation}",
+            f"{place.journal} has the log of {there.instance:016x}.{there.generation}, "
+            f"{url} that of {origin.instance:016x}.{origin.generation}",
+            "name a directory of the same instance and generation",
         )
-    return vector[here]
 
 
-def _checked(log: Log, position: int, point: str, tail: int) -> int:
-    if position < log.first_position:
-        raise ClientError(
-            "bookmark_expired",
-            f"{point} is older than {log.first_position}, the oldest position kept",
-        )
-    if position > tail:
-        raise ClientError("bookmark_not_found", f"{point} is behind {tail}, the end of this log")
-    return position
+def _inside(log: Log, point: str, tail: int, end: bool = False) -> int | None:
+    """The position of `point` if it is before `tail`; None if the instance knows it."""
+    if point == NOW:
+        return None
+    try:
+        found = locate(log, point, tail, end) if end or point != EPOCH else begin(log, point, tail)
+    except ZBrokerError as error:
+        if error.code == "bookmark_not_found":
+            return None
+        raise
+    return found if found < tail or (end and found == tail) else None
 
 
-class Mark(NamedTuple):
-    """`total` bytes of the log stand between the start of the stretch and `position`."""
-
-    position: int
-    total: int
-
-
-def _marks(log: Log, first: int, end: int) -> Iterator[Mark]:
-    """The start, and behind each batch.
-
-    Raises: ZBrokerError gap.
-    """
-    mark = Mark(first, 0)
-    yield mark
-    if first >= end:
-        return
-    for found in log.headers(log.seek(first), end):
-        if isinstance(found, Gap):
-            raise gap_error(found)
-        batch, _ = found
-        size = batch.header_length + batch.body_length
-        mark = Mark(min(batch.end_position, end), mark.total + size)
-        yield mark
+def _balanced(files: list[Range], rest: list[Range], what: _What) -> list[Range]:
+    """As many ranges of each as fits its share of the bytes."""
+    total = sum(part.bytes for part in [*files, *rest])
+    plan = []
+    for some in (files, rest):
+        share = sum(part.bytes for part in some) / max(total, 1)
+        plan += _joined(some, max(1, round(share * what.parts)))
+    return plan
 
 
-def gap_error(gap: Gap) -> ZBrokerError:
-    """What a reader of this range is told instead of fewer messages."""
-    return ClientError("gap", f"positions {gap.first} to {gap.end - 1} are damaged: {gap.why}")
-
-
-Cut = tuple[int, int, int]
-
-
-def split(marks: list[Mark], parts: int) -> list[Cut]:
-    """Half-open ranges [from, to, bytes] of about equal bytes, cut between batches.
-
-    The same as a running instance cuts; fewer than `parts` when there are fewer batches.
-    """
-    first, last = marks[0], marks[-1]
-    targets = [last.total * part // parts for part in range(1, parts)]
-    cuts = [first, *(marks[bisect_left(marks, total, key=_total)] for total in targets), last]
+def _joined(ranges: list[Range], parts: int) -> list[Range]:
+    """Neighbours put together, until there are no more than `parts`."""
+    if len(ranges) <= parts:
+        return ranges
+    bounds = [len(ranges) * part // parts for part in range(parts + 1)]
+    groups = [ranges[low:high] for low, high in pairwise(bounds)]
     return [
-        (low.position, high.position, high.total - low.total)
-        for low, high in pairwise(cuts)
-        if low.position < high.position
+        replace(some[0], end=some[-1].end, bytes=sum(part.bytes for part in some))
+        for some in groups
     ]
-
-
-def _total(mark: Mark) -> int:
-    return mark.total
-
-
-def refine(cuts: list[Cut], parts: int) -> list[Cut]:
-    """Halves the ranges with the most messages until there are `parts`, or one message in each."""
-    while cuts and len(cuts) < parts:
-        at = max(range(len(cuts)), key=lambda index: cuts[index][1] - cuts[index][0])
-        first, end, size = cuts[at]
-        middle = (first + end) // 2
-        if middle == first:
-            break
-        share = size * (middle - first) // (end - first)
-        cuts = [*cuts[:at], (first, middle, share), (middle, end, size - share), *cuts[at + 1 :]]
-    return cuts

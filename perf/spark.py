@@ -1,0 +1,171 @@
+"""Spark over the log: rows per second, each beside the same reader without Spark.
+
+The log is a directory of `--messages` messages of 100 bytes; once as the broker wrote it, once with
+its sealed segments packed. Both have the summaries that an instance keeps beside sealed segments.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import zbroker
+from perf.harness import Result, Setup, payloads
+from zbroker import archive
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.places import Places
+from zbroker.spark import Range, foreach_partition, plan_ranges, replay_arrow, session
+
+PARTITIONS: Final = 8
+PUBLISHED_AT_ONCE: Final = 200_000
+WARM: Final = 2  # runs before the first that counts: the JVM compiles what it runs
+STUCK_S: Final = 600.0
+
+
+def pipeline(setup: Setup) -> list[Result]:
+    """Replays in Python, tables, and streams, over a fresh log; then over a packed one."""
+    place = Path(tempfile.mkdtemp(prefix="spark-", dir=setup.directory))
+    spark = session("perf", "local[2]", **{"spark.sql.shuffle.partitions": 2})
+    try:
+        fill(setup, place)
+        results = [measured(setup, spark, place, *one) for one in WORK]
+        pack(place)
+        results.append(packed(setup, spark, place, results[0]))
+        return [planned(setup, place), *results]
+    finally:
+        spark.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def fill(setup: Setup, place: Path) -> None:
+    """A broker writes the log."""
+    bodies = payloads(min(setup.messages, PUBLISHED_AT_ONCE))
+    with (
+        zbroker.LocalBroker(place, settings={"journal": {"segment_size": "64MiB"}}) as broker,
+        zbroker.connect(broker.url, name="perf-spark") as client,
+    ):
+        for first in range(0, setup.messages, len(bodies)):
+            client.publish_many(f"perf.{first % 7}", bodies[: setup.messages - first])
+            client.flush(timeout=STUCK_S)
+    with closing(Places(RealDisk(place / "journal"))) as places:
+        for one in places.list()[:-1]:
+            archive.summary(places, one.serial, keep=True)
+
+
+def pack(place: Path) -> None:
+    """Its sealed segments are packed, as `compress_after` does."""
+    with closing(Places(RealDisk(place / "journal"))) as places:
+        for one in places.list()[:-1]:
+            archive.finish(archive.pack(places, one.serial))
+        for copy in places.copies():
+            if not copy.packed and copy.serial < places.list()[-1].serial:
+                places.unlink(copy)
+
+
+# -- what is measured -------------------------------------------------------------------------
+
+
+def in_blocks(spark: Any, ranges: list[Range]) -> None:
+    """Record batches of everything, in the executors."""
+
+    def handle(batches: Iterator[Any]) -> None:
+        for batch in batches:
+            assert batch.num_rows
+
+    foreach_partition(spark, ranges, handle, form="arrow", columns=["payload", "sequence"])
+
+
+def _table(spark: Any, ranges: list[Range]) -> Any:
+    reader = spark.read.format("zbroker").option("minPartitions", PARTITIONS)
+    return reader.option("journal", ranges[0].source).load()
+
+
+def count(spark: Any, ranges: list[Range]) -> None:
+    """All columns of all rows reach the JVM."""
+    assert _table(spark, ranges).count() > 0
+
+
+def grouped(spark: Any, ranges: list[Range]) -> None:
+    """Half of the rows, by topic."""
+    table = _table(spark, ranges).filter("position % 2 = 0").groupBy("topic")
+    table.agg({"sequence": "max", "*": "count"}).collect()
+
+
+def streamed(spark: Any, ranges: list[Range]) -> None:
+    """One micro-batch into nothing."""
+    reader = spark.readStream.format("zbroker").option("startingBookmark", "earliest")
+    table = reader.option("journal", ranges[0].source).load()
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = table.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        try:
+            if not query.awaitTermination(STUCK_S):
+                raise TimeoutError("the stream does not end")
+        finally:
+            query.stop()
+
+
+WORK: Final = (
+    ("Spark foreach_partition, record batches", in_blocks, ["payload", "sequence"], "10 M/s"),
+    ("Spark table, count", count, None, "4 M/s"),
+    ("Spark table, filter and group", grouped, None, "2.5 M/s"),
+    ("Spark stream to noop", streamed, None, "2 M/s"),
+)
+
+
+def measured(
+    setup: Setup,
+    spark: Any,
+    place: Path,
+    name: str,
+    work: Callable[[Any, list[Range]], None],
+    columns: list[str] | None,
+    target: str,
+) -> Result:
+    """Rounds of `work`, each beside the same columns read by one process without Spark."""
+    ranges = plan_ranges(place, min_partitions=PARTITIONS)
+    for _ in range(WARM):
+        work(spark, ranges)
+    ours, limit = [], []
+    for _ in setup.each_round(name):
+        begun = time.perf_counter()
+        work(spark, ranges)
+        ours.append(setup.messages / (time.perf_counter() - begun))
+        limit.append(setup.messages / _alone(ranges, columns))
+    return Result(name, "rows/s", ours, limit, "one process, no Spark", f">= {target}")
+
+
+def packed(setup: Setup, spark: Any, place: Path, fresh: Result) -> Result:
+    """Record batches of packed segments, beside fresh ones."""
+    name, work, columns, _ = WORK[0]
+    found = measured(setup, spark, place, f"{name}, packed", work, columns, "")
+    least = min(len(found.ours), len(fresh.ours))
+    return Result(
+        found.name, "rows/s", found.ours[:least], fresh.ours[:least], "not packed", ">= 50 %",
+        notes={"alone": statistics.median(found.limit)},
+    )  # fmt: skip
+
+
+def planned(setup: Setup, place: Path) -> Result:
+    """How fast a plan passes over the log; with summaries it reads no header of most segments."""
+    ours, limit = [], []
+    for _ in setup.each_round("Spark plan"):
+        begun = time.perf_counter()
+        ranges = plan_ranges(place, min_partitions=PARTITIONS)
+        ours.append(setup.messages / (time.perf_counter() - begun))
+        limit.append(setup.messages / _alone(ranges, ["position"]))
+    return Result("Spark plan", "messages/s", ours, limit, "reading them", "> 10 times")
+
+
+def _alone(ranges: list[Range], columns: list[str] | None) -> float:
+    begun = time.perf_counter()
+    for part in ranges:
+        for batch in replay_arrow(part, columns):
+            assert batch.num_rows
+    return time.perf_counter() - begun

@@ -1,0 +1,84 @@
+"""zbroker/spark/sink/rows.py: what can be published, and what cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs package pyarrow")
+pytest.importorskip("pyspark", reason="needs package pyspark")
+
+from pyspark.sql.types import (  # noqa: E402
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from zbroker.errors import ClientError  # noqa: E402
+from zbroker.spark.sink.rows import Messages, check, messages  # noqa: E402
+
+TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+}
+
+
+def fields(text: str) -> StructType:
+    """A schema, without a session."""
+    pairs = (pair.split() for pair in text.split(","))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+def batch(**columns: list[object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_rows_are_messages_in_their_order() -> None:
+    rows = batch(topic=["a", "b"], payload=[b"1", b"2"])
+    assert messages(rows, "") == Messages(["a", "b"], [b"1", b"2"], None)
+
+
+def test_rows_of_one_topic_say_it_once() -> None:
+    assert messages(batch(topic=["a", "a"], payload=[b"1", b"2"]), "").topics == "a"
+
+
+def test_the_option_wins_over_the_column() -> None:
+    assert messages(batch(topic=["a", "b"], payload=[b"1", b"2"]), "c").topics == "c"
+
+
+def test_texts_are_bytes_and_keys_may_be_missing() -> None:
+    rows = batch(value=["ä", "b"], key=["k", None])
+    assert messages(rows, "t") == Messages("t", ["ä".encode(), b"b"], [b"k", None])
+    assert messages(batch(value=[b"1"], key=pa.array([None], pa.binary())), "t").keys is None
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"topic": ["a", None], "payload": [b"1", b"2"]}, {"topic": ["a"], "payload": [None]}],
+)
+def test_what_is_null_cannot_be_published(columns: dict[str, list[object]]) -> None:
+    with pytest.raises(ClientError, match=r"row [01] of a record batch has no"):
+        messages(batch(**columns), "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "reason"),
+    [
+        ("payload string", "", "there is no topic"),
+        ("topic string", "t", "no payload, or two"),
+        ("payload binary, value binary", "t", "no payload, or two"),
+        ("payload int", "t", "cannot be published"),
+        ("payload binary, bookmark string", "t", "`bookmark string` cannot"),
+    ],
+)
+def test_rows_that_cannot_be_published_are_refused(schema: str, topic: str, reason: str) -> None:
+    with pytest.raises(ClientError, match=reason):
+        check(fields(schema), topic)
+
+
+def test_a_schema_that_can_be_published_passes() -> None:
+    check(fields("topic string, value string, key binary"), "")
+    check(fields("payload binary"), "t")

@@ -1,0 +1,250 @@
+"""Claims about the streaming reader that need no Spark session: a fake log, offsets in and out."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs package pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin
+from zbroker.spark import Range
+from zbroker.spark.source import stream
+from zbroker.spark.source.offsets import Offset, State
+from zbroker.spark.source.options import parse
+from zbroker.spark.source.places import Wanted
+from zbroker.spark.source.stream import StreamReader
+
+HERE = Origin(0xABC, 1)
+BYTES = 10  # of each position of the fake log
+
+
+class FakeLease:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    def hold(self, position: int) -> None:
+        self.calls.append(("hold", position))
+
+    def move(self, position: int) -> None:
+        self.calls.append(("move", position))
+
+    def release(self) -> None:
+        self.calls.append(("release", 0))
+
+
+class FakePlace:
+    """A log that says what it is told to say; counts how often it is asked."""
+
+    def __init__(self, floor: int = 1, head: int = 101) -> None:
+        self.now: State | ZBrokerError = State(HERE, floor, head)
+        self.asked = 0
+        self.given = FakeLease()
+
+    def state(self) -> State:
+        self.asked += 1
+        if isinstance(self.now, ZBrokerError):
+            raise self.now
+        return self.now
+
+    def position(self, point: object, state: State) -> int:
+        return {"now": state.head, "0": state.floor}.get(str(point)) or int(str(point))
+
+    def plan(self, first: int, end: int, state: State, wanted: Wanted) -> list[Range]:
+        step = -(-(end - first) // wanted.parts)
+        return [
+            Range("fake", at, min(at + step, end), BYTES * (min(at + step, end) - at),
+                  wanted.topic, wanted.regex, *state.origin)
+            for at in range(first, end, step)
+        ]  # fmt: skip
+
+    def lease(self) -> FakeLease:
+        return self.given
+
+    def close(self) -> None:
+        pass
+
+
+def reader(place: FakePlace, **options: str) -> StreamReader:
+    made = StreamReader(parse({"endpoint": "tcp://nowhere:1", **options}), ["position"])
+    made._place = place  # type: ignore[assignment]
+    return made
+
+
+def at(position: int, origin: Origin = HERE) -> dict[str, Any]:
+    return Offset(origin, position).as_json()
+
+
+def spans(partitions: Any) -> list[tuple[int, int]]:
+    return [(one.value.first, one.value.end) for one in partitions]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [({}, 101), ({"startingOffsets": "earliest"}, 5), ({"startingBookmark": "50"}, 50)],
+)
+def test_a_new_query_begins_where_it_was_told(options: dict[str, str], first: int) -> None:
+    assert reader(FakePlace(floor=5), **options).initialOffset() == at(first)
+
+
+def test_a_new_query_that_would_begin_below_the_floor_fails_unless_losses_are_accepted() -> None:
+    with pytest.raises(ZBrokerError, match="positions 3 to 4 were removed"):
+        reader(FakePlace(floor=5), startingBookmark="3").initialOffset()
+    accepted = reader(FakePlace(floor=5), startingBookmark="3", failOnDataLoss="false")
+    assert accepted.initialOffset() == at(5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "next_"),
+    [
+        (ReadAllAvailable(), 101),
+        (ReadMaxRows(30), 41),
+        (ReadMaxRows(3_000), 101),
+        (ReadMaxBytes(300), 41),
+        (ReadMaxBytes(5), 12),
+        (ReadMaxBytes(5_000), 101),
+    ],
+)
+def test_a_limit_of_spark_is_kept(limit: Any, next_: int) -> None:
+    assert reader(FakePlace()).latestOffset(at(11), limit) == at(next_)
+
+
+def test_both_limits_of_the_options_hold_together() -> None:
+    made = reader(FakePlace(), maxOffsetsPerTrigger="50", maxBytesPerTrigger="100")
+    assert made.latestOffset(at(1), made.getDefaultReadLimit()) == at(11)
+    made = reader(FakePlace(), maxOffsetsPerTrigger="5", maxBytesPerTrigger="100")
+    assert made.latestOffset(at(1), made.getDefaultReadLimit()) == at(6)
+
+
+def test_all_available_is_all_whatever_the_options_say() -> None:
+    made = reader(FakePlace(), maxOffsetsPerTrigger="50", maxBytesPerTrigger="100")
+    assert made.latestOffset(at(1), ReadAllAvailable()) == at(101)
+
+
+def test_the_head_never_goes_back() -> None:
+    place = FakePlace()
+    made = reader(place)
+    assert made.latestOffset(at(1), ReadAllAvailable()) == at(101)
+    place.now = State(HERE, 1, 60)
+    made._known_at = -1e9
+    assert made.latestOffset(at(101), ReadAllAvailable()) == at(101)
+    assert made.latestOffset(at(70), ReadAllAvailable()) == at(101)
+
+
+def test_a_start_beyond_the_head_is_kept() -> None:
+    assert reader(FakePlace(head=60)).latestOffset(at(80), ReadAllAvailable()) == at(80)
+
+
+def test_the_head_is_asked_for_once_in_a_while() -> None:
+    place = FakePlace()
+    made = reader(place)
+    for _ in range(60):
+        made.latestOffset(at(101), ReadAllAvailable())
+        made.reportLatestOffset()
+    assert place.asked <= 2 + int(60 * 0.05 / stream.HEAD_KEPT_S)
+
+
+def test_the_reported_head_is_what_was_seen() -> None:
+    made = reader(FakePlace())
+    assert made.reportLatestOffset() is None
+    made.latestOffset(at(1), ReadMaxRows(5))
+    assert made.reportLatestOffset() == at(101)
+
+
+def test_available_now_stops_at_what_was_there() -> None:
+    place = FakePlace()
+    made = reader(place, maxOffsetsPerTrigger="60")
+    made.prepareForTriggerAvailableNow()
+    place.now = State(HERE, 1, 500)
+    made._known_at = -1e9
+    ends, start = [], at(1)
+    while (end := made.latestOffset(start, made.getDefaultReadLimit())) != start:
+        ends.append(end["next"])
+        start = end
+    assert ends == [61, 101]
+
+
+def test_partitions_follow_from_offsets_alone() -> None:
+    made = reader(FakePlace(), minPartitions="2")
+    assert spans(made.partitions(at(11), at(31))) == [(11, 21), (21, 31)]
+    assert list(made.partitions(at(11), at(11))) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "code"),
+    [
+        (at(3), at(30), "bookmark_expired"),
+        (at(30), at(200), "bookmark_not_found"),
+        (at(30, Origin(7, 1)), at(40, Origin(7, 1)), "bookmark_not_found"),
+        (at(30, Origin(0xABC, 9)), at(40), "bookmark_not_found"),
+    ],
+)
+def test_a_batch_that_is_not_there_fails_when_it_is_planned(
+    start: dict[str, Any], end: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(ZBrokerError) as caught:
+        reader(FakePlace(floor=5)).partitions(start, end)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (at(3), at(30), [(5, 30)]),
+        (at(2), at(4), []),
+        (at(30), at(200), [(30, 101)]),
+        (at(30, Origin(7, 1)), at(40, Origin(7, 1)), []),
+        (at(30, Origin(7, 1)), at(40), [(5, 40)]),
+    ],
+)
+def test_accepted_losses_leave_what_is_there(
+    start: dict[str, Any], end: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    made = reader(FakePlace(floor=5), failOnDataLoss="false")
+    assert spans(made.partitions(start, end)) == expected
+
+
+def test_another_log_under_a_checkpoint_fails_unless_losses_are_accepted() -> None:
+    other = at(50, Origin(7, 1))
+    with pytest.raises(ZBrokerError, match="the checkpoint is of log 0000000000000007"):
+        reader(FakePlace()).latestOffset(other, ReadAllAvailable())
+    accepted = reader(FakePlace(floor=5), failOnDataLoss="false")
+    assert accepted.latestOffset(other, ReadMaxRows(10)) == at(15)
+
+
+def test_a_broker_that_is_down_ends_the_query_with_its_error() -> None:
+    place = FakePlace()
+    place.now = ZBrokerError("timeout", "no session in 15 s")
+    with pytest.raises(ZBrokerError, match="no session"):
+        reader(place).latestOffset(at(1), ReadAllAvailable())
+
+
+def test_the_lease_begins_with_the_first_batch_and_moves_by_commits_only() -> None:
+    place = FakePlace()
+    made = reader(place)
+    made.partitions(at(11), at(31))
+    made.latestOffset(at(31), ReadAllAvailable())
+    assert place.given.calls == [("hold", 11)]
+    made.commit(at(31))
+    made.stop()
+    assert place.given.calls == [("hold", 11), ("move", 31), ("release", 0)]
+
+
+def test_a_pickled_reader_leaves_connection_and_lease_behind() -> None:
+    place = FakePlace()
+    made = reader(place, startingOffsets="earliest")
+    made.initialOffset()
+    copy = pickle.loads(pickle.dumps(made))
+    assert copy._lease is None
+    assert copy._known is None
+    assert copy._options == made._options
+
+
+def test_a_constructor_opens_nothing() -> None:
+    """There is nobody at that address."""
+    StreamReader(parse({"endpoint": "tcp://127.0.0.1:1"}), ["position"]).stop()

@@ -1,0 +1,206 @@
+"""Record batches of a range: columns made from whole buffers, and only those that are asked for.
+
+Rows come in the order of the log. All columns may be null as far as their types say, because Spark
+compares them with what it made of the schema; only a key ever is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from zbroker.errors import ClientError
+from zbroker.limits import MIB
+from zbroker.spark import texts
+from zbroker.spark.names import KAFKA_COLUMNS, LOG_APPEND_TIME, NATIVE_COLUMNS
+from zbroker.spark.pieces import Array, Needs, Piece, pieces
+from zbroker.spark.ranges import Range
+
+BYTES_MAX: Final = 64 * MIB  # of payloads in one record batch, unless one batch of the log has more
+_NS_PER_US: Final = 1_000
+_TYPES: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+def record_batches(
+    part: Range, columns: Sequence[str] | None, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Raises: ClientError bad_field; ZBrokerError, as `replay`."""
+    if rows < 1:
+        raise ClientError("bad_field", f"`rows` must be at least 1, not {rows}")
+    schema = schema_of(NATIVE_COLUMNS if columns is None else columns)
+    return _batches(part, schema, rows)
+
+
+def schema_of(columns: Iterable[str]) -> pa.Schema:
+    """The Arrow schema of these columns. Raises: ClientError bad_field."""
+    known = {**NATIVE_COLUMNS, **KAFKA_COLUMNS}
+    names = list(columns)
+    for name in names:
+        if name not in known:
+            raise ClientError("bad_field", f"no column {name!r}; there are {', '.join(known)}")
+    return pa.schema([pa.field(name, _TYPES[known[name]]) for name in names])
+
+
+def _batches(part: Range, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+    wanted = set(schema.names)
+    needs = Needs(payloads=bool(wanted & {"payload", "value"}), keys="key" in wanted)
+    for some in _gathered(pieces(part, needs), rows):
+        made = _record_batch(some, schema)
+        for first in range(0, made.num_rows, rows):
+            yield made.slice(first, rows)
+
+
+def _gathered(found: Iterable[Piece], rows: int) -> Iterator[list[Piece]]:
+    """Neighbours with about `rows` messages together."""
+    some: list[Piece] = []
+    count = size = 0
+    for piece in found:
+        if some and (count + piece.rows > rows or size + piece.size > BYTES_MAX):
+            yield some
+            some, count, size = [], 0, 0
+        some.append(piece)
+        count += piece.rows
+        size += piece.size
+    if some:
+        yield some
+
+
+def _record_batch(some: list[Piece], schema: pa.Schema) -> pa.RecordBatch:
+    counts = np.fromiter((piece.rows for piece in some), np.int64, len(some))
+    arrays = [_COLUMNS[name](some, counts) for name in schema.names]
+    if not arrays:  # Spark asks for no column where it only counts
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * int(counts.sum()), pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# -- columns ----------------------------------------------------------------------------------
+
+
+def _topic(some: list[Piece], counts: Array) -> pa.Array:
+    numbers: dict[str, int] = {}
+    of = [[numbers.setdefault(topic, len(numbers)) for topic in piece.topics] for piece in some]
+    names = pa.array(numbers, pa.string())
+    if len(numbers) == 1:
+        return pa.repeat(names[0], int(counts.sum()))
+    if all(piece.index is None for piece in some):
+        return names.take(pa.array(np.repeat([mine[0] for mine in of], counts)))
+    parts = [
+        np.full(piece.rows, mine[0]) if piece.index is None else np.asarray(mine)[piece.index]
+        for piece, mine in zip(some, of, strict=True)
+    ]
+    return names.take(pa.array(np.concatenate(parts)))
+
+
+def _publisher(some: list[Piece], counts: Array) -> pa.Array:
+    return _repeated([str(piece.publisher) for piece in some], counts)
+
+
+def _bookmark(some: list[Piece], counts: Array) -> pa.Array:
+    sequences = _sequences(some, counts)
+    digits = len(str(int(sequences.max())))
+    if len({piece.publisher for piece in some}) == 1 and len(str(int(sequences.min()))) == digits:
+        return texts.numbered(f"{some[0].publisher}|", sequences, digits, "|")
+    head = _repeated([f"{piece.publisher}|" for piece in some], counts)
+    number = pc.cast(pa.array(sequences), pa.string())
+    return pc.binary_join_element_wise(head, number, "|", "")
+
+
+def _repeated(texts: list[str], counts: Array) -> pa.Array:
+    numbers: dict[str, int] = {}
+    of = [numbers.setdefault(text, len(numbers)) for text in texts]
+    names = pa.array(numbers, pa.string())
+    if len(numbers) == 1:
+        return pa.repeat(names[0], int(counts.sum()))
+    return names.take(pa.array(np.repeat(of, counts)))
+
+
+def _sequence(some: list[Piece], counts: Array) -> pa.Array:
+    return pa.array(_sequences(some, counts))
+
+
+def _sequences(some: list[Piece], counts: Array) -> Array:
+    return _numbered(some, [piece.sequence for piece in some], counts)
+
+
+def _position(some: list[Piece], counts: Array) -> pa.Array:
+    return pa.array(_numbered(some, [piece.position for piece in some], counts))
+
+
+def _numbered(some: list[Piece], zeros: list[int], counts: Array) -> Array:
+    """For each message its number, where message 0 of its batch has that of `zeros`."""
+    if any(piece.at is not None for piece in some):
+        runs: list[Array] = [
+            zero
+            + (np.arange(piece.first, piece.first + piece.rows) if piece.at is None else piece.at)
+            for piece, zero in zip(some, zeros, strict=True)
+        ]
+        return np.concatenate(runs).astype(np.int64, copy=False)
+    firsts = np.asarray(zeros, np.int64) + np.asarray([piece.first for piece in some], np.int64)
+    before = np.cumsum(counts) - counts
+    return np.repeat(firsts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+
+
+def _timestamp(some: list[Piece], counts: Array) -> pa.Array:
+    if all(piece.times is None for piece in some):
+        times: Array = np.repeat(np.asarray([piece.time_ns for piece in some], np.int64), counts)
+    else:
+        times = np.concatenate(
+            [
+                np.full(piece.rows, piece.time_ns) if piece.times is None else piece.times
+                for piece in some
+            ]
+        )
+    return pa.array(times // _NS_PER_US, pa.int64()).cast(_TYPES["timestamp"])
+
+
+def _payload(some: list[Piece], _counts: Array) -> pa.Array:
+    arrays: list[pa.Array] = []
+    for listed, group in groupby(some, lambda piece: isinstance(piece.payloads, list)):
+        found = [piece.payloads for piece in group]
+        if listed:
+            arrays.append(pa.array([data for part in found for data in part or ()], pa.binary()))
+        else:
+            arrays += found
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _key(some: list[Piece], _counts: Array) -> pa.Array:
+    keys: list[bytes | None] = []
+    for piece in some:
+        keys += piece.keys if piece.keys is not None else [None] * piece.rows
+    return pa.array(keys, pa.binary())
+
+
+def _partition(_some: list[Piece], counts: Array) -> pa.Array:
+    return pa.repeat(pa.scalar(0, pa.int32()), int(counts.sum()))
+
+
+def _timestamp_type(_some: list[Piece], counts: Array) -> pa.Array:
+    return pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), int(counts.sum()))
+
+
+_COLUMNS: Final[dict[str, Callable[[list[Piece], Array], pa.Array]]] = {
+    "topic": _topic,
+    "bookmark": _bookmark,
+    "publisher": _publisher,
+    "sequence": _sequence,
+    "position": _position,
+    "timestamp": _timestamp,
+    "payload": _payload,
+    "key": _key,
+    "value": _payload,
+    "partition": _partition,
+    "offset": _position,
+    "timestampType": _timestamp_type,
+}

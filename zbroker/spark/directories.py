@@ -1,0 +1,165 @@
+"""Plans over a directory: what stands in it, and at which positions it can be cut.
+
+A short stretch is cut exactly behind batches. Of a long one the headers of sealed segments are not
+read: the summary beside each of them has a mark for every 64 KiB, and says which topics are in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from zbroker.archive.summaries import Summary, read_summary
+from zbroker.clock import is_time
+from zbroker.errors import ClientError, ZBrokerError
+from zbroker.ids import EPOCH
+from zbroker.journal.files import Segment
+from zbroker.journal.reader import Cursor, Gap, Log
+from zbroker.journal.segments import PACKED_SUFFIX
+from zbroker.limits import MIB
+from zbroker.spark.cutting import Mark
+from zbroker.spark.points import locate
+from zbroker.topics import Matcher
+
+WALKED_BYTES: Final = 64 * MIB  # whose headers are all read: some tenths of a second
+MARKS_PER_PART: Final = 100  # so ranges are equal to a hundredth, and a plan stays small
+
+
+def journal_directory(source: str | Path) -> Path:
+    """The directory with the segments: `source` itself, or `journal` in it.
+
+    Raises: ZBrokerError no_journal.
+    """
+    for directory in (Path(source) / "journal", Path(source)):
+        if any(directory.glob("*.journal")) or any(directory.glob("*.journal" + PACKED_SUFFIX)):
+            return directory.absolute()
+    raise ZBrokerError(
+        "no_journal",
+        f"{source} has no *.journal files, nor has its journal directory",
+        "check the path",
+    )
+
+
+def archive_directory(journal: Path, archive: str | Path | None) -> Path | None:
+    """The one that was given, else the folder `archive` beside the journal directory.
+
+    Raises: ZBrokerError no_journal.
+    """
+    if archive is None:
+        beside = journal.parent / "archive"
+        return beside if beside.is_dir() else None
+    if not Path(archive).is_dir():
+        raise ZBrokerError("no_journal", f"there is no archive directory {archive}", "mount it")
+    return Path(archive).absolute()
+
+
+def begin(log: Log, since: str, tail: int) -> int:
+    """The position of `since`.
+
+    Raises: ZBrokerError segments_missing, bookmark_expired, bookmark_not_found, bad_bookmark.
+    """
+    first = locate(log, since, tail)
+    if first == log.first_position and (since == EPOCH or is_time(since)):
+        _check_missing(log)
+    return first
+
+
+def _check_missing(log: Log) -> None:
+    """A plan from the beginning must not silently begin behind segments that are elsewhere."""
+    if missing := log.missing:
+        raise ZBrokerError(
+            "segments_missing",
+            f"segments {missing[0]} to {missing[-1]} of {log.instance:016x} are not here",
+            "give `archive`, the directory with the archived segments, or begin later",
+        )
+
+
+def seek(log: Log, position: int) -> Cursor:
+    """Where to read from `position` on; the summary of its segment saves a walk over its start."""
+    at = bisect_right(log.starts, position, key=lambda cursor: cursor.position)
+    segment = log.segment(log.starts[at - 1].serial) if at else None
+    known = _summary(log, segment)
+    if known is None:
+        return log.seek(position)
+    return log.seek(position, known.serial, known.at_or_before(position))
+
+
+def _summary(log: Log, segment: Segment | None) -> Summary | None:
+    """The one that is kept, of a sealed segment."""
+    if segment is None or segment.header is None or segment.end_position is None:
+        return None
+    return read_summary(log.places, segment.header)
+
+
+def marks_of(log: Log, first: int, end: int, wants: Matcher | None, parts: int) -> list[Mark]:
+    """Where the stretch may be cut into `parts`: the start, behind batches, the end.
+
+    What holds no wanted topic, as far as summaries tell, has no bytes.
+    Raises: ZBrokerError gap.
+    """
+    marks = [Mark(first, 0)]
+    if first >= end:
+        return marks
+    size = _size(log, first, end)
+    step = size // (parts * MARKS_PER_PART)
+    for cursor, stop in _stretches(log, first, end):
+        known = None if size <= WALKED_BYTES else _summary(log, log.segment(cursor.serial))
+        if known is None or known.missing:  # what is missing may stand outside of the stretch
+            marks += _walk(log, marks[-1], stop)
+        else:
+            marks += _leap(known, marks[-1], stop, wants, step)
+    return marks
+
+
+def _size(log: Log, first: int, end: int) -> int:
+    """Bytes of the segments that hold the stretch."""
+    serials = [cursor.serial for cursor, _ in _stretches(log, first, end)]
+    found = [segment for serial in serials if (segment := log.segment(serial)) is not None]
+    return sum(segment.size for segment in found)
+
+
+def _stretches(log: Log, first: int, end: int) -> Iterator[tuple[Cursor, int]]:
+    """Each segment with a part of the stretch, and the position at which that part ends."""
+    starts = log.starts
+    for index, cursor in enumerate(starts):
+        stop = starts[index + 1].position if index + 1 < len(starts) else end
+        if stop > first and cursor.position < end:
+            yield cursor, min(stop, end)
+
+
+def _walk(log: Log, mark: Mark, stop: int) -> Iterator[Mark]:
+    """Behind each batch from `mark` to `stop`. Raises: ZBrokerError gap."""
+    if mark.position >= stop:
+        return
+    for found in log.headers(log.seek(mark.position), stop):
+        if isinstance(found, Gap):
+            raise gap_error(found)
+        batch, _ = found
+        size = batch.header_length + batch.body_length
+        mark = Mark(min(batch.end_position, stop), mark.total + size)
+        yield mark
+
+
+def _leap(
+    known: Summary, mark: Mark, stop: int, wants: Matcher | None, step: int
+) -> Iterator[Mark]:
+    """At the marks of a summary, each `step` bytes or more behind the one before; and at `stop`."""
+    if wants is not None and not known.topics_capped and not any(map(wants, known.topics)):
+        yield Mark(stop, mark.total)
+        return
+    offset = known.at_or_before(mark.position)
+    for found, position in [*known.marks, (known.end_offset, known.end)]:
+        if position >= stop:
+            share = (stop - mark.position) / max(position - mark.position, 1)
+            yield Mark(stop, mark.total + int((found - offset) * share))
+            return
+        if position > mark.position and found - offset >= step:
+            mark, offset = Mark(position, mark.total + found - offset), found
+            yield mark
+
+
+def gap_error(gap: Gap) -> ZBrokerError:
+    """What a reader of this range is told instead of fewer messages."""
+    return ClientError("gap", f"positions {gap.first} to {gap.end - 1} are damaged: {gap.why}")

@@ -1,0 +1,31 @@
+"""The columns of messages, by their names, with their types in Spark's words. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NATIVE_COLUMNS: Final = {
+    "topic": "string",
+    "bookmark": "string",
+    "publisher": "string",  # decimal: a u64 is no bigint
+    "sequence": "bigint",
+    "position": "bigint",
+    "timestamp": "timestamp",
+    "payload": "binary",
+}
+#: as Kafka's connector calls them
+KAFKA_COLUMNS: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+LOG_APPEND_TIME: Final = 1  # Kafka's number for a time that the broker gave
+
+
+def ddl(columns: dict[str, str]) -> str:
+    """The schema as Spark reads it."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())

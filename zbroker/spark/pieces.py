@@ -1,0 +1,162 @@
+"""What one batch gives to a record batch: some numbers, and arrays where messages differ.
+
+Nothing here is made for a single message: payloads of one length are cut out of the body by their
+stride, others are decoded as a list at once, columns of the batch are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from zbroker.client.message import Message, taken_apart
+from zbroker.journal.format import Batch
+from zbroker.spark.ranges import Range
+from zbroker.spark.replay import live_batches
+from zbroker.spark.walking import batches
+from zbroker.spark.wanting import INFLATED_MAX_BYTES, Picked, plain_of
+from zbroker.wire import bodies
+
+Array = Any  # of numpy, which is not there when types are checked
+
+STRIDED_MIN: Final = 32  # messages of a batch for which looking for a stride pays
+_ARRAY16, _ARRAY32 = 0xDC, 0xDD
+_HEADS: Final = {0xC4: 2, 0xC5: 3, 0xC6: 5}  # bytes before a binary, by its first one
+
+
+class Needs(NamedTuple):
+    """What record batches are made of."""
+
+    payloads: bool
+    keys: bool
+
+
+class Piece(Struct, gc=False):
+    """`rows` messages of one batch. sequence, position: of message 0 of the body.
+
+    at: their indexes in the body, for sequence and position; None: consecutive ones from `first`.
+    index, times: of each of them, where they differ.
+    """
+
+    rows: int
+    publisher: int
+    sequence: int
+    position: int
+    first: int
+    at: Array | None
+    time_ns: int
+    topics: Sequence[str]
+    index: Array | None
+    times: Array | None
+    payloads: list[bytes] | pa.Array | None
+    keys: list[bytes | None] | None
+    size: int
+
+
+def pieces(part: Range, needs: Needs) -> Iterator[Piece]:
+    """All of the range. Raises: ZBrokerError, as `replay`."""
+    if part.is_live:
+        for messages in live_batches(part):
+            yield _of_messages(messages, needs)
+    else:
+        for batch, picked in batches(part):
+            yield _of_batch(batch, picked, needs)
+
+
+# -- from a directory -------------------------------------------------------------------------
+
+
+def _of_batch(batch: Batch, picked: Picked, needs: Needs) -> Piece:
+    at, columns = picked.at, batch.columns
+    pick = slice(at.start, at.stop) if isinstance(at, range) else np.asarray(at)
+    keys = None
+    if needs.keys and columns is not None and columns.keys is not None:
+        found = bodies.keys(columns.keys, batch.count)
+        keys = [found[i] for i in at]
+    return Piece(
+        rows=len(at),
+        publisher=batch.publisher,
+        sequence=batch.sequence - batch.skip,
+        position=batch.position - batch.skip,
+        first=at[0],
+        at=None if isinstance(at, range) else pick,
+        time_ns=batch.log_time,
+        topics=batch.topics,
+        index=_picked("<u2", columns.index if columns else None, pick),
+        times=_picked("<i8", columns.time if columns else None, pick),
+        payloads=_payloads(batch, picked, pick) if needs.payloads else None,
+        keys=keys,
+        size=batch.body_length,
+    )
+
+
+def _picked(kind: str, column: bytes | None, pick: Any) -> Array | None:  # noqa: ANN401 - numpy
+    return None if column is None else np.frombuffer(column, kind)[pick]
+
+
+def _payloads(batch: Batch, picked: Picked, pick: Any) -> list[bytes] | pa.Array:  # noqa: ANN401
+    if picked.payloads is not None:
+        return [picked.payloads[i] for i in picked.at]
+    plain = plain_of(batch)
+    found = strided(plain, batch.count, pick) if batch.count >= STRIDED_MIN else None
+    if found is not None:
+        return found
+    payloads = bodies.unpack(plain, None, batch.count, INFLATED_MAX_BYTES)
+    if isinstance(picked.at, range):
+        return payloads[pick]
+    return [payloads[i] for i in picked.at]
+
+
+def strided(plain: bytes | memoryview, count: int, pick: Any) -> pa.Array | None:  # noqa: ANN401
+    """The binaries of a packed body if all have one length, which proves the array; else None."""
+    head = {_ARRAY16: 3, _ARRAY32: 5}.get(plain[0], 1)
+    if _announced(plain, head) != count:
+        return None
+    stride, rest = divmod(len(plain) - head, count)
+    before = _HEADS.get(plain[head], 0) if stride and not rest else 0
+    if not before or not before <= stride:
+        return None
+    length = int.from_bytes(plain[head + 1 : head + before], "big")
+    table = np.frombuffer(plain, np.uint8, offset=head).reshape(count, stride)
+    if length != stride - before or (table[:, :before] != table[0, :before]).any():
+        return None
+    values = np.ascontiguousarray(table[pick, before:])
+    ends = np.arange(len(values) + 1, dtype=np.int32) * np.int32(length)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _announced(plain: bytes | memoryview, head: int) -> int:
+    return plain[0] & 0x0F if head == 1 else int.from_bytes(plain[1:head], "big")
+
+
+# -- from a running instance ------------------------------------------------------------------
+
+
+def _of_messages(messages: list[Message], needs: Needs) -> Piece:
+    head, at, payloads = taken_apart(messages)
+    pick = slice(at[0], at[-1] + 1) if at[-1] - at[0] == len(at) - 1 else np.asarray(at)
+    steps = None if head.offsets is None else _taken(head.offsets, pick).astype(np.int64)
+    return Piece(
+        rows=len(at),
+        publisher=head.publisher,
+        sequence=head.sequence - (head.first if head.offsets is None else 0),
+        position=head.position - (head.first if head.offsets is None else 0),
+        first=at[0],
+        at=steps if steps is not None else (None if isinstance(pick, slice) else pick),
+        time_ns=head.time_ns,
+        topics=head.topics or [head.topic or ""],
+        index=_taken(head.index, pick),
+        times=_taken(head.times, pick),
+        payloads=payloads if needs.payloads else None,
+        keys=[head.keys[i] for i in at] if needs.keys and head.keys is not None else None,
+        size=sum(map(len, payloads)),
+    )
+
+
+def _taken(column: Sequence[int] | None, pick: Any) -> Any:  # noqa: ANN401 - an array or None
+    return None if column is None else np.asarray(column)[pick]

@@ -1,0 +1,81 @@
+"""What a task of a writing job does: it publishes its rows under a token that it makes up.
+
+A task that is tried again has another token, and so has its copy in another executor: what counts
+is in the commit, which names the tokens of the attempts that Spark chose. The others expire.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from zbroker.client import Client, connect
+from zbroker.credentials import Credentials
+from zbroker.errors import NameInUse
+from zbroker.spark.sink.rows import Messages, messages
+
+CONNECT_S: Final = 60.0
+FLUSH_S: Final = 600.0  # a broker that restarts, or has a full disk for a while
+
+
+class Staged(NamedTuple):
+    """A token, and how many messages were staged under it."""
+
+    token: str
+    messages: int
+
+
+class Target(NamedTuple):
+    """Where to: `topic` "" for the column of that name."""
+
+    url: str
+    topic: str
+    credentials: Credentials | None
+
+
+def stage(batches: Iterable[pa.RecordBatch], to: Target, name: str) -> Staged:
+    """Stages all rows, in their order; durable when this returns.
+
+    name: of the publisher. The broker keeps each name for ever, so it should come again.
+    Raises: ZBrokerError, with nothing shown to anybody.
+    """
+    token, count = secrets.token_hex(16), 0
+    client: Client | None = None
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if client is None:
+                client = _connect(to, name, token)
+            _publish(client, messages(batch, to.topic))
+            count += batch.num_rows
+        if client is not None:
+            client.flush(FLUSH_S)
+    finally:
+        if client is not None:
+            client.close(flush=False)
+    return Staged(token, count)
+
+
+def _connect(to: Target, name: str, token: str) -> Client:
+    """A task that lives on although Spark gave it up may have the name."""
+
+    def log_on(as_who: str) -> Client:
+        return connect(to.url, as_who, timeout=CONNECT_S, credentials=to.credentials, stage=token)
+
+    try:
+        return log_on(name)
+    except NameInUse:
+        return log_on(f"{name}-{token[:8]}")
+
+
+def _publish(client: Client, rows: Messages) -> None:
+    if rows.keys is None:
+        client.publish_many(rows.topics, rows.payloads)
+        return
+    topics = [rows.topics] * len(rows.payloads) if isinstance(rows.topics, str) else rows.topics
+    for topic, payload, key in zip(topics, rows.payloads, rows.keys, strict=True):
+        client.publish(topic, payload, key=key)

@@ -1,0 +1,65 @@
+"""Batch reads: a plan on the driver, one range for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from zbroker.ids import EPOCH
+from zbroker.spark.ranges import Range
+from zbroker.spark.source import reading
+from zbroker.spark.source.offsets import State
+from zbroker.spark.source.options import Options
+from zbroker.spark.source.parsing import Point
+from zbroker.spark.source.places import Place, Wanted, topics_of
+
+PARTITIONS_MIN: Final = 4
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reads a stretch of the log whose end was fixed when the DataFrame was made.
+
+    It takes no filters from Spark: Spark 4.3 keeps what was pushed with the table, so two scans of
+    one DataFrame would share it, and rows of one of them would be missing.
+    """
+
+    def __init__(self, options: Options, columns: Sequence[str], pinned: State | None) -> None:
+        self._options = options
+        self._columns = list(columns)
+        self._pinned = pinned
+
+    def partitions(self) -> Sequence[Any]:
+        """Plans. Raises: ZBrokerError."""
+        place = Place(self._options)
+        try:
+            ranges = self._plan(place)
+            lease = place.lease()
+        finally:
+            place.close()
+        live = [part.first for part in ranges if part.is_live]
+        if lease is not None and live:
+            lease.hold(min(live), renew=False)  # this process may live longer than the job
+        return [InputPartition(part) for part in ranges]
+
+    def _plan(self, place: Place) -> list[Range]:
+        given = self._options
+        state = self._pinned or place.state()
+        first = self._first(place, state)
+        if first >= state.head:
+            return []
+        end: Point = state.head
+        if given.until not in (None, "now"):
+            end = min(given.until, end) if isinstance(given.until, int) else given.until
+        wanted = Wanted(*topics_of(given), given.min_partitions or PARTITIONS_MIN)
+        return place.plan(first, end, state, wanted)
+
+    def _first(self, place: Place, state: State) -> int:
+        since = self._options.since
+        first = place.position(EPOCH if since is None else since, state)
+        return first if self._options.fail_on_data_loss else max(first, state.floor)
+
+    def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
+        """Record batches. Raises: ZBrokerError."""
+        return reading.read(partition.value, self._columns, self._options)

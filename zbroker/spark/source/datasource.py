@@ -1,0 +1,98 @@
+"""What Spark looks up under the name `zbroker`.
+
+spark.dataSource.register(ZBrokerSource)      in one session; or, with the package
+spark.read.format("zbroker")                  `pyspark_zbroker` installed, no line at all
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+
+from zbroker.errors import ClientError
+from zbroker.spark.sink.staging import Target
+from zbroker.spark.sink.writers import BatchWriter, StreamWriter, target
+from zbroker.spark.source.batch import BatchReader
+from zbroker.spark.source.offsets import State
+from zbroker.spark.source.options import parse
+from zbroker.spark.source.places import Place
+from zbroker.spark.source.schema import chosen, schema_text
+from zbroker.spark.source.stream import StreamReader
+
+
+class ZBrokerSource(DataSource):  # type: ignore[misc]
+    """The log as a table, and as a stream."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Raises: ClientError bad_field, bad_bookmark. Opens nothing."""
+        super().__init__(options)
+        self._given = parse(options)
+        self._pinned: State | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "zbroker"
+
+    def schema(self) -> str:
+        """Asked once for each load: `latest` means the same in all actions on its DataFrame."""
+        if self._given.until in (None, "now"):
+            self._pinned = _state(Place(self._given))
+        return schema_text(self._given.kafka_columns)
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - a StructType
+        """Raises: ClientError bad_field."""
+        self._check_reading()
+        columns = chosen(schema, self._given.kafka_columns)
+        return BatchReader(self._given, columns, self._pinned)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ANN401, N802
+        """Raises: ClientError bad_field."""
+        if self._given.until is not None:
+            what = "a stream has no endingBookmark and no endingTimestamp"
+            raise ClientError("bad_field", what, "use .trigger(availableNow=True)")
+        self._check_reading()
+        return StreamReader(self._given, chosen(schema, self._given.kafka_columns))
+
+    def _check_reading(self) -> None:
+        if self._given.topic or self._given.publish_id:
+            what = "options `topic` and `publishId` are for writing"
+            raise ClientError("bad_field", what, "what is read is named by `topics`")
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ANN401
+        """Raises: ClientError bad_field."""
+        if overwrite:
+            raise ClientError("bad_field", "a log cannot be overwritten", 'use .mode("append")')
+        return BatchWriter(self._target(schema), self._given.publish_id)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: Any,  # noqa: ANN401
+        overwrite: bool,
+    ) -> DataSourceStreamArrowWriter:
+        """Raises: ClientError bad_field."""
+        if overwrite:
+            raise ClientError("bad_field", "a log has no complete output", "use outputMode append")
+        if self._given.publish_id:
+            what = "a streaming query has its checkpoint instead of a `publishId`"
+            raise ClientError("bad_field", what, "leave it out")
+        return StreamWriter(self._target(schema))
+
+    def _target(self, schema: Any) -> Target:  # noqa: ANN401
+        given = self._given
+        return target(given.endpoint, given.topic, Place(given).credentials(), schema)
+
+
+def _state(place: Place) -> State:
+    try:
+        return place.state()
+    finally:
+        place.close()

@@ -1,0 +1,97 @@
+"""What a checkpoint keeps of a query, and what it means for the log that is there now. Pure.
+
+    {"v": 1, "journal": "0123456789abcdef", "generation": 1, "next": 42}
+
+Half-open: `next` is the position of the first message that was not delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from zbroker.errors import ClientError
+from zbroker.ids import Origin, format_vector
+
+VERSION: Final = 1
+_REMEDY: Final = "start the query with a new checkpoint, or set failOnDataLoss to false"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The first position of a log that was not delivered."""
+
+    origin: Origin
+    next: int
+
+    def as_json(self) -> dict[str, int | str]:
+        """As Spark keeps it."""
+        return {
+            "v": VERSION,
+            "journal": f"{self.origin.instance:016x}",
+            "generation": self.origin.generation,
+            "next": self.next,
+        }
+
+
+def parse(given: Mapping[str, object]) -> Offset:
+    """Raises: ClientError bad_bookmark."""
+    version = given.get("v")
+    if version != VERSION:
+        raise ClientError(
+            "bad_bookmark",
+            f"the checkpoint has an offset of version {version!r}, this is {VERSION}",
+            "use the zbroker that wrote it, or a new checkpoint",
+        )
+    try:
+        instance = int(str(given["journal"]), 16)
+        return Offset(Origin(instance, int(str(given["generation"]))), int(str(given["next"])))
+    except (KeyError, ValueError):
+        raise ClientError(
+            "bad_bookmark", f"{dict(given)} is no offset of a zbroker checkpoint", _REMEDY
+        ) from None
+
+
+class State(NamedTuple):
+    """A log as it is now: positions [floor, head) can be read, all of them are durable."""
+
+    origin: Origin
+    floor: int
+    head: int
+
+    def behind(self, position: int) -> str:
+        """The vector from which on messages have `position` or a later one."""
+        return format_vector({self.origin: position - 1})
+
+
+def loss(offset: Offset, state: State) -> ClientError | None:
+    """Why what comes behind `offset` cannot be read any more; None if it can."""
+    here, there = state.origin, offset.origin
+    if here.instance != there.instance:
+        return ClientError(
+            "bookmark_not_found",
+            f"the checkpoint is of log {there.instance:016x}, but {here.instance:016x} is there",
+            f"name the log of the checkpoint, or {_REMEDY}",
+        )
+    if here.generation != there.generation:
+        return ClientError(
+            "bookmark_not_found",
+            f"the checkpoint is of generation {there.generation} of the log, now it has "
+            f"{here.generation}: positions were given again after an accepted loss",
+            _REMEDY,
+        )
+    if offset.next < state.floor:
+        return ClientError(
+            "bookmark_expired",
+            f"positions {offset.next} to {state.floor - 1} were removed before they were read",
+            f"name their archive as `journal`, or {_REMEDY}",
+        )
+    return None
+
+
+def resumed(offset: Offset, state: State) -> int:
+    """Where to go on after a loss that was accepted: with as much as there is."""
+    if state.origin.instance != offset.origin.instance:
+        return state.floor
+    return max(state.floor, min(offset.next, state.head))

@@ -1,0 +1,183 @@
+"""The options of the data source: their names, aliases and types, and what they mean. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from zbroker.errors import ClientError
+from zbroker.recording import TYPE_DEFAULT
+from zbroker.spark.source import parsing
+
+LEASE_S: Final = 600
+ROWS: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for. Points are texts of `subscribe`, or positions; None: not given."""
+
+    endpoint: str = ""
+    journal: str = ""
+    archive: str = ""
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    filter: str = ""
+    filter_type: str = TYPE_DEFAULT
+    starting: parsing.Point | None = None
+    ending: parsing.Point | None = None
+    starting_time: str | None = None
+    ending_time: str | None = None
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_bookmarks_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    kafka_columns: bool = False
+    reader_name: str = ""
+    lease_s: int = LEASE_S
+    rows: int = ROWS
+    key_file: str = ""
+    server_key: str = ""
+    user: str = ""
+    password_variable: str = ""
+    topic: str = ""
+    publish_id: str = ""
+
+    @property
+    def since(self) -> parsing.Point | None:
+        """Where to begin: a time wins over a bookmark."""
+        return self.starting_time if self.starting_time is not None else self.starting
+
+    @property
+    def until(self) -> parsing.Point | None:
+        """Where to end, likewise."""
+        return self.ending_time if self.ending_time is not None else self.ending
+
+
+class Option(NamedTuple):
+    """One option: the field it fills, how its text is read, and what it means."""
+
+    name: str
+    field: str
+    read: Callable[[str], object]
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+OPTIONS: Final = (
+    Option("endpoint", "endpoint", parsing.url, "URL of a running instance",
+           ("kafka.bootstrap.servers",)),
+    Option("journal", "journal", parsing.text,
+           "data, journal or archive directory; with `endpoint`: read first"),
+    Option("archive", "archive", parsing.text, "archive directory, if not beside the journal"),
+    Option("topics", "topics", parsing.names, "topics, separated by commas; default: all",
+           ("subscribe",)),
+    Option("topicPattern", "topic_pattern", parsing.text, "RE2 pattern for whole topics",
+           ("subscribePattern",)),
+    Option("filter", "filter", parsing.text, "content filter, as of subscriptions"),
+    Option("filterType", "filter_type", parsing.text,
+           "type of payloads in a directory, for `filter`"),
+    Option("startingBookmark", "starting", parsing.point,
+           "earliest, latest, a bookmark (begins behind it), a vector, or a position (begins at "
+           "it); default: earliest, of a stream latest", ("startingOffsets",)),
+    Option("endingBookmark", "ending", parsing.point,
+           "latest, a bookmark (inclusive), a vector, or a position (exclusive); batch only",
+           ("endingOffsets",)),
+    Option("startingTimestamp", "starting_time", parsing.time,
+           "milliseconds since 1970, or ISO 8601 with a zone; wins over startingBookmark"),
+    Option("endingTimestamp", "ending_time", parsing.time, "likewise, exclusive; batch only"),
+    Option("minPartitions", "min_partitions", parsing.count,
+           "at least so many partitions; default: 4, of a stream by size"),
+    Option("maxRecordsPerPartition", "max_records_per_partition", parsing.count,
+           "at most so many positions in a partition"),
+    Option("maxBookmarksPerTrigger", "max_bookmarks_per_trigger", parsing.count,
+           "stream: at most so many positions in a micro-batch", ("maxOffsetsPerTrigger",)),
+    Option("maxBytesPerTrigger", "max_bytes_per_trigger", parsing.size,
+           "stream: at most about so many bytes of log in a micro-batch"),
+    Option("failOnDataLoss", "fail_on_data_loss", parsing.flag,
+           "false: go on at the oldest message that is kept; default true"),
+    Option("kafkaColumns", "kafka_columns", parsing.flag, "columns as of Kafka's connector"),
+    Option("readerName", "reader_name", parsing.name, "name of the lease in the instance",
+           ("groupIdPrefix",)),
+    Option("leaseSeconds", "lease_s", parsing.seconds,
+           "for how long a plan or a killed query keeps the log; default 600"),
+    Option("rows", "rows", parsing.count, "at most so many rows in an Arrow batch; default 16384"),
+    Option("keyFile", "key_file", parsing.text,
+           "path of this client's NAME.key_secret, on every executor"),
+    Option("serverKey", "server_key", parsing.text,
+           "public key of the broker, or path of its NAME.key"),
+    Option("user", "user", parsing.text, "user, where several share a key"),
+    Option("passwordVariable", "password_variable", parsing.text,
+           "environment variable of the driver that holds the user's password"),
+    Option("topic", "topic", parsing.text,
+           "writing: the topic of all rows; wins over their column `topic`"),
+    Option("publishId", "publish_id", parsing.name,
+           "writing a batch: whatever runs under this id publishes once"),
+)  # fmt: skip
+_BY_NAME: Final = {
+    name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)
+}
+_SPARKS: Final = ("checkpointlocation", "queryname")  # Spark hands its own ones on, too
+_SECRETS: Final = ("password", "secret", "token", "key")
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """The options that users gave. Raises: ClientError bad_field, bad_bookmark."""
+    found: dict[str, object] = {}
+    said: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() in _SPARKS:
+            continue
+        option = _option(name)
+        if option.field in found:
+            raise ClientError(
+                "bad_field", f"option {name!r} says the same as {said[option.field]!r}"
+            )
+        said[option.field] = name
+        found[option.field] = _read(option, value)
+    options = Options(**found)  # type: ignore[arg-type]
+    _check(options)
+    return options
+
+
+def _option(name: str) -> Option:
+    option = _BY_NAME.get(name.lower())
+    if option is not None:
+        return option
+    if name.lower() in _SECRETS:
+        hint = "secrets stand in plans and logs: use keyFile, or passwordVariable"
+        raise ClientError("bad_field", f"there is no option {name!r}", hint)
+    near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
+    known = [spelled for option in OPTIONS for spelled in (option.name, *option.aliases)]
+    if near:
+        spelled = next(one for one in known if one.lower() == near[0])
+        raise ClientError("bad_field", f"there is no option {name!r}", f"did you mean {spelled!r}?")
+    raise ClientError("bad_field", f"there is no option {name!r}", f"there are {', '.join(known)}")
+
+
+def _read(option: Option, value: str) -> object:
+    try:
+        return option.read(value)
+    except ClientError as error:
+        raise ClientError(error.code, f"option {option.name}: {error.reason}", error.hint) from None
+
+
+def _check(options: Options) -> None:
+    """Raises: ClientError bad_field."""
+    if not options.endpoint and not options.journal:
+        raise ClientError(
+            "bad_field", "neither `endpoint` nor `journal` is given", "say where the log is"
+        )
+    if options.archive and not options.journal:
+        raise ClientError("bad_field", "`archive` stands beside `journal`")
+    if options.topics and options.topic_pattern:
+        raise ClientError("bad_field", "give `topics` or `topicPattern`, not both")
+    if options.key_file and not options.server_key:
+        raise ClientError("bad_field", "`keyFile` needs `serverKey`, the broker's public key")
+    if (options.topic or options.publish_id) and not options.endpoint:
+        raise ClientError("bad_field", "writing needs `endpoint`", "a directory is only read")
+    if not options.key_file and (options.server_key or options.user or options.password_variable):
+        raise ClientError("bad_field", "`serverKey`, `user`, `passwordVariable` need `keyFile`")

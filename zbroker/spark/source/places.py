@@ -1,0 +1,174 @@
+"""Where the log of a data source is: a running instance, a directory, or both."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import re2
+
+from zbroker.credentials import Credentials
+from zbroker.errors import ClientError
+from zbroker.ids import EPOCH, Origin
+from zbroker.journal.reader import Log
+from zbroker.limits import MIB
+from zbroker.spark.cutting import at_most, refine
+from zbroker.spark.directories import archive_directory, journal_directory
+from zbroker.spark.holding import Lease
+from zbroker.spark.ranges import Range, plan_ranges
+from zbroker.spark.source.offsets import State
+from zbroker.spark.source.options import Options
+from zbroker.spark.source.parsing import Point
+
+if TYPE_CHECKING:
+    from zbroker.client import Client
+
+PARTITION_BYTES: Final = 64 * MIB  # a task costs 50 ms before its first row
+_CONNECT_S: Final = 15.0  # a query ends when its broker is away for longer
+
+
+class Place:
+    """What the options name. Opens nothing before it is asked; pickled without what is open."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._client: Client | None = None
+
+    def __getstate__(self) -> Options:
+        return self._options
+
+    def __setstate__(self, options: Options) -> None:
+        self.__init__(options)  # type: ignore[misc]
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The log now. Raises: ZBrokerError timeout, no_journal, segments_missing, ..."""
+        if not self._options.endpoint:
+            return self._state_of_directory()
+        here = self._connected().ranges(since="now", until="now", timeout=_CONNECT_S)
+        origin = Origin(here.instance, here.generation)
+        floor = here.floor
+        if self._options.journal:
+            with closing(self._log()) as log:
+                if (log.instance, log.generation) == origin:
+                    floor = min(floor, log.first_position)
+        return State(origin, floor, here.persisted)
+
+    def _state_of_directory(self) -> State:
+        with closing(self._log()) as log:
+            head = log.end()
+            return State(Origin(log.instance, log.generation), log.first_position, head)
+
+    def _log(self) -> Log:
+        journal = journal_directory(self._options.journal)
+        return Log(journal, archive_directory(journal, self._options.archive or None))
+
+    def position(self, point: Point, state: State) -> int:
+        """The position of the first message that `point` lets through, not behind the head.
+
+        Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
+        """
+        if point == "now":
+            return state.head
+        if point == EPOCH:
+            return state.floor
+        if isinstance(point, int):
+            return min(point or state.floor, state.head)  # positions begin at 1
+        ranges = self._plan(point, state.behind(state.head), 1, None)
+        return ranges[0].first if ranges else state.head
+
+    # -- planning -----------------------------------------------------------------------------
+
+    def plan(self, first: int, end: Point, state: State, wanted: Wanted) -> list[Range]:
+        """Ranges from position `first` to `end`, for the tasks of a job."""
+        if isinstance(end, int) and end <= first:
+            return []
+        until = state.behind(end) if isinstance(end, int) else end
+        ranges = self._plan(state.behind(first), until, wanted.parts, wanted)
+        return [piece for part in ranges for piece in self._finer(part)]
+
+    def _plan(self, since: str, until: str, parts: int, wanted: Wanted | None) -> list[Range]:
+        given = self._options
+        both = given.journal if given.endpoint and given.journal else None
+        return plan_ranges(
+            given.endpoint or given.journal, since, until, parts,
+            topic=wanted.topic if wanted else None, regex=bool(wanted and wanted.regex),
+            filter=given.filter if wanted else "", filter_type=given.filter_type,
+            journal=both, archive=given.archive or None, credentials=self.credentials(),
+        )  # fmt: skip
+
+    def _finer(self, part: Range) -> list[Range]:
+        cuts = refine([(part.first, part.end, part.bytes)], -(-part.bytes // PARTITION_BYTES))
+        if self._options.max_records_per_partition is not None:
+            cuts = at_most(cuts, self._options.max_records_per_partition)
+        return [replace(part, first=first, end=end, bytes=size) for first, end, size in cuts]
+
+    # -- the instance -------------------------------------------------------------------------
+
+    def lease(self) -> Lease | None:
+        """For what is read from the instance; None without one."""
+        given = self._options
+        if not given.endpoint:
+            return None
+        who = f"spark-{given.reader_name or secrets.token_hex(4)}"
+        return Lease(given.endpoint, who, self.credentials(), given.lease_s)
+
+    def credentials(self) -> Credentials | None:
+        """Raises: ClientError bad_field, without the variable of the password."""
+        given = self._options
+        if not given.key_file:
+            return None
+        password = None
+        if given.password_variable:
+            password = os.environ.get(given.password_variable)
+            if password is None:
+                what = f"there is no environment variable {given.password_variable}"
+                raise ClientError("bad_field", what, "set it where the driver runs")
+        return Credentials(Path(given.key_file), given.server_key, given.user or None, password)
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            from zbroker.client import connect
+
+            self._client = connect(
+                self._options.endpoint,
+                name=f"spark-source-{os.getpid()}-{secrets.token_hex(3)}",
+                timeout=_CONNECT_S,
+                credentials=self.credentials(),
+            )
+        return self._client
+
+    def close(self) -> None:
+        """Closes the connection, if there is one."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close(flush=False)
+
+
+class Wanted:
+    """Topics, and into how many parts to cut at least."""
+
+    def __init__(self, topic: str | None, regex: bool, parts: int) -> None:
+        self.topic = topic
+        self.regex = regex
+        self.parts = parts
+
+
+def topics_of(options: Options) -> tuple[str | None, bool]:
+    """What to subscribe to, and whether it is a pattern: several topics are one pattern."""
+    if options.topic_pattern:
+        return options.topic_pattern, True
+    return pattern_of(options.topics) if options.topics else (None, False)
+
+
+def pattern_of(topics: tuple[str, ...]) -> tuple[str, bool]:
+    """The same for some topics, at least one."""
+    if len(topics) == 1:
+        return topics[0], False
+    escape: Any = re2.escape
+    return "|".join(escape(topic) for topic in topics), True

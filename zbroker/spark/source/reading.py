@@ -1,0 +1,47 @@
+"""What a task does: one range as record batches, in an executor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from zbroker.errors import ZBrokerError
+from zbroker.spark.ranges import Range
+from zbroker.spark.replay import replay_arrow
+from zbroker.spark.source.options import Options
+from zbroker.spark.source.places import Place
+
+_LOG = logging.getLogger(__name__)
+
+
+def read(part: Range | None, columns: Sequence[str], options: Options) -> Iterator[Any]:
+    """Record batches of a range; none for None, which stands for a plan without ranges.
+
+    Raises: ZBrokerError, as `replay`; what was removed since the plan is skipped, with a line in
+    the log, where failOnDataLoss is false.
+    """
+    if part is None:
+        return
+    begun = False
+    try:
+        for batch in replay_arrow(part, columns, options.rows):
+            begun = True
+            yield batch
+    except ZBrokerError as error:
+        if options.fail_on_data_loss or begun or error.code != "bookmark_expired":
+            raise
+        rest = _rest(part, options)
+        _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
+        if rest is not None:
+            yield from replay_arrow(rest, columns, options.rows)
+
+
+def _rest(part: Range, options: Options) -> Range | None:
+    place = Place(options)
+    try:
+        floor = place.state().floor
+    finally:
+        place.close()
+    return replace(part, first=max(part.first, floor)) if floor < part.end else None

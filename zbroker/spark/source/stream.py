@@ -1,0 +1,199 @@
+"""Streaming reads: Spark keeps how far it is in its checkpoint; this side keeps nothing.
+
+Everything follows from offsets and options, because a query that is restarted asks for the
+partitions of its last batch before anything else. Nothing is advertised that is not durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from zbroker.errors import ZBrokerError
+from zbroker.spark.holding import Lease
+from zbroker.spark.source import offsets, reading
+from zbroker.spark.source.offsets import Offset, State
+from zbroker.spark.source.options import Options
+from zbroker.spark.source.places import Place, Wanted, topics_of
+
+HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
+_LOG = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """One query. Made in two processes: one asks for offsets, the other is pickled to the tasks."""
+
+    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = list(columns)
+        self._place = Place(options)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known: State | None = None
+        self._known_at = 0.0
+        self._target: Offset | None = None
+        self._lease: Lease | None = None
+
+    def __getstate__(self) -> tuple[Options, list[str]]:
+        return self._options, self._columns
+
+    def __setstate__(self, state: tuple[Options, list[str]]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    # -- offsets ------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
+        """Where a query without a checkpoint begins. Raises: ZBrokerError."""
+        state = self._state(fresh=True)
+        since = "now" if self._options.since is None else self._options.since
+        first = self._place.position(since, state)
+        start = Offset(state.origin, first)
+        error = offsets.loss(start, state)
+        if error is not None:
+            self._accept(error)
+            first = offsets.resumed(start, state)
+        self._hold(first)
+        return Offset(state.origin, first).as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the options say of one micro-batch."""
+        given = self._options
+        if given.max_bookmarks_per_trigger is not None:
+            return ReadMaxRows(given.max_bookmarks_per_trigger)
+        if given.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(given.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next micro-batch goes: never back, never past what is durable."""
+        begin, state = offsets.parse(start), self._state()
+        error = offsets.loss(begin, state)
+        if error is not None:
+            self._accept(error)
+            begin = Offset(state.origin, offsets.resumed(begin, state))
+        head = state.head
+        if self._target is not None and self._target.origin == state.origin:
+            head = min(head, self._target.next)
+        if head <= begin.next:
+            return dict(start) if error is None else begin.as_json()
+        self._hold(begin.next)
+        return Offset(state.origin, self._limited(begin.next, head, limit, state)).as_json()
+
+    def _limited(self, first: int, head: int, limit: ReadLimit, state: State) -> int:
+        if isinstance(limit, ReadAllAvailable):
+            return head
+        if isinstance(limit, ReadMaxRows):
+            head = min(head, first + limit.max_rows)
+        size = self._options.max_bytes_per_trigger
+        if isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        return head if size is None else self._within(first, head, size, state)
+
+    def _within(self, first: int, head: int, size: int, state: State) -> int:
+        """The end of the first part of about `size` bytes."""
+        ranges = self._place.plan(first, head, state, self._wanted(1))
+        total = sum(part.bytes for part in ranges)
+        if total <= size:
+            return head
+        ranges = self._place.plan(first, head, state, self._wanted(-(-total // size)))
+        return ranges[0].end if ranges else head
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The head as it was last seen, for the lag that Spark shows."""
+        known = self._known
+        return None if known is None else Offset(known.origin, known.head).as_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is all that this query reads."""
+        state = self._state(fresh=True)
+        self._target = Offset(state.origin, state.head)
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def partitions(self, start: Json, end: Json) -> Sequence[Any]:
+        """The ranges of a micro-batch, from its offsets alone. Raises: ZBrokerError."""
+        begin, stop = offsets.parse(start), offsets.parse(end)
+        state = self._state(fresh=True)
+        first = begin.next
+        error = offsets.loss(begin, state)
+        if error is not None:
+            self._accept(error)
+            if stop.origin != state.origin:
+                return []  # that micro-batch was of a log which is not there any more
+            first = offsets.resumed(begin, state)
+        if first >= stop.next:
+            return []
+        if stop.next > state.head:
+            self._accept(_shorter(stop, state))
+        self._hold(first)
+        end_at = min(stop.next, state.head)
+        wanted = self._wanted(self._options.min_partitions or 1)
+        return [InputPartition(part) for part in self._place.plan(first, end_at, state, wanted)]
+
+    def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
+        """Record batches, in an executor. Raises: ZBrokerError."""
+        return reading.read(partition.value, self._columns, self._options)
+
+    def commit(self, end: Json) -> None:
+        """What is before `end` is not needed any more; comes one batch late, the last one never."""
+        done = offsets.parse(end)
+        self._hold(done.next)
+        if self._lease is not None:
+            self._lease.move(done.next)
+
+    def stop(self) -> None:
+        """Lets everything go; Spark mostly ends the process without asking."""
+        if self._lease is not None:
+            self._lease.release()
+        self._place.close()
+        self._forget()
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _wanted(self, parts: int) -> Wanted:
+        return Wanted(*topics_of(self._options), parts)
+
+    def _state(self, *, fresh: bool = False) -> State:
+        """The log now, or a moment ago; within one log the head never goes back."""
+        now = time.monotonic()
+        if self._known is None or fresh or now - self._known_at >= HEAD_KEPT_S:
+            state, known = self._place.state(), self._known
+            if known is not None and known.origin == state.origin:
+                state = state._replace(head=max(state.head, known.head))
+            self._known, self._known_at = state, now
+        return self._known
+
+    def _hold(self, position: int) -> None:
+        """From the first batch that this process knows of; `commit` moves it on."""
+        if self._lease is None:
+            self._lease = self._place.lease()
+            if self._lease is not None:
+                self._lease.hold(position)
+
+    def _accept(self, error: ZBrokerError) -> None:
+        """Raises: `error`, unless lost data were said to be no failure."""
+        if self._options.fail_on_data_loss:
+            raise error
+        _LOG.warning("%s; the query goes on, because failOnDataLoss is false", error.reason)
+
+
+def _shorter(stop: Offset, state: State) -> ZBrokerError:
+    return ZBrokerError(
+        "bookmark_not_found",
+        f"the checkpoint goes on to position {stop.next}, the log ends at {state.head}",
+        "name the log of the checkpoint, or set failOnDataLoss to false",
+    )

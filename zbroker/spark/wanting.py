@@ -1,0 +1,119 @@
+"""Which messages of a batch a range wants: by position, topic and content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from zbroker import topics
+from zbroker.errors import ClientError
+from zbroker.formats import TYPES
+from zbroker.ids import format_bookmark
+from zbroker.journal.format import FLAG_ZSTD, Batch
+from zbroker.limits import MIB
+from zbroker.topics import Matcher
+from zbroker.wire import bodies
+
+if TYPE_CHECKING:
+    from zbroker.filters import Test
+    from zbroker.spark.ranges import Range
+
+#: `limits.message_bytes` may be as large; the body's CRC was right
+INFLATED_MAX_BYTES: Final = 1024 * MIB
+
+
+def matcher(topic: str | None, regex: bool) -> Matcher | None:
+    """None for all topics. Raises: ClientError bad_topic, bad_filter."""
+    return None if topic is None else topics.matcher(topic, regex=regex)
+
+
+def check_filter(text: str, type_: str) -> None:
+    """Raises: ClientError bad_filter, bad_field."""
+    if type_ not in TYPES:
+        raise ClientError("bad_field", f"{type_!r} is none of the types {', '.join(TYPES)}")
+    if text:
+        _test(text, type_)
+
+
+@lru_cache(maxsize=16)
+def _test(text: str, type_: str) -> Test:
+    from zbroker.filters import compile_filter  # most ranges have none
+
+    return compile_filter(text).test(type_)
+
+
+class Picked(NamedTuple):
+    """Indexes of messages in a body, rising; and its payloads, if they had to be looked at."""
+
+    at: Sequence[int]
+    payloads: list[bytes] | None
+
+
+class Wanting:
+    """What a range wants of the batches it is made of."""
+
+    def __init__(self, part: Range) -> None:
+        """Raises: ClientError bad_topic, bad_filter, bad_field."""
+        self.topics = matcher(part.topic, part.regex)
+        self._first, self._end = part.first, part.end
+        check_filter(part.filter, part.filter_type)
+        self._test = _test(part.filter, part.filter_type) if part.filter else None
+        self._type = part.filter_type
+
+    def picks(self, batch: Batch) -> Picked:
+        """The messages of `batch` that are wanted."""
+        first = batch.skip + max(self._first - batch.position, 0)
+        last = batch.count - batch.cut - max(batch.end_position - self._end, 0)
+        at: Sequence[int] = range(first, last)
+        if self.topics is not None and not all(map(self.topics, batch.topics)):
+            at = _of_topics(batch, at, self.topics)
+        return Picked(at, None) if self._test is None else self._matching(batch, at, self._test)
+
+    def _matching(self, batch: Batch, at: Sequence[int], test: Test) -> Picked:
+        from zbroker.filters import Payloads
+
+        plain = plain_of(batch)
+        if not at or not test.maybe(plain):
+            return Picked((), None)
+        payloads = bodies.unpack(plain, None, batch.count, INFLATED_MAX_BYTES)
+        return Picked(test.picks(Payloads(self._type, payloads), at, _About(batch)), payloads)
+
+
+def plain_of(batch: Batch) -> bytes | memoryview:
+    """The body of a batch, not compressed. Raises: ClientError bad_frame, too_large."""
+    if not batch.flags & FLAG_ZSTD:
+        return batch.body
+    return bodies.inflate(batch.body, bodies.CODEC_ZSTD, INFLATED_MAX_BYTES)
+
+
+def _of_topics(batch: Batch, at: Sequence[int], wants: Callable[[str], bool]) -> Sequence[int]:
+    wanted = list(map(wants, batch.topics))
+    if batch.columns is None or batch.columns.index is None:
+        return at if any(wanted[:1]) else ()
+    index = bodies.indexes(batch.columns.index)
+    return [i for i in at if wanted[index[i]]]
+
+
+class _About:
+    """What a filter may ask about a message itself."""
+
+    def __init__(self, batch: Batch) -> None:
+        columns = batch.columns
+        self._batch = batch
+        self._headers = bodies.HeaderColumn(columns, batch.count)
+        self._index = bodies.indexes(columns.index) if columns and columns.index else None
+        self._times = bodies.times(columns.time) if columns and columns.time else None
+
+    def topic(self, i: int) -> str:
+        return self._batch.topics[0 if self._index is None else self._index[i]]
+
+    def time_ns(self, i: int) -> int:
+        return self._batch.log_time if self._times is None else self._times[i]
+
+    def bookmark(self, i: int) -> str:
+        batch = self._batch
+        return format_bookmark(batch.publisher, batch.sequence + i - batch.skip)
+
+    def header(self, i: int, name: str) -> object:
+        return self._headers.value(i, name)
