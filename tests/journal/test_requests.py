@@ -23,6 +23,7 @@ from zbroker.journal.places import Places
 from zbroker.journal.reader import Log
 from zbroker.journal.requests import RETRY_MS, Requests
 from zbroker.journal.segments import list_segments, read_note, segment_name
+from zbroker.journal.stages import LinkRow
 from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
 
@@ -79,7 +80,9 @@ class Bench:
             self.core, self.writer, log, cast(Any, None), cast(Any, self.index),
             cast(Any, self.disk), cast(Any, self.archive), [], leftovers,
         )  # fmt: skip
-        clock = SimpleNamespace(mono_ms=lambda: self.now_ms)
+        clock = SimpleNamespace(
+            mono_ms=lambda: self.now_ms, wall_ns=lambda: self.now_ms * 1_000_000
+        )
         process = SimpleNamespace(clock=clock, log=logging.getLogger("test"), config=self.config)
         return Requests(
             cast(Any, process), opened, self.sent.append, self.janitor, cast(Any, self.reindexing)
@@ -309,3 +312,14 @@ def test_a_reindex_is_answered_at_its_end(bench: Bench) -> None:
     assert bench.reindexing.told is not None
     bench.reindexing.told(None)
     assert bench.sent[-1].message == m.Done(1)
+
+
+def test_segments_that_a_commit_needs_stay_with_it(bench: Bench) -> None:
+    stages = bench.core.sessions.stages
+    stages.learn_link(LinkRow(serial=4, lowest=2))
+    removal = bench.remove(3)
+    assert removal.serials == [1]
+    assert "segment 2 has staged messages" in removal.blocked
+    bench.step()
+    bench.holds()
+    assert bench.remove(4).serials == [2, 3, 4], "together they may go"
