@@ -26,6 +26,7 @@ from perf import (
     reading,
     skipping,
     spark,
+    staged,
     start,
     stores,
     topics,
@@ -51,6 +52,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "index": index.rebuild,
     "queues": queues.everything,
     "spark": spark.pipeline,
+    "staged": staged.beside,
 }
 WIDTH: Final = 150  # of the table in a file or pipe
 LATEST: Final = Path(__file__).parent / "results" / "latest.json"

@@ -15,9 +15,11 @@ import pyarrow as pa
 from zbroker.client import Client, connect
 from zbroker.credentials import Credentials
 from zbroker.errors import NameInUse
+from zbroker.limits import MIB
 from zbroker.spark.sink.rows import Messages, messages
 
 CONNECT_S: Final = 60.0
+STORE_BYTES: Final = 4 * MIB  # on their way: more would have other publishers wait, nothing else
 FLUSH_S: Final = 600.0  # a broker that restarts, or has a full disk for a while
 
 
@@ -64,7 +66,10 @@ def _connect(to: Target, name: str, token: str) -> Client:
     """A task that lives on although Spark gave it up may have the name."""
 
     def log_on(as_who: str) -> Client:
-        return connect(to.url, as_who, timeout=CONNECT_S, credentials=to.credentials, stage=token)
+        return connect(
+            to.url, as_who, timeout=CONNECT_S, credentials=to.credentials, stage=token,
+            store_bytes=STORE_BYTES,
+        )  # fmt: skip
 
     try:
         return log_on(name)
