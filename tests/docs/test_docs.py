@@ -89,10 +89,13 @@ def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.spark
-def test_the_spark_page_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "each", [p for p in RUNNING if "session(" in p.text], ids=lambda each: each.name
+)
+def test_the_blocks_of_a_spark_page_run(each: Page, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
         pytest.skip("needs package pyspark")
-    run_page(page("docs/howto/replay-with-spark.md"), tmp_path)
+    run_page(each, tmp_path)
 
 
 @pytest.mark.process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -14,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.logs import INSTANCE, JournalMaker
+from zbroker import archive
 from zbroker.clock import format_time, to_datetime
 from zbroker.delivery import ranges as live
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
-from zbroker.journal.reader import Log
-from zbroker.spark import Range, plan_ranges
+from zbroker.journal.disk import RealDisk
+from zbroker.journal.places import Places
+from zbroker.journal.reader import Cursor, Log
+from zbroker.spark import Range, directories, plan_ranges, replay
 from zbroker.spark.cutting import Mark, refine, split
 
 MAKER = publisher_id("maker")
@@ -218,3 +222,35 @@ def test_a_range_is_frozen(maker: JournalMaker) -> None:
     with pytest.raises(AttributeError):
         part.first = 5  # type: ignore[misc]
     assert replace(part, first=5).first == 5
+
+
+@pytest.mark.parametrize("topic", [None, "rare"])
+def test_a_long_log_is_planned_from_its_summaries_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str | None
+) -> None:
+    maker = JournalMaker(tmp_path / "journal")
+    while maker.serial < 6:
+        maker.batch(["common"] * 50, size=1_000)
+    maker.batch(["rare"])
+    with closing(Places(RealDisk(maker.directory))) as places:
+        for serial in range(1, 6):
+            archive.summary(places, serial, keep=True)
+    exact = plan_ranges(maker.directory, min_partitions=4)
+    monkeypatch.setattr(directories, "WALKED_BYTES", 0)
+    sealed = max(cursor.position for cursor in Log(maker.directory).starts)
+    walked: list[int] = []
+
+    def headers(log: Log, cursor: Cursor, limit: int) -> Iterator[object]:
+        walked.append(cursor.position)
+        return real(log, cursor, limit)
+
+    real = Log.headers
+    monkeypatch.setattr(Log, "headers", headers)
+    plan = plan_ranges(maker.directory, min_partitions=4, topic=topic)
+    assert all(position >= sealed for position in walked)
+    assert covered(plan) == covered(exact)
+    found = [message.position for part in plan for message in replay(part)]
+    assert found == [m.position for m in maker.messages if topic in (None, m.topic)]
+    sizes = [part.bytes for part in plan]
+    assert topic or max(sizes) < 1.3 * min(sizes)
+    maker.close()

@@ -44,6 +44,8 @@ GIVEN: list[tuple[str, str, object]] = [
     ("leaseSeconds", "3600", 3600),
     ("leaseSeconds", "60s", 60),
     ("rows", "100", 100),
+    ("topic", "a", "a"),
+    ("publishId", "night", "night"),
     ("keyFile", "/k.key_secret", "/k.key_secret"),
     ("serverKey", "/s.key", "/s.key"),
     ("user", "ann", "ann"),
