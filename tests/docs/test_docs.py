@@ -21,7 +21,7 @@ from tests.sim.journal_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.journal import format as journal_format
 from zbroker.local import LocalBroker
-from zbroker.wire import codec, messages, queueing
+from zbroker.wire import codec, messages, queueing, stages
 
 PAGES = read_pages()
 RUNNING = [page for page in PAGES if page.runs]
@@ -137,7 +137,7 @@ def test_every_made_part_stands_in_the_manual() -> None:
 def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
     shown = wire_examples()
     unions = {
-        "ingest": messages.IngestCommand,
+        "ingest": messages.IngestCommand | stages.CommitStaged | stages.AbortStaged,
         "delivery": messages.DeliveryCommand,
         "queues": queueing.QueuesCommand,
     }
