@@ -79,7 +79,7 @@ class Files:
         self._segments: dict[int, Segment] = {}
         self._oldest = 0  # serial of the oldest segment that is kept; 0 if there is no note
         self._topics: dict[int, frozenset[str] | None] = {}  # by salt; None: nothing tells them
-        self._shown: tuple[tuple[int, int], Shown | None] = ((0, 0), None)
+        self._shown: tuple[tuple[int, int, int], Shown | None] = ((0, 0, 0), None)
         self.refresh()
 
     def refresh(self) -> None:
@@ -226,7 +226,7 @@ class Files:
     def shown(self, segment: Segment, commit: Batch) -> Shown | None:
         """What a commit shows that stands in `segment`; None if its body is damaged. The last one
         is remembered: it may be large, and is read piece by piece."""
-        key = segment.seed, commit.offset
+        key = segment.serial, segment.seed, commit.offset
         if self._shown[0] != key:
             body = self.fetch(segment, commit.offset + commit.header_length, commit.body_length)
             good = crc32c(body) == commit.body_crc
