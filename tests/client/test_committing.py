@@ -10,8 +10,7 @@ import pytest
 import zbroker
 from tests.process.replaying import kill_room
 from zbroker import LocalBroker
-from zbroker.client import Subscription
-from zbroker.client.committing import Commit, abort, commit
+from zbroker.client import Commit, Subscription, abort, commit
 from zbroker.errors import ZBrokerError
 
 pytestmark = pytest.mark.process

@@ -1,5 +1,6 @@
 """The client library: publish, subscribe, replay, consume. See `connecting.py` and `sync.py`."""
 
+from zbroker.client.committing import Commit, abort, commit
 from zbroker.client.connecting import connect
 from zbroker.client.consuming.consumer import Consumer
 from zbroker.client.consuming.message import QueueMessage
@@ -16,6 +17,7 @@ from zbroker.client.sync import Client
 __all__ = [
     "Client",
     "Combined",
+    "Commit",
     "ConnectionState",
     "Consumer",
     "ListChooser",
@@ -26,5 +28,7 @@ __all__ = [
     "ServerChooser",
     "Subscription",
     "Worker",
+    "abort",
+    "commit",
     "connect",
 ]

@@ -65,6 +65,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     on_state: Listener | Iterable[Listener] | None = None,
     on_refused: Callable[[ZBrokerError], object] | None = None,
     credentials: Credentials | None = None,
+    stage: str | None = None,
 ) -> Connecting:
     """A client that is logged on at an ingest door: await it, or use it by `async with`.
 
@@ -77,7 +78,7 @@ def connect(  # noqa: PLR0913 - every option by its name
             opening.wanted, url, name, publish_store=publish_store, store_bytes=store_bytes,
             store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
             give_up=give_up, broker_behind=broker_behind, on_state=on_state,
-            on_refused=on_refused, credentials=credentials,
+            on_refused=on_refused, credentials=credentials, stage=stage,
         ),
         timeout,
     )  # fmt: skip
