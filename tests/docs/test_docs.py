@@ -81,7 +81,7 @@ def run_alone(place: Place, each: Page, line: int, text: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "each", [p for p in RUNNING if "session(" not in p.text], ids=lambda each: each.name
+    "each", [p for p in RUNNING if " session(" not in p.text], ids=lambda each: each.name
 )
 def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
     run_page(each, tmp_path)
@@ -90,7 +90,7 @@ def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "each", [p for p in RUNNING if "session(" in p.text], ids=lambda each: each.name
+    "each", [p for p in RUNNING if " session(" in p.text], ids=lambda each: each.name
 )
 def test_the_blocks_of_a_spark_page_run(each: Page, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
