@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "sub": "zbroker.cli.sub:sub",
     "consume": "zbroker.cli.consume:consume",
     "bench": "zbroker.cli.bench:bench",
+    "spark": "zbroker.cli.spark:spark",
     "demo": "zbroker.cli.demo:demo",
     "config": "zbroker.cli.config:config",
     "completion": "zbroker.cli.completion:completion",

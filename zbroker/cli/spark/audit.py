@@ -1,0 +1,78 @@
+"""`zbroker spark audit`: what is wrong with the sequences of a log, or differs between two.
+
+    zbroker spark audit zbroker-data
+    zbroker spark audit zbroker-data --against /mnt/copy --json
+
+Exit code 0 if nothing was found, 1 if something was; see zbroker/spark/jobs/sequences.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.group import EX_ERROR
+from zbroker.cli.reaching import Given
+from zbroker.cli.spark import choosing
+from zbroker.cli.spark.choosing import Chosen
+
+if TYPE_CHECKING:
+    from zbroker.spark.jobs.audit import Report
+
+SHOWN: Final = 100  # findings in a table; JSON has them all
+_COLUMNS: Final = (
+    show.Column("kind"),
+    show.Column("publisher"),
+    *map(show.number, ("first", "last", "position")),
+)
+
+
+@click.command()
+@choosing.source_options
+@click.option(
+    "--against",
+    help="The other log, a URL or a directory: says what one of them lacks or has differently.",
+)
+@click.option("--strict", is_flag=True, help="A jump is a failure, too.")
+@choosing.master_option
+@show.json_option
+def audit(
+    *, given: Given, chosen: Chosen, against: str | None, strict: bool, master: str, json_here: bool
+) -> None:
+    """Look for gaps, repeats and wrong order in the sequences of publishers; or compare two logs.
+
+    SOURCE is a URL, a data directory or a journal directory. Findings: gap (issued, but not here),
+    repeat, order, damaged (positions); over a URL jump (left out, perhaps never issued). With
+    --against: only_here, only_there, different, unlike (too many to look into each).
+    """
+    from zbroker.spark.jobs import audit as job
+    from zbroker.spark.jobs.running import spark_session
+
+    with choosing.steps() as step, spark_session("zbroker audit", master) as spark:
+        if against is None:
+            report = job.audit(spark, chosen.stretch, step, chosen.parts)
+        else:
+            place, credentials = choosing.place_of(given, against)
+            live = "://" in place
+            other = chosen.stretch._replace(
+                source=place, journal=None, archive=None, credentials=credentials if live else None
+            )
+            report = job.compare(spark, chosen.stretch, other, step, chosen.parts)
+    _tell(report, json_here)
+    if any(strict or finding.fails for finding in report.findings):
+        sys.exit(EX_ERROR)
+
+
+def _tell(report: Report, as_json: bool) -> None:
+    rows = [finding.as_dict() for finding in report.findings]
+    facts = {**report._asdict(), "findings": len(rows)}
+    if as_json:
+        show.as_json({**facts, "findings": rows})
+        return
+    show.table(_COLUMNS, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        click.echo(f"and {len(rows) - SHOWN} more: --json shows all")
+    show.facts(facts)

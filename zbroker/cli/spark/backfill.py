@@ -1,0 +1,72 @@
+"""`zbroker spark backfill`: a table into a topic, once.
+
+    zbroker spark backfill flights.csv tcp://127.0.0.1:9101 --topic flights
+    zbroker spark backfill /mnt/lake/log tcp://127.0.0.1:9101 --payload payload \\
+        --topic-column topic --order-by position
+
+Exit code 0 when all rows are published, now or by an earlier run under the same publish id.
+"""
+
+from __future__ import annotations
+
+import click
+
+from zbroker.cli import reaching, show
+from zbroker.cli.reaching import Given
+from zbroker.cli.spark import choosing
+
+
+@click.command()
+@click.argument("input_", metavar="INPUT")
+@reaching.url_argument
+@click.option("--topic", default="", help="The topic of all rows; wins over --topic-column.")
+@click.option("--topic-column", default="", help="The column that holds each row's topic.")
+@click.option("--format", "format_", default="", help="parquet, csv, json, ... Default: by names.")
+@click.option(
+    "--payload", default="", help="The column that is published. Default: the row, as JSON."
+)
+@click.option("--key-column", default="", help="The column that holds each row's key.")
+@click.option(
+    "--order-by", multiple=True, help="A column; may be given several times. Default: no order."
+)
+@click.option(
+    "--publish-id",
+    default="",
+    help="What runs under one id publishes once. Default: by paths, sizes and times of the files.",
+)
+@choosing.master_option
+@show.json_option
+@reaching.options
+def backfill(  # noqa: PLR0913 - every option by its name
+    *,
+    given: Given,
+    input_: str,
+    url: str | None,
+    topic: str,
+    topic_column: str,
+    format_: str,
+    payload: str,
+    key_column: str,
+    order_by: tuple[str, ...],
+    publish_id: str,
+    master: str,
+    json_here: bool,
+) -> None:
+    """Publish the rows of INPUT, whatever Spark reads, to the broker at URL: all, and once.
+
+    Run again with the same files it adds nothing. Without URL it is the broker of the context.
+    """
+    from zbroker.spark.jobs import backfill as job
+    from zbroker.spark.jobs import sinking
+    from zbroker.spark.jobs.running import spark_session
+
+    broker = reaching.broker(given, url)
+    what = job.Input(input_, format_, payload, topic_column, key_column, order_by)
+    to = sinking.To(broker.url, topic, broker.credentials)
+    sinking.announce(broker.credentials)
+    with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
+        report = job.backfill(spark, what, to, step, publish_id)
+    if json_here:
+        show.as_json(report._asdict())
+    else:
+        show.facts(report._asdict())

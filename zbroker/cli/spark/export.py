@@ -1,0 +1,59 @@
+"""`zbroker spark export`: the log as Parquet.
+
+    zbroker spark export zbroker-data --to /mnt/lake/log
+    zbroker spark export tcp://127.0.0.1:9101 --journal /mnt/old --to /mnt/lake/log --json
+
+Exit code 0 when everything up to --until is there; 1 after an error: run it again, it goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.reaching import Given
+from zbroker.cli.spark import choosing
+from zbroker.cli.spark.choosing import Chosen
+from zbroker.limits import MIB
+
+
+@click.command()
+@choosing.source_options
+@click.option(
+    "--to",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The directory, the same one each time; all executors have to see it.",
+)
+@click.option(
+    "--unit-mib",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="About so much of the log is written as a whole; a task holds it in memory.",
+)
+@choosing.master_option
+@show.json_option
+def export(
+    *, given: Given, chosen: Chosen, to: Path, unit_mib: int, master: str, json_here: bool
+) -> None:
+    """Write the log, or a part of it, as Parquet: date=YYYY-MM-DD/topic=NAME, each message once.
+
+    SOURCE is a URL, a data directory or a journal directory. Run again, it goes on behind what is
+    exported; killed, it goes on where it was.
+    """
+    del given
+    from zbroker.spark.jobs import export as job
+    from zbroker.spark.jobs.running import spark_session
+
+    with choosing.steps() as step, spark_session("zbroker export", master) as spark:
+        report = job.export(
+            spark, chosen.stretch, to, step, since_given=chosen.since_given, parts=chosen.parts,
+            unit_bytes=unit_mib * MIB,
+        )  # fmt: skip
+    if json_here:
+        show.as_json(report._asdict())
+    else:
+        show.facts(report._asdict(), ("payload_bytes",))

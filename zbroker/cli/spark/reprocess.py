@@ -1,0 +1,90 @@
+"""`zbroker spark reprocess`: a part of the log through a function into a topic, once.
+
+    zbroker spark reprocess zbroker-data fixes:late tcp://127.0.0.1:9101 --topic orders \\
+        --until 20261122T000000Z
+    zbroker spark reprocess tcp://127.0.0.1:9101 fixes:late --checkpoint /mnt/late --to-topic late
+
+Exit code 0 when all is published, now or by an earlier run under the same id.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.reaching import Given
+from zbroker.cli.spark import choosing
+from zbroker.cli.spark.choosing import Chosen
+
+
+@click.command()
+@choosing.source_options
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.argument("to_url", metavar="[TO]", required=False)
+@click.option("--to-topic", default="", help="The topic of all; wins over what it yields.")
+@click.option(
+    "--form",
+    type=click.Choice(["messages", "arrow"]),
+    default="messages",
+    show_default=True,
+    help="What the function gets: a list of messages, or a pyarrow.RecordBatch.",
+)
+@click.option("--publish-id", default="", help="Default: made of the range and the function.")
+@click.option("--checkpoint", help="Goes on where the last run with this directory ended.")
+@click.option(
+    "--every", type=click.FloatRange(min=0), help="With --checkpoint: for ever, every so many s."
+)
+@choosing.master_option
+@show.json_option
+def reprocess(  # noqa: PLR0913 - every option by its name
+    *,
+    given: Given,
+    chosen: Chosen,
+    function: str,
+    to_url: str | None,
+    to_topic: str,
+    form: str,
+    publish_id: str,
+    checkpoint: str | None,
+    every: float | None,
+    master: str,
+    json_here: bool,
+) -> None:
+    """Publish what MODULE:FUNCTION yields for the messages of SOURCE, (topic, payload), to TO.
+
+    TO is a URL, or SOURCE again. The module may be in this directory. A range needs --until: with
+    another end it is another job, and publishes all of it again. With --checkpoint it is a stream.
+    """
+    from zbroker.spark.jobs import reprocess as job
+    from zbroker.spark.jobs import sinking
+    from zbroker.spark.jobs.functions import Named
+    from zbroker.spark.jobs.running import spark_session
+
+    _check(chosen, publish_id, checkpoint, every)
+    place, credentials = choosing.place_of(given, to_url or chosen.stretch.source)
+    if "://" not in place:
+        raise click.UsageError("give TO, the URL of a broker")
+    to = sinking.To(place, to_topic, credentials)
+    what = Named(function, "arrow" if form == "arrow" else "messages", str(Path.cwd()))
+    sinking.announce(credentials)
+    with choosing.steps() as step, spark_session("zbroker reprocess", master) as spark:
+        if checkpoint is None:
+            report = job.reprocess(spark, chosen.stretch, what, to, step, publish_id, chosen.parts)
+        else:
+            report = job.reprocess_stream(spark, chosen.stretch, what, to, step, checkpoint, every)
+    if json_here:
+        show.as_json(report._asdict())
+    else:
+        show.facts(report._asdict())
+
+
+def _check(chosen: Chosen, publish_id: str, checkpoint: str | None, every: float | None) -> None:
+    """Raises: UsageError."""
+    if checkpoint is not None and (chosen.until or publish_id):
+        raise click.UsageError("with --checkpoint there is no --until and no --publish-id")
+    if checkpoint is None and every is not None:
+        raise click.UsageError("--every needs --checkpoint")
+    if checkpoint is None and chosen.until in (None, "now") and not publish_id:
+        raise click.UsageError("say --until where, or --publish-id, or --checkpoint")

@@ -1,0 +1,57 @@
+"""`zbroker spark stats`: what is in a log, by topic and hour, and what became of queues' messages.
+
+zbroker spark stats zbroker-data
+zbroker spark stats tcp://127.0.0.1:9101 --since -24h --json
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.reaching import Given
+from zbroker.cli.spark import choosing
+from zbroker.cli.spark.choosing import Chosen
+
+_TOPICS: Final = (
+    show.Column("hour"),
+    show.Column("topic"),
+    show.number("messages"),
+    show.byte_size("bytes"),
+    show.number("per_s"),
+    *map(show.byte_size, ("size_min", "size_mean", "size_p50", "size_p99", "size_max")),
+    *map(show.number, ("gap_mean_s", "gap_max_s")),
+)
+_QUEUES: Final = (
+    show.Column("queue"),
+    *map(show.number, ("left", "redelivered", "age_p50_s", "age_p99_s", "age_max_s")),
+    show.number("age_unknown"),
+    show.Column("left_why"),
+    show.Column("redelivered_why"),
+)
+
+
+@click.command()
+@choosing.source_options
+@choosing.master_option
+@show.json_option
+def stats(*, given: Given, chosen: Chosen, master: str, json_here: bool) -> None:
+    """Count messages, bytes, sizes, rates and times between appends, by topic and hour (UTC).
+
+    SOURCE is a URL, a data directory or a journal directory. Of a directory it also tells what
+    became of messages of queues: their ages when they left, and redeliveries.
+    """
+    del given
+    from zbroker.spark.jobs import stats as job
+    from zbroker.spark.jobs.running import spark_session
+
+    with choosing.steps() as step, spark_session("zbroker stats", master) as spark:
+        report = job.stats(spark, chosen.stretch, step, chosen.parts)
+    if json_here:
+        show.as_json(report._asdict())
+        return
+    show.table(_TOPICS, report.topics)
+    if report.queues:
+        show.table(_QUEUES, report.queues, "queues")

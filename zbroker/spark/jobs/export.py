@@ -1,0 +1,173 @@
+"""The log as Parquet by date and topic, each message once, however often this is run or killed.
+
+    plan units --saved in _progress.json--> write them in parallel --all there--> count them
+
+A run first does what an earlier one left undone, then goes on behind it. The directory has to be
+seen by the driver and all executors under the same path.
+
+    spark-submit .../zbroker/spark/jobs/export.py SOURCE --to DIRECTORY
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from zbroker.client.subscribing.points import since_text
+from zbroker.errors import ClientError
+from zbroker.ids import Origin
+from zbroker.spark.holding import held
+from zbroker.spark.jobs import units
+from zbroker.spark.jobs.running import Step, collected
+from zbroker.spark.jobs.stretch import TASK_BYTES, Stretch
+from zbroker.spark.jobs.units import Choice, Done, Progress, Unit
+from zbroker.spark.ranges import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRESS: Final = "_progress.json"
+LOCK: Final = "_lock"
+
+
+class Report(NamedTuple):
+    """What one run wrote, and how far the export is: everything before `exported` is there."""
+
+    messages: int
+    payload_bytes: int
+    files: int
+    units: int
+    exported: int
+    total_messages: int
+    total_files: int
+
+
+def export(  # noqa: PLR0913 - a job's arguments
+    spark: SparkSession,
+    stretch: Stretch,
+    to: Path,
+    step: Step,
+    *,
+    since_given: bool = True,
+    parts: int = 1,
+    unit_bytes: int = TASK_BYTES,
+) -> Report:
+    """Exports what is not there yet. since_given: else an export that was begun goes on.
+
+    Raises: ZBrokerError, as `plan_ranges` and `replay`; bad_field, if the directory has an export
+    of something else, or another one is at work there.
+    """
+    to = to.absolute()
+    with _locked(to):
+        shutil.rmtree(to / "_temporary", ignore_errors=True)
+        before = _load(to)
+        progress = _planned(stretch, before, since_given, parts, unit_bytes)
+        if progress is None:
+            return Report(0, 0, 0, 0, 0, 0, 0)
+        _save(to, progress)
+        done = _run(spark, stretch, to, progress, step)
+        progress = units.with_done(progress, done)
+        _save(to, progress)
+    return Report(
+        sum(one.messages for one in done), sum(one.payload_bytes for one in done),
+        sum(one.files for one in done), len(done), progress.exported, progress.messages,
+        progress.files,
+    )  # fmt: skip
+
+
+@contextmanager
+def _locked(to: Path) -> Iterator[None]:
+    """Raises: ClientError bad_field, while another export is at work there."""
+    to.mkdir(parents=True, exist_ok=True)
+    with (to / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ClientError("bad_field", f"another export writes to {to}", "wait") from None
+        yield
+
+
+def _load(to: Path) -> Progress | None:
+    """What is planned, without what was finished since that was saved. Raises: ClientError."""
+    if not (to / PROGRESS).exists():
+        if next(to.glob("date=*"), None) is not None:
+            text = f"{to} has Parquet files, but no {PROGRESS}"
+            raise ClientError("bad_field", text, "name a directory of its own")
+        return None
+    progress = units.decode((to / PROGRESS).read_bytes())
+    marks = (path.read_bytes() for path in (to / "_done").glob("*.json"))
+    return units.with_done(progress, [msgspec.json.decode(data, type=Done) for data in marks])
+
+
+def _save(to: Path, progress: Progress) -> None:
+    """Then what it counts as done needs no mark any more."""
+    from zbroker.spark.jobs.parquet import write_whole
+
+    write_whole(to / PROGRESS, units.encode(progress))
+    shutil.rmtree(to / "_done", ignore_errors=True)
+
+
+def _planned(
+    stretch: Stretch, known: Progress | None, since_given: bool, parts: int, unit_bytes: int
+) -> Progress | None:
+    """The progress with units for all that is there now; None if there is nothing."""
+    if known is not None:
+        behind = stretch.behind(known.origin, known.end)
+        ranges = behind.sized(parts, unit_bytes)
+        origin = Origin(ranges[0].instance, ranges[0].generation) if ranges else known.origin
+        units.check_same(known.choice, _choice(stretch, origin), since_given=since_given)
+    else:
+        ranges = stretch.sized(parts, unit_bytes)
+        if not ranges:
+            return None
+        origin = Origin(ranges[0].instance, ranges[0].generation)
+        known = units.begun(_choice(stretch, origin), ranges[0].first)
+    return units.with_units(known, [Unit(part.first, part.end) for part in ranges])
+
+
+def _choice(stretch: Stretch, origin: Origin) -> Choice:
+    return Choice(
+        f"{origin.instance:016x}", origin.generation, since_text(stretch.since), stretch.topic,
+        stretch.regex, stretch.filter, stretch.filter_type,
+    )  # fmt: skip
+
+
+def _run(
+    spark: SparkSession, stretch: Stretch, to: Path, progress: Progress, step: Step
+) -> list[Done]:
+    from zbroker.spark.jobs.parquet import Task, write_unit
+
+    if not progress.units:
+        return []
+    first, end = progress.exported, progress.end
+    covering = stretch.positions(progress.origin, first, end).ranges(1)
+    tasks = [Task(str(to), unit, clipped(covering, unit)) for unit in progress.units]
+    with held(covering):
+        return collected(spark, tasks, write_unit, step, "units")
+
+
+def clipped(ranges: Sequence[Range], unit: Unit) -> list[Range]:
+    """What of `ranges` lies in a unit."""
+    return [
+        replace(part, first=max(part.first, unit.first), end=min(part.end, unit.end))
+        for part in ranges
+        if part.first < unit.end and unit.first < part.end
+    ]
+
+
+def main() -> None:
+    """For `spark-submit`."""
+    from zbroker.cli.spark.export import export as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Counts what is in a log: messages by topic and hour, and what became of messages of queues.
+
+Queues are told of their records, which only a directory gives.
+
+    spark-submit .../zbroker/spark/jobs/stats.py SOURCE
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zbroker.spark.holding import held
+from zbroker.spark.jobs.running import Step, collected
+from zbroker.spark.jobs.stretch import Stretch
+from zbroker.spark.ranges import Range
+from zbroker.spark.replay import replay_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from zbroker.spark.jobs.queue_ages import Facts
+    from zbroker.spark.jobs.tallies import Tallies
+
+
+class Report(NamedTuple):
+    """Rows with stable keys: by hour and topic; by queue."""
+
+    topics: list[dict[str, Any]]
+    queues: list[dict[str, Any]]
+
+
+def stats(spark: SparkSession, stretch: Stretch, step: Step, parts: int = 1) -> Report:
+    """Of the whole stretch. Raises: ZBrokerError, as `plan_ranges` and `replay`."""
+    from zbroker.spark.jobs import queue_ages, tallies
+
+    ranges = stretch.sized(parts)
+    with held(ranges):
+        counted = collected(spark, ranges, count, step, "ranges")
+    found: Tallies = {}
+    for part, _ in counted:
+        tallies.join(found, part)
+    topics = [found[group].row(group) for group in sorted(found, key=lambda one: (one[1], one[0]))]
+    told = queue_ages.queues([facts for _, facts in counted if facts is not None])
+    return Report(topics, [queue.row(name) for name, queue in told.items()])
+
+
+def count(part: Range) -> tuple[Tallies, Facts | None]:
+    """In an executor. Raises: ZBrokerError."""
+    from zbroker.spark.jobs import queue_ages, tallies
+
+    found = tallies.tallied(replay_arrow(part, tallies.COLUMNS))
+    return found, None if part.is_live else queue_ages.facts(part)
+
+
+def main() -> None:
+    """For `spark-submit`."""
+    from zbroker.cli.spark.stats import stats as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()
