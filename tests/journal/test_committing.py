@@ -286,3 +286,24 @@ def test_of_many_apps_the_longest_unused_is_forgotten(monkeypatch: pytest.Monkey
     assert at.core.sessions.stages.last("b") is None
     assert [row.app for row in at.core.sessions.stages.app_rows()] == ["a", "c"]
     assert isinstance(at.core.sessions.stages, Stages)
+
+
+def test_all_runs_of_a_name_are_one_publisher_and_each_is_done_once() -> None:
+    at = Whole()
+    for run in ("jobs/a", "jobs/b"):
+        at.stage(run, b"x")
+        at.commit_stages(run, 1, **{run: 1})
+    assert at.commit_stages("jobs/a", 1, any=1).already
+    assert [sequence for _, sequence, _, _ in shown(at)] == [1, 2]
+    known = at.core.sessions.get(publisher_id("$staged.jobs"))
+    assert known is not None
+    assert known.high == 2
+
+
+def test_runs_are_forgotten_before_apps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "APPS_MAX", 2)
+    at = Whole()
+    for number, app in enumerate(("query", "jobs/a", "jobs/b")):
+        at.stage(f"s{number}", b"x")
+        at.commit_stages(app, 1, **{f"s{number}": 1})
+    assert [row.app for row in at.core.sessions.stages.app_rows()] == ["query", "jobs/b"]

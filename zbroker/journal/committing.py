@@ -3,6 +3,8 @@
 What is committed is published by "$staged.<app>": its sequences are given here alone, so a commit
 that comes again after any crash is the same or none. Of one app a batch is committed once, and none
 that is older than its newest: Spark gives its batches rising numbers, and repeats the last one.
+An app may be "<name>/<run>": then "$staged.<name>" publishes for all runs, since publishers are
+known for ever and runs are not.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Committing:
 
     def __init__(self, to: Placing) -> None:
         self._to = to
-        self._open: set[str] = set()  # apps whose publisher has a session
+        self._open: set[str] = set()  # names whose publisher has a session
 
     def place(self, ask: CommitStages) -> StagesDone:
         """What becomes of it; nothing is placed twice."""
@@ -80,7 +82,7 @@ class Committing:
         if len(parts) > PARTS_MAX or len(topics) > TOPICS_MAX or count > MESSAGES_MAX:
             text = f"a commit shows at most {PARTS_MAX} parts and {TOPICS_MAX} topics"
             raise ClientError("too_large", text)
-        known = self._publisher(ask.app)
+        known = self._publisher(ask.app.partition("/")[0])
         tokens = [stage.token for stage in chosen]
         record = CommitRecord(ask.app, ask.batch, tokens, parts)
         body, to = references.encode(record), self._to
@@ -95,16 +97,16 @@ class Committing:
         to.sessions.stages.committed(record, batch)
         return batch.position, count
 
-    def _publisher(self, app: str) -> Publisher:
+    def _publisher(self, of: str) -> Publisher:
         """Its name stands in the log before its messages. Raises: ClientError."""
-        to, name = self._to, f"{STAGED_NAME}.{app}"
-        known = to.sessions.get(publisher_id(name)) if app in self._open else None
+        to, name = self._to, f"{STAGED_NAME}.{of}"
+        known = to.sessions.get(publisher_id(name)) if of in self._open else None
         if known is None:
             known = to.sessions.open(name, "", to.wall_ns)
         if known is None:
             reason = f"the name {name!r} has the publisher id of another name"
             raise ClientError("publisher_collision", reason)
-        self._open.add(app)
+        self._open.add(of)
         if not known.named:
             to.name(known)
         return known

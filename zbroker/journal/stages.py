@@ -98,7 +98,8 @@ class Stages:
         self._apps.pop(record.app, None)
         self._apps[record.app] = AppRow(record.app, record.batch, batch.position, batch.taken)
         if len(self._apps) > APPS_MAX:
-            del self._apps[next(iter(self._apps))]
+            runs = (app for app in self._apps if "/" in app)  # those that will hardly come again
+            del self._apps[next(runs, next(iter(self._apps)))]
         self._lowest.append(min(part.serial for part in record.parts))
 
     def written(self, serial: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from zbroker.limits import MIB
 from zbroker.spark.sink.rows import Messages, messages
 
 CONNECT_S: Final = 60.0
+NAMES_MAX: Final = 100  # that are tried, before one is made up
 STORE_BYTES: Final = 4 * MIB  # on their way: more would have other publishers wait, nothing else
 FLUSH_S: Final = 600.0  # a broker that restarts, or has a full disk for a while
 
@@ -63,7 +65,7 @@ def stage(batches: Iterable[pa.RecordBatch], to: Target, name: str) -> Staged:
 
 
 def _connect(to: Target, name: str, token: str) -> Client:
-    """A task that lives on although Spark gave it up may have the name."""
+    """Another job's task may have the name, or one that lives on although Spark gave it up."""
 
     def log_on(as_who: str) -> Client:
         return connect(
@@ -71,10 +73,10 @@ def _connect(to: Target, name: str, token: str) -> Client:
             store_bytes=STORE_BYTES,
         )  # fmt: skip
 
-    try:
-        return log_on(name)
-    except NameInUse:
-        return log_on(f"{name}-{token[:8]}")
+    for number in range(1, NAMES_MAX):
+        with suppress(NameInUse):
+            return log_on(name if number == 1 else f"{name}-{number}")
+    return log_on(f"{name}-{token[:8]}")
 
 
 def _publish(client: Client, rows: Messages) -> None:

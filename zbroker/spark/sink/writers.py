@@ -3,8 +3,8 @@
     write (executors) --a message for each partition--> commit (driver), again after a crash
                       --a task failed for good--------> abort
 
-A batch job is an app of its own, or the one that `publishId` names; then all its runs together
-publish once. A streaming query is an app by its id, which its checkpoint keeps, and a micro-batch
+A batch job is a run of its own, or the one that `publishId` names; then whatever runs under it
+publishes once. A streaming query is an app by its id, which its checkpoint keeps, and a micro-batch
 is a batch of it. Source: the exactly-once trials of the Spark facts.
 """
 
@@ -29,6 +29,7 @@ from zbroker.spark.sink import rows
 from zbroker.spark.sink.staging import Staged, Target, stage
 
 QUERY_ID = "sql.streaming.queryId"  # a local property that Spark sets for tasks of a stream
+JOBS = "jobs"  # they have one publisher together, and are known by their run
 _ONLY = 1  # number of the only batch of a job
 
 
@@ -47,7 +48,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def __init__(self, to: Target, publish_id: str) -> None:
         self._to = to
-        self._app = publish_id or f"job-{secrets.token_hex(16)}"
+        self._app = f"{JOBS}/{publish_id or secrets.token_hex(16)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In an executor. Raises: ZBrokerError."""
@@ -74,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if not query:
             text = "this release of Spark does not tell tasks the id of their query"
             raise ClientError("bad_field", text, "write in foreachBatch, with a publishId")
-        return _write(iterator, self._to, f"spark-{query}")
+        return _write(iterator, self._to, f"query-{query}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver; of a batch that was committed before a crash nothing comes again."""
@@ -97,7 +98,8 @@ def target(url: str, topic: str, credentials: Any, schema: Any) -> Target:  # no
 def _write(iterator: Iterator[pa.RecordBatch], to: Target, app: str) -> Part:
     task = TaskContext.get()
     partition, attempt = task.partitionId(), task.attemptNumber()
-    staged: Staged = stage(iterator, to, f"{app}-p{partition}-a{attempt}")
+    name = f"spark-{app.partition('/')[0]}-p{partition}-a{attempt}"
+    staged: Staged = stage(iterator, to, name)
     return Part(app, partition, staged.token, staged.messages)
 
 
