@@ -184,6 +184,7 @@ LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
     "missing_package": ("a package is not installed", "the hint has the command"),
     "no_java": ("there is no Java 17 or later", "the hint says how to get one"),
     "no_spark": ("pyspark is not installed", "install the extra `spark`"),
+    "spark_failed": ("a job of Spark failed", "the reason has what Spark says"),
     "no_journal": ("no journal there", "name a data or journal directory"),
     "no_table": ("the demo has no table of flights", "the hint says how to get it"),
     "not_a_demo": ("the directory was not made by the demo", "name another one"),

@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT, Page, shell_lines
 from zbroker.local import LocalBroker
 
 PROGRAM_S: Final = 60.0  # of one block; Spark needs some seconds to start
-SHELL_S: Final = 30.0
+SHELL_S: Final = 60.0  # likewise
 
 #: reads {page, line, text} per line of stdin, runs the text, answers {printed, error}
 _DRIVER: Final = """

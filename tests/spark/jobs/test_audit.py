@@ -11,11 +11,13 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
+import zbroker
 from tests.spark.logs import JournalMaker
 from zbroker.cli.main import main
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.spark.jobs.audit import audit, scan
+from zbroker.spark.jobs.sequences import joined, judge
 from zbroker.spark.jobs.stretch import Stretch
 
 MAKER = str(publisher_id("maker"))
@@ -44,6 +46,25 @@ def run(*arguments: object) -> tuple[int, dict[str, Any]]:
 def test_every_header_is_scanned_in_one_range(tmp_path: Path) -> None:
     ranges = Stretch(str(journal(tmp_path / "journal", planted=False))).ranges(7)
     assert sum(scan(part).messages for part in ranges) == 600
+
+
+@pytest.mark.process
+def test_an_instance_gives_the_same_runs_as_its_directory(tmp_path: Path) -> None:
+    with zbroker.LocalBroker(tmp_path / "data") as broker:
+        for name in ("one", "two"):
+            with zbroker.connect(broker.url, name=name) as client:
+                client.publish_many("t", [b"x"] * 50)
+        live = [scan(part) for part in Stretch(broker.url).ranges(2)]
+    files = [scan(part) for part in Stretch(str(tmp_path / "data")).ranges(2)]
+    told = []
+    for found in (live, files):
+        runs = joined(run for part in found for run in part.runs)
+        assert judge(runs) == []
+        told.append({(run.publisher, run.first, run.last) for run in runs})
+    assert told[0] == told[1]
+    assert {(publisher, last - first) for publisher, first, last in told[0]} == {
+        (publisher_id(name), 49) for name in ("one", "two")
+    }
 
 
 def test_damaged_positions_are_found(tmp_path: Path) -> None:

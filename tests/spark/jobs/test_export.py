@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tests.spark.logs import JournalMaker
-from zbroker.errors import ClientError
+from zbroker.clock import to_datetime
+from zbroker.errors import ClientError, ZBrokerError
 from zbroker.limits import KIB
 from zbroker.spark.jobs import parquet
 from zbroker.spark.jobs.export import Report, clipped, export
@@ -128,3 +129,8 @@ def test_an_export_goes_on_where_an_earlier_one_was_killed(
         run(spark, maker, to, topic="a")
     found = spark.read.parquet(str(to)).groupBy("topic").count().collect()
     assert {row["topic"]: row["count"] for row in found} == {"a": 400, "b/1": 201, "c": 1}
+
+    assert run(spark, maker, to, until=to_datetime(maker.messages[0].time_ns)).units == 0
+    maker.batch(["x" * 255])
+    with pytest.raises(ZBrokerError, match=r"bad_topic: the topic .* is too long"):
+        run(spark, maker, to)

@@ -21,7 +21,9 @@ I = TypeVar("I")  # noqa: E741 - item
 O = TypeVar("O")  # noqa: E741 - outcome
 
 _POLL_S: Final = 0.2
-_OURS: Final = re.compile(r"zbroker\.errors\.\w+: (\w+): ([^\n]*)")
+_SAID_MAX: Final = 500
+#: code, reason, hint: as an error of ours is printed
+_OURS: Final = re.compile(r"zbroker\.errors\.\w+: (\w+): ([^\n]*?)(?: \(([^()\n]*)\))?(?:\n|$)")
 
 
 @contextmanager
@@ -54,7 +56,7 @@ def collected(
 ) -> list[O]:
     """What `work` makes of each item, one task for each, in the order of the items.
 
-    Raises: the ZBrokerError that ended a task, or Spark's error.
+    Raises: the ZBrokerError that ended a task, or spark_failed.
     """
     if not items:
         return []
@@ -86,13 +88,22 @@ def _finished(tracker: Any, group: str) -> int:  # noqa: ANN401 - a StatusTracke
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises: the ZBrokerError that made Spark give up, in place of Spark's report of it."""
+    """Raises: the ZBrokerError that made Spark give up, else spark_failed, in place of a trace."""
     try:
         yield
     except ZBrokerError:
         raise
     except Exception as error:
         found = _OURS.search(str(error))
-        if found is None:
-            raise
-        raise ZBrokerError(found[1], found[2]) from error
+        if found is not None:
+            raise ZBrokerError(found[1], found[2], found[3] or "") from error
+        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+            raise ZBrokerError("spark_failed", said(str(error))) from error
+        raise
+
+
+def said(text: str) -> str:
+    """What Spark says, in one line: its reports have a trace behind it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "An error occurred", "File "))]
+    return (told or lines or ["no reason"])[0].removeprefix(": ")[:_SAID_MAX]

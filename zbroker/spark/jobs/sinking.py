@@ -53,7 +53,7 @@ def register(spark: Any) -> None:  # noqa: ANN401 - a SparkSession
 
 
 def write(frame: DataFrame, to: To, publish_id: str) -> int:
-    """How many rows were given to the sink. Raises: what Spark says."""
+    """How many rows were given to the sink. Raises: what Spark says: see `translated`."""
     from pyspark.sql import Observation, functions
 
     register(frame.sparkSession)
