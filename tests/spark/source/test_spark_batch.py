@@ -52,8 +52,8 @@ def test_a_column_of_another_type_is_refused(spark: Any, maker: JournalMaker) ->
 
 
 def test_a_wrong_option_fails_at_load_with_the_nearest(spark: Any, maker: JournalMaker) -> None:
-    with pytest.raises(Exception, match="did you mean 'topics'"):
-        load(spark, journal=maker.directory, topicz="a")
+    with pytest.raises(Exception, match="did you mean 'topicPattern'"):
+        load(spark, journal=maker.directory, topicPatern="a")
 
 
 def test_an_empty_stretch_is_an_empty_table(spark: Any, maker: JournalMaker) -> None:
