@@ -79,6 +79,15 @@ def run_alone(place: Place, each: Page, line: int, text: str) -> None:
         program.close()
 
 
+SPARK_PAGES = [
+    pytest.param(  # a session for each of them: one is enough for every day
+        each, id=each.name, marks=() if "replay-with-spark" in each.name else pytest.mark.long
+    )
+    for each in RUNNING
+    if " session(" in each.text
+]
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(
     "each", [p for p in RUNNING if " session(" not in p.text], ids=lambda each: each.name
@@ -90,9 +99,7 @@ def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.process
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "each", [p for p in RUNNING if " session(" in p.text], ids=lambda each: each.name
-)
+@pytest.mark.parametrize("each", SPARK_PAGES)
 def test_the_blocks_of_a_spark_page_run(each: Page, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
         pytest.skip("needs package pyspark")

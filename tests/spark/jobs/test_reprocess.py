@@ -98,6 +98,7 @@ def read(url: str) -> list[tuple[str, bytes]]:
         return [(message.topic, message.data) for message in subscription]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.process
 def test_a_range_is_published_once_and_a_stream_goes_on(
