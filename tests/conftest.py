@@ -30,26 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _share(items)
     if config.getoption("--long"):
         return
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason="long: run by scripts/test-all"))
-
-
-def _share(items: list[pytest.Item]) -> None:
-    """What one process runs, where several do: a file, or all that needs the session of Spark.
-
-    That one takes long to begin, so there is one of it, and its tests come first.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if _on_spark(item) else item.location[0]))
-    items.sort(key=_on_spark, reverse=True)
-
-
-def _on_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
 
 
 def skip_reason(longrepr: object) -> str:
