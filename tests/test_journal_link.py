@@ -38,6 +38,7 @@ class Bench:
         self.now_ms = 1
         self.heard: list[Any] = []
         self.hellos: list[i.Hello] = []
+        self.answered = 0  # of the hellos, by `met`
         self.said: list[list[bytes]] = []
         self.rid = b""
         self.answers: list[Any] = []
@@ -95,8 +96,8 @@ class Bench:
 
     def met(self, incarnation: int) -> None:
         """Is welcomed by a journal."""
-        count = len(self.hellos)
-        self.until(lambda: len(self.hellos) > count)
+        self.until(lambda: len(self.hellos) > self.answered)
+        self.answered = len(self.hellos)
         self.welcome(incarnation)
         self.until(lambda: self.link.welcomed_by == incarnation)
 
