@@ -22,9 +22,9 @@ from zbroker.journal.disk import RealDisk
 from zbroker.journal.places import Places
 from zbroker.spark import Range, foreach_partition, plan_ranges, replay_arrow, session
 
-PARTITIONS: Final = 8
+PARTITIONS: Final = 4
 PUBLISHED_AT_ONCE: Final = 200_000
-WARM: Final = 2  # runs before the first that counts: the JVM compiles what it runs
+WARM: Final = 4  # runs before the first that counts: the JVM compiles what it runs
 STUCK_S: Final = 600.0
 
 

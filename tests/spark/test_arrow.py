@@ -135,32 +135,39 @@ def test_damage_is_an_error(maker: JournalMaker) -> None:
     assert caught.value.code == "gap"
 
 
-@pytest.mark.parametrize("length", [0, 1, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("length", [1, 255, 256, 65_535, 65_536])
 def test_payloads_of_one_length_are_cut_by_their_stride(length: int) -> None:
     payloads = [bytes([i]) * length for i in range(40)]
     found = strided(pack(payloads), 40, slice(3, 39))
     assert found is not None
-    assert found.to_pylist() == payloads[3:39]
+    assert [value.tobytes() for value in found] == payloads[3:39]
 
 
 @given(st.lists(st.binary(max_size=4), min_size=1, max_size=40))
 def test_a_stride_is_never_found_where_there_is_none(payloads: list[bytes]) -> None:
     found = strided(pack(payloads), len(payloads), slice(None))
-    assert found is None or found.to_pylist() == payloads
+    assert found is None or [value.tobytes() for value in found] == payloads
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(1, 20))
 def test_bytes_that_are_no_array_of_binaries_have_no_stride(data: bytes, count: int) -> None:
     found = strided(data, count, slice(None))
-    assert found is None or pack(found.to_pylist()) == data or data[0] in (0xDC, 0xDD)
+    values = None if found is None else [value.tobytes() for value in found]
+    assert values is None or pack(values) == data or data[0] in (0xDC, 0xDD)
 
 
-@given(st.integers(1, 19).flatmap(
-    lambda digits: st.lists(
-        st.integers(10 ** (digits - 1), min(10**digits, 2**63) - 1), min_size=1, max_size=30
+@given(
+    st.one_of(
+        st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=30),
+        st.builds(
+            lambda first, count, step: list(range(first, first + count * step, step)),
+            st.sampled_from((0, 1, 9, 999, 9_900, 10_000, 99_990, 10**9 - 5, 10**18 - 70)),
+            st.integers(1, 400),
+            st.sampled_from((1, 1, 2, 7, 300)),
+        ),
     )
-))  # fmt: skip
+)
 def test_numbered_texts_are_the_decimal_numbers(numbers: list[int]) -> None:
     np = pytest.importorskip("numpy", reason="needs package numpy")
-    found = numbered("17|", np.asarray(numbers), len(str(numbers[0])), "|")
+    found = numbered("17|", np.asarray(numbers), "|")
     assert found.to_pylist() == [f"17|{number}|" for number in numbers]

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from zbroker.errors import ClientError
 from zbroker.limits import MIB
@@ -108,12 +107,20 @@ def _publisher(some: list[Piece], counts: Array) -> pa.Array:
 
 def _bookmark(some: list[Piece], counts: Array) -> pa.Array:
     sequences = _sequences(some, counts)
-    digits = len(str(int(sequences.max())))
-    if len({piece.publisher for piece in some}) == 1 and len(str(int(sequences.min()))) == digits:
-        return texts.numbered(f"{some[0].publisher}|", sequences, digits, "|")
-    head = _repeated([f"{piece.publisher}|" for piece in some], counts)
-    number = pc.cast(pa.array(sequences), pa.string())
-    return pc.binary_join_element_wise(head, number, "|", "")
+    publishers = np.fromiter((piece.publisher for piece in some), np.uint64, len(some))
+    cuts = np.flatnonzero(publishers[1:] != publishers[:-1])  # behind each, another publisher
+    if len(cuts) * texts.ALIKE_MIN > len(sequences):
+        heads = _repeated([f"{piece.publisher}|" for piece in some], counts)
+        return texts.joined(heads, sequences, "|")
+    made = [
+        texts.numbered(f"{publishers[cut]}|", numbers, "|")
+        for cut, numbers in zip(
+            [*cuts.tolist(), -1],
+            np.split(sequences, np.cumsum(counts)[cuts]),
+            strict=True,
+        )
+    ]
+    return _whole(made)
 
 
 def _repeated(texts: list[str], counts: Array) -> pa.Array:
@@ -153,7 +160,8 @@ def _numbered(some: list[Piece], zeros: list[int], counts: Array) -> Array:
 
 def _timestamp(some: list[Piece], counts: Array) -> pa.Array:
     if all(piece.times is None for piece in some):
-        times: Array = np.repeat(np.asarray([piece.time_ns for piece in some], np.int64), counts)
+        log_us = [piece.time_ns // _NS_PER_US for piece in some]
+        times: Array = np.repeat(np.asarray(log_us, np.int64), counts)
     else:
         times = np.concatenate(
             [
@@ -161,18 +169,33 @@ def _timestamp(some: list[Piece], counts: Array) -> pa.Array:
                 for piece in some
             ]
         )
-    return pa.array(times // _NS_PER_US, pa.int64()).cast(_TYPES["timestamp"])
+        times //= _NS_PER_US
+    return pa.array(times, pa.int64()).cast(_TYPES["timestamp"])
 
 
 def _payload(some: list[Piece], _counts: Array) -> pa.Array:
-    arrays: list[pa.Array] = []
-    for listed, group in groupby(some, lambda piece: isinstance(piece.payloads, list)):
-        found = [piece.payloads for piece in group]
-        if listed:
-            arrays.append(pa.array([data for part in found for data in part or ()], pa.binary()))
-        else:
-            arrays += found
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return _whole(
+        [
+            _binaries([piece.payloads for piece in group], length)
+            for length, group in groupby(some, _one_length)
+        ]
+    )
+
+
+def _one_length(piece: Piece) -> int | None:
+    found = piece.payloads
+    return None if found is None or isinstance(found, list) else found.itemsize
+
+
+def _binaries(some: list[Array], length: int | None) -> pa.Array:
+    if length is None:
+        return pa.array([data for payloads in some for data in payloads], pa.binary())
+    values = np.concatenate(some)
+    return texts.of_one_length(pa.binary(), values, len(values), length)
+
+
+def _whole(made: list[pa.Array]) -> pa.Array:
+    return made[0] if len(made) == 1 else pa.concat_arrays(made)
 
 
 def _key(some: list[Piece], _counts: Array) -> pa.Array:

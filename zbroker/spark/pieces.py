@@ -1,6 +1,6 @@
 """What one batch gives to a record batch: some numbers, and arrays where messages differ.
 
-Nothing here is made for a single message: payloads of one length are cut out of the body by their
+Nothing here is made for a single message: payloads of one length are seen in the body by their
 stride, others are decoded as a list at once, columns of the batch are taken as they are.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct
 
 from zbroker.client.message import Message, taken_apart
@@ -52,7 +51,7 @@ class Piece(Struct, gc=False):
     topics: Sequence[str]
     index: Array | None
     times: Array | None
-    payloads: list[bytes] | pa.Array | None
+    payloads: list[bytes] | Array | None
     keys: list[bytes | None] | None
     size: int
 
@@ -98,7 +97,7 @@ def _picked(kind: str, column: bytes | None, pick: Any) -> Array | None:  # noqa
     return None if column is None else np.frombuffer(column, kind)[pick]
 
 
-def _payloads(batch: Batch, picked: Picked, pick: Any) -> list[bytes] | pa.Array:  # noqa: ANN401
+def _payloads(batch: Batch, picked: Picked, pick: Any) -> list[bytes] | Array:  # noqa: ANN401
     if picked.payloads is not None:
         return [picked.payloads[i] for i in picked.at]
     plain = plain_of(batch)
@@ -111,23 +110,21 @@ def _payloads(batch: Batch, picked: Picked, pick: Any) -> list[bytes] | pa.Array
     return [payloads[i] for i in picked.at]
 
 
-def strided(plain: bytes | memoryview, count: int, pick: Any) -> pa.Array | None:  # noqa: ANN401
-    """The binaries of a packed body if all have one length, which proves the array; else None."""
+def strided(plain: bytes | memoryview, count: int, pick: Any) -> Array | None:  # noqa: ANN401
+    """The binaries in a packed body if all have one length, which proves the array; else None."""
     head = {_ARRAY16: 3, _ARRAY32: 5}.get(plain[0], 1)
     if _announced(plain, head) != count:
         return None
     stride, rest = divmod(len(plain) - head, count)
     before = _HEADS.get(plain[head], 0) if stride and not rest else 0
-    if not before or not before <= stride:
+    if not 0 < before < stride:
         return None
     length = int.from_bytes(plain[head + 1 : head + before], "big")
     table = np.frombuffer(plain, np.uint8, offset=head).reshape(count, stride)
-    if length != stride - before or (table[:, :before] != table[0, :before]).any():
+    if length != stride - before or any((row != row[0]).any() for row in table.T[:before]):
         return None
-    values = np.ascontiguousarray(table[pick, before:])
-    ends = np.arange(len(values) + 1, dtype=np.int32) * np.int32(length)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(values)]
-    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+    found: Array = np.ndarray(count, f"V{length}", plain, head + before, (stride,))
+    return found[pick]
 
 
 def _announced(plain: bytes | memoryview, head: int) -> int:

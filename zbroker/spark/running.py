@@ -9,6 +9,7 @@ from zbroker.spark.holding import held
 from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, ddl
 from zbroker.spark.ranges import Range
 from zbroker.spark.replay import ROWS, replay_arrow, replay_batches
+from zbroker.spark.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,7 @@ def foreach_partition(
         return
 
     def work(parts: Iterable[Range]) -> None:
+        settle()
         for part in parts:
             handle(replay_arrow(part, columns, rows) if form == "arrow" else replay_batches(part))
 
@@ -69,6 +71,7 @@ def read_ranges(
     known = {**NATIVE_COLUMNS, **KAFKA_COLUMNS}
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
+        settle()
         for batch in batches:
             for part in batch.column(0).to_pylist():
                 yield from replay_arrow(pickle.loads(part), names, rows)

@@ -27,6 +27,7 @@ from zbroker.client.committing import abort, commit
 from zbroker.errors import ClientError
 from zbroker.spark.sink import rows
 from zbroker.spark.sink.staging import Staged, Target, stage
+from zbroker.spark.workers import settle
 
 QUERY_ID = "sql.streaming.queryId"  # a local property that Spark sets for tasks of a stream
 JOBS = "jobs"  # they have one publisher together, and are known by their run
@@ -96,6 +97,7 @@ def target(url: str, topic: str, credentials: Any, schema: Any) -> Target:  # no
 
 
 def _write(iterator: Iterator[pa.RecordBatch], to: Target, app: str) -> Part:
+    settle()
     task = TaskContext.get()
     partition, attempt = task.partitionId(), task.attemptNumber()
     name = f"spark-{app.partition('/')[0]}-p{partition}-a{attempt}"

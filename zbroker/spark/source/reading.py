@@ -12,6 +12,7 @@ from zbroker.spark.ranges import Range
 from zbroker.spark.replay import replay_arrow
 from zbroker.spark.source.options import Options
 from zbroker.spark.source.places import Place
+from zbroker.spark.workers import settle
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ def read(part: Range | None, columns: Sequence[str], options: Options) -> Iterat
     Raises: ZBrokerError, as `replay`; what was removed since the plan is skipped, with a line in
     the log, where failOnDataLoss is false.
     """
+    settle()
     if part is None:
         return
     begun = False
