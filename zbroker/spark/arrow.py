@@ -1,12 +1,12 @@
 """Record batches of a range: columns made from whole buffers, and only those that are asked for.
 
-Rows come in the order of the log. All columns may be null as far as their types say, because Spark
-compares them with what it made of the schema; only a key ever is.
+Rows come in the order of the log. Only a key ever is null; what a schema says of that is kept as it
+is, because Spark compares it with its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
@@ -31,18 +31,15 @@ _TYPES: Final = {
 }
 
 
-def record_batches(
-    part: Range, columns: Sequence[str] | None, rows: int
-) -> Iterator[pa.RecordBatch]:
+def record_batches(part: Range, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     """Raises: ClientError bad_field; ZBrokerError, as `replay`."""
     if rows < 1:
         raise ClientError("bad_field", f"`rows` must be at least 1, not {rows}")
-    schema = schema_of(NATIVE_COLUMNS if columns is None else columns)
     return _batches(part, schema, rows)
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
-    """The Arrow schema of these columns. Raises: ClientError bad_field."""
+    """The Arrow schema of these columns; all may be null. Raises: ClientError bad_field."""
     known = {**NATIVE_COLUMNS, **KAFKA_COLUMNS}
     names = list(columns)
     for name in names:

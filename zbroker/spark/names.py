@@ -23,9 +23,13 @@ KAFKA_COLUMNS: Final = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
+NULLABLE: Final = frozenset({"key"})
 LOG_APPEND_TIME: Final = 1  # Kafka's number for a time that the broker gave
 
 
 def ddl(columns: dict[str, str]) -> str:
-    """The schema as Spark reads it."""
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    """The schema as Spark reads it. For each value that may be null Spark looks whether it is."""
+    return ", ".join(
+        f"{name} {kind}" + ("" if name in NULLABLE else " NOT NULL")
+        for name, kind in columns.items()
+    )

@@ -20,6 +20,7 @@ from zbroker.client.message import Message, decode
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_vector
 from zbroker.journal.format import FLAG_ZSTD, Batch
+from zbroker.spark.names import NATIVE_COLUMNS
 from zbroker.spark.ranges import Range
 from zbroker.spark.walking import batches
 from zbroker.spark.wanting import INFLATED_MAX_BYTES
@@ -58,10 +59,10 @@ def replay_arrow(
     Raises: as `replay`; bad_field; missing_package without pyarrow.
     """
     try:
-        from zbroker.spark.arrow import record_batches
+        from zbroker.spark.arrow import record_batches, schema_of
     except ImportError as error:
         raise ZBrokerError("missing_package", str(error), "install the extra `spark`") from None
-    return record_batches(part, columns, rows)
+    return record_batches(part, schema_of(NATIVE_COLUMNS if columns is None else columns), rows)
 
 
 # -- a running instance -----------------------------------------------------------------------

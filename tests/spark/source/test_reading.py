@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow", reason="needs package pyarrow")
 from tests.spark.logs import JournalMaker
 from zbroker.errors import ZBrokerError
 from zbroker.spark import Range, plan_ranges
+from zbroker.spark.arrow import schema_of
 from zbroker.spark.source.options import parse
 from zbroker.spark.source.reading import read
 
@@ -27,7 +28,7 @@ def maker(tmp_path: Path) -> Iterator[JournalMaker]:
 
 def positions(maker: JournalMaker, part: Range | None, **options: str) -> list[int]:
     given = parse({"journal": str(maker.directory), **options})
-    batches = read(part, ["position"], given)
+    batches = read(part, schema_of(["position"]), given)
     return [position for batch in batches for position in batch.column(0).to_pylist()]
 
 

@@ -46,6 +46,21 @@ def test_a_schema_of_the_user_leaves_columns_out(spark: Any, maker: JournalMaker
     assert sorted(map(tuple, found.collect())) == [(m.sequence, m.topic) for m in maker.messages]
 
 
+def test_only_a_key_may_be_null(spark: Any, maker: JournalMaker) -> None:
+    """Else Spark looks for a null in front of every value."""
+    table = load(spark, journal=maker.directory)
+    assert not any(field.nullable for field in table.schema)
+    kafka = load(spark, journal=maker.directory, kafkaColumns=True)
+    assert [field.name for field in kafka.schema if field.nullable] == ["key"]
+    assert kafka.select("key", "offset").count() == len(maker.messages)
+    mixed = load(spark, "position bigint, topic string NOT NULL", journal=maker.directory)
+    assert [field.nullable for field in mixed.schema] == [True, False]
+    assert len(mixed.collect()) == len(maker.messages)
+    strict = "key binary NOT NULL, value binary"
+    with pytest.raises(Exception, match="column key may be null"):
+        load(spark, strict, journal=maker.directory, kafkaColumns=True).count()
+
+
 def test_a_column_of_another_type_is_refused(spark: Any, maker: JournalMaker) -> None:
     with pytest.raises(Exception, match="there is no column `sequence string`"):
         load(spark, "sequence string", journal=maker.directory).count()

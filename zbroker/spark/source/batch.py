@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from zbroker.ids import EPOCH
@@ -25,9 +26,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     one DataFrame would share it, and rows of one of them would be missing.
     """
 
-    def __init__(self, options: Options, columns: Sequence[str], pinned: State | None) -> None:
+    def __init__(self, options: Options, schema: pa.Schema, pinned: State | None) -> None:
         self._options = options
-        self._columns = list(columns)
+        self._schema = schema
         self._pinned = pinned
 
     def partitions(self) -> Sequence[Any]:
@@ -62,4 +63,4 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches. Raises: ZBrokerError."""
-        return reading.read(partition.value, self._columns, self._options)
+        return reading.read(partition.value, self._schema, self._options)

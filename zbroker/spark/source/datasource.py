@@ -51,8 +51,8 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - a StructType
         """Raises: ClientError bad_field."""
         self._check_reading()
-        columns = chosen(schema, self._given.kafka_columns)
-        return BatchReader(self._given, columns, self._pinned)
+        wanted = chosen(schema, self._given.kafka_columns)
+        return BatchReader(self._given, wanted, self._pinned)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ANN401, N802
         """Raises: ClientError bad_field."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from zbroker.errors import ZBrokerError
+from zbroker.spark.arrow import record_batches
 from zbroker.spark.ranges import Range
-from zbroker.spark.replay import replay_arrow
 from zbroker.spark.source.options import Options
 from zbroker.spark.source.places import Place
 from zbroker.spark.workers import settle
@@ -17,7 +19,7 @@ from zbroker.spark.workers import settle
 _LOG = logging.getLogger(__name__)
 
 
-def read(part: Range | None, columns: Sequence[str], options: Options) -> Iterator[Any]:
+def read(part: Range | None, schema: pa.Schema, options: Options) -> Iterator[Any]:
     """Record batches of a range; none for None, which stands for a plan without ranges.
 
     Raises: ZBrokerError, as `replay`; what was removed since the plan is skipped, with a line in
@@ -28,7 +30,7 @@ def read(part: Range | None, columns: Sequence[str], options: Options) -> Iterat
         return
     begun = False
     try:
-        for batch in replay_arrow(part, columns, options.rows):
+        for batch in record_batches(part, schema, options.rows):
             begun = True
             yield batch
     except ZBrokerError as error:
@@ -37,7 +39,7 @@ def read(part: Range | None, columns: Sequence[str], options: Options) -> Iterat
         rest = _rest(part, options)
         _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
         if rest is not None:
-            yield from replay_arrow(rest, columns, options.rows)
+            yield from record_batches(rest, schema, options.rows)
 
 
 def _rest(part: Range, options: Options) -> Range | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from zbroker.errors import ClientError
-from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, ddl
+from zbroker.spark.arrow import schema_of
+from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, NULLABLE, ddl
 
 
 def columns_of(kafka: bool) -> dict[str, str]:
@@ -18,8 +21,8 @@ def schema_text(kafka: bool) -> str:
     return ddl(columns_of(kafka))
 
 
-def chosen(schema: Any, kafka: bool) -> list[str]:  # noqa: ANN401 - a StructType of Spark
-    """The names of a schema that the user gave, if all of them fit: only they are made.
+def chosen(schema: Any, kafka: bool) -> pa.Schema:  # noqa: ANN401 - a StructType of Spark
+    """A schema that the user gave, or ours, if all of it fits: only its columns are made.
 
     Raises: ClientError bad_field.
     """
@@ -30,6 +33,7 @@ def chosen(schema: Any, kafka: bool) -> list[str]:  # noqa: ANN401 - a StructTyp
             raise ClientError(
                 "bad_field", f"there is no column `{field.name} {kind}`", f"there are {ddl(known)}"
             )
-        if not field.nullable:
+        if field.name in NULLABLE and not field.nullable:
             raise ClientError("bad_field", f"column {field.name} may be null", "leave out NOT NULL")
-    return [field.name for field in schema.fields]
+    fields = zip(schema_of(schema.fieldNames()), schema.fields, strict=True)
+    return pa.schema([ours.with_nullable(given.nullable) for ours, given in fields])

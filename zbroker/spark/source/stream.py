@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -36,9 +37,9 @@ Json = Mapping[str, Any]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """One query. Made in two processes: one asks for offsets, the other is pickled to the tasks."""
 
-    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
-        self._columns = list(columns)
+        self._schema = schema
         self._place = Place(options)
         self._forget()
 
@@ -48,10 +49,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: Offset | None = None
         self._lease: Lease | None = None
 
-    def __getstate__(self) -> tuple[Options, list[str]]:
-        return self._options, self._columns
+    def __getstate__(self) -> tuple[Options, pa.Schema]:
+        return self._options, self._schema
 
-    def __setstate__(self, state: tuple[Options, list[str]]) -> None:
+    def __setstate__(self, state: tuple[Options, pa.Schema]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     # -- offsets ------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches, in an executor. Raises: ZBrokerError."""
-        return reading.read(partition.value, self._columns, self._options)
+        return reading.read(partition.value, self._schema, self._options)
 
     def commit(self, end: Json) -> None:
         """What is before `end` is not needed any more; comes one batch late, the last one never."""
