@@ -18,11 +18,15 @@ from typing import Any, Final, NamedTuple
 import zbroker
 from perf.harness import Result, Setup, payloads
 from zbroker import archive
+from zbroker.client.committing import commit
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.places import Places
 from zbroker.spark import Range, foreach_partition, plan_ranges, replay_arrow, session
+from zbroker.spark.names import NATIVE_COLUMNS, ddl
+from zbroker.spark.sink.staging import Target, stage
 
 PARTITIONS: Final = 4
+WRITTEN: Final = {name: NATIVE_COLUMNS[name] for name in ("topic", "payload")}
 PUBLISHED_AT_ONCE: Final = 200_000
 WARM: Final = 4  # runs before the first that counts: the JVM compiles what it runs
 STUCK_S: Final = 600.0
@@ -35,6 +39,7 @@ def pipeline(setup: Setup) -> list[Result]:
     try:
         fill(setup, place)
         results = [measured(setup, spark, place, one) for one in WORK]
+        results.append(published(setup, spark, place))
         pack(place)
         results.append(packed(setup, spark, place, results[0]))
         return [planned(setup, place), *results]
@@ -81,9 +86,10 @@ def in_blocks(spark: Any, ranges: list[Range]) -> None:
     foreach_partition(spark, ranges, handle, form="arrow", columns=["payload", "sequence"])
 
 
-def _table(spark: Any, ranges: list[Range]) -> Any:
+def _table(spark: Any, ranges: list[Range], columns: dict[str, str] | None = None) -> Any:
     reader = spark.read.format("zbroker").option("minPartitions", PARTITIONS)
-    return reader.option("journal", ranges[0].source).load()
+    chosen = reader if columns is None else reader.schema(ddl(columns))
+    return chosen.option("journal", ranges[0].source).load()
 
 
 def count(spark: Any, ranges: list[Range]) -> None:
@@ -142,6 +148,36 @@ def measured(setup: Setup, spark: Any, place: Path, work: Work) -> Result:
         ours.append(setup.messages / (time.perf_counter() - begun))
         limit.append(setup.messages / _alone(ranges, work.columns))
     return Result(work.name, "rows/s", ours, limit, "one process, no Spark", work.target)
+
+
+def published(setup: Setup, spark: Any, place: Path) -> Result:
+    """All rows into a log of their own: staged by tasks, committed at once; beside one process."""
+    ranges = plan_ranges(place, min_partitions=PARTITIONS)
+    ours, limit = [], []
+
+    def write(broker: zbroker.LocalBroker) -> None:
+        table = _table(spark, ranges, WRITTEN)
+        table.write.format("zbroker").option("endpoint", broker.url).mode("append").save()
+
+    def stage_alone(broker: zbroker.LocalBroker) -> None:
+        batches = (batch for part in ranges for batch in replay_arrow(part, list(WRITTEN)))
+        staged = stage(batches, Target(broker.url, "", None), "perf-spark")
+        commit(broker.url, "perf", 1, [(staged.token, staged.messages)])
+
+    _into_a_log(setup, write)  # warms up
+    for _ in setup.each_round("Spark table, published"):
+        ours.append(_into_a_log(setup, write))
+        limit.append(_into_a_log(setup, stage_alone))
+    return Result(
+        "Spark table, published", "rows/s", ours, limit, "one process, no Spark", ">= 0.5 M/s"
+    )
+
+
+def _into_a_log(setup: Setup, work: Callable[[zbroker.LocalBroker], None]) -> float:
+    with setup.broker() as broker:
+        begun = time.perf_counter()
+        work(broker)
+        return setup.messages / (time.perf_counter() - begun)
 
 
 def packed(setup: Setup, spark: Any, place: Path, fresh: Result) -> Result:
