@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,27 @@ def test_an_instance_is_a_table_with_the_options_of_the_kafka_connector(spark: A
         assert chosen.count() == 150
         held = [holder["who"] for holder in broker.ask("/holders")["holders"]]
         assert "spark-nightly" in held
+
+
+@pytest.mark.process
+def test_an_archive_and_its_instance_are_one_table(spark: Any, tmp_path: Path) -> None:
+    """What the archive has is read there, the rest from the instance."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    with zbroker.LocalBroker(settings={"journal": {"segment_size": "1MiB"}}) as broker:
+        with zbroker.connect(broker.url, name="filler") as client:
+            for number in range(4):
+                client.publish_many("a", [b"%d".ljust(2_000) % number] * 400)
+                client.flush(timeout=30)
+        sealed = sorted((broker.data_dir / "journal").glob("*.journal"))[:-1]
+        for segment in sealed:
+            shutil.copy(segment, archive)
+        both = load(spark, endpoint=broker.url, journal=archive)
+        assert both.rdd.getNumPartitions() >= 4
+        alone = load(spark, endpoint=broker.url)
+        rows = [
+            sorted(map(tuple, one.select("position", "payload").collect())) for one in (both, alone)
+        ]
+    assert sealed
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 1_600

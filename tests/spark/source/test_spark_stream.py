@@ -183,6 +183,37 @@ def test_a_stream_goes_on_over_a_restart_of_the_rooms(spark: Any, tmp_path: Path
     assert positions(batches) == expected
 
 
+@pytest.mark.process
+@pytest.mark.long
+def test_a_broker_that_stays_away_ends_the_query_which_goes_on_where_it_was(
+    spark: Any, tmp_path: Path
+) -> None:
+    batches: Batches = []
+
+    def broker_with_500_more() -> zbroker.LocalBroker:
+        broker = zbroker.LocalBroker(tmp_path / "data")
+        with zbroker.connect(broker.url, name="filler") as client:
+            client.publish_many("a", [b"x"] * 500)
+            client.flush(timeout=30)
+        return broker
+
+    with broker_with_500_more() as broker:
+        options = {"endpoint": broker.url, "startingOffsets": "earliest"}
+        query = start(spark, tmp_path / "cp", batches, now=False, **options)
+        _until(lambda: len(positions(batches)) == 500, query)
+    try:
+        with pytest.raises(Exception, match="timeout"):
+            query.awaitTermination(WAIT_S)
+    finally:
+        query.stop()
+    with broker_with_500_more() as broker:
+        batches += run(spark, tmp_path / "cp", endpoint=broker.url)
+        with zbroker.connect(broker.url) as client:
+            every = [one.position for one in client.subscribe("a", since="epoch", until="now")]
+    assert positions(batches) == every
+    assert len(every) == 1_000
+
+
 def _until(done: Callable[[], bool], query: Any) -> None:
     for _ in range(WAIT_S * 10):
         if done():
