@@ -18,7 +18,7 @@ _LEAVES: Final = (
     "zbroker.__version__",
     "zbroker",
 )
-_LOG: Final = ("zbroker.journal.format", "zbroker.journal.reader")
+_LOG: Final = ("zbroker.journal.about", "zbroker.journal.format", "zbroker.journal.reader")
 _FILES: Final = (
     *_LEAVES,
     "zbroker.journal.disk",
@@ -49,8 +49,8 @@ _FRONT: Final = (
 )  # fmt: skip
 _QUEUE_SETTINGS: Final = ("zbroker.config.queues", "zbroker.config.tree", "zbroker.config.units")
 _ENTERING: Final = (
-    "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.format",
-    "zbroker.queues.work.values", "zbroker.wire",
+    "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.about",
+    "zbroker.journal.format", "zbroker.queues.work.values", "zbroker.wire",
 )  # fmt: skip
 
 #: What a module may import of ours besides its own package; the longest name that fits counts.
@@ -94,6 +94,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.front": (*_LEAVES, *_FRONT),
     # the log as files, for whoever reads it
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
+    "zbroker.journal.about": (*_LEAVES, "zbroker.journal.format", "zbroker.wire"),
     "zbroker.journal.disk": _LEAVES,
     "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
     "zbroker.journal.packed": (*_LEAVES, "zbroker.journal.format"),
@@ -179,6 +180,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.credentials",
         "zbroker.filters",
         "zbroker.formats",
+        "zbroker.journal.about",
         "zbroker.journal.reader",
     ),
     "zbroker.spark.jobs": (

@@ -101,6 +101,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/ingest/identity.py",
         "zbroker/ingest/live.py",
         "zbroker/ingest/surveying.py",
+        "zbroker/journal/about.py",
         "zbroker/journal/answering.py",
         "zbroker/journal/committing.py",
         "zbroker/journal/floor.py",

@@ -163,7 +163,7 @@ def test_a_filter_may_ask_for_what_is_not_in_the_payload() -> None:
     at = Bench()
     positions = at.publish(b"{}", b"{}", topics=["a", "b"])
     [found] = at._found(BitMap64(positions))
-    about = giving.About(found)
+    about = found.block.about(found.at)
     assert [about.topic(i) for i in range(2)] == ["a", "b"]
     assert about.time_ns(1) == WALL_NS + STEP_NS
     assert [about.bookmark(i) for i in range(2)] == [at.bookmark(one) for one in positions]
@@ -173,7 +173,7 @@ def test_a_filter_may_ask_for_headers() -> None:
     at = Bench()
     positions = at.publish(b"{}", b"{}", headers=[{"n": 1}, None])
     [found] = at._found(BitMap64(positions))
-    about = giving.About(found)
+    about = found.block.about(found.at)
     assert about.header(0, "n") == 1
 
 

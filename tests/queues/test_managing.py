@@ -133,14 +133,6 @@ def test_what_is_on_its_way_back_is_not_brought_back_again() -> None:
     assert at.here() == positions
 
 
-def test_dead_letters_before_the_floor_are_not_in_the_log() -> None:
-    at, positions = _dead()
-    at.floor = positions[2]
-    at.persist()
-    told = at.ask(s.Requeue(7, "q"))
-    assert (told.count, told.text) == (2, "")
-
-
 def test_a_purge_of_a_replayable_queue_is_a_record() -> None:
     at = bench(replayable(), work("other"))
     positions = at.many(5)

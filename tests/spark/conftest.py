@@ -1,13 +1,18 @@
-"""One Spark session for all tests of this folder: starting one takes longer than most of them."""
+"""One Spark session for all tests of this folder: starting one takes longer than most of them.
+
+And a log for each test, to be filled.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.logs import JournalMaker
 from zbroker.spark import session
 
 
@@ -26,3 +31,10 @@ def spark() -> Iterator[Any]:
     )
     yield running
     running.stop()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[JournalMaker]:
+    made = JournalMaker(tmp_path / "journal")
+    yield made
+    made.close()

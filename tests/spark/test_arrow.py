@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,18 +24,16 @@ from zbroker.wire.bodies import pack
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
+def maker(journal: JournalMaker) -> JournalMaker:
     """Every kind of batch: alike and unlike payloads, some topics, keys, compressed, controls."""
-    made = JournalMaker(tmp_path / "journal")
     for _ in range(3):
-        made.batch(["a", "b", "a", "c"] * 20)
-        made.control()
-        made.batch(["only"] * 100, size=300)
-        made.given(["a"] * 40, [bytes(i) for i in range(40)], packed=True)
-        made.given(["b"] * 40, [b"%03d" % i for i in range(40)], packed=True)
-        made.given(["k", "l", "k"], [b"1", b"22", b""], keys=[b"x", None, b"y"])
-    yield made
-    made.close()
+        journal.batch(["a", "b", "a", "c"] * 20)
+        journal.control()
+        journal.batch(["only"] * 100, size=300)
+        journal.given(["a"] * 40, [bytes(i) for i in range(40)], packed=True)
+        journal.given(["b"] * 40, [b"%03d" % i for i in range(40)], packed=True)
+        journal.given(["k", "l", "k"], [b"1", b"22", b""], keys=[b"x", None, b"y"])
+    return journal
 
 
 def rows(part: Range, columns: list[str] | None = None, most: int = 16_384) -> list[dict[str, Any]]:

@@ -30,13 +30,11 @@ MAKER = publisher_id("maker")
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
+def maker(journal: JournalMaker) -> JournalMaker:
     for _ in range(20):
-        made.batch(["a", "b", "a", "c"] * 5)
-        made.control()
-    yield made
-    made.close()
+        journal.batch(["a", "b", "a", "c"] * 5)
+        journal.control()
+    return journal
 
 
 def covered(ranges: list[Range]) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +22,12 @@ from zbroker.spark.replay import reader_name
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
-    while made.serial < 3:
-        made.batch(["a.x", "b.x", "a.x", "c"] * 5, size=500)
-        made.control()
-        made.batch(["only"] * 50, size=1_000)
-    yield made
-    made.close()
+def maker(journal: JournalMaker) -> JournalMaker:
+    while journal.serial < 3:
+        journal.batch(["a.x", "b.x", "a.x", "c"] * 5, size=500)
+        journal.control()
+        journal.batch(["only"] * 50, size=1_000)
+    return journal
 
 
 def written(message: Message) -> Written:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +12,12 @@ from zbroker.spark import plan_ranges, replay
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
+def maker(journal: JournalMaker) -> JournalMaker:
     for packed in (False, True):
         payloads = [json.dumps({"px": number}).encode() for number in range(50)]
-        made.given(["a", "b"] * 25, payloads, packed=packed)
-        made.given(["a"] * 3, [b"no json", b'{"px": 7}', b"{"], packed=packed)
-    yield made
-    made.close()
+        journal.given(["a", "b"] * 25, payloads, packed=packed)
+        journal.given(["a"] * 3, [b"no json", b'{"px": 7}', b"{"], packed=packed)
+    return journal
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -21,15 +21,13 @@ from zbroker.blocks.held import Held
 from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin
+from zbroker.journal.about import PLAIN_MAX_BYTES, About, plain_of
 from zbroker.journal.format import FLAG_ZSTD, Batch
 from zbroker.journal.reader import Cursor, Item
-from zbroker.limits import GIB, HEADER_MAX_BYTES
+from zbroker.limits import HEADER_MAX_BYTES
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns, Msg
 from zbroker.wire.queueing import Job
-
-#: ingest applied the limit when the body came in; that limit may have been lowered since
-PLAIN_MAX_BYTES: Final = 1 * GIB
 
 _SID: Final = b"\xa3sid"
 _HEADER_MAX: Final = HEADER_MAX_BYTES - 128  # leaves room for what `after` lacks: at most 78 bytes
@@ -98,8 +96,7 @@ class Block:
         messages = self.messages.get(at)
         if messages is None:
             batch = self.batch(at)
-            name = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
-            messages = bodies.unpack(batch.body, name, batch.count, PLAIN_MAX_BYTES)
+            messages = bodies.unpack(plain_of(batch), None, batch.count, PLAIN_MAX_BYTES)
             self.messages[at] = messages
             self.made_bytes += sum(map(len, messages))
         return messages
@@ -111,6 +108,10 @@ class Block:
             batch = self.batch(at)
             column = self.header_columns[at] = bodies.HeaderColumn(batch.columns, batch.count)
         return column
+
+    def about(self, at: int) -> About:
+        """What filters may ask of the messages of batch `at`."""
+        return About(self.batch(at), self.headers(at))
 
     def keep(self, key: Hashable, parts: Parts) -> Parts:
         """Remembers messages for all who want the same."""
@@ -208,7 +209,7 @@ class Maker:
             if look.zstd:
                 name = bodies.CODEC_ZSTD
             else:
-                body = bytes(bodies.inflate(body, bodies.CODEC_ZSTD, PLAIN_MAX_BYTES))
+                body = bytes(plain_of(batch))
                 crc = crc32c(body)
         msg = self._msg(batch, span.first, batch.count)
         msg.skip, msg.codec, msg.crc = span.first, name, crc
@@ -283,13 +284,6 @@ def picks_of(batch: Batch, span: Span, wanted: Wanted) -> Sequence[int]:
         return range(span.first, span.last) if wanted[0] else ()
     index = bodies.indexes(batch.columns.index)
     return [at for at in range(span.first, span.last) if wanted[index[at]]]
-
-
-def topic_of(batch: Batch, index: int) -> str:
-    """The topic of message `index` of the body."""
-    if batch.columns is None or batch.columns.index is None:
-        return batch.topics[0]
-    return batch.topics[bodies.indexes(batch.columns.index)[index]]
 
 
 def _rewritten(block: Block, index: int, picks: Sequence[int], look: Look) -> list[bytes]:

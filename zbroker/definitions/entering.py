@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from zbroker.definitions.definition import Definition
 from zbroker.filters import Expression, Filter, Payloads
 from zbroker.filters.values import is_null, number
-from zbroker.ids import format_bookmark
+from zbroker.journal.about import About
 from zbroker.journal.format import FLAG_ZSTD, Batch
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.values import Entered, Run
@@ -161,7 +161,7 @@ class _Content:
         self._types = [type_of(topic) for topic in batch.topics]
         column = batch.columns.index if batch.columns is not None else None
         self._index = bodies.indexes(column) if column is not None else None
-        self._about = _About(batch, self._index)
+        self._about = About(batch)
         self._payloads: dict[str, Payloads] = {}
 
     def picks(self, content: Filter, at: Sequence[int]) -> Sequence[int]:
@@ -205,29 +205,6 @@ class _Content:
         if payloads is None:
             payloads = self._payloads[kind] = Payloads(kind, self._unpack())
         return payloads
-
-
-class _About:
-    """What may be asked about a message itself."""
-
-    def __init__(self, batch: Batch, index: array[int] | None) -> None:
-        self._batch, self._index = batch, index
-        column = batch.columns.time if batch.columns is not None else None
-        self._times = bodies.times(column) if column is not None else None
-        self._headers = bodies.HeaderColumn(batch.columns, batch.count)
-
-    def topic(self, i: int) -> str:
-        return self._batch.topics[self._index[i] if self._index is not None else 0]
-
-    def time_ns(self, i: int) -> int:
-        return self._batch.log_time if self._times is None else self._times[i]
-
-    def bookmark(self, i: int) -> str:
-        batch = self._batch
-        return format_bookmark(batch.publisher, batch.sequence + i - batch.skip)
-
-    def header(self, i: int, name: str) -> object:
-        return self._headers.value(i, name)
 
 
 def priority_of(value: Any) -> int:  # noqa: ANN401 - what a payload may hold

@@ -12,17 +12,14 @@ from collections.abc import Callable, Hashable, Sequence
 
 from zbroker.access.core import Permit
 from zbroker.blocks.making import (
-    PLAIN_MAX_BYTES,
     Block,
     Span,
     counting,
     picks_of,
-    time_of,
-    topic_of,
 )
 from zbroker.filters import Filter, Payloads
-from zbroker.ids import format_bookmark
-from zbroker.journal.format import FLAG_ZSTD, Batch
+from zbroker.journal.about import plain_of
+from zbroker.journal.format import Batch
 from zbroker.topics import Matcher
 from zbroker.wire import bodies
 
@@ -105,7 +102,7 @@ def _permitted(
         same = [pick for pick in picks if index[pick] == number]
         if same and permit.verdict(topic) == "some":
             payloads = _payloads(block, at, type_of(topic))
-            same = permit.content(topic).picks(payloads, same, _About(block, at))
+            same = permit.content(topic).picks(payloads, same, block.about(at))
         permitted += same
     return sorted(permitted)
 
@@ -136,9 +133,9 @@ def _of_type(block: Block, at: int, picks: Sequence[int], content: Filter, kind:
     batch, test = block.batch(at), content.test(kind)
     if not picks:
         return []
-    if (at, kind) not in block.payloads and not test.maybe(_plain(batch)):
+    if (at, kind) not in block.payloads and not test.maybe(plain_of(batch)):
         return []
-    return test.picks(_payloads(block, at, kind), picks, _About(block, at))
+    return test.picks(_payloads(block, at, kind), picks, block.about(at))
 
 
 def _payloads(block: Block, at: int, kind: str) -> Payloads:
@@ -147,35 +144,3 @@ def _payloads(block: Block, at: int, kind: str) -> Payloads:
     if payloads is None:
         payloads = block.payloads[at, kind] = Payloads(kind, block.unpacked(at))
     return payloads
-
-
-def _plain(batch: Batch) -> bytes | memoryview:
-    if not batch.flags & FLAG_ZSTD:
-        return batch.body
-    return bodies.inflate(batch.body, bodies.CODEC_ZSTD, PLAIN_MAX_BYTES)
-
-
-class _About:
-    """What a filter may ask about a message itself."""
-
-    __slots__ = ("_batch", "_headers")
-
-    def __init__(self, block: Block, at: int) -> None:
-        self._batch = block.batch(at)
-        self._headers = block.headers(at)
-
-    def topic(self, i: int) -> str:
-        return topic_of(self._batch, i)
-
-    def time_ns(self, i: int) -> int:
-        return time_of(self._batch, i)
-
-    def bookmark(self, i: int) -> str:
-        """Nothing that is not recorded has one."""
-        batch = self._batch
-        if not batch.position:
-            return ""
-        return format_bookmark(batch.publisher, batch.sequence + i - batch.skip)
-
-    def header(self, i: int, name: str) -> object:
-        return self._headers.value(i, name)

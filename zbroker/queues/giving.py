@@ -11,10 +11,9 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from zbroker.blocks.making import Look, Maker, Part, time_of, topic_of
+from zbroker.blocks.making import Look, Maker, Part
 from zbroker.effects import Send
 from zbroker.filters import Filter
-from zbroker.ids import format_bookmark
 from zbroker.journal.format import Batch
 from zbroker.queues.effects import Give, Looked
 from zbroker.queues.finding import Found
@@ -65,31 +64,11 @@ def _dress(give: Give, batch: Batch) -> Callable[[Any, Sequence[int]], None]:
     return dress
 
 
-class About:
-    """What filters may ask of the messages of a batch besides their payloads."""
-
-    def __init__(self, found: Found) -> None:
-        self._batch = found.batch
-        self._headers = found.block.headers(found.at)
-
-    def topic(self, i: int) -> str:
-        return topic_of(self._batch, i)
-
-    def time_ns(self, i: int) -> int:
-        return time_of(self._batch, i)
-
-    def bookmark(self, i: int) -> str:
-        return format_bookmark(self._batch.publisher, self._batch.sequence + i - self._batch.skip)
-
-    def header(self, i: int, name: str) -> object:
-        return self._headers.value(i, name)
-
-
 def matching(
     found: Found, content: Filter, type_of: Callable[[str], str], payloads: Callable[..., Any]
 ) -> BitMap64:
     """The positions of messages that a filter is true for."""
-    batch, about = found.batch, About(found)
+    batch, about = found.batch, found.block.about(found.at)
     first = batch.position - batch.skip
     by_type: dict[str, list[int]] = {}
     for pick in found.picks:
@@ -104,7 +83,7 @@ def matching(
 
 def looked(found: Found) -> list[Looked]:
     """The messages one by one, as they were published."""
-    batch, about = found.batch, About(found)
+    batch, about = found.batch, found.block.about(found.at)
     messages, columns = found.block.unpacked(found.at), batch.columns
     headers = found.block.headers(found.at)
     keys = None

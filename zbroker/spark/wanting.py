@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zbroker import topics
 from zbroker.errors import ClientError
 from zbroker.formats import TYPES
-from zbroker.ids import format_bookmark
-from zbroker.journal.format import FLAG_ZSTD, Batch
-from zbroker.limits import MIB
+from zbroker.journal.about import PLAIN_MAX_BYTES, About, plain_of
+from zbroker.journal.format import Batch
 from zbroker.topics import Matcher
 from zbroker.wire import bodies
 
 if TYPE_CHECKING:
     from zbroker.filters import Test
     from zbroker.spark.ranges import Range
-
-#: `limits.message_bytes` may be as large; the body's CRC was right
-INFLATED_MAX_BYTES: Final = 1024 * MIB
 
 
 def matcher(topic: str | None, regex: bool) -> Matcher | None:
@@ -76,15 +72,8 @@ class Wanting:
         plain = plain_of(batch)
         if not at or not test.maybe(plain):
             return Picked((), None)
-        payloads = bodies.unpack(plain, None, batch.count, INFLATED_MAX_BYTES)
-        return Picked(test.picks(Payloads(self._type, payloads), at, _About(batch)), payloads)
-
-
-def plain_of(batch: Batch) -> bytes | memoryview:
-    """The body of a batch, not compressed. Raises: ClientError bad_frame, too_large."""
-    if not batch.flags & FLAG_ZSTD:
-        return batch.body
-    return bodies.inflate(batch.body, bodies.CODEC_ZSTD, INFLATED_MAX_BYTES)
+        payloads = bodies.unpack(plain, None, batch.count, PLAIN_MAX_BYTES)
+        return Picked(test.picks(Payloads(self._type, payloads), at, About(batch)), payloads)
 
 
 def _of_topics(batch: Batch, at: Sequence[int], wants: Callable[[str], bool]) -> Sequence[int]:
@@ -93,27 +82,3 @@ def _of_topics(batch: Batch, at: Sequence[int], wants: Callable[[str], bool]) ->
         return at if any(wanted[:1]) else ()
     index = bodies.indexes(batch.columns.index)
     return [i for i in at if wanted[index[i]]]
-
-
-class _About:
-    """What a filter may ask about a message itself."""
-
-    def __init__(self, batch: Batch) -> None:
-        columns = batch.columns
-        self._batch = batch
-        self._headers = bodies.HeaderColumn(columns, batch.count)
-        self._index = bodies.indexes(columns.index) if columns and columns.index else None
-        self._times = bodies.times(columns.time) if columns and columns.time else None
-
-    def topic(self, i: int) -> str:
-        return self._batch.topics[0 if self._index is None else self._index[i]]
-
-    def time_ns(self, i: int) -> int:
-        return self._batch.log_time if self._times is None else self._times[i]
-
-    def bookmark(self, i: int) -> str:
-        batch = self._batch
-        return format_bookmark(batch.publisher, batch.sequence + i - batch.skip)
-
-    def header(self, i: int, name: str) -> object:
-        return self._headers.value(i, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,11 @@ from zbroker.spark.jobs.units import Unit
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
+def maker(journal: JournalMaker) -> JournalMaker:
     for _ in range(20):
-        made.batch(["a", "b/1", "a"] * 10)
-        made.control()
-    yield made
-    made.close()
+        journal.batch(["a", "b/1", "a"] * 10)
+        journal.control()
+    return journal
 
 
 def rows_of(to: Path) -> list[tuple[str, bytes, int]]:

@@ -75,12 +75,10 @@ spark.stop()
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
+def maker(journal: JournalMaker) -> JournalMaker:
     for _ in range(20):
-        made.batch(["a", "b"] * 50)
-    yield made
-    made.close()
+        journal.batch(["a", "b"] * 50)
+    return journal
 
 
 @contextmanager

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("pyarrow", reason="needs package pyarrow")
@@ -18,12 +15,10 @@ from zbroker.spark.source.reading import read
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
-    while made.serial < 3:
-        made.batch(["a"] * 50, size=1_000)
-    yield made
-    made.close()
+def maker(journal: JournalMaker) -> JournalMaker:
+    while journal.serial < 3:
+        journal.batch(["a"] * 50, size=1_000)
+    return journal
 
 
 def positions(maker: JournalMaker, part: Range | None, **options: str) -> list[int]:

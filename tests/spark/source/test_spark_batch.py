@@ -19,12 +19,10 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
+def maker(journal: JournalMaker) -> JournalMaker:
     for _ in range(10):
-        made.batch(["a", "b", "c", "a"] * 25)
-    yield made
-    made.close()
+        journal.batch(["a", "b", "c", "a"] * 25)
+    return journal
 
 
 def load(spark: Any, schema: str | None = None, **options: object) -> Any:

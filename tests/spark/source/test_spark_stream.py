@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,10 @@ Batches = list[tuple[int, list[int]]]
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Iterator[JournalMaker]:
-    made = JournalMaker(tmp_path / "journal")
+def maker(journal: JournalMaker) -> JournalMaker:
     for _ in range(4):
-        made.batch(["a", "b"] * 25)
-    yield made
-    made.close()
+        journal.batch(["a", "b"] * 25)
+    return journal
 
 
 def start(spark: Any, checkpoint: Path, batches: Batches, now: bool = True, **options: Any) -> Any:
