@@ -67,6 +67,16 @@ def test_rows_are_the_messages_of_a_replay(maker: JournalMaker, most: int) -> No
     assert max(batch.num_rows for batch in replay_arrow(part, None, most)) <= most
 
 
+@pytest.mark.parametrize("each", [1, 3, 100])
+def test_publishers_may_take_turns(journal: JournalMaker, each: int) -> None:
+    for turn in range(12):
+        journal.publisher = f"publisher-{turn % 4}"
+        journal.batch(["a"] * each)
+    found = rows(whole(journal))
+    assert found == expected(whole(journal))
+    assert max(int(row["publisher"]) for row in found) >= 2**63, "more than a bigint"
+
+
 @pytest.mark.parametrize(("first", "end"), [(1, 2), (30, 190), (79, 82), (150, 151), (183, 270)])
 def test_a_range_may_begin_and_end_within_a_batch(
     maker: JournalMaker, first: int, end: int
