@@ -17,6 +17,7 @@ import zbroker
 from zbroker.errors import ZBrokerError
 
 RELEASED: float = 0.02  # share of the batches of which some are released
+START_S: float = 60.0  # after many kills the queues process is away for seconds each time
 REJECTED: float = 0.0005  # share of the messages that are rejected
 
 
@@ -25,7 +26,7 @@ def main(url: str, queue: str, name: str, file: str, seed: str, mode: str) -> No
     rng = random.Random(int(seed))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Path(file).open("ab", buffering=0) as log, zbroker.connect(url, name=name) as client:
-        consumer = client.consume(queue, backlog=200)
+        consumer = client.consume(queue, backlog=200, timeout=START_S)
         for batch in consumer.batches():
             log.write(b"".join(b"%s %d\n" % (m.data, m.deliveries) for m in batch))
             try:
