@@ -107,6 +107,19 @@ def depth(broker: LocalBroker, queue: str) -> int:
         return 1 << 30
 
 
+def is_drained(broker: LocalBroker, queue: str, messages: int) -> bool:
+    """True if so many messages entered the queue, and none is left.
+
+    A queues process that has just begun again has not heard of all of them yet. False while it is
+    away.
+    """
+    try:
+        row = queue_row(broker, queue)
+    except Exception:
+        return False
+    return row["entered"] == messages and row["depth"] == 0
+
+
 def run(
     directory: Path, *, messages: int, seed: int, mode: str = "mixed", semantics: str = "",
     workers: int = 8, harms: int = 12,
@@ -128,7 +141,7 @@ def run(
                     if rng.random() < harms * BATCH / messages:
                         kills[_harm(rng, broker, crowd)] += 1
                 client.flush(timeout=60)
-            until(lambda: depth(broker, "work") == 0, "the queue is drained", DRAIN_S)
+            until(lambda: is_drained(broker, "work", messages), "the queue is drained", DRAIN_S)
             dead = _dead(broker)
         finally:
             crowd.close()
