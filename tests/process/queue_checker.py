@@ -93,10 +93,11 @@ class Workers:
 
 
 def queue_row(broker: LocalBroker, queue: str) -> dict[str, Any]:
-    """What the admin tells of a queue."""
+    """What the admin tells of a queue; `read`: the position that it has read the log to."""
     running = json.loads((broker.data_dir / "run" / "instance.json").read_text())
     told = Admin(running["endpoints"]["admin"], broker.data_dir).ask("/queues")
-    return next(row for row in told["queues"] if row["name"] == queue)
+    row = next(row for row in told["queues"] if row["name"] == queue)
+    return {**row, "read": told["persisted"] - row["behind"]}
 
 
 def depth(broker: LocalBroker, queue: str) -> int:
@@ -107,17 +108,16 @@ def depth(broker: LocalBroker, queue: str) -> int:
         return 1 << 30
 
 
-def is_drained(broker: LocalBroker, queue: str, messages: int) -> bool:
-    """True if so many messages entered the queue, and none is left.
+def is_drained(broker: LocalBroker, queue: str, end: int) -> bool:
+    """True if nothing of the log before `end` is left; False while the queues process is away.
 
-    A queues process that has just begun again has not heard of all of them yet. False while it is
-    away.
+    One that has just begun again may not have heard of all of the log yet.
     """
     try:
         row = queue_row(broker, queue)
     except Exception:
         return False
-    return row["entered"] == messages and row["depth"] == 0
+    return row["read"] >= end and row["depth"] == 0
 
 
 def run(
@@ -141,7 +141,8 @@ def run(
                     if rng.random() < harms * BATCH / messages:
                         kills[_harm(rng, broker, crowd)] += 1
                 client.flush(timeout=60)
-            until(lambda: is_drained(broker, "work", messages), "the queue is drained", DRAIN_S)
+            end = broker.ask("/journal")["persisted"]
+            until(lambda: is_drained(broker, "work", end), "the queue is drained", DRAIN_S)
             dead = _dead(broker)
         finally:
             crowd.close()
