@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.columns import Column
+from zbroker.queues.work.ready import Plain
 from zbroker.queues.work.sets import bytes_of, insert, lowest, remove, split, union
 from zbroker.queues.work.values import Entered
 
@@ -39,12 +40,11 @@ class _Band:
     order: list[tuple[int, int]] | None = None
 
 
-class Ranked:
+class Ranked(Plain):
     """Higher first, then older."""
 
     def __init__(self) -> None:
-        self.standing = BitMap64()
-        self.appeared: BitMap64 | None = None
+        super().__init__()
         self._priorities = Column()
         self._bands: list[_Band] = []
         self._lows: list[int] = []
@@ -57,9 +57,7 @@ class Ranked:
 
     def add(self, positions: BitMap64) -> None:
         """They can be offered."""
-        insert(self.standing, positions)
-        if self.appeared is not None:
-            insert(self.appeared, positions)
+        super().add(positions)
         for priority, part in self._by_priority(positions):
             self._put(priority, part)
 
@@ -92,18 +90,6 @@ class Ranked:
         """How many `take` would give, up to `limit`."""
         part = self.standing if among is None else among & self.standing
         return len(lowest(part, limit))
-
-    def candidates(self, count: int, behind: int, at: int) -> BitMap64:
-        """The lowest ones from `at` on."""
-        return lowest(self.standing, count, behind, at)
-
-    def waits(self, position: int) -> bool:
-        """None does."""
-        return False
-
-    def waiting(self, behind: int = U63_MAX) -> int:
-        """None does."""
-        return 0
 
     def dump(self) -> tuple[bytes, bytes] | None:
         """The priorities."""
