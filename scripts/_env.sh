@@ -21,7 +21,7 @@ find_python() {
 }
 
 use_venv() {
-  local extras=$1 python stamp have
+  local extras=$1 python stamp have had each missing=
   if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c '' 2>/dev/null; then
     python=$(find_python) || exit 1
     echo "making .venv with $python" >&2
@@ -29,8 +29,13 @@ use_venv() {
   fi
   stamp="$(cat setup.cfg pyproject.toml | cksum) $PWD"
   have=$(cat .venv/zbroker-stamp 2>/dev/null || true)
-  # more extras than asked for are as good: scripts/test leaves all of them behind
-  if [ "$have" != "$stamp $extras" ] && [ "$have" != "$stamp $ALL_EXTRAS" ]; then
+  had=${have#"$stamp "}
+  [ "$had" = "$have" ] && had= # of another setup.cfg, or none
+  for each in ${extras//,/ }; do
+    [[ ",$had," == *",$each,"* ]] || missing=yes
+  done
+  if [ "$missing" ]; then
+    extras=${had:+$had,}$extras # what other scripts asked for stays
     echo "installing .[$extras] into .venv" >&2
     .venv/bin/python -m pip install --quiet --no-compile --editable ".[$extras]" >&2 || exit 1
     echo "$stamp $extras" > .venv/zbroker-stamp
