@@ -32,10 +32,10 @@ use_venv() {
   had=${have#"$stamp "}
   [ "$had" = "$have" ] && had= # of another setup.cfg, or none
   for each in ${extras//,/ }; do
-    [[ ",$had," == *",$each,"* ]] || missing=yes
+    [[ ",$had," == *",$each,"* ]] || missing=${missing:+$missing,}$each
   done
   if [ "$missing" ]; then
-    extras=${had:+$had,}$extras # what other scripts asked for stays
+    extras=${had:+$had,}$missing # what other scripts asked for stays
     echo "installing .[$extras] into .venv" >&2
     .venv/bin/python -m pip install --quiet --no-compile --editable ".[$extras]" >&2 || exit 1
     echo "$stamp $extras" > .venv/zbroker-stamp
