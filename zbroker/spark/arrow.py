@@ -117,12 +117,12 @@ def _bookmark(some: list[Piece], counts: Array) -> pa.Array:
             strict=True,
         )
     ]
-    return _whole(made)
+    return texts.whole(made)
 
 
-def _repeated(texts: list[str], counts: Array) -> pa.Array:
+def _repeated(names_of: list[str], counts: Array) -> pa.Array:
     numbers: dict[str, int] = {}
-    of = [numbers.setdefault(text, len(numbers)) for text in texts]
+    of = [numbers.setdefault(name, len(numbers)) for name in names_of]
     names = pa.array(numbers, pa.string())
     if len(numbers) == 1:
         return pa.repeat(names[0], int(counts.sum()))
@@ -171,7 +171,7 @@ def _timestamp(some: list[Piece], counts: Array) -> pa.Array:
 
 
 def _payload(some: list[Piece], _counts: Array) -> pa.Array:
-    return _whole(
+    return texts.whole(
         [
             _binaries([piece.payloads for piece in group], length)
             for length, group in groupby(some, _one_length)
@@ -189,10 +189,6 @@ def _binaries(some: list[Array], length: int | None) -> pa.Array:
         return pa.array([data for payloads in some for data in payloads], pa.binary())
     values = np.concatenate(some)
     return texts.of_one_length(pa.binary(), values, len(values), length)
-
-
-def _whole(made: list[pa.Array]) -> pa.Array:
-    return made[0] if len(made) == 1 else pa.concat_arrays(made)
 
 
 def _key(some: list[Piece], _counts: Array) -> pa.Array:

@@ -27,6 +27,11 @@ def of_one_length(kind: pa.DataType, values: object, rows: int, length: int) -> 
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
 
+def whole(some: list[pa.Array]) -> pa.Array:
+    """Columns as one."""
+    return some[0] if len(some) == 1 else pa.concat_arrays(some)
+
+
 def numbered(before: str, numbers: Array, behind: str) -> pa.Array:
     """`before`, the number, `behind`, for an array of numbers, none of them negative."""
     starts = numbers // _BASE
@@ -37,7 +42,7 @@ def numbered(before: str, numbers: Array, behind: str) -> pa.Array:
         _alike(before, int(starts[first]), numbers[first:end], behind)
         for first, end in pairwise([0, *cuts.tolist(), len(numbers)])
     ]
-    return some[0] if len(some) == 1 else pa.concat_arrays(some)
+    return whole(some)
 
 
 def _alike(before: str, start: int, numbers: Array, behind: str) -> pa.Array:
