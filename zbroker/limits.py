@@ -17,11 +17,14 @@ NAME_MAX_BYTES: Final = 255
 HEADER_MAX_BYTES: Final = 64 * KIB  # a wire header; its cost is paid once per batch
 FRAMES_MAX: Final = 4  # a command has a header and at most one body; more is somebody's mistake
 MESSAGE_MAX_BYTES: Final = 16 * MIB  # [config] one message must fit a batch on every path
+MESSAGE_LARGEST_BYTES: Final = 1 * GIB  # what [limits] message_bytes can be set to
 BATCH_MAX_BYTES: Final = 1 * MIB  # [config] a packed body, unless it is a single larger message
 BATCH_COUNT_MAX: Final = 65_535  # columns index messages with u16
 BATCH_TOPICS_MAX: Final = 65_535
 EXTRA_MAX_BYTES: Final = 16 * KIB  # key and headers of one message; those of a few fit a header
 FRAME_SLACK_BYTES: Final = 64 * KIB  # MAXMSGSIZE = message limit + this (array and bin headers)
+#: Limits are for what comes in: a reader takes any body that some setting once let into the log.
+STORED_MAX_BYTES: Final = MESSAGE_LARGEST_BYTES + FRAME_SLACK_BYTES
 
 WINDOW_BYTES: Final = 32 * MIB  # [config] unacknowledged per publisher
 CREDIT_MAX_BYTES: Final = 64 * MIB  # per connection of a subscriber

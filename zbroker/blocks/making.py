@@ -21,10 +21,10 @@ from zbroker.blocks.held import Held
 from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin
-from zbroker.journal.about import PLAIN_MAX_BYTES, About, plain_of
+from zbroker.journal.about import About, plain_of
 from zbroker.journal.format import FLAG_ZSTD, Batch
 from zbroker.journal.reader import Cursor, Item
-from zbroker.limits import HEADER_MAX_BYTES
+from zbroker.limits import HEADER_MAX_BYTES, STORED_MAX_BYTES
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns, Msg
 from zbroker.wire.queueing import Job
@@ -96,7 +96,7 @@ class Block:
         messages = self.messages.get(at)
         if messages is None:
             batch = self.batch(at)
-            messages = bodies.unpack(plain_of(batch), None, batch.count, PLAIN_MAX_BYTES)
+            messages = bodies.unpack(plain_of(batch), None, batch.count, STORED_MAX_BYTES)
             self.messages[at] = messages
             self.made_bytes += sum(map(len, messages))
         return messages

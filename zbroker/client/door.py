@@ -13,7 +13,6 @@ from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
 from zbroker.client.publishing.publisher import Publisher, Session
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
-from zbroker.limits import MESSAGE_MAX_BYTES
 from zbroker.wire import codec
 from zbroker.wire.messages import DoorLogon, Error, RangeList, Ranges
 
@@ -79,13 +78,6 @@ class Doors:
     def resubscribed(self) -> None:
         """The subscriptions of a connection that was lost are there again."""
         self._publisher.tell("resubscribed")
-
-    def body_max(self) -> int:
-        """The largest body that the broker may send."""
-        session = self._publisher.session
-        answer = session.answer if session is not None else None
-        sizes = (answer.max_message_bytes, answer.max_batch_bytes) if answer is not None else ()
-        return max([MESSAGE_MAX_BYTES, *(size for size in sizes if size is not None)]) + 64
 
 
 def origin_of(session: Session) -> Origin:

@@ -16,7 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 from zbroker import sockets
 from zbroker.client.effects import Connected, Lost, Rejected, Unreached
 from zbroker.errors import ClientError
-from zbroker.limits import CREDIT_MAX_BYTES
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.sockets import Curve
 from zbroker.wire import codec
 from zbroker.wire.messages import AnyAnswer, Command
@@ -61,7 +61,7 @@ class Link:
             (zmq.RECONNECT_IVL, RECONNECT_IVL_MS),
             (zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS),
             (zmq.HANDSHAKE_IVL, sockets.HANDSHAKE_IVL_MS),
-            (zmq.MAXMSGSIZE, CREDIT_MAX_BYTES),
+            (zmq.MAXMSGSIZE, STORED_MAX_BYTES),
         ):
             self.socket.setsockopt(option, value)
         sockets.ask_for_heartbeats(self.socket, heartbeat_s)

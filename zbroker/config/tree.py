@@ -176,7 +176,13 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What is refused with a code. Clients are told the sizes at logon."""
 
     message_bytes: Annotated[
-        int, Meta(ge=1024, le=1 << 30, extra=BYTES, description="One message.")
+        int,
+        Meta(
+            ge=1024,
+            le=limits.MESSAGE_LARGEST_BYTES,
+            extra=BYTES,
+            description="One message that is published; what the log holds is read all the same.",
+        ),
     ] = limits.MESSAGE_MAX_BYTES
     batch_bytes: Annotated[
         int,

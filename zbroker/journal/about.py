@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from zbroker.ids import format_bookmark
 from zbroker.journal.format import FLAG_ZSTD, Batch
-from zbroker.limits import GIB
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
 #: ingest applied the limit when the body came in; that limit may have been lowered since
-PLAIN_MAX_BYTES: Final = 1 * GIB
 
 
 class About:
@@ -49,4 +46,4 @@ class About:
 def plain_of(batch: Batch) -> bytes | memoryview:
     """The body, not compressed. Raises: ClientError bad_frame, too_large."""
     name = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
-    return bodies.inflate(batch.body, name, PLAIN_MAX_BYTES)
+    return bodies.inflate(batch.body, name, STORED_MAX_BYTES)

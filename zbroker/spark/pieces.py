@@ -13,8 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from zbroker.client.message import Message, taken_apart
-from zbroker.journal.about import PLAIN_MAX_BYTES, plain_of
+from zbroker.journal.about import plain_of
 from zbroker.journal.format import Batch
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.spark.ranges import Range
 from zbroker.spark.replay import live_batches
 from zbroker.spark.walking import batches
@@ -105,7 +106,7 @@ def _payloads(batch: Batch, picked: Picked, pick: Any) -> list[bytes] | Array:  
     found = strided(plain, batch.count, pick) if batch.count >= STRIDED_MIN else None
     if found is not None:
         return found
-    payloads = bodies.unpack(plain, None, batch.count, PLAIN_MAX_BYTES)
+    payloads = bodies.unpack(plain, None, batch.count, STORED_MAX_BYTES)
     if isinstance(picked.at, range):
         return payloads[pick]
     return [payloads[i] for i in picked.at]

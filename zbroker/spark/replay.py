@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from zbroker.client.message import Message, decode
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_vector
-from zbroker.journal.about import PLAIN_MAX_BYTES
 from zbroker.journal.format import FLAG_ZSTD, Batch
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.spark.names import NATIVE_COLUMNS
 from zbroker.spark.ranges import Range
 from zbroker.spark.walking import batches
@@ -107,7 +107,7 @@ def reader_name(job: str) -> str:
 def _of_directory(part: Range) -> Iterator[list[Message]]:
     origin = Origin(part.instance, part.generation)
     for batch, picked in batches(part):
-        messages = decode(_whole(batch), bytes(batch.body), origin, PLAIN_MAX_BYTES)
+        messages = decode(_whole(batch), bytes(batch.body), origin, STORED_MAX_BYTES)
         if len(picked.at) < len(messages):
             messages = [messages[i - batch.skip] for i in picked.at]
         yield messages

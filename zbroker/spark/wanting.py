@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from zbroker import topics
 from zbroker.errors import ClientError
 from zbroker.formats import TYPES
-from zbroker.journal.about import PLAIN_MAX_BYTES, About, plain_of
+from zbroker.journal.about import About, plain_of
 from zbroker.journal.format import Batch
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.topics import Matcher
 from zbroker.wire import bodies
 
@@ -72,7 +73,7 @@ class Wanting:
         plain = plain_of(batch)
         if not at or not test.maybe(plain):
             return Picked((), None)
-        payloads = bodies.unpack(plain, None, batch.count, PLAIN_MAX_BYTES)
+        payloads = bodies.unpack(plain, None, batch.count, STORED_MAX_BYTES)
         return Picked(test.picks(Payloads(self._type, payloads), at, About(batch)), payloads)
 
 

@@ -15,12 +15,12 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.extras import text_or_base64
-from zbroker.cli.journal.rows import BODY_MAX_BYTES
 from zbroker.cli.target import Target
 from zbroker.clock import format_time
 from zbroker.errors import ClientError
 from zbroker.ids import format_bookmark
 from zbroker.journal.conflicts import Conflict, read_conflicts
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
 COLUMNS: Final = (
@@ -76,7 +76,7 @@ def as_row(one: Conflict, *, full: bool = False) -> dict[str, Any]:
 def _messages(one: Conflict) -> list[dict[str, str]] | None:
     """None where the body is not what the batch says."""
     try:
-        found = bodies.unpack(one.body, one.codec, one.count, BODY_MAX_BYTES)
+        found = bodies.unpack(one.body, one.codec, one.count, STORED_MAX_BYTES)
     except ClientError:
         return None
     return [text_or_base64(message) for message in found]

@@ -15,11 +15,10 @@ from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
 from zbroker.journal import format as f
 from zbroker.journal import queue_records, records, snapshot
-from zbroker.limits import MIB
+from zbroker.limits import MIB, STORED_MAX_BYTES
 from zbroker.wire import bodies
 
 READ_BYTES: Final = 1 * MIB
-BODY_MAX_BYTES: Final = 256 * MIB  # above any message limit in use; more is a wrong announcement
 
 KINDS: Final = {
     f.KIND_PUBLISH: "publish",
@@ -71,7 +70,7 @@ def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> li
     Raises: ClientError if the body is not what it says.
     """
     codec = bodies.CODEC_ZSTD if batch.flags & f.FLAG_ZSTD else None
-    payloads = bodies.unpack(batch.body, codec, batch.count, BODY_MAX_BYTES)
+    payloads = bodies.unpack(batch.body, codec, batch.count, STORED_MAX_BYTES)
     columns, topics, skip = batch.columns, batch.topics, batch.skip
     index = bodies.indexes(columns.index) if columns and columns.index else None
     times = bodies.times(columns.time) if columns and columns.time else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from zbroker.cli.journal.rows import BODY_MAX_BYTES, READ_BYTES
+from zbroker.cli.journal.rows import READ_BYTES
 from zbroker.cli.progress import Step
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError
@@ -25,6 +25,7 @@ from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Gap, Log, first_time, last_time
 from zbroker.journal.scan import Group, Scan, Stretch
 from zbroker.journal.segments import read_note
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
 STATE_MISSING: Final = (
@@ -204,7 +205,7 @@ def _take(item: f.Batch | Gap, report: Report) -> None:
     _sequences(item, report)
     try:
         codec = bodies.CODEC_ZSTD if item.flags & f.FLAG_ZSTD else None
-        bodies.check_packed(item.body, item.count, codec, BODY_MAX_BYTES)
+        bodies.check_packed(item.body, item.count, codec, STORED_MAX_BYTES)
     except ClientError as error:
         report.gaps.append(Gap(item.position, item.end_position, error.reason))
 

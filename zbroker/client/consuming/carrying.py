@@ -10,6 +10,7 @@ from zbroker.client.carrying import TOKEN_WAIT_MS, now_ms
 from zbroker.client.consuming.core import Core
 from zbroker.client.dialling import Effect, State
 from zbroker.errors import ZBrokerError
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire.messages import AnyAnswer
 from zbroker.wire.queueing import AnyQueuesAnswer, Job
 
@@ -24,7 +25,7 @@ class Carrying(carrying.Carrying):
 
     def _take(self, answer: AnyAnswer | AnyQueuesAnswer, body: bytes) -> list[Effect]:
         if type(answer) is Job:
-            return self.core.take(answer, body, self._doors.body_max(), now_ms())
+            return self.core.take(answer, body, STORED_MAX_BYTES, now_ms())
         return self.core.handle(answer, now_ms())
 
     def _do_what_is_due(self) -> None:

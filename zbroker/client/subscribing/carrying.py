@@ -7,6 +7,7 @@ from zbroker.client.carrying import TOKEN_WAIT_MS, now_ms
 from zbroker.client.subscribing.connection import Connection, Effect
 from zbroker.client.subscribing.requests import Request
 from zbroker.errors import ZBrokerError
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire.messages import Ack, AnyAnswer, Msg
 from zbroker.wire.queueing import AnyQueuesAnswer
 
@@ -20,7 +21,7 @@ class Carrying(carrying.Carrying):
 
     def _take(self, answer: AnyAnswer | AnyQueuesAnswer, body: bytes) -> list[Effect]:
         if type(answer) is Msg:
-            return self._connection.take(answer, body, self._doors.body_max())
+            return self._connection.take(answer, body, STORED_MAX_BYTES)
         return self._connection.handle(answer, now_ms())
 
 
