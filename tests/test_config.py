@@ -267,7 +267,7 @@ def test_a_file_of_bytes_is_a_config_error(tmp_path: Path) -> None:
         config.load(path)
 
 
-@pytest.mark.seed("004", "journal directory")
+@pytest.mark.seed("004-22")
 def test_the_journal_stands_in_the_data_directory_unless_told() -> None:
     settings = config.parse("[instance]\ndata_dir = '/d'", "z.toml")
     assert settings.paths(1).journal == Path("/d/journal")

@@ -111,7 +111,7 @@ def test_every_batch_is_what_was_written(version: Path, expected: dict[str, Any]
     log.close()
 
 
-@pytest.mark.seed("004", "bookmark of each message")
+@pytest.mark.seed("004-08")
 def test_every_bookmark_is_found(version: Path, expected: dict[str, Any]) -> None:
     log = Log(version / "journal", version / "archive")
     found = {text: log.locate(parse_bookmark(text)) for text in expected["bookmarks"]}

@@ -98,7 +98,7 @@ class Door:
             self.tick(drained=drained)
 
 
-@pytest.mark.seed("002", "heartbeats: they cease")
+@pytest.mark.seed("002-42")
 @given(INTERVALS, INTERVALS, st.lists(st.integers(0, 20_000), max_size=20))
 def test_a_client_is_silent_exactly_two_intervals_after_it_was_heard_last(
     interval_ms: int, other_ms: int, heard: list[int]
@@ -116,7 +116,7 @@ def test_a_client_is_silent_exactly_two_intervals_after_it_was_heard_last(
     assert door.silent.get(A) == last_ms + limit_ms
 
 
-@pytest.mark.seed("002", "heartbeats: a schedule")
+@pytest.mark.seed("002-41")
 @given(st.lists(INTERVALS, min_size=1, max_size=6), st.integers(1_000, 5_000))
 def test_everybody_gets_two_beats_in_each_interval_for_few_wakes(
     intervals: list[int], end_ms: int

@@ -15,7 +15,6 @@ def recording(*rules: tuple[str, bool, str]) -> Recording:
     return Recording([RecordConfig(topic, regex, type_) for topic, regex, type_ in rules])
 
 
-@pytest.mark.seed("004", "without a table")
 def test_without_a_table_everything_is_recorded() -> None:
     every = Recording([])
     assert every.everything
@@ -24,7 +23,7 @@ def test_without_a_table_everything_is_recorded() -> None:
     assert every.type_of("whatever") == "auto"
 
 
-@pytest.mark.seed("004", "topics chosen")
+@pytest.mark.seed("004-03")
 def test_with_a_table_only_what_fits_one_is_recorded() -> None:
     some = recording(("orders", False, "nvfix"), ("trades[.].*", True, "json"))
     assert not some.everything
@@ -33,7 +32,7 @@ def test_with_a_table_only_what_fits_one_is_recorded() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.seed("004", "types chosen")
+@pytest.mark.seed("004-27")
 def test_the_first_table_that_fits_says_the_type() -> None:
     some = recording(("a", False, "fix"), ("a|b", True, "msgpack"), ("b", False, "json"))
     assert [some.type_of(topic) for topic in ("a", "b", "c")] == ["fix", "msgpack", "auto"]

@@ -98,10 +98,10 @@ def test_a_descriptor_that_is_used_again_is_the_new_peers(bench: Bench) -> None:
     assert bench.wires.quiet_ms(rid) is not None
 
 
+@pytest.mark.seed("002-39")
 @pytest.mark.parametrize(
     ("interval_s", "limit_ms"), [(None, 8_000), (0.001, 2), (0.25, 500), (1.0, 2_000)]
 )
-@pytest.mark.seed("002", "heartbeats: without them")
 def test_a_ping_is_sent_and_given_up_within_two_intervals(
     bench: Bench, interval_s: float | None, limit_ms: int
 ) -> None:

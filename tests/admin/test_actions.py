@@ -24,7 +24,7 @@ def due(found: State, asked: RetentionConfig) -> list[tuple[str, tuple[int, ...]
     return [(d.action, d.serials) for d in actions.plan(found, asked).decisions]
 
 
-@pytest.mark.seed("004", "archive directory")
+@pytest.mark.seed("004-23")
 def test_without_settings_nothing_is_due() -> None:
     assert actions.plan(state(RAW, RAW), settings()) == actions.Plan([], None)
 
@@ -50,7 +50,7 @@ def test_a_compressed_segment_can_be_archived() -> None:
     assert due(state(PACKED), settings(archive_after=MINUTE)) == [("archive", (1,))]
 
 
-@pytest.mark.seed("004", "ages")
+@pytest.mark.seed("004-95")
 def test_what_is_archived_now_is_compressed_later() -> None:
     asked = settings(archive_after=2 * MINUTE, compress_after=MINUTE)
     assert due(state(RAW, RAW), asked) == [("archive", (1,)), ("compress", (2,))]

@@ -84,7 +84,7 @@ class Forgetful(SimDisk):
             self.flip(name, 9_000)
 
 
-@pytest.mark.seed("004", "archive")
+@pytest.mark.seed("004-90")
 def test_a_copy_that_differs_never_gets_its_name() -> None:
     journal = log_of()[0].journal
     away = Forgetful(random.Random(1))
@@ -192,7 +192,7 @@ def real_log(path: Path) -> tuple[Places, int]:
     return Places(disk, RealDisk(path / "far" / "archive")), to.position
 
 
-@pytest.mark.seed("004", "archive directory")
+@pytest.mark.seed("004-23")
 def test_the_archive_directory_is_made_with_the_first_copy(tmp_path: Path) -> None:
     places, end = real_log(tmp_path)
     archive.finish(archive.copy(places, 1))

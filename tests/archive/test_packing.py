@@ -18,7 +18,7 @@ from zbroker.journal.places import Places
 from zbroker.journal.segments import packed_name, segment_name
 
 
-@pytest.mark.seed("004", "compress")
+@pytest.mark.seed("004-91")
 def test_a_segment_is_packed_where_it_stands() -> None:
     places, to = log_of()
     journal, away = sim(places)

@@ -46,15 +46,15 @@ def data(messages):
 # -- where it begins ------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("004", "most recent of nothing")
+@pytest.mark.seed("004-51")
 def test_recent_begins_at_epoch_if_nothing_is_stored(broker, client, numbered):
     with recent(client, until="now") as subscription:
         assert data(subscription) == numbered
     assert broker.subscribes[0].bookmark == EPOCH
 
 
-@pytest.mark.seed("002", "exactly there")
-@pytest.mark.seed("004", "most recent")
+@pytest.mark.seed("002-29")
+@pytest.mark.seed("004-50")
 def test_recent_goes_on_behind_what_was_processed(broker, client, store, numbered):
     with recent(client) as subscription:
         for message in subscription:
@@ -66,7 +66,7 @@ def test_recent_goes_on_behind_what_was_processed(broker, client, store, numbere
     assert store.recent("pricer", "s") == vector(300)
 
 
-@pytest.mark.seed("004", "most recent stays here")
+@pytest.mark.seed("004-52")
 def test_recent_is_never_sent(broker, client, numbered):
     client.publish_many("a", numbered * 2)
     client.flush(T)

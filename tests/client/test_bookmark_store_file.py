@@ -74,7 +74,7 @@ def test_a_client_and_a_name_are_parted():
 # -- commits --------------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("002", "the place is stored")
+@pytest.mark.seed("002-28")
 def test_what_was_discarded_is_there_when_it_is_opened_again(tmp_path):
     with FileBookmarkStore(tmp_path / "b") as store:
         discard_some(store, 1, 2, 4)

@@ -24,9 +24,8 @@ def kill(broker, room):
     wait_until(lambda: broker.pids.get(room, 0) not in (0, old))
 
 
-@pytest.mark.seed("002", "nothing is lost")
-@pytest.mark.seed("004", "resends are stored once")
-@pytest.mark.seed("004", "no gap after an interruption")
+@pytest.mark.seed("002-35")
+@pytest.mark.seed("004-06")
 @pytest.mark.process
 def test_killed_rooms_neither_lose_nor_repeat_a_message():
     with (
@@ -69,7 +68,7 @@ def test_many_topics_and_batches_keep_their_topics():
         assert got == [(f"t{i % 7}", i) for i in range(5_000)]
 
 
-@pytest.mark.seed("004", "combined replay")
+@pytest.mark.seed("004-71")
 @pytest.mark.process
 def test_what_is_read_together_keeps_its_order_while_delivery_is_killed():
     with LocalBroker() as broker, connect(broker.url) as client:
@@ -111,8 +110,8 @@ def test_a_handler_gets_what_a_replaced_filter_lets_through_while_delivery_is_ki
         assert got[0].position >= start
 
 
-@pytest.mark.seed("004", "live and lost")
-@pytest.mark.seed("004", "live")
+@pytest.mark.seed("004-85")
+@pytest.mark.seed("004-86")
 @pytest.mark.process
 def test_live_delivery_neither_repeats_nor_misses_while_rooms_are_killed():
     with (

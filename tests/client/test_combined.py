@@ -124,7 +124,7 @@ def test_what_runs_is_paused_first(client, mixed):
     assert got == sorted(data for topic, data in mixed if topic in "ab")
 
 
-@pytest.mark.seed("004", "several at once")
+@pytest.mark.seed("004-70")
 def test_several_are_paused_at_once(broker, client, mixed):
     many = begin(client, until=None)
     together = client.resume(many, timeout=T)
@@ -141,6 +141,7 @@ def test_several_are_paused_at_once(broker, client, mixed):
     assert len(got) == 300
 
 
+@pytest.mark.seed("004-69")
 def test_one_alone_is_resumed_too(client, mixed):
     (one,) = begin(client, "a")
     together = client.resume([one, one], timeout=T)

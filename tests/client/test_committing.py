@@ -41,6 +41,7 @@ def read(url: str, topic: str) -> list[bytes]:
         return [message.data for message in subscription]
 
 
+@pytest.mark.seed("003-15")
 def test_what_is_staged_is_seen_when_it_is_committed_and_by_who_is_subscribed(
     broker: LocalBroker,
 ) -> None:

@@ -173,7 +173,7 @@ def until_lost(world):
     return world.now
 
 
-@pytest.mark.seed("002", "heartbeats: the client asks")
+@pytest.mark.seed("002-43")
 def test_the_door_is_asked_for_heartbeats_and_promised_none():
     world = Wired(subscribe(), heartbeat_s=1.0)
     assert the(world.handle(Connected())).heartbeat_s == 1.0

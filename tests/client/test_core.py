@@ -83,13 +83,14 @@ def test_a_fresh_store_numbers_from_the_clock():
     assert sent(core.add(batch(), 0)) == [(START + 3, START + 2, 1)]
 
 
-@pytest.mark.seed("002", "begun at logon")
+@pytest.mark.seed("002-12")
 def test_a_fresh_store_numbers_above_what_the_journal_holds():
     core = live(seq=5_000, acked=5_000)
     assert sent(core.add(batch(), 0)) == [(5_001, 5_000, 1)]
 
 
-@pytest.mark.seed("004", "sequences")
+@pytest.mark.seed("002-09")
+@pytest.mark.seed("004-16")
 def test_a_publish_says_all_that_the_broker_needs():
     core = live()
     (send,) = core.add(batch(), 0)
@@ -106,7 +107,7 @@ def test_nothing_is_sent_before_the_logon_is_answered():
     assert core.add(batch(), 0) == []
 
 
-@pytest.mark.seed("002", "the last one is known")
+@pytest.mark.seed("002-06")
 def test_a_new_logon_discards_what_is_acked():
     core = live()
     core.add(batch(2), 0)
@@ -117,7 +118,7 @@ def test_a_new_logon_discards_what_is_acked():
     assert core.settled == START + 1
 
 
-@pytest.mark.seed("002", "or go on")
+@pytest.mark.seed("002-16")
 def test_the_first_batch_of_a_session_follows_what_the_journal_holds():
     core = live()
     core.add(batch(), 0)
@@ -134,7 +135,7 @@ def test_a_name_that_was_used_elsewhere_meanwhile_is_numbered_on():
     assert sent(core.add(batch(), 5_000)) == [(9_001, START, 2)]
 
 
-@pytest.mark.seed("002", "mixed up names")
+@pytest.mark.seed("002-23")
 def test_a_name_that_was_used_elsewhere_with_messages_waiting_ends_the_client():
     core = live()
     core.add(batch(), 0)
@@ -244,7 +245,7 @@ def test_logging_off_frees_the_name():
 # -- window and acks --------------------------------------------------------------------------
 
 
-@pytest.mark.seed("004", "a window, no waiting")
+@pytest.mark.seed("004-20")
 def test_the_window_bounds_what_is_under_way():
     core = live(window=25)
     assert [len(sent(core.add(batch(), 0))) for _ in range(4)] == [1, 1, 0, 0]
@@ -260,10 +261,10 @@ def test_a_batch_larger_than_the_window_goes_alone():
     assert len(sent(core.handle(persisted(START), 0))) == 1
 
 
-@pytest.mark.seed("002", "kept and sent again")
-@pytest.mark.seed("002", "acks stand for several")
-@pytest.mark.seed("004", "kept until acknowledged")
-@pytest.mark.seed("004", "acks cover what is before them")
+@pytest.mark.seed("002-01")
+@pytest.mark.seed("002-24")
+@pytest.mark.seed("004-19")
+@pytest.mark.seed("004-21")
 def test_an_ack_settles_everything_up_to_it():
     core = live()
     for _ in range(3):
@@ -272,7 +273,7 @@ def test_an_ack_settles_everything_up_to_it():
     assert (core.settled, len(core.store)) == (START + 3, 1)
 
 
-@pytest.mark.seed("004", "kept until acknowledged")
+@pytest.mark.seed("004-21")
 def test_an_ack_into_the_middle_of_a_batch_keeps_it():
     core = live()
     core.add(batch(4), 0)
@@ -360,7 +361,7 @@ def test_temporary_refusals_are_tried_more_rarely():
     assert delays == [50, 100, 200, 400, 800, 1_000, 1_000]
 
 
-@pytest.mark.seed("002", "or refused")
+@pytest.mark.seed("002-31")
 def test_a_final_refusal_gives_up_that_batch_only():
     core = three()
     refused, *rest = core.handle(refuse("bad_topic", START + 1, 1), 0)
@@ -369,8 +370,8 @@ def test_a_final_refusal_gives_up_that_batch_only():
     assert sent(rest) == [(START + 2, START, 2)]
 
 
-@pytest.mark.seed("002", "ever-increasing")
-@pytest.mark.seed("004", "sequences")
+@pytest.mark.seed("002-08")
+@pytest.mark.seed("004-16")
 def test_a_finally_refused_sequence_is_never_used_again():
     core = live()
     core.add(batch(), 0)

@@ -49,7 +49,7 @@ def kept(*counts, first=100, recorded=99):
     return store
 
 
-@pytest.mark.seed("002", "sent again elsewhere")
+@pytest.mark.seed("002-33")
 def test_a_kept_store_is_sent_before_anything_new_with_its_numbers():
     core = make(kept(2, 3))
     effects = log_on(core, seq=99)
@@ -58,21 +58,21 @@ def test_a_kept_store_is_sent_before_anything_new_with_its_numbers():
     assert sent(core.add(batch(), 0)) == [(105, 104)]
 
 
-@pytest.mark.seed("002", "publish again")
+@pytest.mark.seed("002-15")
 def test_a_kept_store_gives_up_what_the_journal_has():
     core = make(kept(2, 3))
     assert sent(log_on(core, seq=101, acked=101)) == [(102, 101)]
     assert core.settled == 101
 
 
-@pytest.mark.seed("002", "or go on")
+@pytest.mark.seed("002-16")
 def test_an_empty_kept_store_goes_on_with_its_numbers():
     core = make(kept(first=100))
     log_on(core, seq=99, acked=99)
     assert sent(core.add(batch(), 0)) == [(100, 99)]
 
 
-@pytest.mark.seed("002", "ever-increasing")
+@pytest.mark.seed("002-08")
 def test_numbers_go_on_above_what_the_journal_has():
     core = make(kept(first=100))
     log_on(core, seq=500, acked=500)

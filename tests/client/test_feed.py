@@ -33,7 +33,7 @@ def test_what_comes_again_is_dropped():
     assert world.read() == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.seed("004", "now, interrupted")
+@pytest.mark.seed("004-48")
 def test_a_reconnect_goes_on_behind_what_was_seen():
     world, _ = wired("0")
     world.send(1, 5)
@@ -44,7 +44,7 @@ def test_a_reconnect_goes_on_behind_what_was_seen():
     assert world.read() == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.seed("004", "now, interrupted")
+@pytest.mark.seed("004-48")
 def test_a_reconnect_before_the_first_message_goes_on_where_now_was():
     world, _ = wired(position=40)
     assert world.lose()[0].bookmark == HERE_TEXT + "39"
@@ -284,7 +284,7 @@ def test_live_delivery_goes_on_at_what_is_durable():
     assert world.lose()[0].bookmark == HERE_TEXT + "2"
 
 
-@pytest.mark.seed("004", "live and lost")
+@pytest.mark.seed("004-86")
 def test_a_lost_tail_is_neither_missed_nor_taken_twice():
     """Positions behind what was durable are given to other messages after a power cut."""
     world = live_delivery()
@@ -365,7 +365,7 @@ def test_an_item_says_what_ended_it():
     assert (feed.state, feed.sid) == (State.ENDED, "s9")
 
 
-@pytest.mark.seed("004", "what is under way")
+@pytest.mark.seed("004-74")
 def test_pausing_does_not_give_up_what_waits():
     world, _ = wired("0")
     world.send(1, 2)

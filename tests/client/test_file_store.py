@@ -82,7 +82,7 @@ def test_a_new_store_begins_where_it_is_told(opened):
     assert (len(store), store.next_sequence, store.recorded) == (0, 1, 0)
 
 
-@pytest.mark.seed("002", "a lasting record")
+@pytest.mark.seed("002-30")
 def test_staged_messages_are_batches_in_the_next_life(opened):
     store = opened()
     stage(store, [], range(10))
@@ -109,7 +109,7 @@ def test_batches_come_back_as_they_were_and_what_was_staged_behind_them(opened):
     assert kept.next_sequence == 110
 
 
-@pytest.mark.seed("002", "until persisted")
+@pytest.mark.seed("002-32")
 def test_what_is_settled_does_not_come_back(opened):
     store, inbox = opened(), []
     stage(store, inbox, range(10))
@@ -121,7 +121,7 @@ def test_what_is_settled_does_not_come_back(opened):
     assert kept.recorded == 103
 
 
-@pytest.mark.seed("002", "managed by the library")
+@pytest.mark.seed("002-11")
 def test_numbers_go_on_when_all_is_settled(opened):
     store, inbox = opened(), []
     stage(store, inbox, range(4))
@@ -288,7 +288,6 @@ def test_a_path_that_is_no_directory_is_refused(tmp_path):
         FileStore(path, "pricer")
 
 
-@pytest.mark.seed("002", "one of them has it")
 def fill(client):
     for number in range(1_000_000):
         client.publish("t", b"%d" % number + b"x" * 1_000, timeout=0)

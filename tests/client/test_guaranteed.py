@@ -49,8 +49,8 @@ def texts(count):
 # -- publishing -------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("002", "one of them has it")
-@pytest.mark.seed("002", "a lasting record")
+@pytest.mark.seed("002-03")
+@pytest.mark.seed("002-30")
 @pytest.mark.process
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_publisher_killed_while_the_broker_is_away_loses_nothing(broker, tmp_path, kept):
@@ -79,7 +79,7 @@ def test_a_publisher_killed_while_the_broker_is_away_loses_nothing(broker, tmp_p
     assert data_of(broker) == texts(5_001)
 
 
-@pytest.mark.seed("002", "stores to choose from")
+@pytest.mark.seed("002-36")
 def test_either_store_publishes_what_waited_for_the_broker(broker, publish_store):
     with connect(broker.url, "pricer", publish_store=publish_store, timeout=T) as client:
         broker.stop()
@@ -156,7 +156,7 @@ def test_a_wait_that_was_too_short_changes_nothing(broker, publish_store):
     assert data_of(broker) == [b"0"]
 
 
-@pytest.mark.seed("002", "told by name")
+@pytest.mark.seed("002-19")
 def test_a_later_client_of_the_same_name_is_numbered_on(broker):
     numbers = []
     for data in texts(3):
@@ -175,9 +175,9 @@ def instance():
         yield broker
 
 
-@pytest.mark.seed("002", "the last one is known")
-@pytest.mark.seed("002", "logon says the last")
-@pytest.mark.seed("002", "every logon is answered")
+@pytest.mark.seed("002-06")
+@pytest.mark.seed("002-14")
+@pytest.mark.seed("002-18")
 @pytest.mark.process
 def test_the_answer_to_every_logon_says_what_is_persisted(instance):
     with connect(instance.url, "teller", timeout=T) as client:
@@ -203,7 +203,7 @@ def logged_on(socket, cid):
     return answer
 
 
-@pytest.mark.seed("002", "also a pattern")
+@pytest.mark.seed("002-27")
 @pytest.mark.process
 def test_a_durable_subscription_to_a_pattern_gets_what_came_while_it_was_away(instance, tmp_path):
     got = []

@@ -47,7 +47,8 @@ def test_a_packed_again_body_says_how_far_its_messages_are_apart():
     assert [p for _, _, p in seen(msg(columns=Columns(offset=offset)))] == [50, 53, 54, 59]
 
 
-@pytest.mark.seed("004", "bookmark of each message")
+@pytest.mark.seed("004-08")
+@pytest.mark.seed("004-30")
 def test_a_message_knows_its_batch():
     first = decode(msg(), BODY, OWN, 1_000)[0]
     assert (first.topic, first.publisher, first.bookmark) == ("t", 9, "9|100|")

@@ -41,13 +41,15 @@ def other():
         yield fake
 
 
+@pytest.mark.seed("002-17")
 def test_the_next_one_is_tried_when_the_first_is_not_there(broker):
     with connect([A, broker.url], "pricer", timeout=T) as client:
         assert client.url == broker.url
         client.publish("t", b"1").wait(T)
 
 
-@pytest.mark.seed("002", "sent again elsewhere")
+@pytest.mark.seed("002-17")
+@pytest.mark.seed("002-33")
 def test_what_is_not_acknowledged_goes_to_the_next_one_in_order(broker, other):
     broker.hold = True
     with connect([broker.url, other.url], "pricer", timeout=T) as client:

@@ -20,7 +20,7 @@ def filled(broker, client):
     return [b"%d" % i for i in range(1_000) if i % 10 != 9]
 
 
-@pytest.mark.seed("004", "history can be asked for")
+@pytest.mark.seed("004-04")
 def test_a_range_is_read_to_its_end(client, filled):
     with client.subscribe("a", since="epoch", until="now") as subscription:
         assert [message.data for message in subscription] == filled
@@ -33,7 +33,7 @@ def test_batches_give_the_same_messages(client, filled):
     assert [message.data for batch in batches for message in batch] == filled
 
 
-@pytest.mark.seed("004", "now")
+@pytest.mark.seed("004-47")
 def test_a_live_subscription_gets_what_comes_after_it(broker, client, filled):
     with client.subscribe("a") as subscription:
         client.publish("a", b"new")
@@ -64,7 +64,7 @@ def test_an_iteration_that_was_left_goes_on_with_the_next_message(client, filled
     assert out == filled
 
 
-@pytest.mark.seed("004", "the library keeps track")
+@pytest.mark.seed("004-42")
 def test_the_vector_is_that_of_the_message_in_hand(client, filled):
     with client.subscribe("a", since="epoch", until="now") as subscription:
         for message in subscription:
@@ -115,7 +115,7 @@ def read(subscription, count):
     return [subscription.next(T).data for _ in range(count)]
 
 
-@pytest.mark.seed("004", "no gap after an interruption")
+@pytest.mark.seed("004-06")
 def test_a_restarted_broker_neither_repeats_nor_skips(broker, client, filled):
     with client.subscribe("a", since="epoch") as subscription:
         out = read(subscription, 450)
@@ -209,6 +209,7 @@ def test_a_plain_subscription_that_resumes_gets_both_kinds_again(broker, client)
         assert subscription.next(T).data == b"live"
 
 
+@pytest.mark.seed("004-35")
 @pytest.mark.parametrize("wishes", [{"since": "now"}, {"since": "epoch"}, {"until": "now"}])
 def test_with_a_bookmark_only_what_is_recorded_is_asked_for(broker, client, wishes):
     with client.subscribe("a", **wishes):

@@ -70,7 +70,7 @@ def test_a_reserved_name_is_refused():
 # -- publish ----------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("002", "bookmarks")
+@pytest.mark.seed("002-07")
 def test_a_receipt_gives_the_bookmark_once_persisted(broker, client):
     receipt = client.publish("orders", b"1")
     bookmark = receipt.wait(T)
@@ -92,7 +92,7 @@ def test_a_receipt_waits_no_longer_than_asked(broker, client):
     receipt.wait(T)
 
 
-@pytest.mark.seed("002", "managed by the library")
+@pytest.mark.seed("002-11")
 def test_a_sequence_is_known_before_the_message_is_persisted(broker, client):
     broker.hold = True
     first, second = client.publish("a", b"1"), client.publish("a", b"2")
@@ -266,8 +266,8 @@ def test_what_is_published_while_the_broker_is_down_arrives_later(broker, client
     assert data_of(broker) == [b"%d" % i for i in range(100)]
 
 
-@pytest.mark.seed("002", "kept and sent again")
-@pytest.mark.seed("004", "sent again")
+@pytest.mark.seed("002-01")
+@pytest.mark.seed("004-21")
 def test_what_was_not_acknowledged_is_sent_again_to_a_restarted_broker(broker, client):
     broker.hold = True
     receipt = client.publish("a", b"1")

@@ -85,8 +85,8 @@ def sent(held: list[Held]) -> list[tuple[int, bytes]]:
 # -- one thing at a time ----------------------------------------------------------------------
 
 
-@pytest.mark.seed("004", "bookmark of the first")
-@pytest.mark.seed("004", "newest per key")
+@pytest.mark.seed("004-76")
+@pytest.mark.seed("004-80")
 def test_the_newest_message_goes_under_the_identity_of_the_first() -> None:
     ones = numbered([One(10), One(12), One(19)])
     conflation = Conflation(INTERVAL)
@@ -100,7 +100,7 @@ def test_keys_come_in_the_order_of_their_first_messages() -> None:
     assert sent(conflation.flush()) == [(1, b"4"), (2, b"3"), (3, b"2")]
 
 
-@pytest.mark.seed("004", "interval")
+@pytest.mark.seed("004-79")
 def test_an_interval_ends_with_the_first_message_of_another_one() -> None:
     conflation = Conflation(INTERVAL)
     ones = numbered([One(18), One(19), One(20), One(41)])
@@ -108,7 +108,7 @@ def test_an_interval_ends_with_the_first_message_of_another_one() -> None:
     assert sent(conflation.flush()) == [(4, b"3")]
 
 
-@pytest.mark.seed("004", "interval")
+@pytest.mark.seed("004-79")
 @pytest.mark.parametrize(("log_now", "expected"), [(19, []), (20, [(1, b"0")]), (999, [(1, b"0")])])
 def test_an_interval_ends_when_log_time_passes_it(
     log_now: int, expected: list[tuple[int, bytes]]

@@ -97,6 +97,7 @@ def test_after_logoff_a_connection_is_not_logged_on():
 # -- frames that are no commands ----------------------------------------------------------------
 
 
+@pytest.mark.seed("004-100")
 @pytest.mark.parametrize(
     ("frames", "code"),
     [
@@ -147,8 +148,8 @@ def test_options_that_are_none_are_refused_by_cid(options):
     assert "options" in world.last().reason
 
 
-@pytest.mark.seed("004", "live and pause")
-@pytest.mark.seed("004", "no rate with live")
+@pytest.mark.seed("004-64")
+@pytest.mark.seed("004-88")
 @pytest.mark.parametrize(
     ("more", "code"),
     [
@@ -210,7 +211,7 @@ def test_too_many_subscriptions_are_refused():
     assert world.errors() == ["too_many"]
 
 
-@pytest.mark.seed("004", "removed is gone")
+@pytest.mark.seed("004-94")
 def test_an_expired_bookmark_is_an_error_that_names_the_oldest():
     world = ready()
     for _ in range(3):
@@ -245,7 +246,7 @@ def test_subscribing_is_answered_with_position_before_any_message():
     assert world.got() == world.wanted(first=2)
 
 
-@pytest.mark.seed("004", "list of bookmarks")
+@pytest.mark.seed("004-40")
 def test_a_list_of_bookmarks_starts_behind_the_oldest_that_is_found():
     world = ready()
     world.publish("t", "t", "t")
@@ -264,7 +265,7 @@ def test_a_subscription_to_now_is_completed_at_once():
     assert world.got() == []
 
 
-@pytest.mark.seed("004", "completed")
+@pytest.mark.seed("004-39")
 def test_completed_comes_when_the_cursor_passes_what_was_persisted_at_subscribe_time():
     world = ready()
     world.publish("t", "t")
@@ -280,7 +281,7 @@ def test_completed_comes_when_the_cursor_passes_what_was_persisted_at_subscribe_
     assert world.got() == world.wanted()
 
 
-@pytest.mark.seed("004", "moment")
+@pytest.mark.seed("004-53")
 def test_a_time_later_than_the_log_waits_for_the_first_message_at_or_after_it():
     world = ready()
     world.publish("t")
@@ -387,7 +388,7 @@ def test_a_cursor_that_stopped_within_a_block_goes_on_there():
 # -- peers and time -----------------------------------------------------------------------------
 
 
-@pytest.mark.seed("004", "no memory of subscribers")
+@pytest.mark.seed("004-41")
 def test_a_peer_that_is_gone_is_forgotten_with_its_subscriptions():
     world = ready()
     world.logon(BOB)
@@ -530,7 +531,8 @@ def test_marks_never_go_back_within_an_incarnation():
     assert len(world.got()) == 1
 
 
-@pytest.mark.seed("004", "only what is durable")
+@pytest.mark.seed("004-46")
+@pytest.mark.seed("004-81")
 def test_what_is_not_durable_is_not_sent():
     world = ready()
     world.subscribe()

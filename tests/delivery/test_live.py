@@ -93,7 +93,7 @@ def test_compressed_bodies_are_unpacked_for_who_does_not_take_them(
     assert got(world) == [(1, "u", b"1"), (2, "u", b"2")]
 
 
-@pytest.mark.seed("004", "unrecorded topic refused")
+@pytest.mark.seed("004-37")
 @pytest.mark.parametrize(
     "wishes",
     [{"bookmark": EPOCH}, {"bookmark": NOW}, {"bookmark": None, "until": "now"}],
@@ -108,7 +108,7 @@ def test_a_bookmark_subscription_to_an_unrecorded_topic_is_refused(
     assert world.acks("processed"), "the sid is free again"
 
 
-@pytest.mark.seed("004", "patterns give recorded topics only")
+@pytest.mark.seed("004-57")
 def test_a_bookmark_subscription_to_a_pattern_gets_recorded_topics_only(world: World) -> None:
     world.subscribe("t|u", regex=True, bookmark=NOW)
     live(world, "u")

@@ -121,9 +121,10 @@ class Play:
         self.pass_time(61_000)
 
 
-@pytest.mark.seed("004", "bookmark of the first")
-@pytest.mark.seed("004", "newest per key")
-@pytest.mark.seed("004", "content filter")
+@pytest.mark.seed("004-07")
+@pytest.mark.seed("004-55")
+@pytest.mark.seed("004-76")
+@pytest.mark.seed("004-80")
 @RELAXED
 @given(
     before=STEPS, after=STEPS, data=st.data(), wanted=FILTERS, options=OPTIONS,

@@ -32,7 +32,7 @@ def positions(world: World, sid: str = "s") -> list[int]:
 # -- pause and resume ---------------------------------------------------------------------------
 
 
-@pytest.mark.seed("004", "begun paused")
+@pytest.mark.seed("004-67")
 def test_one_that_begins_paused_is_sent_nothing_until_it_is_resumed():
     world = filled("t", "t")
     world.subscribe(options=m.Options(paused=True))
@@ -43,8 +43,8 @@ def test_one_that_begins_paused_is_sent_nothing_until_it_is_resumed():
     assert positions(world) == [1, 2]
 
 
-@pytest.mark.seed("004", "resumed")
-@pytest.mark.seed("004", "paused")
+@pytest.mark.seed("004-65")
+@pytest.mark.seed("004-66")
 def test_a_paused_one_keeps_its_position():
     world = filled("t", "t")
     world.subscribe()
@@ -58,6 +58,7 @@ def test_a_paused_one_keeps_its_position():
     assert positions(world) == [1, 2, 3]
 
 
+@pytest.mark.seed("004-68")
 def test_pausing_twice_and_resuming_what_runs_changes_nothing():
     world = filled("t")
     world.subscribe()
@@ -80,7 +81,7 @@ def test_what_names_an_unknown_sid_changes_nothing(command):
     assert positions(world) == [1, 2]
 
 
-@pytest.mark.seed("004", "gone with its client")
+@pytest.mark.seed("004-75")
 def test_a_paused_one_is_gone_when_its_subscriber_is():
     world = filled("t")
     world.subscribe(options=m.Options(paused=True))
@@ -102,8 +103,9 @@ def combined(world: World, patterns: list[str], **options: object) -> list[str]:
     return sids
 
 
-@pytest.mark.seed("004", "combined replay")
-@pytest.mark.seed("004", "several at once")
+@pytest.mark.seed("004-70")
+@pytest.mark.seed("004-71")
+@pytest.mark.seed("004-73")
 @RELAXED
 @given(
     log=st.lists(TOPICS, max_size=12), more=st.lists(TOPICS, max_size=6),
@@ -143,7 +145,7 @@ def test_what_is_resumed_together_comes_in_the_order_of_the_log(
         assert world.got(sid) == wanted, (sid, pattern)
 
 
-@pytest.mark.seed("004", "combined replay")
+@pytest.mark.seed("004-71")
 def test_the_answer_says_which_ones_share_a_replay():
     world = filled("t", "u")
     for sid, rate in (("a", 5), ("b", 5), ("c", 7)):
@@ -217,7 +219,7 @@ def live_one(world: World, credit: int = PLENTY) -> None:
     world.subscribe(bookmark="0|1|", credit=credit, options=m.Options(delivery="live"))
 
 
-@pytest.mark.seed("004", "live")
+@pytest.mark.seed("004-85")
 def test_live_delivery_does_not_wait_for_the_sync():
     world = ready()
     live_one(world)
@@ -230,7 +232,7 @@ def test_live_delivery_does_not_wait_for_the_sync():
     assert (positions(world), positions(world, "safe")) == ([1], [1])
 
 
-@pytest.mark.seed("004", "live and slow")
+@pytest.mark.seed("004-87")
 def test_a_slow_live_one_is_replayed_to_and_counted():
     world = ready()
     live_one(world, credit=1)
@@ -261,7 +263,7 @@ def test_only_what_is_durable_is_told_as_a_resume_point():
     assert parse_vector(world.acks("persisted")[-1].vector) == {HERE: 2}
 
 
-@pytest.mark.seed("004", "live and lost")
+@pytest.mark.seed("004-86")
 def test_what_a_power_cut_took_is_sent_as_it_is_now():
     world = ready()
     live_one(world)
@@ -280,7 +282,7 @@ def test_what_a_power_cut_took_is_sent_as_it_is_now():
 # -- pace ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("004", "messages per second")
+@pytest.mark.seed("004-60")
 @pytest.mark.parametrize(("rate", "size"), [(1, 3), (100, 40), (1_000, 1_000), (50_000, 5_000)])
 def test_a_rate_is_kept_and_never_more_than_one_message_ahead(rate, size):
     world = ready()
@@ -300,7 +302,6 @@ def test_a_rate_is_kept_and_never_more_than_one_message_ahead(rate, size):
         world.pass_time(max(1, min(wake_ms - world.now_ms, 250)))
 
 
-@pytest.mark.seed("004", "multiple of the original pace")
 def test_times_that_nobody_waits_for_any_more_are_swept():
     world = filled(*["t"] * 3)
     world.subscribe(options=m.Options(rate="0.001"), credit=PLENTY)
@@ -313,6 +314,7 @@ def test_times_that_nobody_waits_for_any_more_are_swept():
     assert len(world.core.cursors._timers) < 80
 
 
+@pytest.mark.seed("004-62")
 def test_twice_the_pace_of_log_time():
     world = filled(*["t"] * 5)  # one second apart
     world.subscribe(options=m.Options(rate="2X"))

@@ -37,10 +37,9 @@ def wanted(world: World, topics: str = "t", first: int = 1, last: int | None = N
     return [s for s in world.published if s.topic in topics and first <= s.position < end]
 
 
-@pytest.mark.seed("004", "derived messages")
-@pytest.mark.seed("004", "only what matches")
-@pytest.mark.seed("004", "cut-over")
-@pytest.mark.seed("004", "one order for everybody")
+@pytest.mark.seed("004-05")
+@pytest.mark.seed("004-34")
+@pytest.mark.seed("004-45")
 @RELAXED
 @given(before=LOG, between=LOG, after=LOG, credit=st.integers(1, 400), cut=st.integers(0, 30))
 def test_a_cut_over_neither_loses_nor_repeats_wherever_it_happens(
@@ -84,8 +83,8 @@ def test_a_range_sends_what_lies_between_its_ends(entries, data, pattern, zstd):
     assert world.core.connections[ANN].subscriptions == {}
 
 
-@pytest.mark.seed("004", "resume from a bookmark")
-@pytest.mark.seed("004", "begins behind the bookmark")
+@pytest.mark.seed("004-33")
+@pytest.mark.seed("004-49")
 @RELAXED
 @given(entries=LOG, data=st.data())
 def test_a_resume_behind_any_message_goes_on_with_the_next(entries, data):
@@ -100,7 +99,7 @@ def test_a_resume_behind_any_message_goes_on_with_the_next(entries, data):
     assert world.got() == everything[at + 1 :]
 
 
-@pytest.mark.seed("004", "the reader sets the pace")
+@pytest.mark.seed("004-43")
 @RELAXED
 @given(entries=LOG, flows=st.lists(st.integers(0, 200), max_size=20))
 def test_credit_is_never_exceeded_by_more_than_one_batch(entries, flows):
@@ -117,7 +116,7 @@ def test_credit_is_never_exceeded_by_more_than_one_batch(entries, flows):
     assert world.got() == wanted(world, "tuv")[: len(world.got())]
 
 
-@pytest.mark.seed("004", "moment")
+@pytest.mark.seed("004-53")
 @RELAXED
 @given(
     entries=LOG,

@@ -9,7 +9,6 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -250,7 +249,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "rooms": rooms,
     "python": python,
-    **{f"seed {name}": partial(seeds.table, name) for name in seeds.documents()},
+    "requirements": seeds.tables,
 }
 
 

@@ -1,16 +1,18 @@
-"""What the requirements state, and the tests that prove it: the tables of reference pages. Pure.
+"""What the requirement documents state, and the tests that prove it: a page for developers. Pure.
 
-`tests/docs/seeds/<document>.toml` names each behaviour that a document states, in words of our own:
+`tests/docs/seeds/<document>.toml` has a row for each statement of a document, in words of our own:
 
-    [[behaviour]]
+    [[row]]
     section = "Where to begin"
-    name = "epoch"
-    words = "..."           # a row of the table
-    missing = true          # nothing proves it yet: the page says "not there"
-    outside = "..."         # zbroker has none of it, and why
+    id = "004-44"
+    words = "..."
+    needs = "..."           # nothing proves it yet, and what it waits for: one of NEEDS
+    differs = "..."         # zbroker does something else, and why; a test proves that
+    nothing = "..."         # the document states that nothing has to be done, and why that holds
 
-A test proves one by `@pytest.mark.seed("<document>", "<name>")`, at most MARKS_MAX of them. Markers
-are read from the source: no test has to be imported to make a page.
+A test proves a row by `@pytest.mark.seed("<id>")`, at most MARKS_MAX of them. Markers are read from
+the source, so no test has to be imported to make the page; a marker on anything that pytest does
+not collect is an error.
 """
 
 from __future__ import annotations
@@ -24,28 +26,37 @@ from typing import Any, Final, NamedTuple
 
 from tests.docs.pages import ROOT
 
-MARKS_MAX: Final = 5  # who claims more proves nothing in particular
+MARKS_MAX: Final = 6  # a test that claims more proves nothing in particular
 DIRECTORY: Final = Path(__file__).parent / "seeds"
 TESTS: Final = ROOT / "tests"
 NOT_RUN: Final = frozenset({"skip", "skipif", "xfail"})
-_KEYS: Final = {"section": str, "name": str, "words": str, "missing": bool, "outside": str}
+INSTANCE: Final = "a second instance"
+UNDER_WAY: Final = "work that is under way"
+NEEDS: Final = frozenset({INSTANCE, UNDER_WAY, "sessions", "transactions", "exchanges"})
+#: One instance keeps every row of these, but for those that need a second one.
+COMPLETE: Final = frozenset({"002", "003", "004"})
+#: The only rows that may differ: what a log without last values, or of segments, cannot do.
+DIFFERING: Final = frozenset(
+    {"002-10", "002-37", "003-15", "003-31", "003-37", "004-14", "004-87", "004-93", "004-100"}
+)
+_KEYS: Final = {"section", "id", "words", "needs", "differs", "nothing"}
 
 
-class Behaviour(NamedTuple):
-    """One thing that a document states."""
+class Row(NamedTuple):
+    """One statement of a document."""
 
     section: str
-    name: str
+    id: str
     words: str
-    missing: bool = False
-    outside: str = ""
+    needs: str = ""
+    differs: str = ""
+    nothing: str = ""
 
 
 class Proof(NamedTuple):
-    """One marker: the test that has it, as `room/test_file.py::name`, and its other marks."""
+    """One marker: the id, the test that has it as `folder/test_file.py::name`, its other marks."""
 
-    document: str
-    name: str
+    id: str
     test: str
     marks: frozenset[str]
 
@@ -55,19 +66,21 @@ def documents() -> list[str]:
     return sorted(path.stem for path in DIRECTORY.glob("*.toml"))
 
 
-def behaviours(document: str) -> list[Behaviour]:
+def rows(document: str) -> list[Row]:
     """What a document states. Raises: KeyError, AssertionError, TypeError if it is wrong."""
     tables = tomllib.loads((DIRECTORY / f"{document}.toml").read_text())
-    found = [behaviour_of(table) for table in tables.pop("behaviour")]
+    found = [row_of(table) for table in tables.pop("row")]
     assert not tables, f"{document}.toml: {sorted(tables)}"
     return found
 
 
-def behaviour_of(table: dict[str, Any]) -> Behaviour:
+def row_of(table: dict[str, Any]) -> Row:
     """One table of such a file. Raises: KeyError, AssertionError, TypeError."""
     for key, value in table.items():
-        assert isinstance(value, _KEYS[key]), f"{table}: {key}"
-    return Behaviour(**table)
+        if key not in _KEYS:
+            raise KeyError(key)
+        assert isinstance(value, str), f"{table}: {key}"
+    return Row(**table)
 
 
 # -- markers --------------------------------------------------------------------------------------
@@ -84,7 +97,7 @@ def proofs(root: Path = TESTS) -> list[Proof]:
 
 
 def proofs_in(where: str, text: str) -> Iterator[Proof]:
-    """The markers in one file. Raises: AssertionError for one that is not two plain strings."""
+    """The markers in one file. Raises: AssertionError for one that is not one plain string."""
     tree = ast.parse(text)
     yield from _proofs_of(tree.body, where, _of_file(tree))
 
@@ -110,8 +123,9 @@ def _proofs_of(body: Iterable[ast.stmt], where: str, around: frozenset[str]) -> 
             yield from _proofs_of(node.body, f"{where}::{node.name}", marks)
         for each in node.decorator_list:
             if _mark_of(each) == "seed":
-                document, name = _arguments(each, f"{where}::{node.name}")
-                yield Proof(document, name, f"{where}::{node.name}", marks - {"seed", ""})
+                test = f"{where}::{node.name}"
+                assert is_collected(node), f"{test}: pytest does not collect it"
+                yield Proof(_argument(each, test), test, marks - {"seed", ""})
 
 
 def _of_file(tree: ast.Module) -> frozenset[str]:
@@ -129,75 +143,98 @@ def _mark_of(node: ast.expr) -> str:
     return name.removeprefix("pytest.mark.") if name.startswith("pytest.mark.") else ""
 
 
-def _arguments(node: ast.expr, test: str) -> tuple[str, str]:
+def is_collected(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """True for what pytest collects by its name."""
+    return node.name.startswith("Test" if isinstance(node, ast.ClassDef) else "test_")
+
+
+def _argument(node: ast.expr, test: str) -> str:
     given = [ast.literal_eval(each) for each in node.args] if isinstance(node, ast.Call) else []
-    assert len(given) == 2, f"{test}: a seed marker has a document and a name"
-    return str(given[0]), str(given[1])
+    assert len(given) == 1, f"{test}: a seed marker has the id of a row"
+    return str(given[0])
 
 
 # -- the check and the table ----------------------------------------------------------------------
 
 
-def complaints(stated: dict[str, list[Behaviour]], marked: list[Proof]) -> list[str]:
-    """What is wrong with the markers and the behaviours of all documents; empty: nothing."""
-    return [*_about_markers(stated, marked), *_about_behaviours(stated, marked)]
+def complaints(stated: dict[str, list[Row]], marked: list[Proof]) -> list[str]:
+    """What is wrong with the markers and the rows of all documents; empty: nothing."""
+    return [*_about_markers(stated, marked), *_about_rows(stated, marked)]
 
 
-def _about_markers(stated: dict[str, list[Behaviour]], marked: list[Proof]) -> Iterator[str]:
-    known = {(document, each.name) for document, all_ in stated.items() for each in all_}
+def _about_markers(stated: dict[str, list[Row]], marked: list[Proof]) -> Iterator[str]:
+    known = {each.id for all_ in stated.values() for each in all_}
     for proof in marked:
-        if (proof.document, proof.name) not in known:
-            yield f"{proof.test}: {proof.document} states no {proof.name!r}"
+        if proof.id not in known:
+            yield f"{proof.test}: there is no row {proof.id}"
         if proof.marks & NOT_RUN:
-            yield f"{proof.test}: does not run, so it proves no {proof.name!r}"
-    for (test, *_), count in Counter((p.test, p.document, p.name) for p in marked).items():
+            yield f"{proof.test}: does not run, so it does not prove {proof.id}"
+    for (test, _), count in Counter((proof.test, proof.id) for proof in marked).items():
         if count > 1:
             yield f"{test}: has one marker twice"
     for test, count in Counter(proof.test for proof in marked).items():
         if count > MARKS_MAX:
-            yield f"{test}: claims {count} behaviours, at most {MARKS_MAX}"
+            yield f"{test}: claims {count} rows, at most {MARKS_MAX}"
 
 
-def _about_behaviours(stated: dict[str, list[Behaviour]], marked: list[Proof]) -> Iterator[str]:
-    by_name = _by_name(marked)
+def _about_rows(stated: dict[str, list[Row]], marked: list[Proof]) -> Iterator[str]:
+    by_id = _by_id(marked)
     for document, all_ in stated.items():
-        for name, count in Counter(each.name for each in all_).items():
+        for id_, count in Counter(each.id for each in all_).items():
             if count > 1:
-                yield f"{document}: states {name!r} twice"
+                yield f"{document}: has row {id_} twice"
         for each in all_:
-            found = by_name[document, each.name]
-            if (each.missing or each.outside) and found:
-                yield f"{document}: {each.name!r} is there: {found[0].test} proves it"
-            elif not (each.missing or each.outside) and not found:
-                yield f"{document}: no test proves {each.name!r}"
+            yield from _about_row(document, each)
+            found = by_id[each.id]
+            if (each.needs or each.nothing) and found:
+                yield f"{each.id} is there: {found[0].test} proves it"
+            elif not (each.needs or each.nothing) and not found:
+                yield f"no test proves {each.id}"
             elif found and all("long" in proof.marks for proof in found):
-                yield f"{document}: {each.name!r} is proved by long tests only"
+                yield f"{each.id} is proved by long tests only"
 
 
-def _by_name(marked: list[Proof]) -> defaultdict[tuple[str, str], list[Proof]]:
-    found: defaultdict[tuple[str, str], list[Proof]] = defaultdict(list)
+def _about_row(document: str, row: Row) -> Iterator[str]:
+    if not row.id.startswith(f"{document}-"):
+        yield f"{document}: {row.id} belongs elsewhere"
+    if row.needs and row.needs not in NEEDS:
+        yield f"{row.id}: needs {row.needs!r}, which is none of NEEDS"
+    if document in COMPLETE and row.needs not in {"", INSTANCE, UNDER_WAY}:
+        yield f"{row.id}: one instance can keep it"
+    if document in COMPLETE and row.nothing:
+        yield f"{row.id}: document {document} states nothing that needs nothing"
+    if row.differs and row.id not in DIFFERING:
+        yield f"{row.id}: may not differ"
+
+
+def _by_id(marked: list[Proof]) -> defaultdict[str, list[Proof]]:
+    found: defaultdict[str, list[Proof]] = defaultdict(list)
     for proof in marked:
-        found[proof.document, proof.name].append(proof)
+        found[proof.id].append(proof)
     return found
 
 
-def table(document: str) -> str:
-    """The rows of one document, in its order, a table per section."""
-    by_name, parts, section = _by_name(proofs()), [], ""
-    for each in behaviours(document):
-        if each.section != section:
-            section = each.section
-            parts.append(f"\n### {section}\n\n| behaviour | proved by |\n|---|---|\n")
-        parts.append(f"| {each.words} | {told(each, by_name[document, each.name])} |\n")
+def tables() -> str:
+    """A table per section of each document."""
+    by_id, parts = _by_id(proofs()), []
+    for document in documents():
+        section = ""
+        parts.append(f"\n## Document {document}\n")
+        for each in rows(document):
+            if each.section != section:
+                section = each.section
+                parts.append(f"\n### {section}\n\n| row | statement | proved by |\n|---|---|---|\n")
+            parts.append(f"| {each.id} | {each.words} | {shown(each, by_id[each.id])} |\n")
     return "".join(parts).removeprefix("\n")
 
 
-def told(behaviour: Behaviour, found: list[Proof]) -> str:
-    """What stands beside a behaviour."""
-    if behaviour.outside:
-        return f"outside: {behaviour.outside}"
-    if behaviour.missing:
-        return "not there"
-    return "<br>".join(
+def shown(row: Row, found: list[Proof]) -> str:
+    """What the table says beside a statement."""
+    if row.needs:
+        return f"not there: needs {row.needs}"
+    if row.nothing:
+        return f"nothing to do: {row.nothing}"
+    tests = "<br>".join(
         f"`{proof.test}`{' (long)' if 'long' in proof.marks else ''}" for proof in found
     )
+    return f"differs: {row.differs}<br>{tests}" if row.differs else tests

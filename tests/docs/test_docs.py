@@ -88,6 +88,7 @@ SPARK_PAGES = [
 ]
 
 
+@pytest.mark.seed("002-37")
 @pytest.mark.process
 @pytest.mark.parametrize(
     "each", [p for p in RUNNING if " session(" not in p.text], ids=lambda each: each.name

@@ -189,8 +189,8 @@ def test_a_packed_body_goes_on_untouched_behind_the_singles_before_it() -> None:
     assert bench.appended[1][2] == pack([b"x", b"y"])
 
 
-@pytest.mark.seed("002", "acks carry a sequence")
-@pytest.mark.seed("004", "acks cover what is before them")
+@pytest.mark.seed("002-13")
+@pytest.mark.seed("004-19")
 def test_acks_are_merged_and_only_sent_to_who_asked() -> None:
     bench = Bench()
     bench.logon()
@@ -212,6 +212,7 @@ def test_a_refusal_breaks_the_run_of_acks_in_its_place() -> None:
     assert error(told[1:]) == m.Error("sequence_gap", "because", cid="r1", seq=5, high=1)
 
 
+@pytest.mark.seed("001-24")
 def test_flush_is_answered_when_everything_before_it_is_persisted() -> None:
     bench = Bench()
     bench.logon()
@@ -291,7 +292,7 @@ def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
     assert entry.columns.time == (7).to_bytes(8, "little")
 
 
-@pytest.mark.seed("002", "nothing without a logon")
+@pytest.mark.seed("002-20")
 def test_what_came_before_a_logon_is_refused() -> None:
     bench = Bench()
     assert error(bench.turn(single(1))).code == "not_logged_on"
@@ -316,7 +317,7 @@ def test_a_full_window_refuses_and_holds_what_follows_without_prev() -> None:
     assert bench.turn(big, small) == []
 
 
-@pytest.mark.seed("002", "one client per name")
+@pytest.mark.seed("002-22")
 def test_a_name_in_use_is_refused_unless_its_holder_is_gone() -> None:
     bench = Bench()
     bench.logon(A)

@@ -19,7 +19,7 @@ def kept(*answers: m.Answer) -> list[m.Answer]:
     return list(room._full[A].values())  # type: ignore[arg-type]
 
 
-@pytest.mark.seed("002", "acks are conflated")
+@pytest.mark.seed("002-24")
 def test_of_merged_acks_the_newest_of_each_kind_is_kept() -> None:
     acks = [m.Ack("persisted", seq=1), m.Ack("processed", seq=2), m.Ack("persisted", seq=3)]
     assert kept(*acks) == [acks[2], acks[1]]

@@ -139,7 +139,6 @@ def test_the_next_segment_is_filled_in_a_helper(bench: Bench) -> None:
     assert (SPARE, SEGMENT_BYTES) in bench.disk.list()
 
 
-@pytest.mark.seed("004", "flush interval")
 def test_late_flushes_are_counted_and_told_once_in_a_while(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,9 +75,9 @@ def receipts(sends: list[Send]) -> list[m.ReceiptItem]:
     return [item for s in sends if isinstance(s.message, m.Receipt) for item in s.message.items]
 
 
-@pytest.mark.seed("002", "one of them has it")
-@pytest.mark.seed("004", "flush interval")
-@pytest.mark.seed("004", "ack after the write")
+@pytest.mark.seed("001-35")
+@pytest.mark.seed("002-03")
+@pytest.mark.seed("004-17")
 def test_nothing_leaves_before_the_sync() -> None:
     core = welcomed()
     session = opened(core).session

@@ -32,8 +32,7 @@ def entry(
     return Entry(P, session, seq, count, prev, crc, None, ["t"])
 
 
-@pytest.mark.seed("002", "duplicates are discarded")
-@pytest.mark.seed("004", "resends are stored once")
+@pytest.mark.seed("002-34")
 @pytest.mark.parametrize(
     ("high", "seq", "count", "prev", "what", "skip", "code"),
     [
@@ -87,7 +86,7 @@ def test_a_new_logon_ends_the_hold() -> None:
     assert table.judge(entry(5, session=known.session)).what == "accept"
 
 
-@pytest.mark.seed("002", "mixed up names")
+@pytest.mark.seed("002-23")
 def test_the_same_sequences_with_other_content_are_a_conflict() -> None:
     table, session = opened()
     table.accepted(entry(1, 2, session=session, crc=1), last_position=12)

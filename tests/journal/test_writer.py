@@ -114,7 +114,7 @@ def test_bodies_are_not_copied() -> None:
     assert found.body == body
 
 
-@pytest.mark.seed("004", "segment size")
+@pytest.mark.seed("004-25")
 def test_a_group_is_never_split_over_segments() -> None:
     disk, to = fresh()
     fill(to)
@@ -141,7 +141,6 @@ def test_a_segment_is_synced_before_the_next_one_begins() -> None:
     assert disk.read_direct(segment_name(1), 0, SEGMENT_BYTES) == disk.content(segment_name(1))
 
 
-@pytest.mark.seed("004", "prepared files")
 def test_the_next_segment_is_filled_once_half_of_this_one_is_used() -> None:
     disk = SimDisk(random.Random(1))
     to = writer(disk, start(disk, segment_bytes=64 * 1024))
@@ -152,7 +151,6 @@ def test_the_next_segment_is_filled_once_half_of_this_one_is_used() -> None:
     assert (SPARE, SEGMENT_BYTES) in disk.list()
 
 
-@pytest.mark.seed("004", "prepared files")
 def test_a_prepared_segment_is_used() -> None:
     disk, to = fresh()
     fill(to)
@@ -183,7 +181,7 @@ def test_without_a_prepared_segment_the_roll_over_is_counted() -> None:
     assert (to.serial, to.unprepared) == (2, 1)
 
 
-@pytest.mark.seed("004", "segment size")
+@pytest.mark.seed("004-25")
 def test_a_group_larger_than_a_segment_gets_one_of_its_size() -> None:
     disk, to = fresh()
     append(to, b"a")

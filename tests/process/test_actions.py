@@ -18,11 +18,11 @@ from zbroker.errors import ZBrokerError
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
-@pytest.mark.seed("004", "ages")
-@pytest.mark.seed("004", "compress")
-@pytest.mark.seed("004", "archive")
-@pytest.mark.seed("004", "still replayed")
-@pytest.mark.seed("004", "managed while running")
+@pytest.mark.seed("004-89")
+@pytest.mark.seed("004-90")
+@pytest.mark.seed("004-91")
+@pytest.mark.seed("004-92")
+@pytest.mark.seed("004-95")
 def test_old_segments_are_archived_and_compressed_and_stay_readable(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data", archive_after="1s", compress_after="1s")
     with desk.broker:
@@ -40,8 +40,8 @@ def test_old_segments_are_archived_and_compressed_and_stay_readable(tmp_path: Pa
         assert desk.replayed() == desk.sent
 
 
-@pytest.mark.seed("004", "ages")
-@pytest.mark.seed("004", "managed while running")
+@pytest.mark.seed("004-89")
+@pytest.mark.seed("004-95")
 def test_what_is_too_old_is_removed_and_the_rest_stays(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data", remove_after="2s", remove_share_max=100)
     with desk.broker:
@@ -77,7 +77,7 @@ def test_a_log_stays_below_its_size(tmp_path: Path) -> None:
         assert kept == desk.sent[len(desk.sent) - len(kept) :]
 
 
-@pytest.mark.seed("004", "managed while running")
+@pytest.mark.seed("004-89")
 def test_by_hand_the_same_with_a_dry_run_first(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data")
     with desk.broker:

@@ -164,8 +164,8 @@ def judge_at_least_once(noted: list[int], count: int, lives: int) -> None:
     assert turns < lives, f"{turns} times something came again, in {lives} lives"
 
 
-@pytest.mark.seed("002", "also while away")
-@pytest.mark.seed("002", "the place is stored")
+@pytest.mark.seed("002-26")
+@pytest.mark.seed("002-28")
 @pytest.mark.parametrize("trial", [(BY_ITERATION, 500)], indirect=True)
 def test_a_subscriber_that_is_killed_misses_nothing(trial: Trial, tmp_path: Path) -> None:
     count = trial.run(kills=5)
@@ -173,7 +173,7 @@ def test_a_subscriber_that_is_killed_misses_nothing(trial: Trial, tmp_path: Path
     assert trial.rooms
 
 
-@pytest.mark.seed("002", "exactly there")
+@pytest.mark.seed("002-29")
 @pytest.mark.parametrize("trial", [(IN_ONE_TRANSACTION, 100)], indirect=True)
 def test_what_is_one_transaction_with_its_place_counts_once(trial: Trial, tmp_path: Path) -> None:
     count = trial.run(kills=5)

@@ -99,9 +99,9 @@ def numbers_in(instance: Instance) -> list[int]:
 # -- one instance ---------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("002", "recovery from the log")
-@pytest.mark.seed("002", "the last one is known")
-@pytest.mark.seed("002", "stores to choose from")
+@pytest.mark.seed("002-05")
+@pytest.mark.seed("002-06")
+@pytest.mark.seed("002-36")
 @pytest.mark.parametrize("kind", ["memory", "directory"])
 def test_an_instance_that_comes_back_gets_what_it_lacks(
     a: Instance, store: Path, kind: Literal["memory", "directory"]
@@ -122,8 +122,8 @@ def test_an_instance_that_comes_back_gets_what_it_lacks(
     assert numbers_in(a) == list(range(numbers.returned))
 
 
-@pytest.mark.seed("002", "a lasting record")
-@pytest.mark.seed("002", "publish again")
+@pytest.mark.seed("002-15")
+@pytest.mark.seed("002-30")
 def test_what_a_killed_instance_did_not_acknowledge_is_published_by_the_next_client(
     a: Instance, store: Path
 ) -> None:
@@ -143,7 +143,7 @@ def test_what_a_killed_instance_did_not_acknowledge_is_published_by_the_next_cli
     assert numbers_in(a) == list(range(numbers.returned))
 
 
-@pytest.mark.seed("002", "until persisted")
+@pytest.mark.seed("002-32")
 def test_who_gives_up_says_so_and_the_store_keeps_everything(a: Instance, store: Path) -> None:
     told, numbers = Told(), Numbers()
     client = connect(a.url, "p", publish_store=store, give_up="1s", on_state=told)
@@ -171,8 +171,8 @@ def test_who_gives_up_says_so_and_the_store_keeps_everything(a: Instance, store:
 # -- two instances that know nothing of each other ------------------------------------------------
 
 
-@pytest.mark.seed("002", "sent again elsewhere")
-@pytest.mark.seed("002", "one of them has it")
+@pytest.mark.seed("002-03")
+@pytest.mark.seed("002-33")
 @pytest.mark.parametrize("kind", ["memory", "directory"])
 def test_who_goes_on_at_another_instance_loses_nothing(
     a: Instance, b: Instance, store: Path, kind: str

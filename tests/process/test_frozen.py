@@ -130,7 +130,7 @@ def accepted(doors: dict[str, Proxy]) -> int:
 # -- frozen brokers -------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("002", "heartbeats: quick recovery")
+@pytest.mark.seed("002-38")
 @pytest.mark.parametrize("room", ["ingest", "delivery"])
 def test_a_frozen_door_is_left_and_all_goes_on_when_it_thaws(
     broker: LocalBroker, doors: dict[str, Proxy], traffic: Traffic, room: str
@@ -155,8 +155,8 @@ def test_a_frozen_journal_is_waited_for(
 # -- dead links -----------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("002", "heartbeats: quick recovery")
-@pytest.mark.seed("002", "heartbeats: silent failures")
+@pytest.mark.seed("002-38")
+@pytest.mark.seed("002-40")
 @pytest.mark.parametrize("way", ["to broker", "to client"])
 @pytest.mark.parametrize("door", ["ingest", "delivery"])
 def test_a_link_that_is_dead_in_one_direction_is_noticed_and_left(
@@ -290,7 +290,7 @@ def takes_over(url: str, name: str) -> Client | None:
         return None
 
 
-@pytest.mark.seed("002", "heartbeats: they cease")
+@pytest.mark.seed("002-42")
 def test_the_name_of_a_frozen_client_is_free_for_another(
     broker: LocalBroker, doors: dict[str, Proxy]
 ) -> None:
@@ -328,7 +328,7 @@ def free_for_a_moment(url: str, name: str) -> bool:
     return client is not None
 
 
-@pytest.mark.seed("002", "heartbeats: they cease")
+@pytest.mark.seed("002-42")
 def test_a_frozen_subscriber_is_let_go_and_misses_nothing(
     broker: LocalBroker, doors: dict[str, Proxy]
 ) -> None:

@@ -42,7 +42,7 @@ def live_link_is_up(client: Client) -> None:
     pytest.fail("nothing unrecorded arrives")
 
 
-@pytest.mark.seed("004", "topics chosen")
+@pytest.mark.seed("004-03")
 def test_recorded_and_unrecorded_topics_side_by_side(broker: LocalBroker) -> None:
     with connect(broker.url, "mixed") as client:
         live_link_is_up(client)
@@ -70,7 +70,7 @@ def test_recorded_and_unrecorded_topics_side_by_side(broker: LocalBroker) -> Non
     until(lambda: broker.status()["ingest"].get("unrecorded", 0) >= 1_000, "it is not counted")
 
 
-@pytest.mark.seed("004", "content chosen")
+@pytest.mark.seed("004-03")
 def test_content_decides_what_is_recorded() -> None:
     table = {"topic": "orders", "type": "json", "filter": "/price > 100"}
     with (

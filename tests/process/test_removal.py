@@ -96,7 +96,7 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.seed("004", "removed is gone")
+@pytest.mark.seed("004-94")
 def test_what_was_removed_is_gone_and_the_rest_is_served_also_after_a_restart(
     world: World, tmp_path: Path
 ) -> None:
@@ -138,8 +138,8 @@ def _check_the_rest(world: World, client: Client, floor: int) -> int:
     return first
 
 
-@pytest.mark.seed("004", "replays hold files")
-@pytest.mark.seed("004", "the reader sets the pace")
+@pytest.mark.seed("004-43")
+@pytest.mark.seed("004-97")
 def test_a_subscriber_that_does_not_read_is_named_and_keeps_its_part(world: World) -> None:
     with connect(world.broker.url, "slow reader") as reader:
         subscription = reader.subscribe("t", since="epoch", credit=1)

@@ -68,9 +68,10 @@ def _expected(first: int) -> list[str]:
     return [f"FFS{number:03d}" for number in range(first, TRADES)]
 
 
-@pytest.mark.seed("003", "nothing is deleted")
-@pytest.mark.seed("003", "in the order of delivery")
-@pytest.mark.seed("003", "a complete record")
+@pytest.mark.seed("003-06")
+@pytest.mark.seed("003-19")
+@pytest.mark.seed("003-21")
+@pytest.mark.seed("003-28")
 def test_it_can_be_read_again_and_again_in_the_same_order(client: Client) -> None:
     first, second = _all(client, since="epoch"), _all(client, since="epoch")
     assert _ids(first) == _ids(second) == _expected(0)
@@ -78,13 +79,14 @@ def test_it_can_be_read_again_and_again_in_the_same_order(client: Client) -> Non
     assert [m.bookmark for m in first] == [m.bookmark for m in log]
 
 
-@pytest.mark.seed("003", "from a message")
+@pytest.mark.seed("003-01")
 def test_it_is_read_from_behind_a_message(client: Client) -> None:
     bookmark = _all(client, since="epoch")[30].bookmark
     assert _ids(_all(client, since=bookmark)) == _expected(31)
 
 
-@pytest.mark.seed("003", "from a value")
+@pytest.mark.seed("003-03")
+@pytest.mark.seed("003-23")
 def test_it_is_read_from_the_first_message_with_a_value(client: Client) -> None:
     assert _ids(_all(client, selector="/trade_id = 'FFS017'")) == _expected(17)
     assert _ids(_all(client, since="point:noon", selector="/trade_id > 'FFS003'")) == _expected(25)
@@ -93,7 +95,7 @@ def test_it_is_read_from_the_first_message_with_a_value(client: Client) -> None:
     assert caught.value.code == "bookmark_not_found"
 
 
-@pytest.mark.seed("003", "from a value")
+@pytest.mark.seed("003-02")
 def test_it_is_read_from_the_first_message_with_a_header(client: Client) -> None:
     assert _ids(_all(client, selector="HEADER('book') = 'b3'")) == _expected(30)
     mixed = "HEADER('book') > 'b0' AND /trade_id ENDS WITH '5'"
@@ -106,7 +108,7 @@ def test_it_is_read_from_the_first_message_with_a_header(client: Client) -> None
     assert caught.value.code == "bad_filter"
 
 
-@pytest.mark.seed("003", "from a time")
+@pytest.mark.seed("003-04")
 def test_it_is_read_from_a_time(client: Client) -> None:
     messages = _all(client, since="epoch")
     noon = messages[25].time
@@ -115,8 +117,9 @@ def test_it_is_read_from_a_time(client: Client) -> None:
     assert _ids(_all(client, since=noon)) == _expected(25)
 
 
-@pytest.mark.seed("003", "from a point")
-@pytest.mark.seed("003", "points")
+@pytest.mark.seed("003-07")
+@pytest.mark.seed("003-24")
+@pytest.mark.seed("003-26")
 def test_it_is_read_from_a_point_that_was_set(broker: LocalBroker, client: Client) -> None:
     assert _ids(_all(client, since="point:noon")) == _expected(25)
     assert "noon" in [row["name"] for row in broker.ask("/points")["points"]]
@@ -125,21 +128,21 @@ def test_it_is_read_from_a_point_that_was_set(broker: LocalBroker, client: Clien
     assert caught.value.code == "unknown_point"
 
 
-@pytest.mark.seed("003", "a selector is required")
+@pytest.mark.seed("003-22")
 def test_who_opens_it_says_where(client: Client) -> None:
     with pytest.raises(ZBrokerError) as caught:
         client.consume("trades")
     assert caught.value.code == "bad_field"
 
 
-@pytest.mark.seed("003", "configured")
+@pytest.mark.seed("003-17")
 def test_a_queue_is_not_replayable_by_default(client: Client) -> None:
     with pytest.raises(ZBrokerError) as caught:
         client.consume("work", since="epoch")
     assert caught.value.code == "bad_field"
 
 
-@pytest.mark.seed("003", "one consumer")
+@pytest.mark.seed("003-18")
 def test_a_second_consumer_is_refused(broker: LocalBroker, client: Client) -> None:
     with client.consume("trades", since="epoch") as first:
         assert first.fetch(timeout=5)
@@ -150,7 +153,9 @@ def test_a_second_consumer_is_refused(broker: LocalBroker, client: Client) -> No
     assert _ids(_all(client, since="epoch")) == _expected(0)
 
 
-@pytest.mark.seed("003", "reading writes nothing")
+@pytest.mark.seed("003-11")
+@pytest.mark.seed("003-27")
+@pytest.mark.seed("004-15")
 def test_reading_writes_nothing(broker: LocalBroker, client: Client) -> None:
     before = broker.status()["journal"]["written"]
     assert len(_all(client, since="epoch")) == TRADES
@@ -158,7 +163,8 @@ def test_reading_writes_nothing(broker: LocalBroker, client: Client) -> None:
     assert after == before, "a client that only consumes has no name in the log either"
 
 
-@pytest.mark.seed("003", "an acknowledgement is a property")
+@pytest.mark.seed("003-05")
+@pytest.mark.seed("003-20")
 def test_an_acknowledgement_is_stored_and_shown_and_moves_nothing(
     broker: LocalBroker, client: Client
 ) -> None:
@@ -173,7 +179,7 @@ def test_an_acknowledgement_is_stored_and_shown_and_moves_nothing(
     assert [row["state"] for row in rows] == ["acked", "kept"]
 
 
-@pytest.mark.seed("003", "the consumer's own state")
+@pytest.mark.seed("003-09")
 def test_the_database_of_a_consumer_says_where_it_goes_on(client: Client) -> None:
     books = sqlite3.connect(":memory:")
     books.execute("CREATE TABLE trades (trade_id TEXT PRIMARY KEY)")
@@ -194,8 +200,8 @@ def test_the_database_of_a_consumer_says_where_it_goes_on(client: Client) -> Non
     assert found == _expected(0)
 
 
-@pytest.mark.seed("003", "purge")
-@pytest.mark.seed("003", "no effect on others")
+@pytest.mark.seed("003-29")
+@pytest.mark.seed("003-32")
 def test_a_purge_up_to_a_point_touches_nobody_else(broker: LocalBroker, client: Client) -> None:
     told = broker.ask("/queues/purged/purge", {"point": "noon", "dry_run": True})
     assert told["count"] == 25
@@ -213,7 +219,7 @@ def test_a_purge_up_to_a_point_touches_nobody_else(broker: LocalBroker, client: 
     assert queue_row(broker, "work")["depth"] == TRADES
 
 
-@pytest.mark.seed("003", "its size")
+@pytest.mark.seed("003-35")
 def test_an_alarm_names_a_queue_that_has_become_too_large(broker: LocalBroker) -> None:
     def told() -> bool:
         return any("small" in str(each) for each in broker.status()["alarms"])
@@ -221,6 +227,7 @@ def test_an_alarm_names_a_queue_that_has_become_too_large(broker: LocalBroker) -
     until(told, "the alarm is there")
 
 
+@pytest.mark.seed("003-30")
 def test_a_purge_and_points_survive_a_restart(tmp_path: Any) -> None:
     settings = {"queue": [{"name": "trades", "topic": "trades", "kind": "replayable"}]}
     with LocalBroker(tmp_path / "d", settings=settings) as broker:

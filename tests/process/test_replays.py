@@ -40,19 +40,19 @@ def replayed(seed: int, replays: int, per_second: int) -> tuple[int, int]:
             trial.close()
 
 
-@pytest.mark.seed("004", "epoch")
-@pytest.mark.seed("004", "resume from a bookmark")
-@pytest.mark.seed("004", "cut-over")
-@pytest.mark.seed("004", "history can be asked for")
-@pytest.mark.seed("004", "exact replay")
+@pytest.mark.seed("004-04")
+@pytest.mark.seed("004-10")
+@pytest.mark.seed("004-44")
+@pytest.mark.seed("004-45")
+@pytest.mark.seed("004-49")
 def test_replays_during_load_and_kills_are_the_log() -> None:
     messages, kills = replayed(seed=1, replays=20, per_second=3_000)
     assert messages > 1_000
     assert kills >= len(FIRST_KILLS)
 
 
-@pytest.mark.seed("004", "cut-over")
-@pytest.mark.seed("004", "exact replay")
+@pytest.mark.seed("004-10")
+@pytest.mark.seed("004-45")
 @pytest.mark.long
 def test_a_thousand_replays_during_load_and_kills_are_the_log() -> None:
     told = [replayed(seed, 1_000 // TRIALS, per_second=5_000) for seed in range(TRIALS)]
@@ -92,7 +92,7 @@ def replayed_since(url: str, since: str) -> list[tuple[int, str, bytes]]:
         return [(each.position, each.bookmark, each.data) for each in found]
 
 
-@pytest.mark.seed("004", "replay is what was live")
+@pytest.mark.seed("004-58")
 def test_a_replay_is_what_a_live_subscriber_got() -> None:
     with LocalBroker() as broker, connect(broker.url, "writer") as client:
         before = client.publish("t", b"before").wait(T)
@@ -107,7 +107,7 @@ def test_a_replay_is_what_a_live_subscriber_got() -> None:
         assert replayed_since(broker.url, before) == listener.sent
 
 
-@pytest.mark.seed("004", "received is kept")
+@pytest.mark.seed("004-82")
 def test_what_a_subscriber_was_sent_is_there_after_a_kill(tmp_path: Path) -> None:
     """All processes at once, while messages come and go."""
     with LocalBroker(tmp_path / "data") as broker:

@@ -191,7 +191,8 @@ def test_a_frame_over_the_limit_ends_the_connection(
     door.socket.disable_monitor()
 
 
-@pytest.mark.seed("002", "one client per name")
+@pytest.mark.seed("002-21")
+@pytest.mark.seed("002-22")
 def test_two_clients_with_one_name_are_an_error(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

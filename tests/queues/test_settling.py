@@ -25,6 +25,8 @@ def _filled(*configs: Any, count: int = 3, **more: Any) -> tuple[Bench, list[int
 # -- answers ----------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("001-44")
+@pytest.mark.seed("003-13")
 def test_an_ack_is_answered_once_its_unit_has_landed() -> None:
     at, positions = _filled()
     at.holding = True
@@ -63,6 +65,7 @@ def test_a_repeated_ack_of_which_some_is_new_waits_for_both() -> None:
     ]
 
 
+@pytest.mark.seed("002-10")
 def test_what_is_gone_is_ignored() -> None:
     at, positions = _filled()
     at.ack(*positions)

@@ -76,8 +76,8 @@ def replayed(url: str) -> list[bytes]:
         return [message.data for message in client.subscribe("orders", since="epoch", until="now")]
 
 
-@pytest.mark.seed("004", "still replayed")
-@pytest.mark.seed("004", "still rebuilt from")
+@pytest.mark.seed("004-92")
+@pytest.mark.seed("004-93")
 def test_segments_are_managed_while_the_log_is_written(broker: LocalBroker, tmp_path: Path) -> None:
     load = Load(broker)
     try:
@@ -133,7 +133,7 @@ def test_an_instance_is_found_by_its_url(broker: LocalBroker) -> None:
     assert by_url("action", "ls")["actions"] == []
 
 
-@pytest.mark.seed("004", "replays hold files")
+@pytest.mark.seed("004-97")
 def test_what_a_subscriber_reads_is_not_removed_under_it(broker: LocalBroker) -> None:
     load = Load(broker, 250)  # more than a subscriber is sent before it has taken something
     load.stop()

@@ -22,7 +22,7 @@ def removed(maker: Maker, *arguments: str) -> dict:
     return json.loads(result.stdout)
 
 
-@pytest.mark.seed("004", "removed while it is down")
+@pytest.mark.seed("004-96")
 def test_the_oldest_go_and_the_rest_can_be_started_on(maker: Maker) -> None:
     segments(maker, 5)
     assert run(maker, "archive", "--through", "1").exit_code == 0

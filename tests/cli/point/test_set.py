@@ -18,6 +18,7 @@ def set_point(data: Any, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["--data-dir", str(data), "point", "set", *arguments])
 
 
+@pytest.mark.seed("003-25")
 @pytest.mark.parametrize(
     ("options", "body"), [([], {"name": "eod"}), (["--at", "7"], {"name": "eod", "at": 7})]
 )
