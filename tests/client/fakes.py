@@ -98,6 +98,11 @@ class FakeBroker:
         pid = publisher_id(publisher)
         self.do(lambda: self._append(pid, topic, data))
 
+    def end_sessions(self, code="session_ended"):
+        """Another client took over the name of each."""
+        error = m.Error(code, "taken over")
+        self.do(lambda: [self._answer("ingest", rid, error) for rid in self._names])
+
     def close(self):
         self._stop = True
         self._thread.join(WAIT_S)

@@ -10,7 +10,7 @@ import zmq
 from zbroker import endpoints
 from zbroker.client.effects import Lost
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
-from zbroker.client.publishing.publisher import Publisher, Session
+from zbroker.client.publishing.publisher import Follower, Publisher, Session
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import codec
@@ -74,6 +74,10 @@ class Doors:
         if session is not None and self.door not in (session.answer.endpoints or {}):
             return self._publisher.newer_session(session.number)
         return session
+
+    def follow(self, line: Follower) -> None:
+        """Has a connection end with the client."""
+        self._publisher.follow(line)
 
     def resubscribed(self) -> None:
         """The subscriptions of a connection that was lost are there again."""

@@ -67,6 +67,7 @@ class Client(QueueClient):
         self._topics = offered.Topics()
         self._room = Room(publisher)
         self._resuming = threading.Lock()  # who resumes several moves them one by one
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._bookmarks = wanted.bookmarks
         self._owned = wanted.bookmarks if wanted.owned else None
         self._flushed = 0
@@ -246,6 +247,8 @@ class Client(QueueClient):
             unrecorded=unrecorded, credit=credit, name=name, discard=discard,
         )  # fmt: skip
         subscription = self._subscription(command, wanted)
+        self._subscriptions.add(subscription)
+        subscription._owner = self
         try:
             subscription._start(timeout + asking.wait_s(command), handler)
         except BaseException:
@@ -304,7 +307,8 @@ class Client(QueueClient):
     def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
         """Waits until everything is persisted (for `timeout` seconds), then logs off.
 
-        Its consumers end. Raises: ZBrokerError of `flush`; the client is closed all the same.
+        Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
+        all the same.
         """
         if self._closed:
             return
@@ -315,6 +319,8 @@ class Client(QueueClient):
                 self.flush(timeout)
         finally:
             self._finalizer.detach()
+            for subscription in list(self._subscriptions):
+                subscription._stop()
             self._publisher.stop()
             if self._owned is not None:
                 self._owned.close()
@@ -344,7 +350,7 @@ class Client(QueueClient):
 
     def _check_open(self) -> None:
         """Raises: ZBrokerError, what ended this client."""
-        if self._closed:
+        if self._closed or self._track.error is not None:
             raise self._track.error or ZBrokerError("closed", "this client is closed")
 
     def _subscription(self, command: Subscribe, wanted: opening.Wanted) -> Subscription:

@@ -250,6 +250,7 @@ class Client(QueueClient):
                 tracking.ended = True
             raise
         self._subscriptions.add(subscription)
+        subscription._owner = self
         return subscription
 
     async def pause(
@@ -282,7 +283,7 @@ class Client(QueueClient):
         timeout: float = TIMEOUT_S,
     ) -> RangeList:
         """The log between two points as ranges of about equal bytes. Asked in another thread."""
-        check_loop(self._loop, self._track)
+        self._check_open()
         command = Ranges(
             topic=topic,
             regex=regex,
@@ -347,7 +348,7 @@ class Client(QueueClient):
     def _check_open(self) -> None:
         """Raises: ZBrokerError, what ended this client; RuntimeError in another loop."""
         check_loop(self._loop, self._track)
-        if self._closed:
+        if self._closed or self._track.error is not None:
             raise self._track.error or ZBrokerError("closed", "this client is closed")
 
     def _queue(self, receipts: Sequence[Receipt]) -> None:

@@ -43,6 +43,7 @@ class Line(Carrying):
         self._events = False  # the monitor has something
         self._turns = Turns(loop, self._turn)
         self._waiters = Waiters(loop)
+        doors.follow(self)
 
     # -- subscriptions ------------------------------------------------------------------------
 
@@ -56,6 +57,12 @@ class Line(Carrying):
         self._perform(self._connection.remove(feed))
         if self._connection.state is State.ENDED:
             self._close()
+        self._waiters.look()
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """Its subscriptions end with what ended the client, and whoever waits here is told."""
+        self._connection.client_ended(error)
+        self._close()
         self._waiters.look()
 
     def hand_out(self, feed: Feed) -> Item:

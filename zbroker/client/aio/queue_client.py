@@ -52,6 +52,7 @@ class QueueClient:
         )  # fmt: skip
         consumer = Consumer(self._queues, command, timeout)
         self._consumers.add(consumer)
+        consumer._owner = self
         return consumer
 
     def worker(  # noqa: PLR0913 - as above

@@ -50,6 +50,7 @@ class QueueLine(Carrying):
         self._events = False  # the monitor has something
         self._turns = Turns(loop, self._turn)
         self._waiters = Waiters(loop)
+        doors.follow(self)
 
     def start(self) -> None:
         """Has the broker asked."""
@@ -103,6 +104,12 @@ class QueueLine(Carrying):
         """Sends what is left, and gives back what is held."""
         self.halt()
         self._perform(self.core.leave(now_ms()))
+        self._shut()
+        self._waiters.look()
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """The consumer ends with what ended the client, and whoever waits here is told."""
+        self._perform(self.core.leave(now_ms(), error))
         self._shut()
         self._waiters.look()
 

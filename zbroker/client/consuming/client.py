@@ -64,6 +64,7 @@ class QueueClient:
             consumer.close(flush=False)
             raise
         self._consumers.add(consumer)
+        consumer._owner = self
         return consumer
 
     def worker(  # noqa: PLR0913 - as above

@@ -41,6 +41,7 @@ class Common:
     def __init__(self, command: Consume) -> None:
         command.holder = secrets.token_hex(8)  # the same over reconnects
         self._command = command
+        self._owner: object = None  # the client: it lives as long as its consumers
         self._closed = False
 
     @property

@@ -156,11 +156,12 @@ class Core(Dialling):
             self._leases.lengthen(found, verb.ms, now_ms)
             self.settling.add(verb, found)
 
-    def leave(self, now_ms: int) -> list[Effect]:
-        """It ends. What it holds comes back to the queue at once."""
+    def leave(self, now_ms: int, error: ZBrokerError | None = None) -> list[Effect]:
+        """It ends, by `error` if that is not a wish. What it holds comes back to the queue."""
         if self.state is Link.ENDED:
             return []
         effects = self.due(now_ms) + self._partings()
+        self.error = error
         self._stop()
         return effects
 

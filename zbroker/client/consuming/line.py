@@ -63,6 +63,7 @@ class Line(Carrying):
             target=self._run, name=f"zbroker queue {command.queue}", daemon=True
         )
         forks.watch(self)
+        doors.follow(self)
 
     def __del__(self) -> None:
         os.close(self._wake_fd)
@@ -159,6 +160,14 @@ class Line(Carrying):
             self._changed.notify_all()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """The consumer ends with what ended the client, and whoever waits here is told."""
+        with self._lock:
+            self._outbox += self.core.leave(now_ms(), error)
+            self._wake()
+            self._came.notify_all()
+            self._changed.notify_all()
 
     def _wake(self) -> None:
         """Ends the thread's sleep."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
+import weakref
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 import zmq
 from msgspec import Struct
@@ -62,6 +64,13 @@ class Settings(Struct):
     curve: Curve | None = None
 
 
+class Follower(Protocol):
+    """A connection to another door, which the client's session keeps alive."""
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """There will be no session any more. In the publisher's thread or event loop."""
+
+
 class Publisher:
     """The inbox, the core and the link. Attributes without underscore are read by all threads."""
 
@@ -103,6 +112,16 @@ class Publisher:
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
         self.track.last_refusal = self._last_refusal
         self.track.unrecorded = self._core.unrecorded
+        self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
+        self._following = threading.Lock()
+
+    def follow(self, follower: Follower) -> None:
+        """Has `follower` told when the client ends; at once if it has. From any thread."""
+        with self._following:
+            self._followers.add(follower)
+            error = self.track.error
+        if error is not None:
+            follower.client_ended(error)
 
     def newer_session(self, than: int) -> Session | None:
         """The newest session if its number is above `than`, else None; asks for one then."""
@@ -311,8 +330,13 @@ class Publisher:
         """Nothing more is published: tells everybody who waits or will ask."""
         if self.track.error is None:
             self.tell("closed", error)
-        self.track.error, self.room = error, -1
+        with self._following:
+            first, self.track.error = self.track.error is None, error
+            followers = list(self._followers) if first else []
+        self.room = -1
         self.track.changed()
+        for follower in followers:
+            follower.client_ended(error)
 
     def _end(self) -> None:
         """Lets go of everything. What a store in a file holds stays there."""

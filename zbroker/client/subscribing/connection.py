@@ -63,6 +63,13 @@ class Connection(Dialling):
         self.requests.over()
         return [Send(Logoff())] if live else []
 
+    def client_ended(self, error: ZBrokerError) -> None:
+        """Nobody gets it a new session: its subscriptions end behind what came in."""
+        for feed in self.feeds.values():
+            feed.fail(error)
+        self.requests.over(error)
+        self._end()
+
     def ask(self, command: Asked, feeds: list[Feed]) -> tuple[Request, list[Effect]]:
         """Has something done to subscriptions of this connection, now or when they are live.
 

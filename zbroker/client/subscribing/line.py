@@ -49,6 +49,7 @@ class Line(Carrying):
         self._woken = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         forks.watch(self)
+        doors.follow(self)
 
     def __del__(self) -> None:
         os.close(self._wake_fd)
@@ -85,6 +86,13 @@ class Line(Carrying):
             self.leave(feed)
             line.add(feed, credit_max)
             done()
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """Its subscriptions end with what ended the client, and whoever waits here is told."""
+        with self._changed:
+            self._connection.client_ended(error)
+            self._close_if_over()
+            self._wake()
 
     # -- waiting ------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Reading:
     def __init__(self, command: Subscribe, tracking: Tracking | None) -> None:
         self._feed = Feed(command)
         self._tracking = tracking
+        self._owner: object = None  # the client: it lives as long as its subscriptions
         self._handling = None
         self._current: Message | None = None
         self._recorded: Message | None = None  # the last recorded one of the batches before

@@ -100,11 +100,11 @@ class Requests:
         self.open = [Request(Resume([]), feeds, inner=True) for feeds in running if feeds]
         self.open += [request for request in asked if not request.done]
 
-    def over(self) -> None:
+    def over(self, error: ZBrokerError | None = None) -> None:
         """The connection has ended: what is under way gets no answer."""
         for request in self.open:
             if not request.done:
-                request.error = ZBrokerError("closed", "the subscription has ended")
+                request.error = error or ZBrokerError("closed", "the subscription has ended")
         self.open, self._cids = [], {}
 
     def due(self) -> list[Request]:
