@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from tests.collisions import flood
 from tests.filters.test_compiling import About
 from zbroker.filters import Payloads, compile_filter
 from zbroker.formats import TYPES
@@ -189,3 +190,18 @@ def test_a_field_may_have_any_name(name: str) -> None:
     test = compile_filter(f"[/{name}] = 1").test("json")
     assert test.one(msgspec.json.encode({name: 1}))
     assert not test.one(msgspec.json.encode({name: 2, "f0": 3}))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_map_with_keys_made_to_be_slow_is_malformed_however_it_is_looked_at(
+    shared: bool,
+) -> None:
+    """One such message in the log would stop a process each time somebody filters."""
+    good = msgspec.msgpack.encode({"a": 1, **{f"name-{n}": n for n in range(200)}})
+    inside = b"\x82\xa1a\x01\xa1b" + flood(20_000)
+    data = [b"\x81\xa1a\x01", flood(20_000), inside, good]
+    payloads = Payloads("msgpack", data)
+    if shared:
+        payloads.is_shared(object())
+    test = compile_filter("/a = 1").test("msgpack")
+    assert test.picks(payloads, range(4), About()) == [0, 3]

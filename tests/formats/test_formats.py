@@ -9,6 +9,7 @@ import random
 import msgspec
 import pytest
 
+from tests.collisions import flood
 from zbroker.formats import TYPES, FormatError, decode, show
 
 ROUNDS = int(os.environ.get("ZB_ROUNDS", "3000"))
@@ -114,3 +115,40 @@ def test_whatever_the_bytes_are_a_payload_can_be_shown() -> None:
             data.insert(rng.randint(0, len(data)), rng.randrange(256))
         for type_ in TYPES:
             json.dumps(show(type_, bytes(data)), allow_nan=False)
+
+
+def keyed(count: int, *keys: object) -> bytes:
+    """A msgpack map with `count` entries: text as keys but for `keys`."""
+    names = [*keys, *(f"name-{n}" for n in range(count - len(keys)))]
+    encoded = b"".join(msgspec.msgpack.encode(name) + b"\x01" for name in names)
+    return b"\xdf" + count.to_bytes(4, "big") + encoded
+
+
+@pytest.mark.parametrize("data", [
+    flood(200), flood(30_000), b"\x81\xa1a" + flood(200), b"\x91" + flood(200),
+    keyed(65, 7), keyed(65, 2.5), keyed(300, True), keyed(65, (1, 2)), keyed(65, None),
+    b"\xc4\x02\xde\x00" + flood(65),
+])  # fmt: skip
+def test_a_big_map_whose_keys_can_be_chosen_to_be_slow_is_unreadable(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        decode("msgpack", data)
+    assert "error" in show("msgpack", data)
+
+
+@pytest.mark.parametrize("data", [
+    keyed(64, 7, 2.5), keyed(500), keyed(70_000), keyed(64, (1, 2)),
+    msgspec.msgpack.encode({f"{n}".encode(): n for n in range(100)}),
+    msgspec.msgpack.encode({"random": b"\xde\xff\xff\xdf\0\0\0\xff" * 40, "n": 0xDE00DF0000000000}),
+    msgspec.msgpack.encode([{n: [n]} for n in range(100)]),
+])  # fmt: skip
+def test_other_maps_are_read_as_before(data: bytes) -> None:
+    assert decode("msgpack", data) == msgspec.msgpack.decode(data)
+
+
+def test_a_fix_message_has_a_bounded_number_of_tags() -> None:
+    """Tags are numbers, whose hash has no seed either."""
+    fields = [b"%d=x\x01" % tag for tag in range(10_000, 14_096)]
+    assert len(decode("fix", b"".join(fields))) == 4_096
+    assert decode("fix", b"1=x\x01" * 9_000) == {1: ["x"] * 9_000}
+    with pytest.raises(FormatError, match="4097 different tags"):
+        decode("fix", b"".join([*fields, b"9999=x\x01"]))

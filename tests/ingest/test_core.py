@@ -130,7 +130,10 @@ def test_keys_headers_and_expiry_of_singles_become_columns() -> None:
     bench = Bench()
     bench.logon()
     bench.turn(
-        extra(1, key=b"k"), extra(2), extra(3, headers={"a": 1}, expires_ns=7), extra(4, key=b"")
+        extra(1, key=b"k"),
+        extra(2),
+        extra(3, headers={"a": msgspec.Raw(b"\x01")}, expires_ns=7),
+        extra(4, key=b""),
     )
     [(_, entry, _)] = bench.appended
     columns = entry.columns
@@ -255,7 +258,7 @@ BOMB = zstandard.ZstdCompressor().compress(bytes(1 << 20))
         (m.Publish(1, "t", time_ns=1), b"x", "bad_field"),
         (m.Publish(1, "t", count=1, key=b"k"), b"\x91\xc4\x01a", "bad_field"),
         (m.Publish(1, "t", count=1, expires_ns=5), b"\x91\xc4\x01a", "bad_field"),
-        (m.Publish(1, "t", headers={"a": {}}), b"x", "bad_field"),
+        (m.Publish(1, "t", headers={"a": msgspec.Raw(b"\x80")}), b"x", "bad_field"),
         (m.Publish(1, "t", key=bytes(EXTRA_MAX_BYTES - 3)), b"x", "too_large"),
         (m.Publish(1, "t", columns=m.Columns(keys=b"\x91\xc0")), b"x", "bad_field"),
         (

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from tests.ingest.test_core import A, B, Bench, error
 from zbroker.access.core import NOT_ACCEPTED, Access
@@ -206,7 +207,8 @@ def test_a_filter_on_a_header_says_what_may_be_published(
 ) -> None:
     door = Bench(access=rules(BY_HEADER))
     door.turn(logon("ann", ANN))
-    command, body = m.Publish(1, "half", prev=0, headers=headers), b"{}"
+    raw = {name: Raw(msgspec.msgpack.encode(value)) for name, value in (headers or {}).items()}
+    command, body = m.Publish(1, "half", prev=0, headers=raw), b"{}"
     if packed:
         rows = msgspec.msgpack.encode([{"desk": "fx"}, headers])
         command = m.Publish(1, "half", prev=0, count=2, columns=m.Columns(headers=rows))

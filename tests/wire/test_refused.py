@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import Raw
 
 from zbroker.wire import messages as m
 from zbroker.wire.refused import KEPT, Refusals, stranger, told_as
@@ -54,7 +55,9 @@ def test_one_of_a_process_before_hides_nothing_of_this_one(incarnations: tuple[i
 def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> None:
     secret = {"user": "ann", "password": "secret"}
     logon = m.Logon("pricer", "i", credentials=secret)
-    publish = m.Publish(1, topics=["a", "b", "c", "d"], key=b"secret", headers={"x": "secret"})
+    publish = m.Publish(
+        1, topics=["a", "b", "c", "d"], key=b"secret", headers={"x": Raw(b"\xa6secret")}
+    )
     subscribe = m.Subscribe("s", "orders", filter="/secret = 1")
     assert [told_as(one) for one in (logon, publish, subscribe, m.DoorLogon("secret"), None)] == [
         "logon pricer", "publish a b c", "subscribe orders", "logon", "command",

@@ -101,10 +101,11 @@ class Test:
         assert payloads.type == self._type, "payloads of another type"
         if not self._looks:
             return self._whole(at, repeat(None), about, payloads.data)
-        if self._decode is None or payloads.is_shared(self) or self._is_dense:
+        apart = self._decode
+        if payloads.is_shared(self) or payloads.suspect or self._is_dense or apart is None:
             return self._picks_whole(payloads, at, about)
         data = payloads.data
-        rows = map(self._decode, map(data.__getitem__, at))
+        rows = map(apart, map(data.__getitem__, at))
         try:
             found = self._apart(at, rows, about, data)
         except BROKEN:

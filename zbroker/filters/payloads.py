@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from zbroker.formats import TYPES, FormatError, decode
+from zbroker.formats import TYPES, FormatError, decode, maps
 
 BROKEN: Final = (msgspec.MsgspecError, FormatError, UnicodeDecodeError, RecursionError)
 
@@ -23,13 +23,16 @@ _FAST: Final[dict[str, Callable[[bytes], Any]]] = {
 class Payloads:
     """Messages of one type."""
 
-    __slots__ = ("_asker", "_decode", "_is_whole", "_values", "data", "type")
+    __slots__ = ("_asker", "_decode", "_is_whole", "_values", "data", "suspect", "type")
 
     def __init__(self, type: str, data: Sequence[bytes]) -> None:  # noqa: A002
         check_type(type)
         self.type = type
         self.data = data
-        self._decode = _FAST.get(type) or partial(decode, type)
+        #: one may have a map that is slow to build: each has to be looked at before
+        self.suspect = type == "msgpack" and maps.suspect(data)
+        fast = None if self.suspect else _FAST.get(type)
+        self._decode = fast or partial(decode, type)
         self._values: list[Any] | None = None
         self._asker: object = None
         self._is_whole = True  # nothing malformed was met

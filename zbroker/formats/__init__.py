@@ -3,7 +3,7 @@
 | type | what `decode` gives |
 |---|---|
 | `json` | any value of JSON |
-| `msgpack` | any value of msgpack; maps may have keys of any kind |
+| `msgpack` | any value of msgpack; a map of more than 64 entries has keys of text or binary |
 | `nvfix` | a map of names to values: `name=value` fields, each ended by SOH (0x01) |
 | `fix` | a map of tags (numbers) to values: `tag=value` fields, likewise |
 | `binary` | None: it has no fields |

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from zbroker.errors import ZBrokerError
+from zbroker.formats import maps
 from zbroker.formats.pairs import Malformed, by_name, by_tag
 
 Value = Any  # what JSON or msgpack can say: maps, lists, text, bytes, numbers, times, None
@@ -40,6 +41,11 @@ def _auto(data: bytes) -> Value:
         return None
 
 
+def _msgpack(data: bytes) -> Value:
+    maps.check(data)
+    return msgspec.msgpack.decode(data)
+
+
 def _binary(_data: bytes) -> None:
     return None
 
@@ -47,7 +53,7 @@ def _binary(_data: bytes) -> None:
 _READ: Final[dict[str, Callable[[bytes], Value]]] = {
     "auto": _auto,
     "json": msgspec.json.decode,
-    "msgpack": msgspec.msgpack.decode,
+    "msgpack": _msgpack,
     "nvfix": by_name,
     "fix": by_tag,
     "binary": _binary,

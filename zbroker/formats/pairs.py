@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 SOH: Final = b"\x01"
+TAGS_MAX: Final = 4_096  # different ones of a message; FIX 5.0 SP2 knows some 1,600
 
 #: data field -> the length field that stands right before it (FIX 5.0 SP2 and its extensions)
 _LENGTH_OF: Final[dict[bytes, bytes]] = {
@@ -24,7 +25,7 @@ _LENGTH_OF: Final[dict[bytes, bytes]] = {
     b"1404": b"1403",
 }  # fmt: skip
 
-Key = TypeVar("Key", str, int)
+Key = TypeVar("Key", str, bytes)
 Values = str | bytes | list[str | bytes]
 
 
@@ -40,7 +41,7 @@ def by_name(data: bytes) -> dict[str, Values]:
 
 def by_tag(data: bytes) -> dict[int, Values]:
     """The fields of a FIX payload. Raises: Malformed, UnicodeDecodeError."""
-    found: list[tuple[int, str | bytes]] = []
+    found: list[tuple[bytes, str | bytes]] = []
     last_key, last_value, at = b"", b"", 0
     while at < len(data):
         key, equals, _ = data[at : at + 20].partition(b"=")
@@ -49,13 +50,16 @@ def by_tag(data: bytes) -> dict[int, Values]:
         start = at + len(key) + 1
         if last_key and _LENGTH_OF.get(key) == last_key:
             end = _end_of_data(data, start, last_value)
-            found.append((int(key), _text_if_it_is(data[start:end])))
+            found.append((key, _text_if_it_is(data[start:end])))
         else:
             end = data.find(SOH, start)
             end = len(data) if end < 0 else end
-            found.append((int(key), data[start:end].decode()))
+            found.append((key, data[start:end].decode()))
         last_key, last_value, at = key, data[start:end], end + 1
-    return _gathered(found)
+    fields = _gathered(found)  # by their bytes, whose hash has a seed; that of a number has none
+    if len(fields) > TAGS_MAX:
+        raise Malformed(f"it has {len(fields)} different tags, {TAGS_MAX} are read at most")
+    return {int(tag): values for tag, values in fields.items()}
 
 
 def _end_of_data(data: bytes, start: int, length: bytes) -> int:

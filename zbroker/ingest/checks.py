@@ -10,10 +10,10 @@ from zbroker.ingest.packing import extra_size, has_extra
 from zbroker.limits import BATCH_TOPICS_MAX, TOPICS_MAX, U63_MAX
 from zbroker.wire.bodies import (
     NO_SCALARS,
-    are_scalars,
     check_columns,
     check_extra_size,
     check_packed,
+    is_scalar,
 )
 from zbroker.wire.messages import Publish
 
@@ -117,6 +117,6 @@ def _extra(publish: Publish) -> None:
             "bad_field",
             "keys `key`, `headers` and `expires_ns` do not go with `count`: use `columns`",
         )
-    if not are_scalars((publish.headers or {}).values()):
+    if not all(map(is_scalar, (publish.headers or {}).values())):
         raise ClientError("bad_field", f"key `headers`: {NO_SCALARS}")
     check_extra_size(extra_size(publish))

@@ -6,7 +6,9 @@ no message can be meant is seen by a search in its bytes and not unpacked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec import Raw
 
 from zbroker.recording import Content, Recording
 from zbroker.wire import bodies
@@ -103,7 +105,7 @@ class About:
         index: Sequence[int],
         columns: Columns | None,
         time_ns: int | None,
-        headers: bodies.Headers | None = None,
+        headers: Mapping[str, Raw] | None = None,
     ) -> None:
         """index: for each message, which of the topics it has. headers: of a single message."""
         self._topics = topics
@@ -129,4 +131,7 @@ class About:
 
     def header(self, i: int, name: str) -> object:
         """What its publisher gave."""
-        return self._headers.value(i, name) if self._single is None else self._single.get(name)
+        if self._single is None:
+            return self._headers.value(i, name)
+        value = self._single.get(name)
+        return None if value is None else bodies.scalar(value)

@@ -38,7 +38,6 @@ from zbroker.ingest.passwords import Verifier
 from zbroker.limits import (
     FRAME_SLACK_BYTES,
     FRAMES_MAX,
-    HEADER_MAX_BYTES,
     INGEST_TURN_MAX,
     MIB,
     UNRECORDED_NAMED_MAX,
@@ -366,6 +365,5 @@ def _item(rid: bytes, frames: sockets.Frames, over: bool, key: str) -> Item:
             )
         command = codec.decode(codec.INGEST, header)
     except ClientError as error:
-        cid = codec.cid_of(header) if len(header) <= HEADER_MAX_BYTES else None
-        return Item(rid, error, None, cid, key)
+        return Item(rid, error, None, codec.cid_of(header), key)
     return Item(rid, command, frames[1].bytes if len(frames) > 1 else None, None, key)

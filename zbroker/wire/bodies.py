@@ -29,9 +29,15 @@ _ARRAY16_BYTE: Final = b"\xdc"
 
 _KEYS: Final = msgspec.msgpack.Decoder(list[bytes | None])
 _HEADERS: Final = msgspec.msgpack.Decoder(list[dict[str, Any] | None])
+_RAW_HEADERS: Final = msgspec.msgpack.Decoder(list[dict[str, Raw] | None])
 _ITEMS: Final = msgspec.msgpack.Decoder(list[Raw])
+_ANY: Final = msgspec.msgpack.Decoder()
 _NIL: Final = Raw(b"\xc0")
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_SCALAR_HEADS: Final = frozenset(
+    (*range(0x80), *range(0xA0, 0xC1), *range(0xC2, 0xC7), *range(0xCA, 0xD4), *range(0xD9, 0xDC),
+     *range(0xE0, 0x100))
+)  # fmt: skip  # first bytes of text, numbers, bools, binaries and nil
 _NO_HEADERS: Final = "`columns.headers` must be an array of maps or nil"
 _NO_MSGPACK: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
 
@@ -162,10 +168,23 @@ def keys(data: bytes, count: int) -> list[bytes | None]:
 
 def headers(data: bytes, count: int) -> list[Headers | None]:
     """The header column: of each message its headers. Raises: ClientError bad_field."""
-    found = _items(_HEADERS, data, count, _NO_HEADERS)
+    found = _built(data, count)
     if not are_scalars(chain.from_iterable(map(dict.values, filter(None, found)))):
         raise ClientError("bad_field", f"key `columns.headers`: {NO_SCALARS}")
     return found
+
+
+def _built(data: bytes, count: int) -> list[Headers | None]:
+    """The maps of a header column; values that are no scalars are not built where that is slow.
+
+    A map with more than 15 entries has one of two bytes. Keys of such a map within a value may be
+    made to fall on one another, so what kind of value it is has to be known before.
+    """
+    if b"\xde" in data or b"\xdf" in data:
+        for row in filter(None, _items(_RAW_HEADERS, data, count, _NO_HEADERS)):
+            if not all(map(is_scalar, row.values())):
+                raise ClientError("bad_field", f"key `columns.headers`: {NO_SCALARS}")
+    return _items(_HEADERS, data, count, _NO_HEADERS)
 
 
 class HeaderColumn:
@@ -184,7 +203,7 @@ class HeaderColumn:
         if self._data is None:
             return None
         if self._found is None:
-            self._found = _items(_HEADERS, self._data, self._count, _NO_HEADERS)
+            self._found = _built(self._data, self._count)
         return self._found[i]
 
     def value(self, i: int, name: str) -> Scalar:
@@ -214,6 +233,16 @@ NO_SCALARS: Final = "a header is text, a number, a bool, binary or nil"
 def are_scalars(values: Iterable[object]) -> bool:
     """True if all of them may be values of headers."""
     return _SCALARS.issuperset(map(type, values))
+
+
+def is_scalar(value: Raw) -> bool:
+    """True if an encoded value may be one of headers. Nothing is built of it."""
+    return memoryview(value)[0] in _SCALAR_HEADS
+
+
+def scalar(value: Raw) -> Scalar:
+    """The value of one of a single message's headers, which was checked."""
+    return _ANY.decode(value)  # type: ignore[no-any-return]
 
 
 def _items(

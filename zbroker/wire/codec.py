@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -67,11 +67,23 @@ def _explain(text: str) -> ClientError:
     return ClientError("bad_field", f"key `{at[1]}`: {text[: at.start()]}")
 
 
+class _OnlyCid(msgspec.Struct):
+    """What is read of a header that was refused. Everything else in it is skipped, not built."""
+
+    cid: messages.Cid = None
+
+
+_ONLY_CID: Final = msgspec.msgpack.Decoder(_OnlyCid)
+
+
 def cid_of(frame: bytes | memoryview) -> str | None:
-    """The `cid` of a header that could not be decoded as a command: its error carries it."""
+    """The `cid` of a header that could not be decoded as a command: its error carries it.
+
+    Only of a header within its limit: who sends more is not looked at any further.
+    """
+    if len(frame) > HEADER_MAX_BYTES:
+        return None
     try:
-        header: Any = msgspec.msgpack.decode(frame)
+        return _ONLY_CID.decode(frame).cid
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    cid = header.get("cid") if isinstance(header, dict) else None
-    return cid if isinstance(cid, str) and len(cid) <= 64 else None

@@ -10,9 +10,9 @@ are integers from 1 to 2**63 - 1.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from zbroker.limits import BATCH_COUNT_MAX, CREDIT_DEFAULT_BYTES, SUBSCRIPTIONS_MAX, U63_MAX
 
@@ -102,7 +102,7 @@ class Publish(Command, tag="publish"):
     ack: list[str] | None = None
     cid: Cid = None
     key: bytes | None = None
-    headers: dict[str, Any] | None = None
+    headers: dict[str, Raw] | None = None
     expires_ns: U63 | None = None
     stage: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
