@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -66,10 +67,13 @@ def codes(items: list[m.ReceiptItem]) -> list[str]:
     return [item.code for item in items]
 
 
-def commit(core: JournalCore, ordinal: int, *units: list[Sent], rid: bytes = ROOM) -> None:
+def commit(
+    core: JournalCore, ordinal: int, *units: list[Sent], rid: bytes = ROOM, confirmed: int = 0
+) -> None:
     """What stands in line."""
     sent = [[part for part, _ in unit] for unit in units]
-    core.receive(rid, Commit(MINE, ordinal, 0, sent), [body for unit in units for _, body in unit])
+    parts = [body for unit in units for _, body in unit]
+    core.receive(rid, Commit(MINE, ordinal, confirmed, sent), parts)
 
 
 def payloads(batches: list[Batch]) -> list[bytes]:
@@ -359,21 +363,46 @@ def test_units_are_taken_while_publishers_are_refused() -> None:
     assert codes(whole.units([letters(b"a"), fact()])) == [""]
 
 
-def test_a_unit_that_has_no_room_is_refused_and_a_smaller_one_is_taken() -> None:
+def test_a_unit_without_messages_is_taken_where_letters_have_no_room() -> None:
+    """An acknowledgement or a purge may be what frees space."""
     whole = Whole()
     whole.core.accepting, whole.core.room = False, 6_000
-    items = whole.units([letters(b"x" * 6_000), fact()], [fact()], [letters(b"x" * 3_000)])
+    items = whole.units([letters(b"x" * 6_000), fact()], [fact()], [PURGE])
     assert codes(items) == ["disk_full", "", ""]
     assert codes(whole.units([letters(b"y" * 6_000)])) == ["disk_full"]
     whole.core.accepting = True
     assert codes(whole.units([letters(b"y" * 6_000)])) == [""]
 
 
+@pytest.mark.parametrize("part", [fact, lambda: letters(b"x")])
+def test_what_was_sent_after_a_refused_unit_waits_for_it(part: Callable[[], Sent]) -> None:
+    whole = Whole()
+    core = whole.core
+    core.accepting, core.room = False, 0
+    assert codes(whole.units([part()], [part()])) == ["disk_full", "not_ready"]
+    core.accepting = True
+    for ordinal, confirmed, expected in ((3, 0, "not_ready"), (4, 2, "not_ready"), (5, 4, "")):
+        commit(core, ordinal, [part()], confirmed=confirmed)
+        [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.Receipt)]
+        assert receipt.items[-1].code == expected, f"unit {ordinal}, {confirmed} confirmed"
+
+
+def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
+    whole = Whole()
+    whole.core.accepting, whole.core.room = False, 0
+    assert codes(whole.units([fact()])) == ["disk_full"]
+    whole.core.accepting = True
+    whole.core.receive(ROOM, m.Hello("queues", 2), [])
+    commit(whole.core, 1, [fact()])
+    [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.Receipt)]
+    assert codes(receipt.items) == [""]
+
+
 def test_units_of_one_group_have_room_together() -> None:
     whole = Whole()
     whole.core.accepting, whole.core.room = False, 6_000
     items = whole.units(*[[letters(b"x" * 2_000)]] * 4)
-    assert codes(items) == ["", "disk_full", "disk_full", "disk_full"]
+    assert codes(items) == ["", "disk_full", "not_ready", "not_ready"]
 
 
 def test_units_leave_room_for_the_snapshot_that_is_needed_to_remove_segments() -> None:
@@ -399,7 +428,8 @@ def test_no_unit_breaks_the_writer_of_a_full_disk(free: int) -> None:
     refused = taken = 0
     for ordinal in range(1, 200):
         size = rng.choice((10, 300, 2_000, 9_000))
-        commit(core, ordinal, [letters(rng.randbytes(size)), fact()][rng.randint(0, 1) :])
+        unit = [letters(rng.randbytes(size)), fact()][rng.randint(0, 1) :]
+        commit(core, ordinal, unit, confirmed=ordinal - 1)
         if rng.random() < 0.1:
             core.want_state()
         if rng.random() < 0.2:
@@ -420,7 +450,7 @@ def test_no_unit_breaks_the_writer_of_a_full_disk(free: int) -> None:
     disk.capacity = 1 << 30
     assert to.secure(20_000), "space is back"
     core.accepting = True
-    commit(core, 200, [letters(b"x" * 9_000), fact()])
+    commit(core, 200, [letters(b"x" * 9_000), fact()], confirmed=199)
     group = core.group(1_000)
     assert group is not None
     to.write(group.batches, group.log_time)

@@ -267,7 +267,8 @@ class Bench:
         return [found[name] for name in sorted(found)]
 
     def _take(self) -> bool:
-        taken = self.manager.commits.take(self.now.mono_ms) if self.up else None
+        persisted = self.manager.following.persisted
+        taken = self.manager.commits.take(self.now.mono_ms, persisted) if self.up else None
         if taken is None:
             return False
         commit, sent = taken

@@ -235,7 +235,7 @@ def test_who_consumes_dead_letters_gets_them() -> None:
 
 
 def test_what_waits_for_the_next_unit_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zbroker.queues.manager.FACTS_MAX", 1)
+    monkeypatch.setattr("zbroker.queues.running.FACTS_MAX", 1)
     at, positions = _filled(b"one", b"two", b"three")
     at.send(
         q.Settle("1", ends=[positions[0], positions[1]], sid="s"),

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from zbroker.journal.format import KIND_QUEUE
+from zbroker.journal.format import KIND_POINT, KIND_QUEUE
+from zbroker.journal.records import POINT, PointRecord
 from zbroker.queues.commits import RETRY_MS, UNDER_WAY_MAX, Commits, Unit, control
 from zbroker.wire.internal import Receipt, ReceiptItem
 
@@ -47,9 +48,9 @@ def _receipt(journal: int, *ordinals: int, code: str = "") -> Receipt:
 
 def test_nothing_is_sent_before_a_journal_has_welcomed_us(bench: Bench) -> None:
     bench.add()
-    assert bench.commits.take(0) is None
+    assert bench.commits.take(0, 10) is None
     bench.commits.welcomed(1, 10)
-    taken = bench.commits.take(0)
+    taken = bench.commits.take(0, 10)
     assert taken is not None
     assert taken[0].ordinal == 1
     assert taken[1] == [b"record"]
@@ -58,12 +59,12 @@ def test_nothing_is_sent_before_a_journal_has_welcomed_us(bench: Bench) -> None:
 def test_units_land_in_order_and_receipts_are_confirmed(bench: Bench) -> None:
     first, second = bench.add(), bench.add()
     bench.commits.welcomed(1, 10)
-    bench.commits.take(0)
+    bench.commits.take(0, 10)
     bench.commits.receipts(_receipt(1, 1), 0)
     bench.commits.receipts(_receipt(1, 1, 2), 0)  # repeated until it is confirmed
     assert bench.landed == [first, second]
     bench.add()
-    taken = bench.commits.take(0)
+    taken = bench.commits.take(0, 10)
     assert taken is not None
     assert taken[0].confirmed == 2
     assert taken[0].ordinal == 3
@@ -72,20 +73,72 @@ def test_units_land_in_order_and_receipts_are_confirmed(bench: Bench) -> None:
 def test_what_is_refused_for_now_is_sent_again_later(bench: Bench) -> None:
     number = bench.add()
     bench.commits.welcomed(1, 10)
-    bench.commits.take(0)
+    bench.commits.take(0, 10)
     bench.commits.receipts(_receipt(1, 1, code="disk_full"), 0)
-    assert bench.commits.take(RETRY_MS - 1) is None
+    assert bench.commits.take(RETRY_MS - 1, 10) is None
     assert bench.commits.wake_ms() == RETRY_MS
-    assert bench.commits.take(RETRY_MS) is not None
+    assert bench.commits.take(RETRY_MS, 10) is not None
     bench.commits.receipts(_receipt(1, 2), RETRY_MS)
     assert bench.landed == [number]
     assert bench.commits.wake_ms() is None
 
 
+def test_what_was_refused_is_sent_again_before_what_was_added_later(bench: Bench) -> None:
+    """The journal refuses what was sent after it as well; its receipts are waited for."""
+    for name in (b"1", b"2", b"3"):
+        bench.add(name)
+    bench.commits.welcomed(1, 10)
+    bench.commits.take(0, 10)
+    bench.commits.receipts(_receipt(1, 1, code="disk_full"), 0)
+    bench.add(b"4")
+    assert bench.commits.take(RETRY_MS, 10) is None, "2 and 3 are not answered yet"
+    assert bench.commits.wake_ms() is None, "their receipts wake"
+    bench.commits.receipts(_receipt(1, 2, 3, code="not_ready"), 0)
+    taken = bench.commits.take(RETRY_MS, 10)
+    assert taken is not None
+    assert taken[1] == [b"1", b"2", b"3", b"4"]
+    assert taken[0].confirmed == 3
+
+
+def test_what_was_refused_stays_in_order_over_a_restart_of_the_journal(bench: Bench) -> None:
+    for name in (b"1", b"2", b"3"):
+        bench.add(name)
+    bench.commits.welcomed(1, 10)
+    bench.commits.take(0, 10)
+    bench.commits.receipts(_receipt(1, 1, code="disk_full"), 0)
+    bench.commits.welcomed(2, 10)
+    assert bench.commits.open == 3
+    bench.commits.read(10)
+    taken = bench.commits.take(0, 10)
+    assert taken is not None
+    assert taken[1] == [b"1", b"2", b"3"]
+
+
+def test_doubt_begins_where_the_log_ended_when_the_first_unit_was_sent(bench: Bench) -> None:
+    bench.commits.welcomed(1, 10)
+    bench.add()
+    bench.commits.take(0, 12)
+    bench.add()
+    bench.commits.take(0, 15)
+    assert bench.commits.doubtful_from is None
+    bench.commits.welcomed(2, 20)
+    assert bench.commits.doubtful_from == 12
+
+
+def test_a_record_says_which_unit_it_is(bench: Bench) -> None:
+    record = PointRecord("p", "")
+    bench.commits.add_record(KIND_POINT, record, lambda *given: None)
+    bench.commits.welcomed(1, 10)
+    taken = bench.commits.take(0, 10)
+    assert taken is not None
+    told = POINT.decode(taken[1][0])
+    assert (told.by, told.unit) == (7, 1)
+
+
 def test_what_is_refused_for_good_is_told(bench: Bench) -> None:
     bench.add()
     bench.commits.welcomed(1, 10)
-    bench.commits.take(0)
+    bench.commits.take(0, 10)
     bench.commits.receipts(_receipt(1, 1, code="too_large"), 0)
     assert bench.refused == ["too_large"]
     assert bench.commits.open == 0
@@ -94,17 +147,17 @@ def test_what_is_refused_for_good_is_told(bench: Bench) -> None:
 def test_a_new_journal_is_sent_what_the_log_does_not_hold(bench: Bench) -> None:
     first, second = bench.add(), bench.add()
     bench.commits.welcomed(1, 10)
-    bench.commits.take(0)
+    bench.commits.take(0, 10)
     bench.commits.lost()
     bench.commits.welcomed(2, 50)
-    assert bench.commits.take(0) is None, "what landed is not known yet"
+    assert bench.commits.take(0, 10) is None, "what landed is not known yet"
     bench.commits.found(7, first)
     bench.commits.found(8, second)  # of another process
     bench.commits.read(49)
     assert bench.landed == []
     bench.commits.read(50)
     assert bench.landed == [first]
-    taken = bench.commits.take(0)
+    taken = bench.commits.take(0, 10)
     assert taken is not None
     assert len(taken[0].units) == 1
     bench.commits.receipts(_receipt(2, 1), 0)
@@ -114,7 +167,7 @@ def test_a_new_journal_is_sent_what_the_log_does_not_hold(bench: Bench) -> None:
 def test_receipts_of_a_journal_that_is_gone_are_not_listened_to(bench: Bench) -> None:
     bench.add()
     bench.commits.welcomed(1, 10)
-    bench.commits.take(0)
+    bench.commits.take(0, 10)
     bench.commits.welcomed(2, 10)
     bench.commits.receipts(_receipt(1, 1), 0)
     assert bench.landed == []
@@ -124,34 +177,35 @@ def test_only_so_many_are_under_way(bench: Bench) -> None:
     for _ in range(UNDER_WAY_MAX + 10):
         bench.add()
     bench.commits.welcomed(1, 10)
-    taken = bench.commits.take(0)
+    taken = bench.commits.take(0, 10)
     assert taken is not None
     assert len(taken[0].units) == UNDER_WAY_MAX
-    assert bench.commits.take(0) is None
+    assert bench.commits.take(0, 10) is None
     bench.commits.receipts(_receipt(1, 1), 0)
-    assert bench.commits.take(0) is not None
+    assert bench.commits.take(0, 10) is not None
 
 
 class _Journal:
-    """A log of unit numbers, with a journal that dies at any time."""
+    """A log of unit numbers, with a journal that dies at any time; see journal/units.py."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.log: list[int] = []
         self.incarnation = 1
-        self.ordinal = 0
+        self.held = 0
         self.items: list[ReceiptItem] = []
 
-    def append(self, numbers: list[int], ordinal: int) -> None:
+    def append(self, numbers: list[int], ordinal: int, confirmed: int) -> None:
         for at, number in enumerate(numbers, ordinal):
-            if self.rng.random() < 0.1:
+            if confirmed < self.held or self.rng.random() < 0.1:
+                self.held = at
                 self.items.append(ReceiptItem(at, 0, 0, 0, "disk_full"))
                 continue
             self.log.append(number)
             self.items.append(ReceiptItem(at, len(self.log), 0))
 
 
-def test_every_unit_stands_in_the_log_once() -> None:
+def test_every_unit_is_in_the_log_once_in_order() -> None:
     for seed in range(SEEDS):
         _history(seed)
 
@@ -181,12 +235,12 @@ class _History:
             _restart(self.journal, self.commits)
 
     def send(self, *, arrives: bool = True) -> None:
-        taken = self.commits.take(self.now_ms)
+        taken = self.commits.take(self.now_ms, self.read)
         if taken is None:
             return
         if arrives:
             numbers = [int(bytes(body)) for body in taken[1]]
-            self.journal.append(numbers, taken[0].ordinal)
+            self.journal.append(numbers, taken[0].ordinal, taken[0].confirmed)
         else:
             _restart(self.journal, self.commits)
 
@@ -216,12 +270,12 @@ def _history(seed: int) -> None:
         history.receipts()
         if not history.commits.open:
             break
-    assert sorted(history.journal.log) == history.added, f"seed {seed}"
+    assert history.journal.log == history.added, f"seed {seed}"
     assert sorted(history.bench.landed) == history.added, f"seed {seed}"
 
 
 def _restart(journal: _Journal, commits: Commits) -> None:
     journal.incarnation += 1
-    journal.items = []
+    journal.items, journal.held = [], 0
     commits.lost()
     commits.welcomed(journal.incarnation, len(journal.log))

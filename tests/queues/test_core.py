@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.queues.bench import (
@@ -21,6 +23,7 @@ from zbroker.access.core import Access
 from zbroker.effects import Note
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
+from zbroker.journal.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.limits import U63_MAX
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import TICK_MS
@@ -446,3 +449,67 @@ def test_what_has_ended_by_itself_is_committed() -> None:
     at.consume()
     at.pass_ms(AFTER_LEASE_MS)
     assert at.here() == []
+
+
+# -- units in doubt -------------------------------------------------------------------------------
+
+
+def _landed_unseen(at: Bench, question: Any) -> None:
+    """What the admin asked for is in the log, and the journal died before it said so."""
+    at.holding, at.receipts = True, False
+    assert at.ask(question) is None
+    at.reading = False
+    at.land()
+    at.die()
+    at.holding, at.receipts, at.reading = False, True, True
+    at.come_back()
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        (s.Define(1, "create", "new", {"topic": "t", "recovery_point": "now"}), KIND_WIRING),
+        (s.SetPoint(1, "noon"), KIND_POINT),
+    ],
+)
+def test_a_name_that_landed_before_the_journal_died_is_written_once(
+    question: Any, kind: int
+) -> None:
+    at = Bench()  # no queue reads the log
+    at.many(3)
+    _landed_unseen(at, question)
+    assert at.told[-1][1].code == ""
+    assert [one.kind for one in at.log].count(kind) == 1
+    assert at.manager.commits.doubtful_from is None
+
+
+def test_a_purge_that_landed_before_the_journal_died_is_written_once() -> None:
+    at = bench(replayable())
+    at.many(3)
+    _landed_unseen(at, s.Purge(1, "q"))
+    assert at.told[-1][1] == s.Changed(1, 3, at.told[-1][1].position, at.told[-1][1].vector)
+    assert [one.kind for one in at.log].count(KIND_PURGE) == 1
+
+
+def test_what_did_not_land_before_the_journal_died_is_sent_again() -> None:
+    at = Bench()
+    at.holding = True
+    assert at.ask(s.SetPoint(1, "noon")) is None
+    at.die()
+    at.come_back()
+    at.land()
+    assert at.told[-1][1].code == ""
+    assert [one.kind for one in at.log] == [KIND_POINT]
+
+
+def test_the_log_is_held_where_a_unit_in_doubt_may_be() -> None:
+    at = Bench()
+    at.many(3)
+    at.holding = True
+    at.ask(s.SetPoint(1, "noon"))
+    at.die()
+    at.reading = False
+    at.persisted = at.position = at.position + 5
+    at.come_back()
+    assert at.core.holds(0).lowest == 4
+    assert at.core.next_read() is not None

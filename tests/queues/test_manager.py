@@ -405,7 +405,7 @@ def test_what_one_turn_decides_is_one_unit_for_each_queue() -> None:
 
 
 def test_one_unit_is_about_so_many_messages_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zbroker.queues.manager.FACTS_MAX", 2)
+    monkeypatch.setattr("zbroker.queues.running.FACTS_MAX", 2)
     at = bench()
     positions = at.many(6)
     at.holding = True

@@ -90,7 +90,7 @@ def test_a_purge_is_answered_when_it_is_durable() -> None:
 
 def test_a_purge_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(managing, "FACTS_MAX", 3)
-    monkeypatch.setattr("zbroker.queues.manager.FACTS_MAX", 3)
+    monkeypatch.setattr("zbroker.queues.running.FACTS_MAX", 3)
     at = bench()
     positions = at.many(5)
     at.holding = True

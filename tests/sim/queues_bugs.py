@@ -46,6 +46,21 @@ def _landed_and_sent_again(core: Any) -> None:
     core.manager.commits.found = lambda *given: None
 
 
+def _refused_come_last(core: Any) -> None:
+    commits, take = core.manager.commits, core.manager.commits.take
+
+    def last(*given: Any) -> Any:
+        commits._waiting.extend(commits._refused)
+        commits._refused.clear()
+        return take(*given)
+
+    commits.take = last
+
+
+def _definitions_not_looked_for(core: Any) -> None:
+    core.manager._found = lambda *given: None
+
+
 def _tables_too_new(core: Any) -> None:
     """What stands behind the place that the tables name is folded into them already."""
     restore = core.manager.restore
@@ -119,7 +134,8 @@ def _letters_apart(core: Any) -> None:
     def apart(one: Any, facts: Any, entries: Any, endings: Any = (), letters: Any = None) -> None:
         add(one, facts, entries, endings)
         if letters is not None:
-            manager.commits.add(Unit([letters[0]], [letters[1]], lambda *given: None))
+            number = manager.commits.number()
+            manager.commits.add(Unit([letters[0]], [letters[1]], lambda *given: None, number))
 
     manager.add = apart
 
@@ -178,6 +194,8 @@ BUGS: Final[dict[str, Callable[[Core], None]]] = {
     "settled before it is durable": _settled_at_once,
     "the horizon is not waited for": _horizon_not_waited_for,
     "units that landed are sent again": _landed_and_sent_again,
+    "what was refused lands after later units": _refused_come_last,
+    "definitions that landed are sent again": _definitions_not_looked_for,
     "facts are folded twice": _tables_too_new,
     "tables from before the floor are used": _old_tables,
     "the horizon is forgotten": _horizon_forgotten,

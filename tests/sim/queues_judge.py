@@ -31,6 +31,7 @@ from zbroker.journal import queue_records as r
 from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.journal.format import Batch as LogBatch
 from zbroker.journal.records import POINT, PURGE
+from zbroker.queues.commits import Numbered
 from zbroker.queues.effects import Effect, Give
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import GIVEN_UP, Running
@@ -160,7 +161,7 @@ class Judge:
         self._leases: dict[tuple[str, int], Lease] = {}
         self._readers: dict[str, int] = {}  # of replayable queues: the last position sent, by sid
         self._latest_ns = 0
-        self._units: set[tuple[int, int]] = set()  # incarnation of the room and number
+        self._units: dict[tuple[int, bool], int] = {}  # newest number, by incarnation and sort
         self._promised: dict[str, bool] = {}  # to the admin: is there such a queue
 
     def demand(self, holds: object, *otherwise: object) -> None:
@@ -178,18 +179,19 @@ class Judge:
                 after = batches[at + 1] if at + 1 < len(batches) else None
                 self._published(batch, after)
             elif batch.kind == KIND_WIRING:
-                self._wired(r.WIRING.decode(batch.body), batch.position)
+                definition = r.WIRING.decode(batch.body)
+                self._unit(definition)
+                self._wired(definition, batch.position)
             elif batch.kind == KIND_QUEUE:
                 record = r.QUEUE.decode(batch.body)
-                unit = record.by, record.unit
-                self.demand(unit not in self._units, record.queue, "has a unit twice:", unit)
-                self._units.add(unit)
+                self._unit(record, letters=at > 0 and self._letters(batches[at - 1]))
                 ref = self.refs.get(record.queue)
                 if ref is not None and ref.life == record.life and not ref.ended:
                     for fact in record.facts:
                         self._fact(ref, fact, batches[at - 1] if at else None)
             elif batch.kind == KIND_PURGE:
                 purge = PURGE.decode(batch.body)
+                self._unit(purge)
                 behind = max(parse_vector(purge.vector).values()) + 1
                 ref = self.refs.get(purge.queue)
                 if ref is not None and ref.replays and not ref.ended:
@@ -197,7 +199,18 @@ class Judge:
                     self._out(ref, ref.here & BitMap64(range(1, behind)), "purged")
             elif batch.kind == KIND_POINT:
                 point = POINT.decode(batch.body)
+                self._unit(point)
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
+
+    def _letters(self, batch: LogBatch) -> bool:
+        return batch.kind == KIND_PUBLISH and batch.publisher != self.world.publisher
+
+    def _unit(self, record: Numbered, *, letters: bool = False) -> None:
+        """Units land once, in the order in which they were decided; letters have an order of their
+        own: they may have to wait for space."""
+        sort = record.by, letters
+        last, self._units[sort] = self._units.get(sort, 0), record.unit
+        self.demand(record.unit > last, f"unit {record.unit} landed after {last}")
 
     def _published(self, batch: LogBatch, after: LogBatch | None) -> None:
         found = list(_messages(batch))
@@ -207,7 +220,7 @@ class Judge:
                 if not ref.ended and message.position >= ref.begins and ref.takes(message):
                     ref.here.add(message.position)
                     ref.ever.add(message.position)
-        if batch.publisher != self.world.publisher:
+        if self._letters(batch):
             self.checks["letters"] += len(found)
             record = r.QUEUE.decode(after.body) if after and after.kind == KIND_QUEUE else None
             self.demand(record is not None and record.facts, "letters without a record behind them")

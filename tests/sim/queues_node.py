@@ -148,7 +148,7 @@ class QueuesNode:
             del self.waiting[number]
             self.world.receipted[self.incarnation, number] = (item.high, item.position)
         elif number:
-            self.world.demand(item.code == "disk_full", f"a unit was refused: {item}")
+            self.world.demand(item.code in u.FOR_NOW, f"a unit was refused: {item}")
 
     def die(self) -> None:
         self.alive = False

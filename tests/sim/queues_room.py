@@ -224,7 +224,8 @@ class RoomNode:
         self._point()
         self._perform(effects)
         self._point()
-        while (taken := core.manager.commits.take(now.mono_ms)) is not None:
+        persisted = core.manager.following.persisted
+        while (taken := core.manager.commits.take(now.mono_ms, persisted)) is not None:
             self._say(*taken)
         connections = core.shared.connections
         connections.left.clear()

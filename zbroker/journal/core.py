@@ -160,6 +160,8 @@ class JournalCore(Placing):
         self._queue = deque(waiting for waiting in self._queue if waiting[0].rid in heard)
         self._queued_bytes = sum(size for *_, size in self._queue)
         self._requesters[rid] = Requester(rid, hello.room, hello.incarnation, hello.number)
+        if hello.room == QUEUES:
+            self._units.begin()
         ended = [
             s.name
             for s in hello.sessions

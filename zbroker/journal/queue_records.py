@@ -28,7 +28,7 @@ class WiringRecord(Struct, omit_defaults=True):
 
     created: position at which this life began; 0: here. begins: what stands before it does not
     enter; -1: what stands before this record. source: "config" or "admin".
-    definition: a QueueConfig as a map; None: the queue is deleted.
+    definition: a QueueConfig as a map; None: the queue is deleted. by, unit: as in a QueueRecord.
     """
 
     name: str
@@ -37,6 +37,8 @@ class WiringRecord(Struct, omit_defaults=True):
     created: int = 0
     begins: int = 0
     definition: dict[str, Any] | None = None
+    by: int = 0
+    unit: int = 0
 
 
 class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):

@@ -18,21 +18,29 @@ class PublisherRecord(Struct):
     principal: str = ""
 
 
-class PointRecord(Struct):
+class PointRecord(Struct, omit_defaults=True):
     """Body of a KIND_POINT record: a place in the log with a name.
 
-    vector: what stands before it, so that it means the same messages on every instance.
+    vector: what is before it, so that it means the same messages on every instance. by, unit: as in
+    a QueueRecord.
     """
 
     name: str
     vector: str
+    by: int = 0
+    unit: int = 0
 
 
-class PurgeRecord(Struct):
-    """Body of a KIND_PURGE record: `queue` needs nothing any more that `vector` covers."""
+class PurgeRecord(Struct, omit_defaults=True):
+    """Body of a KIND_PURGE record: `queue` needs nothing any more that `vector` covers.
+
+    by, unit: as in a QueueRecord.
+    """
 
     queue: str
     vector: str
+    by: int = 0
+    unit: int = 0
 
 
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)

@@ -7,8 +7,10 @@ That publisher is named after this log's origin, "$broker.<instance>.<generation
 are given here alone, so what two instances publish themselves stays apart where it is replicated,
 and where a generation lost its end the next one does not give the same bookmarks again.
 
-A unit is refused as a whole: what comes again comes whole. Nothing is compared with the log: who
-sent it finds out there what landed before a restart.
+A unit is refused as a whole: what comes again comes whole. Where one is refused for now, those of
+its sort (with messages or without) that were sent after it are refused as well, until their sender
+confirms the refusals: so each sort lands in the order in which it was sent. Nothing is compared
+with the log: who sent it finds out there what landed before a restart.
 """
 
 from __future__ import annotations
@@ -27,17 +29,22 @@ from zbroker.journal.sessions import Publisher
 from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
-from zbroker.wire.units import BROKER_NAME, UNIT_PARTS_MAX, Commit, Part
+from zbroker.wire.units import BROKER_NAME, FOR_NOW, UNIT_PARTS_MAX, Commit, Part
 
+_HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE})
 
 
 class Unit(NamedTuple):
-    """Parts that land together, each with its body; `size`: bytes of log that it takes at most."""
+    """Parts that land together, each with its body; `size`: bytes of log that it takes at most.
+
+    confirmed: when it was sent, its sender had seen the receipts up to this ordinal.
+    """
 
     parts: list[Part]
     bodies: list[Body]
     size: int
+    confirmed: int = 0
 
 
 def units_of(commit: Commit, sent: Sequence[Body]) -> Iterator[Unit]:
@@ -50,7 +57,8 @@ def units_of(commit: Commit, sent: Sequence[Body]) -> Iterator[Unit]:
         taken = list(sent[at : at + len(parts)])
         at += len(parts)
         size = BATCH_BYTES * (1 + len(parts)) + sum(map(len, taken))  # one may be the name
-        yield Unit(parts, taken, size + sum(columns_bytes(part) for part in parts))
+        size += sum(columns_bytes(part) for part in parts)
+        yield Unit(parts, taken, size, commit.confirmed)
 
 
 def broker_name(origin: Origin) -> str:
@@ -65,14 +73,24 @@ class Units:
         self._to = to
         self.taken = 0  # so many units
         self._name = ""  # under which a session was opened
+        self._held = [0, 0]  # ordinals of the newest units that were refused for now, by sort
+
+    def begin(self) -> None:
+        """Another sender, or the same one on another connection: its ordinals begin again."""
+        self._held = [0, 0]
 
     def place(self, ordinal: int, unit: Unit, *, fits: bool) -> m.ReceiptItem:
         """Judges one unit: all of it goes into the group, or nothing. fits: it has room."""
+        sort = any(part.kind == KIND_PUBLISH for part in unit.parts)
         try:
+            if unit.confirmed < self._held[sort]:
+                raise ClientError("not_ready", _HELD)
             self._check(unit, fits)
             known = self._publisher(unit)
         except ClientError as error:
             self._to.refused += 1
+            if error.code in FOR_NOW:
+                self._held[sort] = ordinal
             return m.ReceiptItem(ordinal, 0, 0, 0, error.code, error.reason)
         first = self._to.next_position
         for part, body in zip(unit.parts, unit.bodies, strict=True):

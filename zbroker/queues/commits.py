@@ -4,10 +4,15 @@
        ^                 |  |
        |    refused for now  journal restarted --read up to its end--> landed, or waiting again
 
-Every unit has a number that stands in its queue record. A journal that restarts may hold some of
-what was under way: the log is read to the end that its Welcome told, and what was found there has
-landed. So a unit lands once, whatever dies, as long as this process lives; when it dies, too, what
-was not answered was not promised.
+Every unit has a number, which is in one of its records. A journal that restarts may hold some of
+what was under way: the log is read from where the first of these can be to the end that its Welcome
+reported, and what was found there has landed. So a unit lands once, whatever dies, as long as this
+process lives; when it dies, too, what was not answered was not promised.
+
+Units land in the order in which they were added, those with dead letters apart from the others: the
+journal refuses whatever of its sort was sent after a unit that it refused for now, until a Commit
+confirms all of these refusals; they are sent again together. A letter that a full disk has no space
+for may not hold back the acknowledgements and purges that free some.
 """
 
 from __future__ import annotations
@@ -15,18 +20,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from google_crc32c import value as crc32c
 
+from zbroker.journal.queue_records import encode
 from zbroker.limits import MIB
 from zbroker.wire.internal import Receipt
-from zbroker.wire.units import Commit, Part
+from zbroker.wire.units import FOR_NOW, Commit, Part
 
 UNDER_WAY_MAX_BYTES: Final = 8 * MIB
 UNDER_WAY_MAX: Final = 256
 RETRY_MS: Final = 250  # after a refusal that time can mend
-FOR_NOW: Final = frozenset({"disk_full", "not_ready"})
 
 #: what came of a unit: "" or the code of its refusal, the reason, the position of its last part
 Done = Callable[[str, str, int], None]
@@ -35,13 +40,17 @@ Body = bytes | memoryview
 
 @dataclass(slots=True)
 class Unit:
-    """Parts that land together, with their bodies. number: of its queue record; 0: it has none."""
+    """Parts that land together, with their bodies. number: one of the records says it.
+
+    behind: it was sent when the log was durable up to there, so it is not before that.
+    """
 
     parts: list[Part]
     bodies: list[Body]
     done: Done
-    number: int = 0
+    number: int
     ordinal: int = 0
+    behind: int = 0
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +62,13 @@ def control(kind: int, body: bytes) -> Part:
     return Part(kind, crc32c(body))
 
 
+class Numbered(Protocol):
+    """A control record that says which unit it is of."""
+
+    by: int
+    unit: int
+
+
 class Commits:
     """Of one process. last_position: the highest at which one of its units landed."""
 
@@ -62,6 +78,7 @@ class Commits:
         self._journal = 0
         self._last_number = self._last_ordinal = self._confirmed = 0
         self._waiting: deque[Unit] = deque()
+        self._refused: deque[Unit] = deque()  # for now; those sent after them are refused as well
         self._under_way: deque[Unit] = deque()
         self._under_way_bytes = 0
         self._doubtful: deque[Unit] = deque()  # sent to a journal that is not there any more
@@ -71,20 +88,31 @@ class Commits:
         self._not_before_ms = 0
 
     def number(self) -> int:
-        """The number of the next unit with a queue record."""
+        """The number of the next unit."""
         self._last_number += 1
         return self._last_number
 
     def add(self, unit: Unit) -> None:
-        """It is sent as soon as there is room, in order; what is refused for now comes later."""
+        """It is sent as soon as there is room, in order."""
         self._waiting.append(unit)
-        if unit.number:
-            self._numbers.add(unit.number)
+        self._numbers.add(unit.number)
+
+    def add_record(self, kind: int, record: Numbered, done: Done) -> None:
+        """A unit that is this control record alone."""
+        record.by, record.unit = self.incarnation, self.number()
+        body = encode(record)
+        self.add(Unit([control(kind, body)], [body], done, record.unit))
 
     @property
     def open(self) -> int:
         """Units that have not landed."""
-        return len(self._waiting) + len(self._under_way) + len(self._doubtful)
+        refused = len(self._refused)
+        return len(self._waiting) + refused + len(self._under_way) + len(self._doubtful)
+
+    @property
+    def doubtful_from(self) -> int | None:
+        """No unit that may have landed is before this position; None: what landed is known."""
+        return min((unit.behind for unit in self._doubtful), default=None)
 
     @property
     def full(self) -> bool:
@@ -98,9 +126,11 @@ class Commits:
         if journal == self._journal:
             return
         self._journal = journal
+        self._doubtful.extend(self._refused)  # before what was sent after them, as they were added
         self._doubtful.extend(self._under_way)
+        self._refused.clear()
         self._under_way.clear()
-        self._under_way_bytes = self._last_ordinal = self._confirmed = 0
+        self._under_way_bytes = self._last_ordinal = self._confirmed = self._not_before_ms = 0
         self._read_to = persisted
 
     def lost(self) -> None:
@@ -108,31 +138,36 @@ class Commits:
         self._journal = 0
 
     def found(self, incarnation: int, number: int) -> None:
-        """A queue record with this number stands in the log."""
+        """A record with this number is in the log."""
         if incarnation == self.incarnation and number in self._numbers:
             self._found.add(number)
 
-    def read(self, position: int) -> None:
-        """The log was read up to `position`: what was doubtful is known, if that is far enough."""
-        if not self._doubtful or position < self._read_to:
-            return
+    def read(self, position: int) -> bool:
+        """The log was read up to `position`. True if that is far enough to know what landed."""
+        if position < self._read_to:
+            return False
         doubtful, self._doubtful = self._doubtful, deque()
         again = [one for one in doubtful if one.number not in self._found]
         for unit in doubtful:
             if unit.number in self._found:
                 self._landed(unit, position - 1)
         self._waiting.extendleft(reversed(again))
+        return True
 
-    def take(self, now_ms: int) -> tuple[Commit, list[Body]] | None:
-        """What may be sent now, with the bodies of all parts."""
+    def take(self, now_ms: int, persisted: int) -> tuple[Commit, list[Body]] | None:
+        """What may be sent now, with the bodies of all parts. persisted: end of what is durable."""
         if not self._journal or self._doubtful or now_ms < self._not_before_ms:
             return None
+        if self._refused and self._under_way:
+            return None  # some of these are being refused as well, and come again with them
+        self._waiting.extendleft(reversed(self._refused))
+        self._refused.clear()
         self._not_before_ms = 0
         units: list[Unit] = []
         while self._waiting and self._room(units):
             unit = self._waiting.popleft()
             self._last_ordinal += 1
-            unit.ordinal = self._last_ordinal
+            unit.ordinal, unit.behind = self._last_ordinal, persisted
             self._under_way.append(unit)
             self._under_way_bytes += unit.size
             units.append(unit)
@@ -164,7 +199,7 @@ class Commits:
             if not item.code:
                 self._landed(unit, item.position)
             elif item.code in FOR_NOW:
-                self._waiting.append(unit)
+                self._refused.append(unit)
                 self._not_before_ms = now_ms + RETRY_MS
             else:
                 self._numbers.discard(unit.number)
@@ -183,4 +218,4 @@ class Commits:
 
     def wake_ms(self) -> int | None:
         """When what was refused for now may be sent again."""
-        return self._not_before_ms if self._waiting and self._not_before_ms else None
+        return self._not_before_ms if self._refused and not self._under_way else None

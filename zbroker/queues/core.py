@@ -210,11 +210,9 @@ class Core:
         if welcome.incarnation == self._journal:
             return
         self._journal = welcome.incarnation
-        manager.commits.welcomed(welcome.incarnation, welcome.persisted)
-        manager.following.look_again()
+        manager.welcomed(welcome.incarnation, welcome.persisted)
         self.shared.ask_again()
         self.shared.out.append(Ask(AskNamed(0, welcome.incarnation)))
-        manager.settle_doubts()
 
     def _heard(self, here: Origin, floor: int, persisted: int) -> None:
         manager = self.manager
@@ -224,8 +222,6 @@ class Core:
         manager.here = here
         manager.raised(floor)
         manager.following.persisted = max(manager.following.persisted, persisted)
-        if not manager.running:
-            manager.settle_doubts()
 
     def named(self, named: Named) -> None:
         """What is defined. Raises: ConfigError."""
@@ -249,6 +245,9 @@ class Core:
         self._since = {name: self._since.get(name, wall_ms) for _, name in many}
         holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
         lowest = many[0][0] if many else U63_MAX
+        doubtful_from = manager.commits.doubtful_from
+        if doubtful_from is not None:  # read for what landed
+            lowest = min(lowest, doubtful_from)
         return Holds(self._journal, manager.floor, lowest, holdings[:HOLDINGS_MAX])
 
     def told(self, ask: DoorQuestion, peers: Peers) -> Answer:

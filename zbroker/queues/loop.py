@@ -223,7 +223,8 @@ class QueuesRoom:
         self._told_floor, self._holds_ms = floor, now.mono_ms + BEAT_MS
 
     def _commit(self, now: Now) -> None:
-        while (taken := self.core.manager.commits.take(now.mono_ms)) is not None:
+        persisted = self.core.manager.following.persisted
+        while (taken := self.core.manager.commits.take(now.mono_ms, persisted)) is not None:
             self._journal.say(*taken)
 
     # -- receiving ----------------------------------------------------------------------------

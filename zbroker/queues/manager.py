@@ -24,21 +24,27 @@ from zbroker.effects import Note
 from zbroker.errors import ClientError, ConfigError
 from zbroker.ids import Origin, parse_vector
 from zbroker.journal import queue_records as r
-from zbroker.journal.format import KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.journal.format import (
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PURGE,
+    KIND_QUEUE,
+    KIND_WIRING,
+    Batch,
+)
 from zbroker.journal.records import POINT, PURGE, PointRecord
 from zbroker.queues.commits import Body, Commits, Unit, control
 from zbroker.queues.effects import Effect
 from zbroker.queues.following import Following
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import AHEAD, GIVEN_UP, Ending, Entry, Running, facts_of
+from zbroker.queues.running import AHEAD, Ending, Entry, Running, facts_of
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Outcome
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import Named, Part
 
 NOW: Final = -1  # of WiringRecord.begins: behind the record
-FACTS_MAX: Final = 1_000_000  # messages that one unit is about, besides the last ones
+DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
 class Saved(NamedTuple):
@@ -157,8 +163,7 @@ class Manager:
             if done is not None:
                 done(code, reason, position)
 
-        body = r.encode(record)
-        self.commits.add(Unit([control(KIND_WIRING, body)], [body], landed))
+        self.commits.add_record(KIND_WIRING, record, landed)
 
     def _wired(self, record: r.WiringRecord, position: int) -> None:
         self.rows[record.name] = _placed(record, position)
@@ -226,7 +231,8 @@ class Manager:
 
     def read(self, key: int, block: Block) -> None:
         """A block for one walk; its queues take what is new to them."""
-        members = [self.running[name] for name in self.following.read(key, block)]
+        read = self.following.read(key, block)
+        members = [self.running[name] for name in read if name != DOUBT]
         for at, item in enumerate(block.items):
             if not isinstance(item, Batch):
                 continue
@@ -234,10 +240,8 @@ class Manager:
                 for one in members:
                     if item.end_position > one.folded:
                         one.fold(item, lambda at=at: block.unpacked(at))  # type: ignore[misc]
-            elif item.kind == KIND_QUEUE:
-                self._facts(item, members)
-            elif item.kind == KIND_PURGE:
-                self._purged(item, members)
+            else:
+                self._record(item, members)
         for one in members:
             one.read_to(block.next.position)
             if one.waiters:
@@ -245,10 +249,35 @@ class Manager:
             self.changed(one)
         self.settle_doubts()
 
+    def _record(self, batch: Batch, members: list[Running]) -> None:
+        if batch.kind == KIND_QUEUE:
+            self._facts(batch, members)
+        elif batch.kind == KIND_PURGE:
+            self._purged(batch, members)
+        elif batch.kind in (KIND_WIRING, KIND_POINT) and self.commits.doubtful_from is not None:
+            self._found(batch)
+
+    def welcomed(self, journal: int, persisted: int) -> None:
+        """A journal whose log ends at `persisted`: what was under way is looked for there."""
+        self.commits.welcomed(journal, persisted)
+        self.following.look_again()
+        begin = self.commits.doubtful_from
+        if begin is not None:
+            self.following.end(DOUBT)
+            self.following.begin(DOUBT, begin)
+            self.settle_doubts()
+
     def settle_doubts(self) -> None:
-        """How far all of the log was read tells which units landed."""
-        lowest = self.following.lowest
-        self.commits.read(self.following.persisted if lowest is None else lowest)
+        """How far the log was read since decides which units landed."""
+        if self.commits.doubtful_from is None:
+            return
+        if self.commits.read(self.following.position_of(DOUBT)):
+            self.following.end(DOUBT)
+
+    def _found(self, batch: Batch) -> None:
+        """A definition or a point: one of ours may be in doubt."""
+        record = (r.WIRING if batch.kind == KIND_WIRING else POINT).decode(batch.body)
+        self.commits.found(record.by, record.unit)
 
     def _facts(self, batch: Batch, members: list[Running]) -> None:
         try:
@@ -269,6 +298,7 @@ class Manager:
             record = PURGE.decode(batch.body)
         except (DecodeError, ValidationError, UnicodeDecodeError):
             return  # as with facts
+        self.commits.found(record.by, record.unit)
         for one in members:
             mine = one.name == record.queue and batch.position >= max(
                 one.folded, one.definition.created
@@ -301,7 +331,7 @@ class Manager:
 
     def commit(self, one: Running) -> None:
         """What was decided for a queue becomes one unit; dead letters have units of their own."""
-        plain, rest = _some(one.entries)
+        plain, rest = one.of_one_unit()
         if not plain and not one.facts:
             return
         one.entries = rest
@@ -328,7 +358,7 @@ class Manager:
                 text = f"{one.name}: a unit was refused: {reason}; what it said holds no more"
                 self.notes.append(Note("queues.refused", text))
             for outcome, ending in entries:
-                _count(one, outcome) if not code else one.queue.undo(outcome)
+                one.counts.landed(outcome) if not code else one.queue.undo(outcome)
                 if ending is not None:
                     ending(code)
                 if code:
@@ -340,35 +370,9 @@ class Manager:
         self.commits.add(Unit(parts, bodies, done, number))
 
 
-def _some(entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """What goes into one unit, and the rest: dead letters, and what would make it too large."""
-    some: list[Entry] = []
-    rest: list[Entry] = []
-    count = 0
-    for entry in entries:
-        if entry[0].letter or count >= FACTS_MAX:
-            rest.append(entry)
-        else:
-            some.append(entry)
-            count += len(entry[0].positions)
-    return some, rest
-
-
 def _placed(record: r.WiringRecord, position: int) -> r.WiringRecord:
     """A record that stands at `position`."""
     record.created = record.created or position
     if record.begins == NOW:
         record.begins = position
     return record
-
-
-def _count(one: Running, outcome: Outcome) -> None:
-    """What has landed."""
-    counts, many = one.counts, len(outcome.positions)
-    if outcome.fate == "failed":
-        counts.failed += many
-    elif outcome.why == "acked" or outcome.why == "sent":
-        counts.acked += many
-    elif outcome.why == "time_limit":
-        counts.expired += many
-    counts.dead += many if outcome.why in GIVEN_UP else 0

@@ -24,12 +24,10 @@ from zbroker.limits import NAME_MAX_BYTES
 from zbroker.queues import explaining, surveying
 from zbroker.queues.browsing import Browsing
 from zbroker.queues.clients import Connection
-from zbroker.queues.commits import Unit, control
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Tell
-from zbroker.queues.manager import FACTS_MAX
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import Running
+from zbroker.queues.running import FACTS_MAX, Running
 from zbroker.queues.shared import Shared
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Entered, Outcome
@@ -174,12 +172,12 @@ class Managing:
         if ask.dry_run or not count:
             self._tell(rid, s.Changed(ask.cid, count, before, vector))
             return
-        body = records.encode(records.PurgeRecord(ask.queue, vector))
 
         def done(code: str, reason: str, position: int) -> None:
             self._tell(rid, s.Changed(ask.cid, count, before, vector, code=code, reason=reason))
 
-        self._shared.manager.commits.add(Unit([control(KIND_PURGE, body)], [body], done))
+        record = records.PurgeRecord(ask.queue, vector)
+        self._shared.manager.commits.add_record(KIND_PURGE, record, done)
 
     def _vector(self, position: int) -> str:
         """What stands before `position`."""
@@ -338,7 +336,6 @@ class Managing:
             text = f"position {position} is not in the log: it holds {manager.floor} to {persisted}"
             raise ClientError("bad_field", f"key `at`: {text}")
         record = records.PointRecord(ask.name, self._vector(position))
-        body = records.encode(record)
 
         def done(code: str, reason: str, set_at: int) -> None:
             if not code:
@@ -346,7 +343,7 @@ class Managing:
             vector = record.vector
             self._tell(rid, s.Changed(ask.cid, 0, position, vector, code=code, reason=reason))
 
-        manager.commits.add(Unit([control(KIND_POINT, body)], [body], done))
+        manager.commits.add_record(KIND_POINT, record, done)
 
     def _points(self, rid: bytes, ask: s.AskPoints) -> None:
         points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)

@@ -37,6 +37,7 @@ GIVEN_UP: Final = frozenset(
     {"time_limit", "max_deliveries", "max_cancels", "rejected", "forced", "unreadable"}
 )
 AHEAD: Final = 10_000  # positions by which the horizon is ahead of what was delivered
+FACTS_MAX: Final = 1_000_000  # messages that one unit is about, besides the last ones
 
 
 #: "" or the code of a refusal: what came of something that was to be committed
@@ -62,6 +63,17 @@ class Counts:
     failed: int = 0
     dead: int = 0
     expired: int = 0
+
+    def landed(self, outcome: Outcome) -> None:
+        """An outcome is in the log."""
+        many = len(outcome.positions)
+        if outcome.fate == "failed":
+            self.failed += many
+        elif outcome.why == "acked" or outcome.why == "sent":
+            self.acked += many
+        elif outcome.why == "time_limit":
+            self.expired += many
+        self.dead += many if outcome.why in GIVEN_UP else 0
 
 
 @dataclass(slots=True)
@@ -163,6 +175,19 @@ class Running:
                 self.waiters.append(waiter)
             else:
                 waiter[1](code)
+
+    def of_one_unit(self) -> tuple[list[Entry], list[Entry]]:
+        """What goes into one unit, and the rest: dead letters, and what would make it too large."""
+        some: list[Entry] = []
+        rest: list[Entry] = []
+        count = 0
+        for entry in self.entries:
+            if entry[0].letter or count >= FACTS_MAX:
+                rest.append(entry)
+            else:
+                some.append(entry)
+                count += len(entry[0].positions)
+        return some, rest
 
     def abandon(self, code: str) -> None:
         """It is over: who waits for something that will not come is told."""

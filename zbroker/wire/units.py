@@ -20,6 +20,7 @@ from zbroker.wire.internal import Message
 from zbroker.wire.messages import Columns
 
 UNIT_PARTS_MAX = 200  # a unit is never split, and a group has so many buffers
+FOR_NOW = frozenset({"disk_full", "not_ready"})  # refusals of a unit that time can mend
 
 
 class Part(Struct, array_like=True, gc=False):
@@ -41,7 +42,9 @@ class Commit(Message, tag="commit"):
 
     Of each unit comes one item in a Receipt: `position` is that of its last part, `high` that of
     its first one; or it is refused as a whole, with `code`. Units are written also while publishers
-    are refused `disk_full`: what ends work frees space.
+    are refused `disk_full`: what ends work frees space. Where a unit is refused with a code of
+    FOR_NOW, so is every one of its sort (with messages or without) after it, up to a Commit whose
+    `confirmed` covers these refusals.
     """
 
     incarnation: int
