@@ -98,6 +98,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.journal.disk": _LEAVES,
     "zbroker.journal.segments": (*_LEAVES, "zbroker.journal.disk", "zbroker.journal.format"),
     "zbroker.journal.packed": (*_LEAVES, "zbroker.journal.format"),
+    "zbroker.journal.owner": _FILES,
     "zbroker.journal.places": _FILES,
     "zbroker.journal.references": (*_LEAVES, "zbroker.journal.format", "zbroker.wire"),
     "zbroker.journal.files": (*_FILES, "zbroker.journal.references"),
@@ -134,7 +135,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.journal_link",
         "zbroker.peers",
     ),
-    "zbroker.archive": (*_FILES, "zbroker.journal.reader"),
+    "zbroker.archive": (*_FILES, "zbroker.journal.owner", "zbroker.journal.reader"),
     "zbroker.admin": (
         *_ROOM,
         *_LOG,

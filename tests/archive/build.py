@@ -8,6 +8,7 @@ from tests.journal.build import history
 from tests.sim.disk import SimDisk
 from zbroker import archive
 from zbroker.journal.format import Batch
+from zbroker.journal.owner import OWNER
 from zbroker.journal.places import Places
 from zbroker.journal.reader import Gap, Log
 from zbroker.journal.writer import Writer
@@ -58,5 +59,5 @@ def everything(places: Places, limit: int) -> list[Batch | Gap]:
 
 
 def names(disk: SimDisk) -> list[str]:
-    """What is in a directory."""
-    return sorted(name for name, _ in disk.list())
+    """What is in a directory, besides the file that says whose it is, whole or not yet."""
+    return sorted(name for name, _ in disk.list() if not name.startswith(OWNER))

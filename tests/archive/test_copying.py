@@ -11,7 +11,8 @@ from tests.archive.build import everything, log_of, names, retire, sim
 from tests.journal.build import append, positions, start, writer
 from tests.sim.disk import SimDisk
 from zbroker import archive
-from zbroker.errors import StorageError, ZBrokerError
+from zbroker.errors import ConfigError, StorageError, ZBrokerError
+from zbroker.journal import owner
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.format import Batch
 from zbroker.journal.places import Places
@@ -53,6 +54,7 @@ def test_a_copy_is_durable_before_it_has_its_name() -> None:
 def test_that_a_segment_is_sealed_is_durable_before_its_copy_has_a_name() -> None:
     """Else a power cut could take the segment behind it, and the copy would prove that it was."""
     places, _ = log_of()
+    owner.claim(places)
     seen = list[str]()
     journal, away = sim(places)
     journal.hook = lambda name: seen.append(f"journal {name}")
@@ -210,3 +212,28 @@ def test_zeros_become_holes(tmp_path: Path) -> None:
     assert (made.file_bytes, copy.stat().st_size) == (4 << 20, 4 << 20)
     assert copy.stat().st_blocks * 512 < 400_000
     places.close()
+
+
+def test_nothing_is_copied_into_the_archive_directory_of_another_instance() -> None:
+    places, _ = log_of()
+    journal, away = sim(places)
+    owner.claim(Places(journal, away, instance=7))
+    with pytest.raises(StorageError, match="foreign_instance"):
+        archive.finish(archive.copy(places, 1))
+    assert names(away) == []
+
+
+def test_the_first_copy_claims_the_archive_directory() -> None:
+    places, _ = log_of()
+    _, away = sim(places)
+    archive.finish(archive.copy(places, 1))
+    assert away.exists(owner.OWNER)
+
+
+def test_nothing_is_archived_into_the_journal_directory_itself() -> None:
+    places, _ = log_of()
+    journal, _ = sim(places)
+    before = journal.list()
+    with pytest.raises(ConfigError, match="the journal directory itself"):
+        archive.finish(archive.copy(Places(journal, journal), 1))
+    assert journal.list() == before

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.archive.build import log_of, names, sim, squeeze
 from tests.journal.build import append, start, writer
 from zbroker import archive
+from zbroker.errors import StorageError
+from zbroker.journal import owner
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.places import Places
 from zbroker.journal.segments import packed_name, segment_name
@@ -51,3 +55,13 @@ def test_without_an_archive_directory_there_is_nothing_in_it(tmp_path: Path) -> 
     append(writer(disk, start(disk)), b"one")
     assert archive.tidy(Places(disk, RealDisk(tmp_path / "nowhere"))) == []
     disk.close()
+
+
+def test_what_another_instance_left_unfinished_is_not_ours_to_throw_away() -> None:
+    places, _ = log_of()
+    journal, away = sim(places)
+    owner.claim(Places(journal, away, instance=7))
+    away.plant(segment_name(1) + ".part", b"x")
+    with pytest.raises(StorageError, match="foreign_instance"):
+        archive.tidy(places)
+    assert away.exists(segment_name(1) + ".part")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
-from tests.journal.build import SEGMENT_BYTES, append, positions, read_all, start, writer
+from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, positions, read_all, start, writer
 from tests.sim.disk import SimCrash, SimDisk
 from zbroker.errors import ClientError, StorageError
+from zbroker.journal import owner
+from zbroker.journal.disk import RealDisk
 from zbroker.journal.format import HEADER_COPY_AT
 from zbroker.journal.places import Places
+from zbroker.journal.recover import recover
 from zbroker.journal.segments import list_segments, segment_name
 from zbroker.journal.unlinking import remove_through, retire
 from zbroker.journal.writer import Writer
@@ -144,6 +148,63 @@ def test_a_copy_goes_when_another_one_is_whole(in_archive: bool) -> None:
     retire(Places(disk, archive), ask(2, archived=in_archive), 4)
     assert (segment_name(2) in names(disk)) is in_archive
     assert (segment_name(2) in names(archive)) is not in_archive
+
+
+@pytest.mark.parametrize("in_archive", [True, False])
+def test_one_file_under_two_names_is_one_copy(in_archive: bool, tmp_path: Path) -> None:
+    """As where the archive directory is a bind mount of the journal directory."""
+    disk = RealDisk(tmp_path)
+    to = writer(disk, start(disk))
+    while to.serial < 3:
+        append(to, b"x" * 2_000)
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / segment_name(1)).hardlink_to(tmp_path / segment_name(1))
+    with pytest.raises(ClientError, match="segment_held"):
+        retire(Places(disk, RealDisk(tmp_path / "away")), ask(1, archived=in_archive), 3)
+    assert (tmp_path / segment_name(1)).exists()
+    assert (tmp_path / "away" / segment_name(1)).exists()
+
+
+def test_a_directory_seen_under_two_names_has_one_copy_of_each_segment() -> None:
+    disk, _ = log()
+    for wanted in (ask(2), ask(2, archived=True)):
+        with pytest.raises(ClientError, match="segment_held"):
+            retire(Places(disk, disk), wanted, 4)
+    assert segment_name(2) in names(disk)
+
+
+def foreign_log() -> SimDisk:
+    """A log of another instance, with four segments."""
+    disk = SimDisk(random.Random(1))
+    to = writer(disk, recover(disk, INSTANCE + 1, segment_bytes=SEGMENT_BYTES))
+    while to.serial < 4:
+        append(to, b"x" * 2_000)
+    return disk
+
+
+def test_segments_of_another_instance_in_the_archive_directory_are_not_removed() -> None:
+    disk, _ = log()
+    archive = archived(foreign_log(), 1, 2, 3)
+    before = names(archive)
+    with pytest.raises(StorageError, match="foreign_instance"):
+        remove_through(Places(disk, archive), 3)
+    assert names(archive) == before
+
+
+def test_a_segment_of_another_instance_is_not_unlinked_where_the_directory_is_ours() -> None:
+    """One that was put there after the directory was looked at."""
+    disk, _ = log()
+    archive = archived(disk, 1)
+    places = Places(disk, archive)
+    owner.claim(places)
+    archive.plant(segment_name(2), foreign_log().content(segment_name(2)))
+    [strange] = [place for place in places.copies() if place.archived and place.serial == 2]
+    with pytest.raises(StorageError, match="foreign_instance"):
+        places.unlink(strange)
+    with pytest.raises(ClientError, match="segment_held"):
+        retire(places, ask(2), 4)
+    assert segment_name(2) in names(archive)
+    assert segment_name(2) in names(disk)
 
 
 def test_the_only_copy_stays() -> None:

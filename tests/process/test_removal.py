@@ -207,3 +207,28 @@ def test_the_index_is_made_anew_while_the_broker_serves(world: World) -> None:
 
 def _result(world: World, number: int) -> str:
     return str(world.admin.ask(f"/actions/{number}")["result"])
+
+
+def test_an_archive_directory_that_is_the_journal_directory_is_refused(tmp_path: Path) -> None:
+    """A symbolic link was enough for the broker to remove every sealed segment by itself."""
+    journal, link = tmp_path / "journal", tmp_path / "link"
+    journal.mkdir()
+    link.symlink_to(journal)
+    for archive in (journal, link):
+        settings = {"directory": str(journal), "archive_directory": str(archive)}
+        with pytest.raises(ZBrokerError, match="is the journal directory itself"):
+            LocalBroker(tmp_path / "data", settings={"journal": settings})
+    assert list(journal.iterdir()) == []
+
+
+def test_two_instances_cannot_share_an_archive_directory(tmp_path: Path) -> None:
+    """One would remove the archived segments of the other, which have the same names."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    settings = {"journal": {"archive_directory": str(archive)}}
+    with LocalBroker(tmp_path / "one", settings=settings) as first:
+        with pytest.raises(ZBrokerError, match="belongs to instance"):
+            LocalBroker(tmp_path / "other", settings=settings)
+        assert first.status()["journal"]["generation"] == 1
+    with LocalBroker(tmp_path / "one", settings=settings):
+        pass  # its own directory

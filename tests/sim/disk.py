@@ -173,7 +173,10 @@ class SimDisk:
         return [(name, len(inode.cache)) for name, inode in self._names.items()]
 
     def exists(self, name: str) -> bool:
-        return name in self._names
+        return name == "." or name in self._names
+
+    def file_id(self, name: str) -> tuple[int, int]:
+        return (0, id(self)) if name == "." else (1, id(self._inode(name)))
 
     def create(self, name: str, size: int = 0) -> None:
         with self._operation("create", name):

@@ -55,7 +55,8 @@ class Jobs:
 
     def _open(self) -> Places:
         """Both directories, for new files; opened for each job, so that no file is kept open."""
-        return Places(RealDisk(self._paths.journal), RealDisk(self._paths.archive))
+        paths = self._paths
+        return Places(RealDisk(paths.journal), RealDisk(paths.archive), paths.instance)
 
     def tidy(self) -> int:
         """Throws away what was not finished; how many files. Raises: StorageError."""

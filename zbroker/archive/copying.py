@@ -15,6 +15,7 @@ from typing import Final
 
 from zbroker.archive.making import STEP_BYTES, Job, Made, Steps
 from zbroker.errors import StorageError
+from zbroker.journal import owner
 from zbroker.journal.disk import Buffer, Disk, RealDisk
 from zbroker.journal.places import Place, Places
 from zbroker.journal.segments import FILL_SYNC_BYTES
@@ -30,11 +31,13 @@ def copy(places: Places, serial: int, *, keep_free_bytes: int = 0) -> Steps:
     Packed ones are copied as they are. A copy that is there already is verified again. The archive
     directory is made if there is none. keep_free_bytes: so much space must be left.
     Raises: ZBrokerError not_found, segment_open, segment_unreadable; StorageError disk_full,
-    disk_error, copy_differs. The original is never touched.
+    disk_error, copy_differs, foreign_instance. The original is never touched.
     """
     assert places.archive is not None, "there is no archive directory to copy to"
     if isinstance(places.archive, RealDisk):
         make_directory(places.archive.directory)
+    owner.check_apart(places)
+    owner.claim(places)
     job = Job(places, serial)
     archived = next((place for place in job.copies if place.archived), None)
     if archived is not None:

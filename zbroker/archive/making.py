@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from zbroker.archive.summaries import Maker, Summary, write_summary
 from zbroker.errors import StorageError, ZBrokerError
+from zbroker.journal import owner
 from zbroker.journal.disk import Disk
 from zbroker.journal.files import Segment
 from zbroker.journal.format import DATA_AT
@@ -60,10 +61,11 @@ def finish(steps: Steps) -> Made:
 class Job:
     """One sealed segment that gets a new copy.
 
-    Raises: ZBrokerError not_found, segment_open, segment_unreadable.
+    Raises: ZBrokerError not_found, segment_open, segment_unreadable; StorageError foreign_instance.
     """
 
     def __init__(self, places: Places, serial: int) -> None:
+        owner.check(places)
         self.places = places
         self.log = Log(places=places)
         self.segment = _sealed(self.log, serial)

@@ -16,6 +16,7 @@ from google_crc32c import value as crc32c
 from msgspec import DecodeError, Struct, msgpack
 
 from zbroker.errors import StorageError
+from zbroker.journal import owner
 from zbroker.journal.disk import Disk
 from zbroker.journal.files import (
     SUMMARY_HEAD,
@@ -187,6 +188,7 @@ def read_summary(places: Places, header: SegmentHeader) -> Summary | None:
 def write_summary(places: Places, place: Place, made: Summary) -> None:
     """Keeps it beside the segment. Losing it is fine: it can be made anew."""
     with suppress(StorageError):
+        owner.check(places)
         _write(places.disk(place), summary_name(place.serial), encode(made))
 
 

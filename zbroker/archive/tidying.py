@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from zbroker.errors import StorageError
+from zbroker.journal import owner
 from zbroker.journal.disk import Disk
 from zbroker.journal.places import Places
 
@@ -14,7 +15,11 @@ _SUMMARY: Final = re.compile(r"(\d{10})\.idx")
 
 
 def tidy(places: Places) -> list[str]:
-    """The names of the files that were thrown away. Not while anything is copied or packed."""
+    """The names of the files that were thrown away. Not while anything is copied or packed.
+
+    Raises: StorageError, also foreign_instance.
+    """
+    owner.check(places)
     serials = set(places.by_serial())
     thrown: list[str] = []
     for disk in (places.journal, places.archive):

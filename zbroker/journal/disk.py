@@ -39,6 +39,10 @@ class Disk(Protocol):
         """True if there is a file of this name; cheap."""
         ...
 
+    def file_id(self, name: str) -> tuple[int, int]:
+        """(device, inode) of a file, or of the directory for ".": one file may have two names."""
+        ...
+
     def create(self, name: str, size: int = 0) -> None:
         """A new file of `size` zeros whose space is reserved. Raises StorageError if it exists."""
         ...
@@ -138,6 +142,13 @@ class RealDisk:
 
     def exists(self, name: str) -> bool:
         return os.access(f"{self._prefix}{name}", os.F_OK)  # per read: a Path costs ten times that
+
+    def file_id(self, name: str) -> tuple[int, int]:
+        try:
+            stat = (self.directory / name).stat()
+        except OSError as error:
+            raise self._failed("stat", name, error) from None
+        return stat.st_dev, stat.st_ino
 
     def create(self, name: str, size: int = 0) -> None:
         try:

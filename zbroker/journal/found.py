@@ -18,7 +18,7 @@ from zbroker.clock import Clock
 from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
 from zbroker.journal.format import SegmentHeader, Stop
-from zbroker.journal.places import Copies, Place, Places
+from zbroker.journal.places import Copies, Place, Places, foreign
 from zbroker.journal.segments import (
     PART_SUFFIX,
     SPARE,
@@ -196,12 +196,6 @@ class Found:
         make_filled(self.disk, SPARE, header.size)
         publish(self.disk, SPARE, header)
         return header
-
-
-def foreign(name: str, theirs: int, ours: int) -> StorageError:
-    """The refusal of another instance's file."""
-    reason = f"{name} belongs to instance {theirs:016x}, this is {ours:016x}"
-    return StorageError("foreign_instance", reason, "check the data directory in the config")
 
 
 def _rank(header: SegmentHeader) -> tuple[int, int]:

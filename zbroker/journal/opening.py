@@ -8,12 +8,14 @@ from logging import Logger
 
 from zbroker.bookmarks.index import Index
 from zbroker.bookmarks.rebuild import Progress, batches_of, catch_up
+from zbroker.errors import StorageError
+from zbroker.journal import owner
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
 from zbroker.journal.found import Finding
 from zbroker.journal.locate import Locator
-from zbroker.journal.places import Place
+from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Cursor, Log
 from zbroker.journal.recover import Begin, Recovered, recover
 from zbroker.journal.writer import Writer
@@ -49,6 +51,9 @@ class Opened:
 def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     """Everything below the core's `persisted` is durable. Raises: StorageError."""
     config, paths = process.config.journal, process.paths
+    places = Places(disk, archive, paths.instance)
+    owner.check_apart(places)
+    owner.check(places)
     index = Index(paths.index, paths.instance, progress=process.progress)
     log = Log(paths.journal, paths.archive)
     index.forget_later_generations(log.end_of)
@@ -66,6 +71,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
         segment_bytes=config.segment_size,
     )
     _tell(recovered, index, process.log)
+    _claim(places, process.log)
     writer = Writer(
         disk, recovered.tail, segment_bytes=config.segment_size, preallocate=config.preallocate
     )
@@ -80,6 +86,19 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     )  # fmt: skip
     opened.forget_removed()
     return opened
+
+
+def _claim(places: Places, log: Logger) -> None:
+    """So that no other instance archives there. Copying a segment claims it, too, if this cannot:
+    a read-only or full disk is no reason not to start."""
+    if places.archive is None or not places.archive.exists("."):
+        return
+    try:
+        owner.claim(places)
+    except StorageError as error:
+        if error.code == "foreign_instance":
+            raise
+        log.warning("journal.archive_not_claimed: %s; the next archiving tries it again", error)
 
 
 def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begin:

@@ -24,7 +24,13 @@ from zbroker.journal.format import (
     decode_segment_header,
 )
 from zbroker.journal.packed import TABLES_MAX, Frames, Packed
-from zbroker.journal.segments import packed_name, parse_name, read_around, segment_name
+from zbroker.journal.segments import (
+    packed_name,
+    parse_name,
+    read_around,
+    read_note,
+    segment_name,
+)
 
 LOOKS_MAX: Final = 10  # each one means that a file moved meanwhile: raw, archived, packed, removed
 
@@ -42,14 +48,18 @@ Copies = list[Place]  # of one segment or of all; oldest segment first, the best
 
 
 class Places:
-    """Both directories. Not thread-safe: one per thread."""
+    """Both directories. Not thread-safe: one per thread.
 
-    def __init__(self, journal: Disk, archive: Disk | None = None) -> None:
+    instance: which one's log this is; 0: the journal directory says it.
+    """
+
+    def __init__(self, journal: Disk, archive: Disk | None = None, instance: int = 0) -> None:
         self.journal = journal
         self.archive = archive
         self._serials: set[int] = set()  # found last time
         self._tables: OrderedDict[str, Packed] = OrderedDict()
         self._sizes: dict[str, int] = {}
+        self._instance = instance
         self.frames = Frames()
 
     # -- what there is --
@@ -154,9 +164,32 @@ class Places:
         return first
 
     def unlink(self, place: Place) -> None:
-        """Removes this copy; durable with the next sync of its directory. Raises: StorageError."""
+        """Removes this copy; durable with the next sync of its directory.
+
+        Raises: StorageError, also foreign_instance: two instances may share a directory by mistake.
+        """
+        header = self.header(place)
+        if isinstance(header, SegmentHeader) and header.instance != self.instance:
+            raise foreign(self.name(place), header.instance, self.instance)
         self.disk(place).unlink(self.name(place))
         self._tables.pop(_key(place), None)
+
+    def same_file(self, one: Place, other: Place) -> bool:
+        """True if two copies are one file that is seen twice, by whatever links or mounts."""
+        ids = [self.disk(place).file_id(self.name(place)) for place in (one, other)]
+        return ids[0] == ids[1]
+
+    @property
+    def instance(self) -> int:
+        """The instance whose journal directory this is; 0 while it is empty."""
+        if not self._instance:
+            note = read_note(self.journal)
+            self._instance = note.instance if note is not None else self._first_instance()
+        return self._instance
+
+    def _first_instance(self) -> int:
+        headers = (self.header(place) for place in self.copies() if not place.archived)
+        return next((one.instance for one in headers if isinstance(one, SegmentHeader)), 0)
 
     def close(self) -> None:
         """Closes the files of both directories."""
@@ -183,6 +216,12 @@ def open_places(journal: Path, archive: Path | None = None) -> Places:
     return Places(
         RealDisk(journal, read_only=True), RealDisk(archive, read_only=True) if archive else None
     )
+
+
+def foreign(name: str, theirs: int, ours: int) -> StorageError:
+    """The refusal of another instance's file."""
+    reason = f"{name} belongs to instance {theirs:016x}, this is {ours:016x}"
+    return StorageError("foreign_instance", reason, "check the data directory in the config")
 
 
 def _listed(disk: Disk, *, archived: bool) -> list[Place]:

@@ -18,8 +18,8 @@ from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
 from zbroker.journal.format import DATA_AT, FLAG_SHOWS, SEQUENCED, Batch, Note, SegmentHeader
-from zbroker.journal.found import Finding, Found, foreign
-from zbroker.journal.places import Place, Places
+from zbroker.journal.found import Finding, Found
+from zbroker.journal.places import Place, Places, foreign
 from zbroker.journal.reader import Cursor, Gap, Log, last_time
 from zbroker.journal.scan import Group, Scan, Stretch
 from zbroker.journal.segments import (

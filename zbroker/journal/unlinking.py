@@ -3,6 +3,10 @@
     remove_through   segments that the note gave up (Writer.keep_from): all copies, oldest first
     retire           one copy of a segment of which another one is whole
 
+Nothing of another instance is touched: each file's header is looked at first, and whose the archive
+directory is. The copy that stays must be another file than the one that goes, not only another
+name: directories may be one by a symbolic link or a bind mount.
+
 A crash at any step leaves files that the next start finds: segments below the note's `oldest` are
 removed then, and a copy that is still there is only one copy more.
 """
@@ -15,6 +19,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from zbroker.errors import ClientError, StorageError
+from zbroker.journal import owner
 from zbroker.journal.disk import Disk
 from zbroker.journal.format import SegmentHeader
 from zbroker.journal.places import Place, Places
@@ -28,6 +33,7 @@ def remove_through(places: Places, through: int) -> int:
 
     Returns: how many bytes that were. Raises: StorageError.
     """
+    owner.check(places)
     size = 0
     for serial, copies in places.by_serial().items():
         if serial > through:
@@ -61,7 +67,7 @@ def retire(places: Places, ask: Retire, open_serial: int) -> None:
         if not others:
             raise ClientError("segments_missing", f"there is no copy of segment {ask.serial}")
         return
-    kept = next((place for place in others if _as_good(places, place, going)), None)
+    kept = next((place for place in others if stands_for(places, place, going)), None)
     if kept is None:
         reason = f"no other copy of segment {ask.serial} is whole, so {places.name(going)} stays"
         raise ClientError("segment_held", reason)
@@ -70,12 +76,13 @@ def retire(places: Places, ask: Retire, open_serial: int) -> None:
     places.disk(going).sync_dir()
 
 
-def _as_good(places: Places, kept: Place, going: Place) -> bool:
-    """Both copies of its header are good and say the same as those of `going`, and so its size."""
+def stands_for(places: Places, kept: Place, going: Place) -> bool:
+    """`kept` is another file with the same size and good headers as `going`, which it replaces."""
     try:
         wanted = places.headers(going)
         return (
-            isinstance(wanted[0], SegmentHeader)
+            not places.same_file(kept, going)
+            and isinstance(wanted[0], SegmentHeader)
             and wanted[0] == wanted[1]
             and places.headers(kept) == wanted
             and places.size(kept) == places.size(going)

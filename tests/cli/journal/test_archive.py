@@ -53,6 +53,30 @@ def test_archived_segments_stay_part_of_the_log(maker: Maker) -> None:
     assert messages(maker) == before
 
 
+@pytest.mark.parametrize("command", ["archive", "compress", "remove"])
+def test_an_archive_directory_that_is_the_journal_directory_is_refused(
+    maker: Maker, command: str
+) -> None:
+    segments(maker, 4)
+    (maker.directory.parent / "archive").symlink_to("journal")
+    result = run(maker, command, "--through", "2")
+    assert result.exit_code == 78
+    assert "is the journal directory itself" in result.stderr
+    assert len(names(maker.directory)) == 4
+
+
+@pytest.mark.parametrize("command", ["archive", "compress", "remove"])
+def test_the_archive_directory_of_another_instance_is_refused(maker: Maker, command: str) -> None:
+    segments(maker, 4)
+    away = maker.directory.parent / "archive"
+    away.mkdir()
+    (away / "owner").write_text('{"version": 1, "instance": "00000000000000aa"}')
+    result = run(maker, command, "--through", "2")
+    assert result.exit_code == 74
+    assert "belongs to instance 00000000000000aa" in result.stderr
+    assert len(names(maker.directory)) == 4
+
+
 def test_a_dry_run_changes_nothing(maker: Maker) -> None:
     segments(maker, 3)
     result = run(maker, "archive", "--all-sealed", "--dry-run")

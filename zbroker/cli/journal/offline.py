@@ -31,6 +31,7 @@ from zbroker.journal.floor import Floor, Kept, Limits, Plan
 from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Log
 from zbroker.journal.segments import NOTE_FILE, discard, give_up, read_note, summary_name
+from zbroker.journal.unlinking import stands_for
 from zbroker.paths import Paths
 
 _WHY: Final = "by hand, while no instance ran"
@@ -119,6 +120,9 @@ def _one(places: Places, action: str, serial: int, part: _Part) -> None:
     for place in places.by_serial()[serial]:
         redundant = not place.archived if action == "archive" else not place.packed
         if redundant and place != made.place:
+            if not stands_for(places, made.place, place):
+                reason = f"{places.name(made.place)} is not another whole copy of segment {serial}"
+                raise StorageError("copy_differs", reason, "the original stays; see `verify`")
             places.unlink(place)
             places.disk(place).sync_dir()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from zbroker.cli.target import Target
 from zbroker.errors import ZBrokerError
+from zbroker.journal import owner
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Log
@@ -37,11 +38,14 @@ def log(target: Target) -> Iterator[Log]:
 def locked(paths: Paths) -> Iterator[Places]:
     """All segment files, which nobody else changes meanwhile.
 
-    Raises: StorageError second_writer, with the pid of the instance that runs.
+    Raises: StorageError second_writer, with the pid of the instance that runs; foreign_instance
+    and ConfigError where the archive directory is another instance's, or the journal directory.
     """
     journal = RealDisk(paths.journal)
     with closing(Places(journal, RealDisk(paths.archive))) as places:
         journal.lock()
+        owner.check_apart(places)
+        owner.check(places)
         yield places
 
 

@@ -1,0 +1,174 @@
+"""Every place of the package that removes or renames a file, and why it cannot hit another's.
+
+A segment may be the only copy of acknowledged messages, its directory may be shared with another
+instance by mistake, and two directories may be one by a link. So each place is listed here with
+what it looks at before; a new one fails this test until it is listed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import zbroker
+
+PACKAGE = Path(zbroker.__file__).parent
+
+HEADER: Final = "looks at the instance in the segment's header, and at device and inode of a copy"
+OWNER: Final = "the archive directory's owner was checked; only side files and unfinished ones"
+LOCKED: Final = "names that are no segment's, in the journal directory, which is locked and checked"
+CHECKED: Final = "segments whose headers the same start has checked, one by one"
+NEW: Final = "a file that the same code made a moment ago, under a name that nothing else has"
+STORE: Final = "a publish store, locked by its client; its files are made by it alone"
+CACHE: Final = "may be deleted at any time; can be made anew from the log"
+OWN: Final = "one file in the data directory or the user's own, replaced by its next version"
+OUTPUT: Final = "in the output directory of a tool, which it made and marked as unfinished"
+SCRATCH: Final = "a directory for temporary files, made by the process that removes it"
+SEAM: Final = "the operation itself: its callers are listed"
+
+PLACES: Final = {
+    "access/keys.py make": NEW,
+    "admin/audit.py Audit._write": OWN,
+    "admin/audit.py _append": OWN,
+    "admin/audit.py _cut_torn": OWN,
+    "admin/history.py History._rewrite": OWN,
+    "admin/leases.py Leases._save": OWN,
+    "admin/token.py make": OWN,
+    "archive/making.py Job.make": OWNER,
+    "archive/summaries.py _write": OWNER,
+    "archive/tidying.py _tidy": OWNER,
+    "bookmarks/files.py note_closed": CACHE,
+    "bookmarks/files.py remove": CACHE,
+    "bookmarks/files.py set_aside": CACHE,
+    "bookmarks/files.py settle": CACHE,
+    "bookmarks/files.py swap": CACHE,
+    "cli/contexts.py _write": OWN,
+    "cli/contexts.py remove": OWN,
+    "cli/contexts.py use_none": OWN,
+    "cli/demo.py demo": SCRATCH,
+    "cli/journal/copying.py _write": OUTPUT,
+    "cli/journal/copying.py copy_file": OUTPUT,
+    "cli/journal/fresh.py _finish": OUTPUT,
+    "cli/journal/fresh.py _throw_away": OUTPUT,
+    "cli/journal/offline.py _one": HEADER,
+    "cli/journal/offline.py _unlink": HEADER,
+    "client/publishing/file_store.py FileStore._give_up": STORE,
+    "client/publishing/staging.py Staging._next_file": SCRATCH,
+    "client/publishing/staging.py Staging.packed": SCRATCH,
+    "client/publishing/staging.py _mapped": SCRATCH,
+    "client/publishing/staging.py forget": SCRATCH,
+    "client/publishing/store_files.py _check_boot": STORE,
+    "client/publishing/store_files.py _check_client": STORE,
+    "client/publishing/store_files.py _first_segment": STORE,
+    "demo/place.py _clear": SCRATCH,
+    "journal/conflicts.py Conflicts._append": OWN,
+    "journal/conflicts.py Conflicts._look": OWN,
+    "journal/disk.py RealDisk.rename": SEAM,
+    "journal/disk.py RealDisk.unlink": SEAM,
+    "journal/found.py Found._remember": LOCKED,
+    "journal/found.py Found.set_aside": CHECKED,
+    "journal/owner.py claim": NEW,
+    "journal/places.py Places.unlink": HEADER,
+    "journal/segments.py discard": SEAM,
+    "journal/segments.py make_filled": LOCKED,
+    "journal/segments.py publish": LOCKED,
+    "journal/unlinking.py remove_through": HEADER,
+    "journal/unlinking.py retire": HEADER,
+    "journal/writer.py Writer.__init__": LOCKED,
+    "journal/writer.py Writer._allocate": LOCKED,
+    "journal/writer.py Writer.reuse": STORE,
+    "journal/writer.py _Spare._give_up": LOCKED,
+    "local.py LocalBroker._remove_sockets": SCRATCH,
+    "local.py LocalBroker.close": SCRATCH,
+    "local.py _end": SCRATCH,
+    "queues/tables.py Tables.__init__": CACHE,
+    "spark/java.py _publish_program": CACHE,
+    "spark/jobs/export.py _save": OUTPUT,
+    "spark/jobs/export.py export": OUTPUT,
+    "spark/jobs/parquet.py _publish": OUTPUT,
+    "spark/jobs/parquet.py write_unit": OUTPUT,
+    "spark/jobs/parquet.py write_whole": OUTPUT,
+    "supervisor/directory.py clean": SCRATCH,
+    "supervisor/directory.py lock": OWN,
+    "supervisor/directory.py write_durably": OWN,
+    "supervisor/directory.py write_running": OWN,
+}
+
+REMOVING: Final = {"unlink", "rename", "rmtree", "rmdir", "truncate", "ftruncate"}
+NOT_FILES: Final = {"clock.py", "filters/times.py"}  # their `replace` is that of datetime
+
+
+class _Calls(ast.NodeVisitor):
+    """The functions of one module that remove or rename a file."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self._inside: list[str] = []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.ClassDef) -> None:
+        self._inside.append(node.name)
+        self.generic_visit(node)
+        self._inside.pop()
+
+    visit_ClassDef = visit_FunctionDef  # noqa: N815
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        path_replace = (
+            isinstance(called, ast.Attribute)
+            and name == "replace"  # of a Path: one argument, where that of str has two
+            and len(node.args) == 1
+            and not node.keywords
+        )
+        wrapper = isinstance(called, ast.Name) and name == "discard"
+        if name in REMOVING or path_replace or wrapper:
+            self.found.add(".".join(self._inside))
+        self.generic_visit(node)
+
+
+def calls(source: str) -> set[str]:
+    """Names of functions in `source` that remove or rename files."""
+    visitor = _Calls()
+    visitor.visit(ast.parse(source))
+    return visitor.found
+
+
+def places() -> Iterator[str]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).as_posix()
+        if module not in NOT_FILES:
+            yield from (f"{module} {name}" for name in sorted(calls(path.read_text())))
+
+
+def test_every_place_that_removes_or_renames_is_listed_with_what_it_looks_at() -> None:
+    assert sorted(places()) == sorted(PLACES)
+
+
+@pytest.mark.parametrize(
+    "line", ["p.unlink()", "disk.rename(a, b)", "shutil.rmtree(x)", "t.replace(p)", "discard(d, n)"]
+)
+def test_a_new_place_would_be_found(line: str) -> None:
+    assert calls(f"class A:\n    def f(self):\n        {line}") == {"A.f"}
+
+
+def test_replacing_text_is_no_removal() -> None:
+    assert calls("def f(): return s.replace('a', 'b'), structs.replace(x, y=1)") == set()
+
+
+def test_segments_are_unlinked_by_the_one_function_that_looks_at_the_header() -> None:
+    """Everything that is listed under HEADER calls Places.unlink, or is it."""
+    for place in (place for place, why in PLACES.items() if why == HEADER):
+        module, _, name = place.partition(" ")
+        tree = ast.parse((PACKAGE / module).read_text())
+        [function] = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node.name == name.rpartition(".")[2]
+        ]
+        source = ast.unparse(function)
+        assert "places.unlink(" in source or "header.instance != self.instance" in source, place
