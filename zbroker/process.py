@@ -113,12 +113,17 @@ def _raise_limit_of_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def end_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when the one with the pid `parent`, its parent, ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(EX_OK)  # it died before the kernel knew what to do then
+
+
 def become_room(room: str, parent: int, log_level: str = "INFO") -> None:
     """Sets up a child of the supervisor: name, signals, end with its parent, logging to stderr."""
     setproctitle.setproctitle(f"zbroker {room}")
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(EX_OK)  # the parent died before the kernel knew what to do then
+    end_with_parent(parent)
     _raise_limit_of_files()
     signal.signal(
         signal.SIGINT, signal.SIG_IGN

@@ -184,14 +184,21 @@ def until(done: object, what: str, seconds: float = WAIT_S) -> None:
         time.sleep(0.01)
 
 
+def processes(broker: LocalBroker) -> dict[str, int]:
+    """All of an instance: rooms, supervisor and zygote."""
+    status = broker.status()
+    rooms = {one["room"]: one["pid"] for one in status["processes"] if one["pid"]}
+    return {**rooms, "zygote": status["supervisor"]["zygote"]}
+
+
 def until_running(broker: LocalBroker, room: str, other_than: int) -> int:
-    """The process of a room, once there is one that is not `other_than`."""
+    """The process of a room, or of the zygote, once there is one that is not `other_than`."""
     found = [0]
 
     def runs() -> bool:
         # while the admin, which tells, starts again, nothing is known
         with suppress(OSError, ValueError, ZBrokerError):
-            found[0] = broker.pids.get(room, 0)
+            found[0] = processes(broker).get(room, 0)
         return found[0] not in (0, other_than)
 
     until(runs, f"{room} runs")

@@ -150,15 +150,15 @@ def run(
 
 
 def _harm(rng: random.Random, broker: LocalBroker, crowd: Workers) -> str:
-    what = rng.choice(["worker", "worker", "frozen", "queues"])
+    what = rng.choice(["worker", "worker", "frozen", "queues", "queues", "journal", "zygote"])
     if what == "worker":
         crowd.kill(rng)
     elif what == "frozen":
         crowd.freeze(rng, rng.choice([0.2, 2.5]))
     else:
-        pid = until_running(broker, "queues", 0)
+        pid = until_running(broker, what, 0)
         os.kill(pid, signal.SIGKILL)
-        until_running(broker, "queues", pid)
+        until_running(broker, what, pid)
     return what
 
 

@@ -42,7 +42,7 @@ LIVE_MAX: Final = 400  # messages that are read after it has caught up
 FEW: Final = 60  # where most do not pass
 FIRST_KILLS: Final = ("delivery", "journal")  # readers go on until these were killed
 KILLS_MAX: Final = 20  # after each the supervisor waits longer before it starts the next one
-ROOMS: Final = ("delivery", "journal", "ingest", "delivery", "admin")
+ROOMS: Final = ("delivery", "journal", "ingest", "delivery", "zygote", "queues", "admin")
 
 
 class Point(NamedTuple):

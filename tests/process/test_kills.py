@@ -6,18 +6,20 @@ import os
 import random
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.process.load import Follower, Load, compare, until, until_running
+from tests.process.load import Follower, Load, compare, processes, until, until_running
 from zbroker.client import connect
 from zbroker.local import LocalBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 ROUND_ACKED = 50_000
-ROOMS = ("journal", "ingest", "delivery", "admin")  # three rounds kill the first three
+#: all of an instance but the supervisor; three rounds kill the first three
+PROCESSES = ("journal", "ingest", "delivery", "zygote", "queues", "admin")
 
 
 def kill_and_wait(broker: LocalBroker, room: str) -> None:
@@ -37,8 +39,7 @@ def kill_rounds(rounds: int, seed: int) -> None:
             for number in range(rounds):
                 goal = load.acked() + ROUND_ACKED
                 load.wait_acked(goal - ROUND_ACKED + rng.randint(1_000, ROUND_ACKED - 1_000))
-                room = ROOMS[number % len(ROOMS)]
-                kill_and_wait(broker, room)
+                kill_and_wait(broker, PROCESSES[number % len(PROCESSES)])
                 load.wait_acked(goal)
             load.finish()
             assert compare(broker, load.sent) >= rounds * ROUND_ACKED
@@ -59,6 +60,37 @@ def test_three_kills_under_load_lose_and_double_nothing() -> None:
 @pytest.mark.long
 def test_twenty_kills_under_load_lose_and_double_nothing() -> None:
     kill_rounds(20, seed=2)
+
+
+def test_the_kills_are_of_every_process() -> None:
+    with LocalBroker() as broker:
+        assert {*PROCESSES, "supervisor"} == set(processes(broker))
+
+
+def test_everything_but_the_supervisor_killed_at_once_loses_and_doubles_nothing() -> None:
+    """The zygote first: nothing can be started until there is another one."""
+    with LocalBroker() as broker, connect(broker.url, "follower") as reader:
+        load = Load(broker.url)
+        follower = Follower(reader)
+        try:
+            load.start()
+            for number in range(1, 3):
+                load.wait_acked(number * 5_000)
+                before = processes(broker)
+                for name in ("zygote", *before):
+                    if name != "supervisor":
+                        with suppress(ProcessLookupError):
+                            os.kill(before[name], signal.SIGKILL)
+                for name in PROCESSES:
+                    until_running(broker, name, before[name])
+                load.wait_acked(load.acked() + 1_000)
+            assert processes(broker)["supervisor"] == before["supervisor"]
+            load.finish()
+            compare(broker, load.sent)
+            follower.wait_for(load.sent)
+        finally:
+            follower.close()
+            load.close()
 
 
 @pytest.mark.seed("001-30")

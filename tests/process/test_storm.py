@@ -44,7 +44,16 @@ HAND: Final = "hand"
 WAIT_S: Final = 120.0
 CALLS_MAX: Final = 150  # of a publisher in one life
 #: what is killed, in this order, again and again
-TARGETS: Final = ("journal", "instance", "ingest", "delivery", "journal", "ingest")
+TARGETS: Final = (
+    "journal",
+    "instance",
+    "ingest",
+    "zygote",
+    "delivery",
+    "journal",
+    "ingest",
+    "queues",
+)
 
 
 class Storm:

@@ -64,6 +64,10 @@ class World:
     def stop(self) -> None:
         self.core.handle(c.StopAsked(), self.now_ms)
 
+    def lose_zygote(self) -> None:
+        self.core.handle(c.ZygoteLost(), self.now_ms)
+        self.core.check()
+
 
 @pytest.fixture
 def world() -> World:
@@ -333,7 +337,76 @@ def test_it_wakes_for_the_first_deadline(running: World) -> None:
 
 def test_it_sleeps_while_it_waits_for_the_zygote(world: World) -> None:
     world.tick()
-    assert world.core.next_wake_ms() is None
+    assert world.core.next_wake_ms() == world.now_ms + c.LAUNCH_MAX_MS
+
+
+# -- the zygote
+
+
+def test_a_lost_zygote_is_started_again_and_costs_no_room(running: World) -> None:
+    pids = dict(running.pids)
+    running.lose_zygote()
+    assert not any(isinstance(effect, c.StartZygote) for effect in running.tick())
+    assert running.core.next_wake_ms() == running.now_ms + c.BACKOFF_MIN_MS
+    assert running.tick(c.BACKOFF_MIN_MS) == [c.StartZygote()]
+    assert running.tick() == []
+    assert (running.pids, running.core.state()) == (pids, "ready")
+
+
+def test_a_room_that_was_being_forked_is_asked_for_again(running: World) -> None:
+    running.exit("ingest", -9)
+    assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest"]
+    running.lose_zygote()
+    assert started(running.tick()) == []
+    effects = running.tick(c.BACKOFF_MIN_MS)
+    assert (effects[0], started(effects)) == (c.StartZygote(), ["ingest"])
+
+
+def test_a_zygote_that_keeps_ending_is_started_less_often(running: World) -> None:
+    waits = []
+    for _ in range(8):
+        running.lose_zygote()
+        waits.append(running.core.zygote.start_at_ms - running.now_ms)
+        running.tick(waits[-1])
+    assert waits == [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]
+    running.exit("ingest", -9)
+    running.fork(running.tick(c.BACKOFF_MAX_MS))
+    running.lose_zygote()
+    assert running.core.zygote.start_at_ms - running.now_ms == c.BACKOFF_MIN_MS
+
+
+def test_a_zygote_that_never_forks_ends_the_start(world: World) -> None:
+    for _ in range(c.ZYGOTE_TRIES_MAX):
+        assert halts(world.tick(c.BACKOFF_MAX_MS)) == []
+        world.lose_zygote()
+    assert halts(world.tick()) == [c.EX_BUG]
+
+
+def test_a_zygote_that_does_not_answer_is_ended_once(running: World) -> None:
+    running.exit("ingest", -9)
+    running.tick(c.BACKOFF_MIN_MS)
+    for room in ("journal", "delivery", "admin"):
+        running.beat(room)
+    assert c.EndZygote() not in running.tick(c.LAUNCH_MAX_MS - 1)
+    assert c.EndZygote() in running.tick(1)
+    assert c.EndZygote() not in running.tick(1)
+    running.exit("delivery", -9)
+    assert started(running.tick(c.BACKOFF_MAX_MS)) == []
+    running.lose_zygote()
+    assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest", "delivery"]
+
+
+def test_an_instance_that_stops_needs_no_zygote(world: World) -> None:
+    world.tick()
+    world.stop()
+    world.lose_zygote()
+    assert halts(world.tick()) == [c.EX_OK]
+
+
+def test_a_process_that_was_given_up_is_killed(running: World) -> None:
+    running.core.handle(c.Started("ingest", 999), running.now_ms)
+    assert running.tick() == [c.Kill("ingest", 999)]
+    assert running.core.rooms["ingest"].pid == running.pids["ingest"]
 
 
 def test_status_tells_of_every_room(running: World) -> None:
@@ -359,13 +432,21 @@ def test_check_finds_a_state_that_cannot_be(room: c.Room) -> None:
         c.SupervisorCore([room]).check()
 
 
+def test_check_finds_a_room_asked_for_without_a_zygote() -> None:
+    core = c.SupervisorCore([c.Room("journal", state="starting", launched=True)])
+    core.zygote.is_up = False
+    with pytest.raises(Bug):
+        core.check()
+
+
 class AnyHistory(RuleBasedStateMachine):
     """Whatever happens, in whatever order: one process per room, and it always comes to an end."""
 
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.asked_for: list[c.Effect] = []
+        self.asked_for: list[c.Effect] = []  # of the zygote that is there now
+        self.has_zygote = True
         self.halted = False
 
     @rule(later_ms=st.sampled_from([0, 1, 100, 5_000, 10_000, 60_000]))
@@ -376,12 +457,24 @@ class AnyHistory(RuleBasedStateMachine):
             if isinstance(effect, c.Start):
                 assert effect.room not in self.world.pids
                 assert not self.world.core.stopping
+                assert self.has_zygote
                 self.asked_for.append(effect)
             elif isinstance(effect, c.AskStop | c.Kill):
                 assert self.world.pids[effect.room] == effect.pid
+            elif isinstance(effect, c.StartZygote):
+                assert not self.has_zygote
+                self.has_zygote = True
+            elif isinstance(effect, c.EndZygote):
+                self.lose_zygote()
             elif isinstance(effect, c.Halt):
                 assert not self.world.pids
                 self.halted = True
+
+    @precondition(lambda self: self.has_zygote)
+    @rule()
+    def lose_zygote(self) -> None:
+        self.has_zygote, self.asked_for = False, []
+        self.world.lose_zygote()
 
     @rule()
     def fork(self) -> None:

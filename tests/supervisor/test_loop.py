@@ -10,10 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +44,13 @@ def wait_for(claim: Callable[[], Any], what: str) -> Any:
 class Instance:
     """A supervisor of fakes as a process of ours."""
 
-    def __init__(self, data: Path, workers: int = 1) -> None:
+    def __init__(self, data: Path, workers: int = 1, **environment: str) -> None:
         self.data = data
         self.data.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.supervisor.fakes", str(data), str(workers)],
             cwd=ROOT,
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -159,15 +163,73 @@ def test_the_next_start_goes_on_after_a_kill(instance: Instance, data: Path) -> 
         second.close()
 
 
-def test_a_dead_zygote_ends_everything_loudly(instance: Instance) -> None:
+def zygote_of(instance: Instance) -> psutil.Process | None:
+    for child in psutil.Process(instance.process.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if child.name() == "zbroker zygote" and child.status() != psutil.STATUS_ZOMBIE:
+                return child
+    return None
+
+
+def test_a_killed_zygote_costs_no_process(instance: Instance) -> None:
     instance.ready()
-    family = instance.family()
-    (zygote,) = psutil.Process(instance.process.pid).children()
-    zygote.kill()
+    before = instance.pids()
+    for _ in range(3):
+        zygote = wait_for(lambda: zygote_of(instance), "a zygote")
+        zygote.kill()
+        wait_for(lambda old=zygote: zygote_of(instance) not in (None, old), "another zygote")
+    assert instance.pids() == before
+    os.kill(before["ingest"], signal.SIGKILL)
+    wait_for(lambda: instance.pids()["ingest"] not in (0, before["ingest"]), "ingest is back")
+    instance.process.terminate()
     status, log = instance.end()
-    assert status == 70
-    assert "the zygote died" in log
-    assert all_gone(family)
+    assert status == 0
+    assert log.count("the zygote, which starts processes, has ended") == 3
+
+
+def test_everything_killed_at_once_comes_back(instance: Instance) -> None:
+    instance.ready()
+    before = instance.pids()
+    for process in instance.family():
+        process.kill()
+
+    def is_back() -> bool:
+        with suppress(OSError):
+            pids = instance.pids()
+            return all(pids[room] not in (0, before[room]) for room in pids if room != "supervisor")
+        return False
+
+    wait_for(is_back, "every room has another process")
+    wait_for(lambda: instance.status()["state"] == "ready", "it serves")
+    assert instance.process.poll() is None
+
+
+def test_a_zygote_killed_right_after_a_room_leaves_one_process_of_it(instance: Instance) -> None:
+    """Whatever the zygote was about to do: no room is there twice, and none is missing."""
+    instance.ready()
+    for pause_ms in (95, 100, 105, 110):  # around the first back-off
+        pid = instance.pids()["queues"]
+        os.kill(pid, signal.SIGKILL)
+        threading.Event().wait(pause_ms / 1_000)
+        if zygote := zygote_of(instance):
+            zygote.kill()
+        wait_for(lambda old=pid: instance.pids()["queues"] not in (0, old), "it is back")
+        wait_for(lambda: instance.status()["state"] == "ready", "it serves")
+        names = Counter(process.name() for process in instance.family())
+        assert {names[f"zbroker {room}"] for room in instance.pids() if room != "supervisor"} == {1}
+
+
+def test_a_zygote_that_cannot_run_ends_the_start(data: Path) -> None:
+    (data / "sitecustomize.py").write_text(
+        "import os, sys\nif 'zbroker.supervisor.zygote' in str(sys.orig_argv): os._exit(3)\n"
+    )
+    instance = Instance(data, PYTHONPATH=f"{data}:{ROOT}")
+    try:
+        status, log = instance.end()
+        assert status == 70
+        assert "the zygote ends before it starts anything" in log
+    finally:
+        instance.close()
 
 
 def test_a_killed_room_comes_back_on_its_port(instance: Instance) -> None:

@@ -77,5 +77,6 @@ def document(status: Status, here: Here) -> dict[str, Any]:
         "journal": first | journal,
         "ingest": stats.get("ingest", {}),
         "delivery": delivery,
+        "supervisor": stats.get("supervisor", {}),
         "processes": [{key: room.get(key, "") for key in _PROCESS_KEYS} for room in status.rooms],
     }

@@ -6,7 +6,8 @@
                         \\--exit--> down          \\--stop--> stopping --exit--> down
 
 A room starts when every room it needs has been ready once, and stops when every room that needs it
-is down. It is started again only after its old process is reaped.
+is down. It is started again only after its old process is reaped. Without a zygote nothing can be
+started; what runs goes on, and the zygote is started again like a room.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ STOP_MAX_MS: Final = 10_000  # a room that is asked to stop has at most a group 
 BACKOFF_MIN_MS: Final = 100  # a crash must cost clients little
 BACKOFF_MAX_MS: Final = 5_000  # and a crash loop must cost the machine little
 HEALTHY_MS: Final = 10_000  # ready for so long: what comes is a new problem
+LAUNCH_MAX_MS: Final = 30_000  # a fork takes milliseconds; the zygote's first imports take longer
+ZYGOTE_TRIES_MAX: Final = 5  # without a single fork in this run: it cannot work here
 
 StatValue = int | float | str
 RoomStatus = dict[str, StatValue | dict[str, StatValue]]
@@ -91,11 +94,15 @@ class Heard(NamedTuple):
     stats: dict[str, StatValue]
 
 
+class ZygoteLost(NamedTuple):
+    """The zygote has ended; every answer that it gave was handled before."""
+
+
 class StopAsked(NamedTuple):
     """SIGTERM or SIGINT."""
 
 
-Event = Started | Exited | Heard | StopAsked
+Event = Started | Exited | Heard | ZygoteLost | StopAsked
 
 
 # -- effects --------------------------------------------------------------------------------------
@@ -123,6 +130,14 @@ class Kill(NamedTuple):
     pid: int
 
 
+class StartZygote(NamedTuple):
+    """Start another one; the one before has ended."""
+
+
+class EndZygote(NamedTuple):
+    """It does not answer: kill it. What it answered until now still counts, then it is lost."""
+
+
 class Announce(NamedTuple):
     """Tell where the rooms can be reached; `ready`: all of them serve, for the first time."""
 
@@ -143,7 +158,19 @@ class Halt(NamedTuple):
     status: int
 
 
-Effect = Start | AskStop | Kill | Announce | Note | Halt
+Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | Note | Halt
+
+
+@dataclass(slots=True)
+class Zygote:
+    """What is known of the process that forks the rooms."""
+
+    is_up: bool = True  # it is started before there is a core
+    ending: bool = False
+    has_forked: bool = False  # in this run
+    restarts: int = 0
+    backoff_ms: int = BACKOFF_MIN_MS
+    start_at_ms: int = 0
 
 
 class SupervisorCore:
@@ -151,6 +178,7 @@ class SupervisorCore:
 
     def __init__(self, rooms: list[Room]) -> None:
         self.rooms = {room.name: room for room in rooms}
+        self.zygote = Zygote()
         self.stopping = False
         self.ready = False
         self._status = EX_OK
@@ -164,12 +192,18 @@ class SupervisorCore:
         if isinstance(event, StopAsked):
             self.stopping = True
             return
+        if isinstance(event, ZygoteLost):
+            self._zygote_lost(now_ms)
+            return
         room = self.rooms.get(event.room)
         if room is None:
             return  # not one of ours: a room that was started by hand
-        if isinstance(event, Started):
+        if isinstance(event, Started) and not room.launched:
+            self._notes.append(Kill(room.name, event.pid))  # it was taken for one that cannot come
+        elif isinstance(event, Started):
             room.launched, room.pid = False, event.pid
             room.heard_ms = room.started_ms = now_ms
+            self.zygote.has_forked, self.zygote.backoff_ms = True, BACKOFF_MIN_MS
         elif event.pid != room.pid:
             return  # of a process that is gone
         elif isinstance(event, Heard):
@@ -206,6 +240,28 @@ class SupervisorCore:
             self._note("error", f"{room.name} ended with {how}; again in {room.backoff_ms} ms")
             room.backoff_ms = min(2 * room.backoff_ms, BACKOFF_MAX_MS)
 
+    def _zygote_lost(self, now_ms: int) -> None:
+        """What it was asked for will never come; what it forked is nobody's but ours."""
+        zygote = self.zygote
+        zygote.is_up, zygote.ending = False, False
+        zygote.restarts += 1
+        zygote.start_at_ms = now_ms + zygote.backoff_ms
+        for room in self.rooms.values():
+            if room.launched:
+                room.launched = False
+                self._enter(room, "down", now_ms)
+        if self.stopping:
+            return
+        if not zygote.has_forked and zygote.restarts >= ZYGOTE_TRIES_MAX:
+            self._give_up(EX_BUG, "the zygote ends before it starts anything")
+            return
+        self._note(
+            "error",
+            "the zygote, which starts processes, has ended; those that run go on, another zygote "
+            f"is started in {zygote.backoff_ms} ms",
+        )
+        zygote.backoff_ms = min(2 * zygote.backoff_ms, BACKOFF_MAX_MS)
+
     def _give_up(self, status: int, text: str) -> None:
         self._note("error", text + "; stopping everything")
         self.stopping, self._status = True, status
@@ -215,10 +271,11 @@ class SupervisorCore:
     def tick(self, now_ms: int) -> list[Effect]:
         """What to do now."""
         effects, self._notes = self._notes, []
+        effects += self._watch_zygote(now_ms)
         for room in self.rooms.values():
             if room.is_up:
                 effects += self._watch(room, now_ms)
-            elif not self.stopping and now_ms >= room.start_at_ms and self._may_start(room):
+            elif now_ms >= room.start_at_ms and self._may_start(room):
                 room.launched, room.heard_ms = True, now_ms
                 self._enter(room, "starting", now_ms)
                 effects.append(Start(room.name, room.endpoint or room.listen, not room.ever_ready))
@@ -227,15 +284,30 @@ class SupervisorCore:
             effects.append(Halt(self._status))
         return effects
 
+    def _watch_zygote(self, now_ms: int) -> list[Effect]:
+        zygote = self.zygote
+        if not zygote.is_up:
+            if self.stopping or now_ms < zygote.start_at_ms:
+                return []
+            zygote.is_up = True
+            return [StartZygote()]
+        asked = [room.heard_ms for room in self.rooms.values() if room.launched]
+        if zygote.ending or not asked or now_ms < min(asked) + LAUNCH_MAX_MS:
+            return []
+        zygote.ending = True
+        text = f"the zygote has started nothing for {now_ms - min(asked)} ms; killed"
+        return [Note("error", text), EndZygote()]
+
     def _may_start(self, room: Room) -> bool:
-        return all(self.rooms[name].ever_ready for name in room.needs)
+        can_fork = self.zygote.is_up and not self.zygote.ending and not self.stopping
+        return can_fork and all(self.rooms[name].ever_ready for name in room.needs)
 
     def _may_stop(self, room: Room) -> bool:
         return not any(other.is_up for other in self.rooms.values() if room.name in other.needs)
 
     def _watch(self, room: Room, now_ms: int) -> list[Effect]:
         if room.launched:
-            return []  # the zygote answers; when it dies, everything does
+            return []  # the zygote answers, or is lost
         if self.stopping and room.state != "stopping" and self._may_stop(room):
             self._enter(room, "stopping", now_ms)
             return [AskStop(room.name, room.pid)]
@@ -267,10 +339,14 @@ class SupervisorCore:
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do, if nothing happens before."""
         times = []
+        if not self.zygote.is_up and not self.stopping:
+            times.append(self.zygote.start_at_ms)
         for room in self.rooms.values():
-            if room.is_up:
-                times += [] if room.killed or room.launched else [self._deadline_ms(room)]
-            elif not self.stopping and self._may_start(room):
+            if room.launched:
+                times += [] if self.zygote.ending else [room.heard_ms + LAUNCH_MAX_MS]
+            elif room.is_up:
+                times += [] if room.killed else [self._deadline_ms(room)]
+            elif self._may_start(room):
                 times.append(room.start_at_ms)
         return min(times, default=None)
 
@@ -303,6 +379,8 @@ class SupervisorCore:
 
     def check(self) -> None:
         """Asserts what is always true."""
+        if not self.zygote.is_up and any(room.launched for room in self.rooms.values()):
+            raise Bug("a room was asked for, and there is no zygote")
         for room in self.rooms.values():
             if (room.state == "down") == room.is_up:
                 raise Bug(f"{room.name} is {room.state} with pid {room.pid}")

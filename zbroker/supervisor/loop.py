@@ -4,9 +4,10 @@ For: starting the rooms in order, watching their beats, restarting them, stoppin
 Sockets: ipc ROUTER "supervisor" (beats of the rooms, status for admin).
 Files: lock, instance.json, run/ of the data directory; the directory of the ipc sockets.
 Settings: instance, listen, delivery.workers, log; it hands all of them to the rooms.
-Exit codes: 0 stopped by SIGTERM, SIGINT or SIGHUP; 1 the data directory is in use; 70 the zygote
-died; 74 the storage cannot be used; 78 the config is wrong.
-Known weakness: when it is killed, every room is killed with it, by the kernel, within milliseconds.
+Exit codes: 0 stopped by SIGTERM, SIGINT or SIGHUP; 1 the data directory is in use; 70 no process
+can be started here; 74 the storage cannot be used; 78 the config is wrong.
+Any other process may be killed and is started again, also the one that the rooms are forked from.
+Known weakness: when this one is killed, the kernel kills all of them within milliseconds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -41,7 +41,7 @@ from zbroker.wire import internal as m
 
 BURST_MAX: Final = 256  # beats of one turn
 WAIT_MAX_MS: Final = 1_000
-ZYGOTE_END_S: Final = 2.0
+CHILDREN_END_S: Final = 2.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -82,46 +82,89 @@ def run(config: Config, announce: Callable[[str], None], plan: tuple[RoomPlan, .
     said = security.check(config)
     lock = directory.lock(config.paths(0).data)
     plan = rooms_of(config, plan)
-    process, link = zygote.spawn({room.name: room.module for room in plan})
+    forker = Forker({room.name: room.module for room in plan})
     paths: Paths | None = None
     try:
         paths = directory.prepare(config)
         level = logging.INFO if said.safe else logging.WARNING
         logging.getLogger("supervisor").log(level, said.text)
-        supervisor = Supervisor(config, paths, link, plan)
+        supervisor = Supervisor(config, paths, forker, plan)
         try:
             return supervisor.run(announce, began_ms)
         finally:
             supervisor.close()
     finally:
-        link.close()
-        _end(process)
+        forker.end()
+        _wait_for_children()
         if paths is not None:
             directory.clean(paths)
         os.close(lock)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Waits until the zygote, and with it every room, is gone."""
-    try:
-        process.wait(ZYGOTE_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    deadline = time.monotonic() + ZYGOTE_END_S
+def _wait_for_children() -> None:
+    """Waits until all of them are gone; each was asked or killed."""
+    deadline = time.monotonic() + CHILDREN_END_S
     with contextlib.suppress(ChildProcessError):  # none left: what is waited for
         while time.monotonic() < deadline:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 time.sleep(0.005)
 
 
+class Forker:
+    """The zygote as the supervisor sees it: its process and its socket, of one after another."""
+
+    def __init__(self, modules: dict[str, str]) -> None:
+        self._modules = modules
+        self.start()
+
+    def start(self) -> None:
+        """Starts one; the one before, if any, was ended."""
+        self._process, self.link = zygote.spawn(self._modules)
+        self.link.setblocking(False)
+
+    @property
+    def pid(self) -> int:
+        """0 while there is none."""
+        return self._process.pid if self.link.fileno() >= 0 else 0
+
+    def send(self, message: zygote.Setup | zygote.Launch) -> None:
+        """What it will never read shows as the end of its socket."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.link.send(msgspec.json.encode(message))
+
+    def receive(self) -> Iterator[zygote.Forked | zygote.NotForked | None]:
+        """What was said; None when nothing more will be."""
+        if self.link.fileno() < 0:
+            return  # between two of them
+        try:
+            while data := self.link.recv(zygote.MESSAGE_MAX_BYTES):
+                yield zygote.FROM_ZYGOTE.decode(data)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            pass  # it ended before it read what it was sent
+        yield None
+
+    def refuse(self) -> None:
+        """Kills it. What was said can still be read, then the end; what comes late ends itself."""
+        with contextlib.suppress(OSError):  # it was closed at the other end
+            self.link.shutdown(socket.SHUT_RDWR)
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kills it, waits until it is gone, and closes the socket."""
+        self._process.kill()
+        self._process.wait()
+        self.link.close()
+
+
 class Supervisor:
     """Moves bytes and signals between the core and the world."""
 
     def __init__(
-        self, config: Config, paths: Paths, link: socket.socket, plan: tuple[RoomPlan, ...]
+        self, config: Config, paths: Paths, forker: Forker, plan: tuple[RoomPlan, ...]
     ) -> None:
-        self._config, self._paths, self._link = config, paths, link
+        self._config, self._paths, self._forker = config, paths, forker
         self._clock: Clock = SystemClock()
         self._log = logging.getLogger("supervisor")
         self._ports = Ports()
@@ -133,17 +176,21 @@ class Supervisor:
         self._rids: dict[int, bytes] = {}  # by pid
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._started_ms = self._clock.mono_ms()
-        # orphans of a dead zygote become ours, so that their end can be waited for
+        # what the zygote forks becomes ours when the process between has ended
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._watch_signals()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._router = sockets.inner_router(self._context)
         self._router.bind(paths.ipc("supervisor"))
         self._poller = zmq.Poller()
-        for readable in (self._router, link, self._woken):
+        for readable in (self._router, self._woken):
             self._poller.register(readable, zmq.POLLIN)
-        link.setblocking(False)
-        self._send(zygote.Setup(_without_launch(config), paths.instance))
+        self._meet_zygote()
+
+    def _meet_zygote(self) -> None:
+        self._poller.register(self._forker.link, zmq.POLLIN)
+        config = _without_launch(self._config)
+        self._forker.send(zygote.Setup(config, self._paths.instance, os.getpid()))
 
     def _listen(self, room: str, endpoint: str) -> str:
         """Where clients will find this room, "" for one without clients."""
@@ -157,6 +204,7 @@ class Supervisor:
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda caught, _: self._signals.append(caught))
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the poller, that is all
 
     def run(self, announce: Callable[[str], None], began_ms: int) -> int:
         """Turns until everything has ended; returns the exit code."""
@@ -170,14 +218,12 @@ class Supervisor:
             wake_ms = self._core.next_wake_ms()
             wait_ms = WAIT_MAX_MS if wake_ms is None else max(0, min(WAIT_MAX_MS, wake_ms - now_ms))
             self._poller.poll(wait_ms)
-            if not self._receive():
-                self._log.critical("the zygote died, and every room with it; start again")
-                return c.EX_BUG
+            self._receive()
 
     # -- events
 
-    def _receive(self) -> bool:
-        """Hands everything that happened to the core; False when the zygote is gone."""
+    def _receive(self) -> None:
+        """Hands everything that happened to the core."""
         now_ms = self._clock.mono_ms()
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
@@ -185,26 +231,33 @@ class Supervisor:
             number = self._signals.pop()
             self._log.info("%s: stopping", signal.Signals(number).name)
             self._core.handle(c.StopAsked(), now_ms)
-        alive = self._receive_zygote(now_ms)
+        ended = list(_reaped())  # before what they said is read, so that nobody ends unknown
+        self._receive_zygote(now_ms)
+        for pid, status in ended:
+            self._exited(pid, status, now_ms)
         for _ in range(BURST_MAX):
             message = sockets.receive_from(self._router)
             if message is None:
                 break
             self._receive_room(message[0], message[1][0], now_ms)
-        return alive
 
-    def _receive_zygote(self, now_ms: int) -> bool:
-        with contextlib.suppress(BlockingIOError):
-            while data := self._link.recv(zygote.MESSAGE_MAX_BYTES):
-                message = zygote.FROM_ZYGOTE.decode(data)
-                if isinstance(message, zygote.Forked):
-                    self._core.handle(c.Started(message.room, message.pid), now_ms)
-                else:
-                    self._rids.pop(message.pid, None)
-                    event = c.Exited(message.room, message.pid, message.status)
-                    self._core.handle(event, now_ms)
-            return False
-        return True
+    def _receive_zygote(self, now_ms: int) -> None:
+        for message in self._forker.receive():
+            if isinstance(message, zygote.Forked):
+                self._core.handle(c.Started(message.room, message.pid), now_ms)
+            elif isinstance(message, zygote.NotForked):
+                self._core.handle(c.Exited(message.room, 0, c.EX_BUG), now_ms)
+            else:
+                self._poller.unregister(self._forker.link)
+                self._forker.end()
+                self._core.handle(c.ZygoteLost(), now_ms)
+
+    def _exited(self, pid: int, status: int, now_ms: int) -> None:
+        """Of a room; what else was reaped is the zygote, or a helper that a room left behind."""
+        self._rids.pop(pid, None)
+        for room in self._core.rooms.values():
+            if room.pid == pid:
+                self._core.handle(c.Exited(room.name, pid, status), now_ms)
 
     def _receive_room(self, rid: bytes, frame: zmq.Frame, now_ms: int) -> None:
         try:
@@ -235,7 +288,10 @@ class Supervisor:
             "uptime_s": (now_ms - self._started_ms) // 1000,
             "progress": "",
             "endpoint": "",
-            "stats": {},
+            "stats": {
+                "zygote": self._forker.pid,
+                "zygote_restarts": self._core.zygote.restarts,
+            },
         }
         return m.Status(cid, self._core.state(), [own, *self._core.status(now_ms)])
 
@@ -246,11 +302,16 @@ class Supervisor:
             journal, first = self._config.journal, effect.first
             tail_loss = journal.accept_tail_loss and first
             missing = journal.accept_missing and first
-            self._send(zygote.Launch(effect.room, effect.listen, tail_loss, missing))
+            self._forker.send(zygote.Launch(effect.room, effect.listen, tail_loss, missing))
         elif isinstance(effect, c.AskStop):
             self._ask_stop(effect.pid)
         elif isinstance(effect, c.Kill):
-            self._send(zygote.Signal(effect.pid, signal.SIGKILL))
+            _signal(effect.pid, signal.SIGKILL)
+        elif isinstance(effect, c.StartZygote):
+            self._forker.start()
+            self._meet_zygote()
+        elif isinstance(effect, c.EndZygote):
+            self._forker.refuse()
         elif isinstance(effect, c.Announce):
             self._tell_endpoints(effect.endpoints, effect.ready)
         elif isinstance(effect, c.Note):
@@ -260,7 +321,7 @@ class Supervisor:
         """By message, which wakes its loop; by signal, when it has not said anything yet."""
         rid = self._rids.get(pid)
         if rid is None or not sockets.send_to(self._router, rid, codec.encode(m.Stop())):
-            self._send(zygote.Signal(pid, signal.SIGTERM))
+            _signal(pid, signal.SIGTERM)
 
     def _tell_endpoints(self, bound: dict[str, str], is_ready: bool) -> None:
         running = self._running(bound)
@@ -287,12 +348,11 @@ class Supervisor:
             "started": self._started,
         }
 
-    def _send(self, message: zygote.Setup | zygote.Launch | zygote.Signal) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._link.send(msgspec.json.encode(message))  # a dead zygote shows as end of file
-
     def close(self) -> None:
-        """Closes every socket."""
+        """Kills what still runs, and closes every socket."""
+        for room in self._core.rooms.values():
+            if room.pid:
+                _signal(room.pid, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         self._context.destroy(linger=0)
         self._woken.close()
@@ -303,3 +363,19 @@ class Supervisor:
 def _without_launch(config: Config) -> Config:
     """The settings that every start of a room gets; a Launch carries what is for the first only."""
     return config.accepting()
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Every child that has ended: its pid, and its exit code or minus the signal."""
+    with contextlib.suppress(ChildProcessError):  # there is none at all
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            yield pid, os.waitstatus_to_exitcode(status)
+
+
+def _signal(pid: int, number: int) -> None:
+    """To a child that was not reaped, so that the number is still its own."""
+    with contextlib.suppress(ProcessLookupError):  # one that was never ours, and ended
+        os.kill(pid, number)

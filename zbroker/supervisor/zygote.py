@@ -1,15 +1,19 @@
 """The process that rooms are forked from: it has imported everything, made no ZeroMQ context.
 
     supervisor                                 zygote (one thread, SOCK_SEQPACKET pair, JSON)
-        Setup{config, instance}          ->
-        Launch{room, listen, ...}        ->    fork; the child becomes the room
-                                         <-    Forked{room, pid}
-        Signal{pid, signal}              ->    only the parent knows that a pid is still its child's
-                                         <-    Reaped{room, pid, status}
+        Setup{config, instance, parent}  ->
+        Launch{room, listen, ...}        ->    fork twice: the process between ends at once, so the
+                                               room becomes a child of the supervisor
+                                         <-    Forked{room, pid}, from the room itself
+                                         <-    NotForked{room}
 
-It is executed, not forked, so that glibc reads its malloc settings, and in a session of its own, so
-that a terminal's signals reach the supervisor alone. It ends when its socket does, and its children
-with it: by the kernel (PDEATHSIG), and by SIGKILL from here.
+Only the forking is done here. The supervisor is the parent of every room: it signals and reaps
+them, and the end of the zygote costs none of them anything. A room that cannot say Forked, because
+nobody reads it any more, ends: no process runs that the supervisor does not know.
+
+The zygote is executed, not forked, so that glibc reads its malloc settings, and in a session of its
+own, so that a terminal's signals reach the supervisor alone. It ends when its socket or the
+supervisor does.
 """
 
 from __future__ import annotations
@@ -19,11 +23,11 @@ import gc
 import json
 import logging
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from importlib import import_module
 from typing import Final
 
@@ -32,12 +36,13 @@ import setproctitle
 
 from zbroker.config import Config
 from zbroker.limits import CONFIG_MAX_BYTES, KIB
-from zbroker.process import become_room
+from zbroker.process import become_room, end_with_parent
 from zbroker.spawn import command
 from zbroker.supervisor import child
-from zbroker.supervisor.core import EX_BUG
+from zbroker.supervisor.core import EX_BUG, EX_OK
 
 MESSAGE_MAX_BYTES: Final = CONFIG_MAX_BYTES + 8 * KIB  # a Setup carries the whole config
+HANDED_OVER_S: Final = 0.000_2  # between two looks whether the supervisor is the parent
 GC_THRESHOLD: Final = (50_000, 20, 50)  # what lives long is frozen; a turn leaves no cycles behind
 
 #: Memory of large messages is kept and used again: giving it back costs page faults on every batch
@@ -50,14 +55,15 @@ MALLOC: Final = {
 
 
 class Setup(msgspec.Struct, tag=True):
-    """supervisor -> zygote, first."""
+    """supervisor -> zygote, first. parent: the supervisor's pid."""
 
     config: Config
     instance: int
+    parent: int
 
 
 class Launch(msgspec.Struct, tag=True):
-    """supervisor -> zygote: fork this room. Answered by Forked, or Reaped with pid 0."""
+    """supervisor -> zygote: fork this room. Answered by Forked or NotForked."""
 
     room: str
     listen: str
@@ -65,30 +71,21 @@ class Launch(msgspec.Struct, tag=True):
     accept_missing: bool = False
 
 
-class Signal(msgspec.Struct, tag=True):
-    """supervisor -> zygote: send `signal` to `pid` if it is still a child."""
-
-    pid: int
-    signal: int
-
-
 class Forked(msgspec.Struct, tag=True):
-    """zygote -> supervisor."""
+    """room -> supervisor, before it does anything else."""
 
     room: str
     pid: int
 
 
-class Reaped(msgspec.Struct, tag=True):
-    """zygote -> supervisor. status: the exit code, or minus the signal."""
+class NotForked(msgspec.Struct, tag=True):
+    """zygote -> supervisor: the system has no memory, or no number, for another process."""
 
     room: str
-    pid: int
-    status: int
 
 
-_TO_ZYGOTE: Final = msgspec.json.Decoder(Setup | Launch | Signal)
-FROM_ZYGOTE: Final = msgspec.json.Decoder(Forked | Reaped)
+_TO_ZYGOTE: Final = msgspec.json.Decoder(Setup | Launch)
+FROM_ZYGOTE: Final = msgspec.json.Decoder(Forked | NotForked)
 
 
 def spawn(modules: dict[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -96,7 +93,7 @@ def spawn(modules: dict[str, str]) -> tuple[subprocess.Popen[bytes], socket.sock
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     number = str(theirs.fileno())
     process = subprocess.Popen(
-        command("zbroker.supervisor.zygote", number, json.dumps(modules)),
+        command("zbroker.supervisor.zygote", number, json.dumps(modules), str(os.getpid())),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env={**MALLOC, **os.environ},
@@ -108,103 +105,84 @@ def spawn(modules: dict[str, str]) -> tuple[subprocess.Popen[bytes], socket.sock
 
 
 class Zygote:
-    """Forks and reaps until the supervisor's end of the socket is closed."""
+    """Forks until the supervisor's end of the socket is closed."""
 
     def __init__(self, link: socket.socket, modules: dict[str, str]) -> None:
         self._link = link
         self._modules = modules
-        self._children: dict[int, str] = {}
         self._setup: Setup | None = None
         self._pid = os.getpid()
 
     def serve(self) -> None:
         """Until end of file."""
-        woken, waker = socket.socketpair()
-        woken.setblocking(False)
-        waker.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        poller = select.poll()
-        poller.register(self._link, select.POLLIN)
-        poller.register(woken, select.POLLIN)
-        while True:
-            ready = {number for number, _ in poller.poll()}
-            if woken.fileno() in ready:
-                woken.recv(4096)
-                self._reap()
-            if self._link.fileno() in ready:
-                message = self._link.recv(MESSAGE_MAX_BYTES)
-                if not message:
-                    return
-                self._obey(_TO_ZYGOTE.decode(message))
-
-    def _obey(self, message: Setup | Launch | Signal) -> None:
-        if isinstance(message, Setup):
-            self._setup = message
-        elif isinstance(message, Launch):
-            self._launch(message)
-        elif message.pid in self._children:
-            os.kill(message.pid, message.signal)
+        while message := self._link.recv(MESSAGE_MAX_BYTES):
+            request = _TO_ZYGOTE.decode(message)
+            if isinstance(request, Setup):
+                self._setup = request
+            else:
+                self._launch(request)
 
     def _launch(self, launch: Launch) -> None:
         # a SIGTERM to a child that has no handler yet must end it, not be ignored as it is here
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
-            pid = os.fork()
+            between = os.fork()
+            if between == 0:
+                self._fork_again(launch)
         except OSError:
-            self._tell(Reaped(launch.room, 0, EX_BUG))
+            self._tell(NotForked(launch.room))
             return
         finally:
             if os.getpid() == self._pid:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        if pid == 0:
-            self._become(launch)
-        self._children[pid] = launch.room
-        self._tell(Forked(launch.room, pid))
+        _, status = os.waitpid(between, 0)
+        if status:  # of the second fork, or whoever killed it in these microseconds
+            self._tell(NotForked(launch.room))
 
-    def _become(self, launch: Launch) -> None:
-        """The child's whole life; never returns."""
+    def _fork_again(self, launch: Launch) -> None:
+        """The life of the process between; never returns."""
+        status = EX_BUG
+        between = os.getpid()
+        try:
+            if os.fork() == 0:
+                self._become(launch, between)
+            status = EX_OK
+        finally:
+            os._exit(status)
+
+    def _become(self, launch: Launch, between: int) -> None:
+        """The room's whole life; never returns."""
+        assert self._setup is not None, "a Setup comes before the first Launch"
         status = EX_BUG
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            while os.getppid() == between:  # it is about to end
+                time.sleep(HANDED_OVER_S)
+            become_room(launch.room, self._setup.parent)
+            self._link.send(msgspec.json.encode(Forked(launch.room, os.getpid())))
             self._link.close()
-            become_room(launch.room, self._pid)
-            status = self._run(launch)
+            status = self._run(launch, self._setup)
         finally:
             logging.shutdown()
             sys.stderr.flush()
             os._exit(status)
 
-    def _run(self, launch: Launch) -> int:
-        assert self._setup is not None, "a Setup comes before the first Launch"
-        config = self._setup.config.accepting(
+    def _run(self, launch: Launch, setup: Setup) -> int:
+        config = setup.config.accepting(
             tail_loss=launch.accept_tail_loss, missing=launch.accept_missing
         )
-        paths = config.paths(self._setup.instance)
+        paths = config.paths(setup.instance)
         return child.run(launch.room, self._modules[launch.room], config, paths, launch.listen)
 
-    def _reap(self) -> None:
-        while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            self._tell(Reaped(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status)))
-
-    def _tell(self, message: Forked | Reaped) -> None:
+    def _tell(self, message: NotForked) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._link.send(msgspec.json.encode(message))  # a dead supervisor shows as end of file
 
-    def end(self) -> None:
-        """Kills what is left; the kernel does it too, when this process is gone."""
-        for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
-
 
 def main() -> None:
-    """What `spawn` executes; arguments: the socket's descriptor, JSON of room -> module."""
+    """What `spawn` executes; arguments: the socket's number, JSON of room -> module, parent."""
+    end_with_parent(int(sys.argv[3]))
     modules: dict[str, str] = json.loads(sys.argv[2])
     setproctitle.setproctitle("zbroker zygote")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -215,8 +193,4 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
-    zygote = Zygote(socket.socket(fileno=int(sys.argv[1])), modules)
-    try:
-        zygote.serve()
-    finally:
-        zygote.end()
+    Zygote(socket.socket(fileno=int(sys.argv[1])), modules).serve()
