@@ -9,6 +9,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import click
 
 import zbroker
 from tests.docs import seeds
-from tests.docs.pages import Page, read_pages
+from tests.docs.pages import ROOT, Page, read_pages
 from zbroker import aio, client, config, spark
 from zbroker.cli.admin_main import main as admin_main
 from zbroker.cli.main import main
@@ -41,6 +42,9 @@ _OBJECTS: Final = ("MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker", "R
 _MADE_BY_USERS: Final = frozenset(
     {"zbroker.client.ListChooser", *(f"zbroker.{name}" for name in _OBJECTS)}
 )
+#: a client without the library; its sections stand in the page about it
+BY_HAND: Final = ROOT / "docs/howto/by_hand.py"
+_SECTIONS: Final = ("connection", "publisher", "subscriber", "consumer")
 _PART: Final = re.compile(r"(<!-- made from code: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -236,6 +240,14 @@ def _shown(annotation: object) -> str:
     return str(annotation).replace("points.", "")
 
 
+def by_hand(section: str) -> str:
+    """A section of the client that is made by hand."""
+    text = BY_HAND.read_text()
+    found = re.search(rf"^# -- {section} -+\n\n(.*?)(?=^# -- |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"{BY_HAND.name} has no section {section}"
+    return f"```python\n{found[1].strip()}\n```\n"
+
+
 def _table(head: str, rows: list[str]) -> str:
     line = "|" + "---|" * (head.count("|") - 1)
     return "\n".join([head, line, *rows]) + "\n"
@@ -250,6 +262,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "rooms": rooms,
     "python": python,
     "requirements": seeds.tables,
+    **{f"by hand {name}": partial(by_hand, name) for name in _SECTIONS},
 }
 
 
