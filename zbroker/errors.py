@@ -42,7 +42,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     ),
     "auth_failed": (
         "the credentials or the token were not accepted",
-        "log on at the ingest door again",
+        "your key must be in the access file; a token ends after a day: log on at ingest again",
     ),
     "not_entitled": (
         "whoever is logged on here may not do that",
@@ -214,7 +214,7 @@ class ZBrokerError(Exception):
     def __init__(self, code: str, reason: str, hint: str = "") -> None:
         self.code = code
         self.reason = reason
-        self.hint = hint or _known_hint(code)
+        self.hint = hint or hint_of(code)
         super().__init__(_text(code, reason, hint))
 
     def __reduce__(self) -> tuple[type[ZBrokerError], tuple[str, str, str]]:
@@ -336,11 +336,12 @@ def class_of(code: str) -> type[ZBrokerError]:
 
 
 def _text(code: str, reason: str, hint: str) -> str:
-    hint = hint or _known_hint(code)
+    hint = hint or hint_of(code)
     return f"{code}: {reason}" + (f" ({hint})" if hint else "")
 
 
-def _known_hint(code: str) -> str:
+def hint_of(code: str) -> str:
+    """What to do about a code, where nothing more is known; "" for an unknown one."""
     return (CODES.get(code) or LOCAL_CODES.get(code) or ("", ""))[1]
 
 

@@ -54,7 +54,7 @@ def _told(room: str, row: s.ClientRow) -> dict[str, Any]:
         "address": row.address,
         "connected_s": None if row.connected_ms is None else row.connected_ms / 1_000,
         "session": row.session,
-        "publisher": row.publisher,
+        "publisher": None if row.publisher is None else str(row.publisher),
         "acked": row.acked,
         "window_bytes": row.window_bytes,
         "messages": row.messages,

@@ -5,7 +5,7 @@ docs/reference/wire.md is the page for people who write clients. Direction and a
 docstring; `->` is client to broker.
 
 Units: `*_bytes` bytes, `*_ns` nanoseconds since 1970 UTC, `*_s` seconds; positions and sequences
-are integers from 1 to 2**63 - 1.
+are integers from 1 to 2**63 - 1, publisher and instance ids from 0 to 2**64 - 1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Raw, Struct
 
+from zbroker.errors import hint_of
 from zbroker.limits import BATCH_COUNT_MAX, CREDIT_DEFAULT_BYTES, SUBSCRIPTIONS_MAX, U63_MAX
 
 VERSION: Final = 1
@@ -290,7 +291,10 @@ class Ack(Answer, tag="ack"):
 
 
 class Error(Answer, tag="error"):
-    """A refusal. `seq`: of the refused publish; `high`: what the journal holds of the publisher."""
+    """A refusal. `seq`: of the refused publish; `high`: what the journal holds of the publisher.
+
+    hint: that of the code, where the one who refuses has no better one.
+    """
 
     code: str
     reason: str
@@ -299,6 +303,9 @@ class Error(Answer, tag="error"):
     sid: str | None = None
     seq: int | None = None
     high: int | None = None
+
+    def __post_init__(self) -> None:
+        self.hint = self.hint or hint_of(self.code)
 
 
 class Msg(Answer, tag="msg"):

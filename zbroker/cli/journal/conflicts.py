@@ -60,7 +60,7 @@ def as_row(one: Conflict, *, full: bool = False) -> dict[str, Any]:
     """A conflict with stable keys; `full`: with the messages that came the second time."""
     row: dict[str, Any] = {
         "time": format_time(one.time_ns),
-        "publisher": one.publisher,
+        "publisher": str(one.publisher),
         "name": one.name,
         "session": one.session,
         "bookmark": format_bookmark(one.publisher, one.seq),

@@ -1,4 +1,7 @@
-"""Messages, control records and batches of the log as rows: what dump, grep and search print."""
+"""Messages, control records and batches of the log as rows: what dump, grep and search print.
+
+Ids that may be above 2**53 are text: most readers of JSON would round them.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,7 @@ def control_row(batch: f.Batch) -> dict[str, Any]:
         "time": format_time(batch.log_time),
     }
     if batch.publisher:
-        row["publisher"] = batch.publisher
+        row["publisher"] = str(batch.publisher)
     told: dict[str, Any] | None = None
     with suppress(ValueError, StorageError):  # msgspec's are, too; then the bytes are shown
         told = _told(batch)
@@ -137,6 +140,7 @@ def _told(batch: f.Batch) -> dict[str, Any] | None:
         found = msgspec.structs.asdict(_RECORDS[batch.kind].decode(batch.body))
         if batch.kind == f.KIND_QUEUE:
             found["facts"] = [_fact(fact) for fact in found["facts"]]
+            found["by"] = f"{found['by']:016x}"
         return found
     part = snapshot.decode(batch.body) if batch.kind == f.KIND_STATE else None
     if part is None:
@@ -161,7 +165,7 @@ def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
         "end": batch.end_position,
         "kind": KINDS.get(batch.kind, str(batch.kind)),
         "time": format_time(batch.log_time),
-        "publisher": batch.publisher,
+        "publisher": str(batch.publisher),
         "session": batch.session,
         "sequence": batch.sequence,
         "prev": batch.prev,
@@ -170,7 +174,7 @@ def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
         "cut": batch.cut,
         "topics": batch.topics,
         "flags": [name for flag, name in FLAGS.items() if batch.flags & flag],
-        "origin": [batch.origin_instance, batch.origin_generation, batch.origin_position],
+        "origin": [f"{batch.origin_instance:016x}", batch.origin_generation, batch.origin_position],
         "serial": serial,
         "offset": batch.offset,
         "header_bytes": batch.header_length,

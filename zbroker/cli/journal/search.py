@@ -77,4 +77,7 @@ def message_at(batch: Batch, position: int, payloads: Payloads) -> dict[str, Any
     if batch.kind != KIND_PUBLISH:
         return control_row(batch)
     message = unpack(batch)[position - batch.position]
-    return payloads.row(message) | {"publisher": message.publisher, "sequence": message.sequence}
+    return payloads.row(message) | {
+        "publisher": str(message.publisher),
+        "sequence": message.sequence,
+    }

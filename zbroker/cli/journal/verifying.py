@@ -51,6 +51,10 @@ class Hole(NamedTuple):
     first: int
     last: int
 
+    def as_row(self) -> dict[str, Any]:
+        """For JSON: the id of a publisher may be above 2**53."""
+        return self._asdict() | {"publisher": str(self.publisher)}
+
 
 @dataclass
 class Report:
@@ -94,7 +98,7 @@ class Report:
             "first_time": format_time(self.first_time) if self.first_time is not None else None,
             "last_time": format_time(self.last_time) if self.last_time is not None else None,
             "missing_sequences": sum(hole.last - hole.first + 1 for hole in self.holes),
-            "holes": [hole._asdict() for hole in self.holes],
+            "holes": [hole.as_row() for hole in self.holes],
             "gaps": [gap._asdict() for gap in self.gaps],
             "damaged": [place._asdict() for place in self.damaged],
             "missing_segments": self.missing,
