@@ -109,3 +109,6 @@ class Nowhere:
 
     def header(self, i: int, name: str) -> object:
         raise AssertionError(i, name)
+
+    def key(self, i: int) -> bytes | None:
+        raise AssertionError(i)

@@ -67,7 +67,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
     "zbroker.formats": ("zbroker.errors", "zbroker.limits"),
-    "zbroker.filters": ("zbroker.errors", "zbroker.formats", "zbroker.limits"),
+    "zbroker.filters": ("zbroker.clock", "zbroker.errors", "zbroker.formats", "zbroker.limits"),
     "zbroker.heartbeats": ("zbroker.limits",),
     "zbroker.recording": ("zbroker.errors", "zbroker.filters", "zbroker.limits", "zbroker.topics"),
     # what all rooms stand on

@@ -51,11 +51,11 @@ class Content:
     def __init__(self, text: str, type_: str) -> None:
         """Raises: ClientError bad_filter."""
         # few instances have a filter, and this import doubles the time of reading a config
-        from zbroker.filters import Payloads, compile_filter
+        from zbroker.filters import FIXED, Payloads, compile_filter
 
         self._type = type_
         self._payloads = Payloads
-        self._test = compile_filter(text).test(type_)
+        self._test = compile_filter(text, FIXED).test(type_)
 
     def maybe(self, plain: bytes | memoryview) -> bool:
         """False if no message of this packed body, without its compression, can be recorded."""

@@ -58,6 +58,9 @@ class About:
     def header(self, _i: int, name: str) -> object:
         return self._topic if name == "of" else None
 
+    def key(self, _i: int) -> bytes | None:
+        return None
+
 
 def permit_of(grants: list[Grant]) -> Permit:
     allow, deny = ([one for one in grants if one.kind == kind] for kind in ("allow", "deny"))

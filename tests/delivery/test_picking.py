@@ -18,8 +18,8 @@ from zbroker.blocks.making import Block, counting
 from zbroker.config import RecordConfig
 from zbroker.delivery.picking import Wish
 from zbroker.errors import ClientError
-from zbroker.filters import compile_filter
-from zbroker.ids import EPOCH
+from zbroker.filters import BUILT_IN, Vocabulary, compile_filter
+from zbroker.ids import EPOCH, NOW
 from zbroker.journal.reader import Cursor
 from zbroker.recording import Recording
 from zbroker.topics import matcher
@@ -119,3 +119,55 @@ def test_what_is_not_recorded_is_picked_by_headers_too() -> None:
     entry = Entry(7, 1, 1, 2, None, crc32c(body), None, ["u"], columns=columns)
     world.perform(world.core.unrecorded([entry], [body], 0))
     assert [seen.data for seen in world.got()] == [b"y"]
+
+
+# -- functions about who asks -----------------------------------------------------------------
+
+BEN = b"\x00\x00\x00\x00\x02"
+OWNED = [b'{"owner": "ann"}', b'{"owner": "ben"}', b'{"owner": "zbroker"}']
+
+
+def owned(vocabulary: Vocabulary = BUILT_IN) -> World:
+    world = World(vocabulary=vocabulary)
+    world.welcome()
+    world.logon_as("ann", "")
+    world.logon_as("ben", "", BEN)
+    world.publish("t", "t", "t", payloads=OWNED)
+    world.persist()
+    return world
+
+
+def test_two_users_with_one_filter_get_each_their_own_messages() -> None:
+    world = owned()
+    world.subscribe(filter="/owner = USER()", credit=1 << 20)
+    world.subscribe(filter="/owner = USER()", credit=1 << 20, rid=BEN)
+    world.pump()
+    assert [one.data for one in world.got()] == [OWNED[0]]
+    assert [one.data for one in world.got(rid=BEN)] == [OWNED[1]]
+
+
+def test_a_filter_that_replaces_another_still_knows_who_asks() -> None:
+    world = owned()
+    world.subscribe(filter="/owner = 'nobody'", credit=1 << 20, bookmark=NOW, rid=BEN)
+    world.send(m.Replace("s", filter="/owner = USER()"), BEN)
+    world.publish("t", "t", "t", payloads=OWNED)
+    world.persist()
+    assert [one.data for one in world.got(rid=BEN)] == [OWNED[1]]
+
+
+def test_the_instance_is_known_by_name() -> None:
+    world = owned(Vocabulary.of_instance("zbroker", "default"))
+    world.subscribe(filter="/owner = INSTANCE_NAME()", credit=1 << 20)
+    world.pump()
+    assert [one.data for one in world.got()] == [OWNED[2]]
+
+
+def test_messages_are_conflated_by_what_a_function_makes_of_them() -> None:
+    world = ready()
+    data = [b'{"s": "ab1"}', b'{"s": "AB2"}', b'{"s": "xy"}']
+    world.publish("t", "t", "t", payloads=data, times=[1, 2, 3])
+    world.persist()
+    options = m.Options(conflation_s=1, conflation_key=["UPPER(LEFT(/s, 2))"])
+    world.subscribe(options=options, until=NOW, credit=1 << 20)
+    world.pump()
+    assert [one.data for one in world.got()] == data[1:]

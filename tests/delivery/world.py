@@ -18,6 +18,7 @@ from zbroker.clock import is_time, parse_time
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.effects import Note, Send
+from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor, Gap
@@ -56,8 +57,10 @@ class World:
         clients_max: int = 100,
         recording: Recording = EVERYTHING,
         access: Access | None = None,
+        vocabulary: Vocabulary = BUILT_IN,
     ) -> None:
-        self.core = Core(Settings(KEY, clients_max, recording, access or Access.off()))
+        settings = Settings(KEY, clients_max, recording, access or Access.off(), 0, vocabulary)
+        self.core = Core(settings)
         self.keys: dict[bytes, str] = {}  # of the connections that have one
         self.passed: list[tuple[bytes, bytes, bytes]] = []  # rid, header, body: all that went out
         self.log: list[Batch | Gap] = []

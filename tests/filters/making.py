@@ -29,7 +29,9 @@ constants = st.one_of(
 solid_texts = st.sampled_from([text for text in TEXTS if text]).map(quoted)
 patterns = st.sampled_from(["x", "^A", "B$", "^5$", "[0-9]+", "(?i)ab", "x.*y", "e", "1.5"])
 comparisons = st.sampled_from(["=", "==", "!=", "<>", "<", "<=", ">", ">="])
-message = st.sampled_from(["TOPIC_NAME()", "BOOKMARK()", "MESSAGE_SIZE()", "LAST_UPDATED()"])
+message = st.sampled_from(
+    ["TOPIC_NAME()", "BOOKMARK()", "MESSAGE_SIZE()", "LAST_UPDATED()", "KEY()"]
+)
 headers = st.sampled_from(["HEADER('a')", 'header("c d")', "HEADER('none')"])
 
 

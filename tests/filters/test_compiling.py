@@ -36,6 +36,9 @@ class About:
         found = self.headers[i] if self.headers else None
         return None if found is None else found.get(name)
 
+    def key(self, i: int) -> bytes | None:
+        return (None, b"k", b"\xff", b"")[i % 4]
+
     def message(self, i: int, payload: bytes) -> dict[str, Any]:
         """What the slow reading is told."""
         return {
@@ -43,6 +46,7 @@ class About:
             "BOOKMARK": self.bookmark(i),
             "LAST_UPDATED": self.time_ns(i) / 1e9 or None,
             "MESSAGE_SIZE": len(payload),
+            "KEY": (None, "k", b"\xff", "")[i % 4],
             "HEADERS": self.headers[i] if self.headers else None,
         }
 

@@ -9,11 +9,18 @@ import pytest
 from tests.docs.pages import ROOT
 from zbroker.filters import compile_filter, compile_select, limits
 from zbroker.filters.building import SPECIAL
-from zbroker.filters.functions import FUNCTIONS
+from zbroker.filters.functions import CHANGING, FUNCTIONS
+from zbroker.filters.vocabulary import CONSTANTS, Vocabulary
 
 PAGE = (ROOT / "docs/reference/filters.md").read_text()
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]*)` \| `([^`]+)` \|$", re.MULTILINE)
 EXAMPLES = ROW.findall(PAGE.partition("## Select")[0])
+NAMES = {*FUNCTIONS, *SPECIAL, *CHANGING, *CONSTANTS}
+ASKED = Vocabulary(
+    constants={
+        "INSTANCE_NAME": "zbroker", "GROUP_NAME": "default", "CLIENT_NAME": "desk-1", "USER": "ann"
+    }
+)  # fmt: skip
 SELECTS = ROW.findall(PAGE.partition("## Select")[2])
 
 
@@ -26,8 +33,8 @@ def test_an_example_is_true(expression: str, payload: str, result: str) -> None:
     if result in ("true", "false"):
         claims.append(expression if result == "true" else f"NOT ({expression})")
     for claim in claims:
-        test = compile_filter(claim).test("json")
-        assert test.one(payload.encode(), "orders", {"book": "b3", "size": 5}), claim
+        test = compile_filter(claim, ASKED).test("json")
+        assert test.one(payload.encode(), "orders", {"book": "b3", "size": 5}, b"k1"), claim
 
 
 @pytest.mark.parametrize(("select", "payload", "sent"), SELECTS)
@@ -42,14 +49,14 @@ def test_examples_of_both_kinds_are_found() -> None:
 
 def test_every_function_stands_in_the_table_and_has_an_example() -> None:
     described = re.findall(r"^\| `\w+\(.*$", PAGE, re.MULTILINE)
-    for name in (*FUNCTIONS, *SPECIAL):
+    for name in NAMES:
         assert any(f"`{name}(" in line for line in described), name
         assert any(f"{name}(" in expression for expression, _, _ in EXAMPLES), name
 
 
 def test_the_page_names_no_function_that_there_is_not() -> None:
     table = PAGE.partition("## Functions")[2].partition("| expression |")[0]
-    assert set(re.findall(r"([A-Z_0-9]+)\(", table)) == {*FUNCTIONS, *SPECIAL}
+    assert set(re.findall(r"([A-Z_0-9]+)\(", table)) == NAMES
 
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:

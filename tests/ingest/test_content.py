@@ -328,8 +328,18 @@ def test_its_headers_are_those_that_its_publisher_gave() -> None:
     column = m.Columns(headers=codec.encode([{"a": 1}, None]))
     about = about_of(entry(2, columns=column), [0, 0])
     assert [about.header(n, "a") for n in (0, 1)] == [1, None]
-    alone = About(["a"], [0], None, None, {"a": Raw(b"\xa1x")})
+    single = m.Publish(seq=1, topic="a", headers={"a": Raw(b"\xa1x")})
+    alone = About(["a"], [0], None, None, single)
     assert (alone.header(0, "a"), alone.header(0, "b")) == ("x", None)
+
+
+def test_its_key_is_the_one_that_its_publisher_gave() -> None:
+    column = m.Columns(keys=codec.encode([b"k", None]))
+    about = about_of(entry(2, columns=column), [0, 0])
+    assert [about.key(n) for n in (0, 1)] == [b"k", None]
+    assert about_of(entry(1), [0]).key(0) is None
+    single = m.Publish(seq=1, topic="a", key=b"own")
+    assert About(["a"], [0], None, None, single).key(0) == b"own"
 
 
 def test_its_time_is_the_one_that_its_publisher_gave() -> None:

@@ -27,8 +27,9 @@ class Clause:
         from zbroker.filters.filtering import Filter
         from zbroker.filters.nodes import fields_of
         from zbroker.filters.parsing import parse
+        from zbroker.filters.vocabulary import FIXED
 
-        tree = parse(text)
+        tree = parse(text, FIXED)
         self.text = text
         self.looks = bool(fields_of(tree))  # into payloads; not so at topics, headers, times
         self._filter: Filter = Filter(text, tree)

@@ -32,6 +32,7 @@ from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
 from zbroker.effects import Note, Send
 from zbroker.errors import ClientError
+from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
 from zbroker.peers import Received, admit, check_key, decode, token_of, welcome
@@ -58,6 +59,7 @@ class Settings(NamedTuple):
     recording: Recording = Recording([])
     access: Access = Access.off()
     incarnation: int = 0  # of this process
+    vocabulary: Vocabulary = BUILT_IN  # what filters of subscriptions may call
 
 
 class Core:
@@ -76,8 +78,9 @@ class Core:
         self.plans = Plans(self.connections, self.cursors, self.counts)
         self._rights = Rights(settings.access)
         self.subscriptions = many = Subscriptions(
-            self.connections, self.cursors, self.live, settings.recording, self._rights
-        )
+            self.connections, self.cursors, self.live, settings.recording, self._rights,
+            settings.vocabulary,
+        )  # fmt: skip
         self._progress = Progress(self.cursors, self.counts, self._end)
         self._welcomed = False
         self._next_tick_ms = self._next_told_ms = 0

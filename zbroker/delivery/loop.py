@@ -31,6 +31,7 @@ from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.delivery.live_door import LiveDoor
 from zbroker.effects import Note, Send
 from zbroker.errors import StorageError
+from zbroker.filters import Vocabulary
 from zbroker.front import Front
 from zbroker.journal.reader import Log
 from zbroker.journal_link import Events, JournalLink
@@ -67,8 +68,9 @@ class DeliveryRoom:
         self._front = Front(process, frame_bytes=frame_bytes, sndhwm=0)
         self._door = self._front.door
         settings = Settings(
-            key, config.limits.clients, recording, self._front.access, process.incarnation
-        )
+            key, config.limits.clients, recording, self._front.access, process.incarnation,
+            Vocabulary.of_instance(config.instance.name, config.instance.group),
+        )  # fmt: skip
         self.core = Core(settings, self._door.wires.quiet_ms)
         self._router = self._door.router
         self._poller = zmq.Poller()

@@ -12,8 +12,8 @@ from zbroker.delivery.pace import Pace, Rate, parse_rate
 from zbroker.delivery.picking import Wish
 from zbroker.delivery.subscription import LIVE, Names, Subscription
 from zbroker.errors import ClientError
-from zbroker.filters import compile_filter
-from zbroker.filters.paths import parse_path
+from zbroker.filters import BUILT_IN, Vocabulary, compile_filter
+from zbroker.filters.keys import parse_key
 from zbroker.filters.projection import compile_select
 from zbroker.limits import U63_MAX
 from zbroker.recording import Recording
@@ -27,9 +27,15 @@ _PLAIN = Options()
 
 
 def made(
-    names: Names, command: m.Subscribe, type_of: Callable[[str], str], since_ms: int
+    names: Names,
+    command: m.Subscribe,
+    type_of: Callable[[str], str],
+    since_ms: int,
+    vocabulary: Vocabulary = BUILT_IN,
 ) -> Subscription:
     """The subscription that a command asks for; without credit, not located yet.
+
+    vocabulary: what its filter may call.
 
     Raises: ClientError bad_topic, bad_filter, bad_field.
     """
@@ -37,7 +43,7 @@ def made(
     check(command, options)
     select = compile_select(options.select) if options.select else None
     return Subscription(
-        names, wish_of(command.topic, command.filter, regex=command.regex),
+        names, wish_of(command.topic, command.filter, vocabulary, regex=command.regex),
         Look(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
         command.regex, action_of(command), since_ms, _conflation(options),
         left=options.limit or U63_MAX, paused=options.paused,
@@ -51,9 +57,12 @@ def action_of(command: m.Subscribe) -> str:
     return "replay" if bounded else "subscribe"
 
 
-def wish_of(topic: str, content: str | None, *, regex: bool) -> Wish:
+def wish_of(
+    topic: str, content: str | None, vocabulary: Vocabulary = BUILT_IN, *, regex: bool
+) -> Wish:
     """Raises: ClientError bad_topic, bad_filter."""
-    return Wish(matcher(topic, regex=regex), compile_filter(content) if content else None)
+    found = compile_filter(content, vocabulary) if content else None
+    return Wish(matcher(topic, regex=regex), found)
 
 
 def check(command: m.Subscribe, options: Options) -> None:
@@ -88,7 +97,7 @@ def pace_of(options: Options) -> Pace | None:
 def _conflation(options: Options) -> Conflation | None:
     if options.conflation_s is None:
         return None
-    paths = [parse_path(text) for text in options.conflation_key]
+    paths = [parse_key(text) for text in options.conflation_key]
     return Conflation(max(1, int(options.conflation_s * NS)), paths)
 
 

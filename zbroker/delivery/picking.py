@@ -42,7 +42,8 @@ class Wish:
         """Only what `permit` says goes out from now on; True if that is not what it was."""
         before = getattr(self, "_key", None)
         self.permit = None if permit is None or permit.everything else permit
-        self._key = (self.text, self.permit.key if self.permit is not None else None)
+        content = self._filter.key if self._filter is not None else ""
+        self._key = (content, self.permit.key if self.permit is not None else None)
         return self._key != before
 
     def wanted(self, batch: Batch) -> tuple[bool, ...]:

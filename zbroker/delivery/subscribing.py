@@ -21,6 +21,7 @@ from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription import Names, Subscription
 from zbroker.effects import Send
 from zbroker.errors import ClientError
+from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.limits import SUBSCRIPTIONS_MAX
 from zbroker.recording import Recording
 from zbroker.wire import codec
@@ -37,8 +38,11 @@ class Subscriptions(dict[int, Subscription]):
         live: Live,
         recording: Recording,
         rights: Rights,
+        vocabulary: Vocabulary = BUILT_IN,
     ) -> None:
+        """vocabulary: what filters may call."""
         super().__init__()
+        self._vocabulary = vocabulary
         self._rights = rights
         self._connections = connections
         self._cursors = cursors
@@ -57,7 +61,7 @@ class Subscriptions(dict[int, Subscription]):
             raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
         self._last_key += 1
         names = Names(self._last_key, connection.rid, command.sid)
-        one = made(names, command, self._recording.type_of, int(now_s * 1000))
+        one = made(names, command, self._recording.type_of, int(now_s * 1000), self._of(connection))
         check_recorded(command, self._recording)
         principal = connection.token.principal
         self._rights.allow(one, principal, unrecorded=command.unrecorded is True)
@@ -66,6 +70,10 @@ class Subscriptions(dict[int, Subscription]):
             self._plain.add(one.names.key)
         self[one.names.key] = connection.subscriptions[command.sid] = one
         return one
+
+    def _of(self, connection: Connection) -> Vocabulary:
+        """What filters of this client may call."""
+        return self._vocabulary.of_client(connection.token.name, connection.token.principal)
 
     def started(self, one: Subscription) -> None:
         """It is located: it gets what is not recorded, too, if it wants that."""
@@ -166,7 +174,8 @@ class Subscriptions(dict[int, Subscription]):
         if command.topic is not None:
             topic, regex = command.topic, command.regex
         content = one.filter_text if command.filter is None else command.filter
-        wish = wish_of(topic, content, regex=regex)
+        vocabulary = self._of(self._connections[one.names.rid])
+        wish = wish_of(topic, content, vocabulary, regex=regex)
         plain = one.names.key in self._plain
         if not regex and not plain and not self._recording(topic):
             raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")

@@ -9,11 +9,15 @@ The language is on docs/reference/filters.md. `expressions` asks for a value ins
 
 from zbroker.filters.expressions import Expression, compile_expression
 from zbroker.filters.filtering import About, Filter, Test, compile_filter
+from zbroker.filters.keys import parse_key
 from zbroker.filters.paths import Path, parse_path
 from zbroker.filters.payloads import Payloads
 from zbroker.filters.projection import Select, compile_select
+from zbroker.filters.vocabulary import BUILT_IN, FIXED, Vocabulary
 
 __all__ = [
+    "BUILT_IN",
+    "FIXED",
     "About",
     "Expression",
     "Filter",
@@ -21,8 +25,10 @@ __all__ = [
     "Payloads",
     "Select",
     "Test",
+    "Vocabulary",
     "compile_expression",
     "compile_filter",
     "compile_select",
+    "parse_key",
     "parse_path",
 ]

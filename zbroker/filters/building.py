@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from zbroker.filters import nodes, times
-from zbroker.filters.functions import FUNCTIONS
+from zbroker.filters.functions import Function
 from zbroker.filters.limits import DEPTH_MAX, IN_MAX, INTEGER_MAX, INTEGER_MIN, NODES_MAX
 from zbroker.filters.nodes import Node
 from zbroker.filters.paths import BadPath, Path, steps_of
 from zbroker.filters.patterns import BadPattern, Pattern
 from zbroker.filters.values import number, text
+from zbroker.filters.vocabulary import BUILT_IN, Unknown, Vocabulary
 
 if TYPE_CHECKING:
     from lark import Token
@@ -30,7 +32,10 @@ _COMPARISONS: Final[dict[str, nodes.Comparison]] = {
 }
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
-_OF_MESSAGE: Final = ("TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE")
+_OF_MESSAGE: Final = ("TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE", "KEY")
+
+#: What may be called in the text that is being parsed: lark has no way to hand it to a rule.
+VOCABULARY: Final[ContextVar[Vocabulary]] = ContextVar("VOCABULARY", default=BUILT_IN)
 
 
 class Refused(Exception):
@@ -143,10 +148,16 @@ class Builder:
         token, *given = items
         found = [item for item in given if item is not None]
         name, at = token.upper(), token.start_pos
-        special = SPECIAL.get(name)
-        if special is None and name not in FUNCTIONS:
-            raise Refused(at, f"there is no function {token[:32]}")
-        return special(name, found, at) if special else _call(name, found, at)
+        if name in SPECIAL:
+            return SPECIAL[name](name, found, at)
+        try:
+            called = VOCABULARY.get().function(name)
+        except Unknown as error:
+            raise Refused(at, str(error)) from None
+        if isinstance(called, str):
+            _check_arguments(name, found, (0, 0), at)
+            return Part(nodes.Literal(called), at)
+        return _call(name, called, found, at)
 
 
 def _inverted(part: Part, inverted: Token | None) -> Part:
@@ -229,8 +240,7 @@ def _check_count(given: Sequence[Part]) -> None:
 # -- functions --------------------------------------------------------------------------------
 
 
-def _call(name: str, given: list[Part], at: int) -> Part:
-    function = FUNCTIONS[name]
+def _call(name: str, function: Function, given: list[Part], at: int) -> Part:
     _check_arguments(name, given, (function.least, function.most), at)
     items: list[Node] = []
     patterns = 0

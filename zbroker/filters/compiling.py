@@ -44,7 +44,17 @@ _COMPARE: Final[dict[str, type[ast.cmpop]]] = {
     ">=": ast.GtE,
 }
 _TURNED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_ASKED: Final = {"TOPIC_NAME": "topic", "BOOKMARK": "bookmark", "LAST_UPDATED": "time_ns"}
+_ASKED: Final = {
+    "TOPIC_NAME": "topic",
+    "BOOKMARK": "bookmark",
+    "LAST_UPDATED": "time_ns",
+    "KEY": "key",
+}
+#: What is made of an answer before it is a value.
+_MADE: Final[dict[str, Callable[..., Any]]] = {
+    "LAST_UPDATED": runtime.in_seconds,
+    "KEY": runtime.key_text,
+}
 
 
 def compile_run(tree: Node, columns: dict[str, str] | None, *, numbers: bool) -> Run:
@@ -169,7 +179,7 @@ class _Code(Scope):
         if what == "MESSAGE_SIZE":
             return self.use(len, syntax.item("data", syntax.load("i")))
         found = syntax.method("about", _ASKED[what], syntax.load("i"))
-        return self.use(runtime.in_seconds, found) if what == "LAST_UPDATED" else found
+        return self.use(_MADE[what], found) if what in _MADE else found
 
     # -- a field, or a header, and a constant -------------------------------------------------
 

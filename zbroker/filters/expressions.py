@@ -15,14 +15,15 @@ from zbroker.filters.filtering import About
 from zbroker.filters.nodes import Node, fields_of
 from zbroker.filters.parsing import parse
 from zbroker.filters.payloads import Payloads
+from zbroker.filters.vocabulary import BUILT_IN, Vocabulary
 
 
-def compile_expression(text: str) -> Expression:
-    """The expression that a text describes.
+def compile_expression(text: str, vocabulary: Vocabulary = BUILT_IN) -> Expression:
+    """The expression that a text describes. vocabulary: what it may call.
 
     Raises: ClientError bad_filter; the reason names the column, from 1, and what was expected.
     """
-    return Expression(text, parse(text))
+    return Expression(text, parse(text, vocabulary))
 
 
 class Expression:

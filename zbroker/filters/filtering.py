@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
 
@@ -14,6 +14,7 @@ from zbroker.filters.nodes import Node, asks_message, fields_of
 from zbroker.filters.parsing import parse
 from zbroker.filters.paths import as_number
 from zbroker.filters.payloads import BROKEN, Payloads, check_type
+from zbroker.filters.vocabulary import BUILT_IN, Vocabulary
 
 _DECODERS: Final[dict[str, Callable[..., Any]]] = {
     "json": msgspec.json.Decoder,
@@ -36,22 +37,28 @@ class About(Protocol):
     def header(self, i: int, name: str) -> object:
         """None if it has none of this name."""
 
+    def key(self, i: int) -> bytes | None: ...
 
-def compile_filter(text: str) -> Filter:
-    """The filter that a text describes.
+
+def compile_filter(text: str, vocabulary: Vocabulary = BUILT_IN) -> Filter:
+    """The filter that a text describes. vocabulary: what it may call.
 
     Raises: ClientError bad_filter; the reason names the column, from 1, and what was expected.
     """
-    return Filter(text, parse(text))
+    return Filter(text, parse(text, vocabulary), vocabulary.asked_by(text))
 
 
 class Filter:
-    """What messages have to be like. `text` is what it was made from."""
+    """What messages have to be like. `text` is what it was made from.
 
-    __slots__ = ("_tests", "_tree", "text")
+    key: filters with the same key have the same answer for the same message.
+    """
 
-    def __init__(self, text: str, tree: Node) -> None:
+    __slots__ = ("_tests", "_tree", "key", "text")
+
+    def __init__(self, text: str, tree: Node, asked_by: Hashable = ()) -> None:
         self.text = text
+        self.key: Hashable = (text, asked_by) if asked_by else text
         self._tree = tree
         self._tests: dict[str, Test] = {}
 
@@ -123,10 +130,15 @@ class Test:
         return self._whole(good, values, about, payloads.data)
 
     def one(
-        self, data: bytes, topic: str = "", headers: Mapping[str, object] | None = None
+        self,
+        data: bytes,
+        topic: str = "",
+        headers: Mapping[str, object] | None = None,
+        key: bytes | None = None,
     ) -> bool:
         """True if one message matches; it has no log time and no bookmark."""
-        return bool(self.picks(Payloads(self._type, [data]), [0], _Alone(topic, headers or {})))
+        about = _Alone(topic, headers or {}, key)
+        return bool(self.picks(Payloads(self._type, [data]), [0], about))
 
     def _may_match_nothing(self, tree: Node) -> bool:
         """True if what has no fields may match, as bytes that are no JSON have none."""
@@ -136,9 +148,10 @@ class Test:
 class _Alone:
     """Of a message that is in no log."""
 
-    def __init__(self, topic: str, headers: Mapping[str, object]) -> None:
+    def __init__(self, topic: str, headers: Mapping[str, object], key: bytes | None) -> None:
         self._topic = topic
         self._headers = headers
+        self._key = key
 
     def topic(self, _i: int) -> str:
         return self._topic
@@ -151,6 +164,9 @@ class _Alone:
 
     def header(self, _i: int, name: str) -> object:
         return self._headers.get(name)
+
+    def key(self, _i: int) -> bytes | None:
+        return self._key
 
 
 def _can_be_apart(names: list[str], type: str) -> bool:  # noqa: A002

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from zbroker.filters import arithmetic, texts, times, values
+from zbroker.filters import arithmetic, changing, geometry, hashes, texts, times, values
 from zbroker.filters.limits import TEXT_MAX_CHARS
 from zbroker.filters.patterns import Pattern
 
@@ -29,12 +29,16 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {"t": values.text, "n": values.n
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`takes` has a letter per parameter, `most` may be more: then the last one repeats."""
+    """`takes` has a letter per parameter, `most` may be more: then the last one repeats.
+
+    deterministic: it has the same value for the same arguments everywhere and for ever.
+    """
 
     call: Callable[..., Any]
     takes: str
     least: int
     most: int
+    deterministic: bool = True
 
     def kind(self, at: int) -> str:
         """The letter of an argument."""
@@ -121,6 +125,25 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "POWER": _of(arithmetic.power, "nn"),
     "SQRT": _of(math.sqrt, "n"),
     "SIGN": _of(arithmetic.sign, "n"),
+    "RADIANS": _of(math.radians, "n"),
+    "DEGREES": _of(math.degrees, "n"),
+    "SIN": _of(math.sin, "n"),
+    "COS": _of(math.cos, "n"),
+    "TAN": _of(math.tan, "n"),
+    "COT": _of(geometry.cotangent, "n"),
+    "ASIN": _of(math.asin, "n"),
+    "ACOS": _of(math.acos, "n"),
+    "ATAN": _of(math.atan, "n"),
+    "ATAN2": _of(math.atan2, "nn"),
+    "SINH": _of(math.sinh, "n"),
+    "COSH": _of(math.cosh, "n"),
+    "TANH": _of(math.tanh, "n"),
+    "WIDTH_BUCKET": _of(geometry.width_bucket, "nnnn"),
+    "GEO_DISTANCE": _of(geometry.geo_distance, "nnnn"),
+    # hashes
+    "MD5": _of(hashes.md5, "t"),
+    "CRC32": _of(hashes.crc32, "t"),
+    "CRC64": _of(hashes.crc64, "t"),
     # times
     "STRFTIME": _of(times.strftime, "fn"),
     "STRPTIME": _of(times.strptime, "tf"),
@@ -130,4 +153,10 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "ARRAY_MIN": _raw(lambda item: values.least(texts.elements(item)), "a"),
     "ARRAY_SUM": _raw(lambda item: arithmetic.total(texts.elements(item)), "a"),
     "ARRAY_TO_STRING": _raw(texts.array_to_string, "aa", 1),
+}
+
+#: What has another value each time it is called.
+CHANGING: Final[dict[str, Function]] = {
+    "UNIX_TIMESTAMP": Function(changing.unix_timestamp, "", 0, 0, deterministic=False),
+    "UUID7": Function(changing.uuid7, "", 0, 0, deterministic=False),
 }

@@ -117,7 +117,7 @@ class Call(Node, frozen=True):
 class OfMessage(Node, frozen=True):
     """Something about the message itself, not in its payload."""
 
-    what: OneOf["TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE"]
+    what: OneOf["TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE", "KEY"]
 
 
 def fields_of(tree: Node) -> set[Path]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zbroker.errors import ClientError
 from zbroker.filters import building
-from zbroker.filters.building import Part, Refused
+from zbroker.filters.building import VOCABULARY, Part, Refused
 from zbroker.filters.grammar import EXPECTED, GRAMMAR
 from zbroker.filters.limits import FILTER_MAX_CHARS, PATTERNS_MAX
 from zbroker.filters.nodes import Node
+from zbroker.filters.vocabulary import BUILT_IN, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 _SHOWN_MAX: Final = 32  # characters of what is not understood
 
 
-def parse(text: str) -> Node:
-    """The tree of a filter.
+def parse(text: str, vocabulary: Vocabulary = BUILT_IN) -> Node:
+    """The tree of a filter. vocabulary: what it may call.
 
     Raises: ClientError bad_filter; the reason names the column, from 1, and what was expected.
     """
@@ -34,12 +35,15 @@ def parse(text: str) -> Node:
         raise _refusal(surrogate, "this is no character of Unicode")
     import lark
 
+    before = VOCABULARY.set(vocabulary)
     try:
         part: Part = _parser().parse(text)  # type: ignore[assignment]
     except Refused as error:
         raise _refusal(error.at, str(error)) from None
     except lark.UnexpectedInput as error:
         raise _unexpected(text, error) from None
+    finally:
+        VOCABULARY.reset(before)
     if part.patterns > PATTERNS_MAX:
         raise _refusal(0, f"a filter has at most {PATTERNS_MAX} regular expressions")
     return part.node

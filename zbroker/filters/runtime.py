@@ -18,6 +18,14 @@ def in_seconds(time_ns: int) -> float | None:
     return time_ns / 1_000_000_000 if time_ns else None
 
 
+def key_text(key: bytes | None) -> str | bytes | None:
+    """A key as text; one that is not UTF-8 is opaque."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
 def affix_test(texts: tuple[str, ...], at: Literal["begin", "end"]) -> Callable[[str], bool]:
     """What tells whether a text begins, or ends, with one of `texts`."""
     if at == "begin":

@@ -6,14 +6,12 @@ no message can be meant is seen by a search in its bytes and not unpacked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from msgspec import Raw
+from collections.abc import Sequence
 
 from zbroker.recording import Content, Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry
-from zbroker.wire.messages import Columns
+from zbroker.wire.messages import Columns, Publish
 
 
 class Messages:
@@ -105,15 +103,16 @@ class About:
         index: Sequence[int],
         columns: Columns | None,
         time_ns: int | None,
-        headers: Mapping[str, Raw] | None = None,
+        single: Publish | None = None,
     ) -> None:
-        """index: for each message, which of the topics it has. headers: of a single message."""
+        """index: for each message, which of the topics it has. single: what is one message."""
         self._topics = topics
         self._index = index
         self._columns = columns
         self._time_ns = time_ns
         self._headers = bodies.HeaderColumn(columns, len(index))
-        self._single = headers
+        self._keys = bodies.KeyColumn(columns, len(index))
+        self._single = single if single is not None and single.count is None else None
 
     def topic(self, i: int) -> str:
         """Its topic."""
@@ -133,5 +132,9 @@ class About:
         """What its publisher gave."""
         if self._single is None:
             return self._headers.value(i, name)
-        value = self._single.get(name)
+        value = (self._single.headers or {}).get(name)
         return None if value is None else bodies.scalar(value)
+
+    def key(self, i: int) -> bytes | None:
+        """What its publisher gave."""
+        return self._keys.of(i) if self._single is None else self._single.key

@@ -43,7 +43,7 @@ def _check_content(
 ) -> None:
     column = publish.columns.index if publish.columns is not None else None
     index = bodies.indexes(column) if column is not None else [0] * len(messages)
-    about = About(topics, index, publish.columns, publish.time_ns, publish.headers)
+    about = About(topics, index, publish.columns, publish.time_ns, publish)
     for number, topic in enumerate(topics):
         if permit.verdict(topic) == "some":
             at = [i for i, one in enumerate(index) if one == number]

@@ -16,13 +16,14 @@ class About:
     headers: of the batch, if they are kept.
     """
 
-    __slots__ = ("_batch", "_headers", "_index", "_times")
+    __slots__ = ("_batch", "_headers", "_index", "_keys", "_times")
 
     def __init__(self, batch: Batch, headers: bodies.HeaderColumn | None = None) -> None:
         columns = batch.columns
         index, times = (columns.index, columns.time) if columns is not None else (None, None)
         self._batch = batch
         self._headers = headers or bodies.HeaderColumn(columns, batch.count)
+        self._keys = bodies.KeyColumn(columns, batch.count)
         self._index = bodies.indexes(index) if index is not None else None
         self._times = bodies.times(times) if times is not None else None
 
@@ -41,6 +42,9 @@ class About:
 
     def header(self, i: int, name: str) -> object:
         return self._headers.value(i, name)
+
+    def key(self, i: int) -> bytes | None:
+        return self._keys.of(i)
 
 
 def plain_of(batch: Batch) -> bytes | memoryview:

@@ -212,6 +212,26 @@ class HeaderColumn:
         return None if headers is None else headers.get(name)
 
 
+class KeyColumn:
+    """Keys of a batch's messages; the column is decoded when one of them is asked for."""
+
+    __slots__ = ("_count", "_data", "_found")
+
+    def __init__(self, columns: Columns | None, count: int) -> None:
+        """The columns were checked before."""
+        self._data = columns.keys if columns is not None else None
+        self._count = count
+        self._found: list[bytes | None] | None = None
+
+    def of(self, i: int) -> bytes | None:
+        """That of message `i`. Raises: ClientError bad_field, for a column that is none."""
+        if self._data is None:
+            return None
+        if self._found is None:
+            self._found = keys(self._data, self._count)
+        return self._found[i]
+
+
 def expiry(data: bytes, count: int) -> array[int]:
     """The expiry column: of each message when it expires, ns; 0: never.
 
