@@ -9,9 +9,11 @@ import pytest
 from zbroker.admin import alarms
 from zbroker.admin.alarms import Disk, Facts, Failure, Watch
 from zbroker.admin.removal import Blocked
+from zbroker.config import RetentionConfig
 
 SECOND_NS = 1_000_000_000
 HELD = Blocked("held", 200, "segments 2 to 3: needed by a replay")
+KEPT = Blocked("held", 26 << 20, "segments 2 to 9: needed by queues (rare)", ("rare", "other"))
 FAILED = Failure("archive", (4,), "the disk is full")
 
 
@@ -40,6 +42,8 @@ def codes(facts: Facts) -> list[str]:
         (Facts({}, blocked=Blocked("share", 1, ""), held_alarm=200), ["removal_blocked"]),
         (Facts({}, blocked=Blocked("stated", 1, ""), held_alarm=200), ["removal_blocked"]),
         (Facts({}, blocked=Blocked("elsewhere", 1, ""), held_alarm=200), ["removal_blocked"]),
+        (Facts({}, blocked=KEPT, held_alarm=1 << 60), ["queue_holds"]),
+        (Facts({}, rules="access.toml:3: no such action"), ["access_file"]),
         (Facts({}, failures=(FAILED,)), ["action_failed"]),
         (Facts({}, clock_behind_ms=59_999), []),
         (Facts({}, clock_behind_ms=60_000), ["clock_jumped"]),
@@ -53,15 +57,54 @@ def test_every_alarm_says_what_it_means_and_what_to_do() -> None:
     facts = Facts(
         {"accepting": 0, "damage": 1, "conflicts": 1, "index_failed": "x"},
         (Disk("/j", 1, 100),), HELD, 0, (FAILED,), 60_000, {"flush_late": 1, "unprepared": 1},
+        rules="x",
     )  # fmt: skip
-    found = alarms.found(facts)
-    assert len(found) == 10
+    found = [*alarms.found(facts), *alarms.found(Facts({}, blocked=KEPT))]
+    assert len(found) == 12
     assert all(finding.what and finding.means and finding.next for finding in found)
 
 
 def test_who_holds_is_named() -> None:
     [finding] = alarms.found(Facts({}, blocked=HELD))
     assert "a replay" in finding.what
+
+
+def test_a_queue_that_keeps_retention_from_working_is_named_at_once() -> None:
+    watch = Watch()
+    assert look(watch, 10, {}, blocked=KEPT, held_alarm=10 << 30) == [("queue_holds", 10)]
+    [finding] = alarms.found(Facts({}, blocked=KEPT))
+    assert "queue rare and 1 more queue needs the log" in finding.what
+    assert "zbroker-admin queue explain rare" in finding.next
+
+
+@pytest.mark.parametrize(
+    ("more", "limit"),
+    [({}, 10 << 30), ({"max_bytes": 4 << 20}, (4 << 20) // 10), ({"min_free": 100}, 10)],
+)
+def test_what_may_be_held_back_is_a_part_of_what_the_rules_allow(
+    more: dict[str, int], limit: int
+) -> None:
+    assert alarms.held_limit(RetentionConfig(**more)) == limit
+
+
+@pytest.mark.parametrize(
+    ("stats", "means"),
+    [
+        ({"accepting": 1}, "nothing yet; when the journal's disk is full, publishers are refused"),
+        ({"accepting": 0}, "publishers are refused: see disk_full"),
+    ],
+)
+def test_a_full_disk_does_not_say_that_nothing_is_wrong(stats: dict[str, int], means: str) -> None:
+    found = alarms.found(Facts(stats, disks=(Disk("/j", 1, 100),)))
+    assert found[-1].means == means
+
+
+def test_a_full_disk_names_the_queue_that_needs_most_of_the_log() -> None:
+    facts = Facts({"bytes": 30 << 20}, disks=(Disk("/j", 1, 100),))
+    [alone] = alarms.found(facts._replace(keeper=("small", 1 << 20)))
+    assert "queue" not in alone.next
+    [kept] = alarms.found(facts._replace(keeper=("rare", 29 << 20)))
+    assert kept.next.startswith("queue rare needs 29 MiB of the log")
 
 
 def test_the_newest_of_several_failures_is_told() -> None:

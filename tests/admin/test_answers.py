@@ -16,6 +16,7 @@ from zbroker.admin.answers import Answers, Parts
 from zbroker.admin.audit import DONE, Asked, Audit
 from zbroker.admin.queue_watch import QueueWatch
 from zbroker.admin.queues import Queues
+from zbroker.admin.removal import Blocked
 from zbroker.admin.sampling import Sampling
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
@@ -397,6 +398,19 @@ def test_queues_stand_in_the_status_in_metrics_and_in_the_history(bench: Bench) 
     assert status["rates"]["queue_acked_s"] == 2.0
     assert b'zbroker_queue_depth{queue="work"} 1.0\n' in bench.answers.reply("/metrics").body
     assert bench.answers.get("/history")["series"]["queue_depth"] == [2.0], "the mean of a step"
+
+
+def test_an_access_file_that_cannot_be_used_is_an_alarm(bench: Bench) -> None:
+    bench.answers._parts.access.problem = "access.toml:3: there is no action 'fly'"
+    [alarm] = [a for a in bench.answers.get("/status")["alarms"] if a["code"] == "access_file"]
+    assert "there is no action 'fly'" in alarm["what"]
+
+
+def test_a_queue_that_holds_back_a_rule_is_an_alarm_at_once(bench: Bench) -> None:
+    held = Blocked("held", 5, "segment 1: needed by queues (rare)", ("rare",))
+    bench.desk.worker.blocked = held
+    codes = [alarm["code"] for alarm in bench.answers.get("/status")["alarms"]]
+    assert "queue_holds" in codes
 
 
 def test_a_queue_that_nobody_takes_from_is_an_alarm(bench: Bench) -> None:

@@ -29,7 +29,7 @@ def removed(found: State, asked: RetentionConfig) -> tuple[int, ...]:
 
 def blocked(found: State, asked: RetentionConfig) -> tuple[str, int, str]:
     _, block = removal(found, asked)
-    return block or ("", 0, "")
+    return (block.code, block.bytes, block.why) if block is not None else ("", 0, "")
 
 
 def test_without_settings_nothing_goes() -> None:
@@ -146,6 +146,14 @@ def test_who_holds_back_how_much_is_named() -> None:
     code, size, why = blocked(found, settings(remove_after=2 * MINUTE))
     assert (code, size) == ("held", 200)
     assert why == "segments 2 to 3: needed by a replay of spark"
+
+
+def test_queues_that_need_some_of_it_are_known() -> None:
+    queues = ((50, "rare"), (150, "slow"), (450, "fast"))
+    found = state(*FOUR, held_from=50, holders=("queues (rare)",), queues=queues)
+    _, block = removal(found, settings(remove_after=2 * MINUTE))
+    assert block is not None
+    assert block.queues == ("rare", "slow")
 
 
 def test_nothing_more_goes_while_an_earlier_removal_waits() -> None:

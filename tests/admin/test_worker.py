@@ -264,6 +264,15 @@ def test_who_holds_back_a_removal_is_known(tmp_path: Path) -> None:
     assert desk.worker.blocked.why == "segments 1 to 4: needed by reader (replay)"
 
 
+def test_a_queue_that_holds_back_a_removal_is_known(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, max_bytes=1)
+    holdings = [m.Holding("reader", "replay", 1, 0), m.Holding("queues", "rare", 1, 0)]
+    desk.journal.holders = m.Holders(0, 1, 1, 0, holdings, stated=1 << 30)
+    desk.turns()
+    assert desk.worker.blocked is not None
+    assert desk.worker.blocked.queues == ("rare",)
+
+
 def test_in_publisher_time_ages_go_by_the_newest_message(tmp_path: Path) -> None:
     desk = Desk(tmp_path, time="publisher")
     assert desk.worker.survey.ages(m.Holders(0, 1, 1, 777, [])) == 777

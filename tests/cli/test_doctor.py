@@ -455,6 +455,36 @@ def test_a_disk_that_is_fuller_than_it_should_be(patient: Patient) -> None:
     assert f"zbroker-admin -c {patient.config} journal compress" in found["fix"]
 
 
+def test_a_disk_without_room_for_a_copy_is_not_compressed() -> None:
+    case = Case(Target(None, None, None, False), Options())
+    case.config = config.parse("", "z")
+    segment = case.config.journal.segment_size
+    [roomy] = machine.full(Path("/j"), 90.0, 3 * segment, case)
+    [tight] = machine.full(Path("/j"), 90.0, segment, case)
+    assert "journal compress --all-sealed --dry-run" in roomy.fix
+    assert "compress" not in tight.fix
+    assert "journal remove --before -7d --dry-run" in tight.fix
+
+
+def test_the_queue_that_needs_most_of_the_log_is_named(
+    patient: Patient, running: FakeAdmin
+) -> None:
+    change(running, journal={"bytes": 30 << 20})
+    rows = [{"name": "small", "bytes": 1 << 20}, {"name": "rare", "bytes": 29 << 20}]
+    running.answers["GET /queues"] = {"queues": rows}
+    fix = patient.only("disk", "--disk-warning", "0.001")["fix"]
+    assert fix.startswith("queue rare needs 29 MiB of the log")
+    assert f"zbroker-admin -c {patient.config} queue explain rare" in fix
+
+
+def test_an_access_file_that_cannot_be_used_is_one_finding(
+    patient: Patient, running: FakeAdmin
+) -> None:
+    alarm = {"code": "access_file", "since": "T", "what": "w", "means": "m", "next": "n"}
+    change(running, security={"on": True, "problem": "access.toml:3: x"}, alarms=[alarm])
+    assert "access.toml:3: x" in patient.only("rules")["what"]
+
+
 def test_too_few_open_files(patient: Patient) -> None:
     patient.tables["limits"] = {"connections": 1 << 40}
     assert "LimitNOFILE=" in patient.only("open_files")["fix"]

@@ -132,6 +132,14 @@ def test_each_crossing_of_80_percent_warns_once(
         space.beat(0)
         warnings.append(sum("journal.disk_80" in record.message for record in caplog.records))
     assert warnings == [0, 0, 1, 0, 0, 0, 0, 1]
+    assert "nothing is refused yet" in caplog.text
+    used = 1
+    space.beat(0)
+    space.accepting, used = False, 99
+    space.beat(0)
+    assert "publishers are refused; free space" in caplog.text
+    used = 80
+    space.beat(0)
     assert (space.free_bytes, space.disk_bytes, space.used_percent) == (20 * 4096, 100 * 4096, 80)
 
 

@@ -13,10 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from zbroker.admin import words
 from zbroker.admin.removal import Blocked
+from zbroker.config import RetentionConfig
 
 DISK_PERCENT: Final = 80  # from here on somebody should look
 LATELY_NS: Final = 600 * 1_000_000_000  # how long an alarm outlives the last growth of its counter
 PATIENCE_NS: Final = {"held": 30 * 1_000_000_000}  # a reader may need a moment to let go
+HELD_PART: Final = 10  # of what a rule allows: held back for a while, that is an alarm
+KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 CLOCK_BEHIND_MS: Final = 60_000  # less is how clocks are corrected
 #: statistics of the journal that only ever grow: an alarm for a while after they did
 COUNTERS: Final = ("flush_late", "unprepared")
@@ -52,7 +55,8 @@ class Facts(NamedTuple):
 
     journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
     not happen. held_alarm: bytes. clock_behind_ms: the clock of ages behind the wall clock. queues:
-    what is wrong with those (zbroker.admin.queue_alarms).
+    what is wrong with those (zbroker.admin.queue_alarms). rules: why the access file is not used.
+    keeper: the queue that needs most of the log, and how much.
     """
 
     journal: Mapping[str, Any]
@@ -63,6 +67,8 @@ class Facts(NamedTuple):
     clock_behind_ms: int = 0
     grown: Mapping[str, int] = {}
     queues: tuple[Finding, ...] = ()
+    rules: str = ""
+    keeper: tuple[str, int] | None = None
 
 
 class Alarm(NamedTuple):
@@ -74,7 +80,15 @@ class Alarm(NamedTuple):
 
 def found(facts: Facts) -> list[Finding]:
     """What is wrong, the worst first."""
-    return [*_disks(facts), *_journal(facts), *_retention(facts), *facts.queues]
+    return [
+        *_disks(facts), *_journal(facts), *_rules(facts), *_retention(facts), *facts.queues
+    ]  # fmt: skip
+
+
+def held_limit(settings: RetentionConfig) -> int:
+    """How much may be held back before somebody should know: a part of what the rules allow."""
+    rules = [rule // HELD_PART for rule in (settings.max_bytes, settings.min_free) if rule]
+    return min([settings.held_alarm, *rules])
 
 
 def _disks(facts: Facts) -> Iterator[Finding]:
@@ -84,7 +98,7 @@ def _disks(facts: Facts) -> Iterator[Finding]:
             "disk_full",
             f"the journal's disk is nearly full{free}",
             "publishers are refused with disk_full and keep their messages; reading goes on",
-            "free space there, archive, compress or remove segments; publishing resumes by itself",
+            f"{_space(facts)}; publishing resumes by itself",
         )
     full = [disk for disk in facts.disks if _percent(disk) >= DISK_PERCENT]
     if full:
@@ -95,9 +109,23 @@ def _disks(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "disk_80",
             "; ".join(told),
-            "nothing yet; when the journal's disk is full, publishers are refused",
-            "see [retention] in the config, or free space",
+            "nothing yet; when the journal's disk is full, publishers are refused"
+            if facts.journal.get("accepting", 1)
+            else "publishers are refused: see disk_full",
+            _space(facts),
         )
+
+
+def _space(facts: Facts) -> str:
+    """What to do for more of it. A queue that needs most of the log makes everything else vain."""
+    size = int(facts.journal.get("bytes", 0))
+    if facts.keeper is not None and 0 < size <= KEEPER_PART * facts.keeper[1]:
+        name, needs = facts.keeper
+        return (
+            f"queue {name} needs {words.size(needs)} of the log, no segment of that can be "
+            f"removed: zbroker-admin queue explain {name}; or free space there by other means"
+        )
+    return "zbroker-admin journal remove, [retention] in the config, or free space there"
 
 
 def _percent(disk: Disk) -> int:
@@ -147,9 +175,22 @@ def _journal(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _rules(facts: Facts) -> Iterator[Finding]:
+    if facts.rules:
+        yield Finding(
+            "access_file",
+            f"the access file cannot be used: {facts.rules}",
+            "the rules before it hold on: a key that was taken out still opens the doors, a new "
+            "one does not",
+            "mend it; zbroker-admin access check FILE says when it is right",
+        )
+
+
 def _retention(facts: Facts) -> Iterator[Finding]:
     blocked = facts.blocked
-    if blocked is not None and (blocked.code != "held" or blocked.bytes > facts.held_alarm):
+    if blocked is not None and blocked.queues:
+        yield _kept_by_queues(blocked)
+    elif blocked is not None and (blocked.code != "held" or blocked.bytes > facts.held_alarm):
         yield _blocked(blocked)
     if facts.failures:
         yield _failed(facts.failures)
@@ -160,6 +201,21 @@ def _retention(facts: Facts) -> Iterator[Finding]:
             "ages of segments follow it slowly, so nothing is removed too early",
             "set the clock right, if it is wrong; this ends by itself",
         )
+
+
+def _kept_by_queues(blocked: Blocked) -> Finding:
+    """At once: a queue does not let go by itself as a reader does."""
+    first, more = blocked.queues[0], len(blocked.queues) - 1
+    others = f" and {more} more queue{'s' if more > 1 else ''}" if more else ""
+    return Finding(
+        "queue_holds",
+        f"[retention] wants to remove {words.size(blocked.bytes)} and cannot: queue {first}"
+        f"{others} needs the log from there on",
+        "retention does not work: no message is lost, but the log grows until the disk is full, "
+        "and then publishers of every topic are refused",
+        f"zbroker-admin queue explain {first}: start its consumers, or let go with zbroker-admin "
+        f"queue purge {first} or queue delete {first}",
+    )
 
 
 def _blocked(blocked: Blocked) -> Finding:

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from zbroker.access.file import AccessFile
 from zbroker.admin import actions, asking, core, queue_alarms
-from zbroker.admin.alarms import Alarm, Facts, Watch
+from zbroker.admin.alarms import Alarm, Facts, Watch, held_limit
 from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Row
 from zbroker.admin.clients import Clients
@@ -186,10 +186,12 @@ class Answers:
             stats_of(status).get("journal", {}),
             disks,
             worker.blocked,
-            self._tools.config.retention.held_alarm,
+            held_limit(self._tools.config.retention),
             worker.failures,
             worker.survey.clock_behind_ms,
             queues=tuple(queue_alarms.found(self._parts.queues.watch.seen(_up_ms(status)))),
+            rules=self._parts.access.problem,
+            keeper=queue_alarms.keeper(self._parts.queues.watch.rows()),
         )
         with self._lock:
             before = {alarm.finding.code for alarm in self._alarms}

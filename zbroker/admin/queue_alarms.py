@@ -37,6 +37,12 @@ def found(seen: Seen) -> list[Finding]:
     return [*_size(seen.rows), *_idle(seen), *_dead(seen)]
 
 
+def keeper(rows: Sequence[QueueRow]) -> tuple[str, int] | None:
+    """The queue that needs most of the log, and so many bytes of it."""
+    most = max(rows, key=lambda row: row.bytes, default=None)
+    return None if most is None or not most.bytes else (most.name, most.bytes)
+
+
 def _size(rows: Sequence[QueueRow]) -> Iterator[Finding]:
     over = [row for row in rows if 0 < setting(row, "size_alarm") < row.bytes]
     if over:

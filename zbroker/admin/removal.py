@@ -15,11 +15,16 @@ from zbroker.config import RetentionConfig
 
 
 class Blocked(NamedTuple):
-    """Removal that the settings ask for and that does not happen."""
+    """Removal that the settings ask for and that does not happen.
+
+    queues: those that need some of it. A reader goes on by itself, a queue that nobody takes from
+    does not.
+    """
 
     code: Literal["held", "share", "stated", "elsewhere"]
     bytes: int
     why: str
+    queues: tuple[str, ...] = ()
 
 
 class Due(NamedTuple):
@@ -165,4 +170,6 @@ def _held(state: v.State, rest: list[v.Segment]) -> Blocked:
     if state.silent:
         who = f"{', '.join(state.silent)} (did not say yet what it needs)"
     what = words.serials([segment.serial for segment in rest])
-    return Blocked("held", sum(segment.bytes for segment in rest), f"{what}: needed by {who}")
+    total, end = sum(segment.bytes for segment in rest), rest[-1].end
+    queues = [name for position, name in state.queues if end is None or position < end]
+    return Blocked("held", total, f"{what}: needed by {who}", tuple(queues))

@@ -20,6 +20,7 @@ from zbroker.limits import U63_MAX
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
 
+QUEUES: Final = "queues"  # the process that needs the log for queues
 HOLDERS_NAMED: Final = 3  # in a reason; `journal holders` names all
 
 
@@ -59,6 +60,7 @@ class Survey:
             disk_of(paths.journal).free_bytes,
             min((one.position for one in holders.holdings), default=U63_MAX),
             tuple(named[:HOLDERS_NAMED]),
+            tuple((one.position, one.what) for one in holders.holdings if one.who == QUEUES),
             tuple(holders.silent),
             frozenset(holders.removing),
             elsewhere=not on_one_disk(paths.journal, paths.archive),

@@ -61,10 +61,10 @@ class State(NamedTuple):
 
     segments: oldest first, the open one last. now_ns: for ages. stated: the newest segment with a
     state snapshot. held_from: the lowest position that somebody needs, `holders` name them;
-    silent: rooms that did not say what they need. removing: go as soon as nobody needs them.
-    busy: being worked on, or waiting for it. resting: failed not long ago, by action and serial
-    (0 for a removal). free_bytes: of the journal's disk. elsewhere: the archive directory is on
-    another disk.
+    queues: what each queue needs, (position, name), the lowest first; silent: rooms that did not
+    say what they need. removing: go as soon as nobody needs them. busy: being worked on, or waiting
+    for it. resting: failed not long ago, by action and serial (0 for a removal). free_bytes: of the
+    journal's disk. elsewhere: the archive directory is on another disk.
     """
 
     segments: tuple[Segment, ...]
@@ -73,6 +73,7 @@ class State(NamedTuple):
     free_bytes: int
     held_from: int = U63_MAX
     holders: tuple[str, ...] = ()
+    queues: tuple[tuple[int, str], ...] = ()
     silent: tuple[str, ...] = ()
     removing: frozenset[int] = frozenset()
     busy: frozenset[int] = frozenset()

@@ -167,7 +167,8 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             ge=0,
             extra=BYTES,
-            description="Alarm that names who holds back the removal of more than this.",
+            description="Alarm that names the reader that holds back the removal of more than "
+            "this, or a tenth of max_bytes or min_free. A queue is named at once.",
         ),
     ] = 10 << 30
 

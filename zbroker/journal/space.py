@@ -99,11 +99,12 @@ class Space:
         if self.used_percent >= WARN_PERCENT and not self._warned:
             self._warned = True
             self._log.warning(
-                "journal.disk_80: the disk of %s is %d %% full, %d bytes are free; nothing is "
-                "refused yet; free space, or let [retention] remove old segments",
+                "journal.disk_80: the disk of %s is %d %% full, %d bytes are free; %s; free space, "
+                "or let [retention] remove old segments",
                 self._directory,
                 self.used_percent,
                 self.free_bytes,
+                "nothing is refused yet" if self.accepting else "publishers are refused",
             )
         elif self.used_percent < WARN_PERCENT - QUIET_PERCENT:
             self._warned = False

@@ -11,8 +11,9 @@ CRITICAL: Final = 2
 UNKNOWN: Final = 3
 WORDS: Final = ("ok", "warning", "critical", "unknown")
 
-#: messages are refused, or some cannot be read, or reading becomes slow
-GRAVE: Final = frozenset({"disk_full", "damage", "index_failed"})
+#: messages are refused, or some cannot be read, or reading becomes slow, or keys that were taken
+#: away still open the doors
+GRAVE: Final = frozenset({"disk_full", "damage", "index_failed", "access_file"})
 _STATES: Final = {"ready": OK, "starting": WARNING, "degraded": CRITICAL, "stopping": CRITICAL}
 
 

@@ -15,8 +15,11 @@ from zbroker.cli.doctor.finding import Finding
 from zbroker.cli.show import size
 from zbroker.config import Config
 from zbroker.endpoints import is_loopback
+from zbroker.errors import ZBrokerError
 
 OWN_FILES: Final = 256  # segments, sockets, threads: what a room has open beside its connections
+COMPRESS_SEGMENTS: Final = 2  # so many segments must be free, or compressing only fails
+KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 OPEN_FILES_MIN: Final = 1_024  # for clients of this host only
 
 
@@ -43,10 +46,39 @@ def full(path: Path, percent: float, free_bytes: int, case: Case) -> Iterator[Fi
             "disk",
             f"the disk of {path} is {percent:.0f} % full, {size(free_bytes)} are free",
             "when it is full, publishers are refused with disk_full; reading goes on",
-            f"du -xh {quoted(path)} | sort -h | tail; then "
-            + case.command("journal compress --all-sealed --dry-run")
-            + ", or [retention] in the config (docs/howto/keep-the-journal-small.md)",
+            _fix(path, free_bytes, case),
         )
+
+
+def _fix(path: Path, free_bytes: int, case: Case) -> str:
+    """Which command makes room. Compressing writes a new file before the old one goes."""
+    name, needs, log_bytes = _keeper(case)
+    if name and needs * KEEPER_PART >= log_bytes:
+        return (
+            f"queue {name} needs {size(needs)} of the log, which cannot be removed: "
+            + case.command(f"queue explain {quoted(name)}")
+            + " says why; queue purge lets go (docs/howto/the-disk-is-full.md)"
+        )
+    segment = case.config.journal.segment_size if case.config is not None else 0
+    roomy = free_bytes > COMPRESS_SEGMENTS * segment
+    what = "journal compress --all-sealed" if roomy else "journal remove --before -7d"
+    return (
+        f"du -xh {quoted(path)} | sort -h | tail; then "
+        + case.command(f"{what} --dry-run")
+        + ", or [retention] in the config (docs/howto/keep-the-journal-small.md)"
+    )
+
+
+def _keeper(case: Case) -> tuple[str, int, int]:
+    """The queue that needs most of the log, how much that is, and how long the log is."""
+    if case.status is None:
+        return "", 0, 0
+    with suppress(ZBrokerError):  # of an old instance, or while the queues process starts
+        rows = case.admin.ask("/queues")["queues"]
+        most = max(rows, key=lambda row: row["bytes"], default=None)
+        if most is not None and most["bytes"]:
+            return str(most["name"]), int(most["bytes"]), int(case.status["journal"]["bytes"])
+    return "", 0, 0
 
 
 def open_files(case: Case) -> Iterator[Finding]:
