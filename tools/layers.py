@@ -14,6 +14,7 @@ _LEAVES: Final = (
     "zbroker.limits",
     "zbroker.paths",
     "zbroker.recording",
+    "zbroker.topic_types",
     "zbroker.topics",
     "zbroker.__version__",
     "zbroker",
@@ -69,7 +70,14 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.formats": ("zbroker.errors", "zbroker.limits"),
     "zbroker.filters": ("zbroker.clock", "zbroker.errors", "zbroker.formats", "zbroker.limits"),
     "zbroker.heartbeats": ("zbroker.limits",),
-    "zbroker.recording": ("zbroker.errors", "zbroker.filters", "zbroker.limits", "zbroker.topics"),
+    "zbroker.topic_types": ("zbroker.limits", "zbroker.topics"),
+    "zbroker.recording": (
+        "zbroker.errors",
+        "zbroker.filters",
+        "zbroker.limits",
+        "zbroker.topic_types",
+        "zbroker.topics",
+    ),
     # what all rooms stand on
     "zbroker.wire": _LEAVES,
     "zbroker.config.units": (),

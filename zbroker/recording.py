@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zbroker.errors import ClientError
 from zbroker.limits import TOPICS_MAX
+from zbroker.topic_types import TYPE_DEFAULT as TYPE_DEFAULT
+from zbroker.topic_types import TopicType
 from zbroker.topics import Matcher, matcher
 
 if TYPE_CHECKING:
     from zbroker.filters import About
 
-TYPE_DEFAULT: Final = "auto"
 _READ_ANYTHING: Final = frozenset({"auto", "binary"})  # no bytes are wrong
 
 
@@ -99,6 +100,7 @@ class Recording:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         """Raises: BadRule bad_topic or bad_filter."""
+        self._rules = list(rules)
         self._tables = [_Table(index, rule) for index, rule in enumerate(rules)]
         self._known: dict[str, _Table | None] = {}
         self.everything = not rules
@@ -126,6 +128,12 @@ class Recording:
         """How payloads of `topic` are read: a type of `zbroker.formats`."""
         found = self._found(topic)
         return TYPE_DEFAULT if found is None else found.type
+
+    def types_of(self, topic: str, *, regex: bool = False) -> list[TopicType]:
+        """How payloads of a topic, or of all topics of a pattern, are read, for a definition."""
+        if not regex:
+            return [TopicType(topic, False, self.type_of(topic))]
+        return [TopicType(rule.topic, rule.regex, rule.type) for rule in self._rules]
 
     def _found(self, topic: str) -> _Table | None:
         try:

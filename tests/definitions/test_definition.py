@@ -97,3 +97,13 @@ def test_what_cannot_be_compiled_is_refused_with_its_key(
     error = refused(**keys)
     assert error.key == key
     assert part in f"{error.reason} {error.hint}"
+
+
+@pytest.mark.parametrize("key", ["filter", "priority", "barrier", "group_key"])
+@pytest.mark.parametrize("call", ["UNIX_TIMESTAMP()", "CLIENT_NAME()", "OWN(/a)"])
+def test_an_expression_that_may_change_its_answer_makes_no_queue(key: str, call: str) -> None:
+    """The log is read again, and must give the same queue."""
+    keys: dict[str, Any] = {key: f"{call} > 1"}
+    with pytest.raises(BadQueue) as caught:
+        compile_queue(QueueConfig("q", **keys))
+    assert caught.value.key == key

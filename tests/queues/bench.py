@@ -120,7 +120,7 @@ class Bench:
             self.welcome()
 
     def _begin(self, saved: dict[tuple[str, int], Saved]) -> None:
-        self.manager = Manager(self.incarnation, self.configs, self.record.type_of)
+        self.manager = Manager(self.incarnation, self.configs, self.record)
         self.manager.restore(saved)
         settings = Settings(KEY, self.clients_max, self.incarnation, self.record, self.access)
         self.core = Core(settings, self.manager)

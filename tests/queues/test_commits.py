@@ -151,8 +151,8 @@ def test_a_new_journal_is_sent_what_the_log_does_not_hold(bench: Bench) -> None:
     bench.commits.lost()
     bench.commits.welcomed(2, 50)
     assert bench.commits.take(0, 10) is None, "what landed is not known yet"
-    bench.commits.found(7, first)
-    bench.commits.found(8, second)  # of another process
+    bench.commits.found(7, first, 30)
+    bench.commits.found(8, second, 31)  # of another process
     bench.commits.read(49)
     assert bench.landed == []
     bench.commits.read(50)
@@ -245,8 +245,8 @@ class _History:
             _restart(self.journal, self.commits)
 
     def read_on(self) -> None:
-        for number in self.journal.log[self.read :]:
-            self.commits.found(7, number)
+        for at, number in enumerate(self.journal.log[self.read :], self.read):
+            self.commits.found(7, number, at)
         self.read = len(self.journal.log)
         self.commits.read(self.read)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec import to_builtins
@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from tests.queues.bench import HERE, Bench, bench, replayable, work
 from zbroker.blocks.making import Block
 from zbroker.clock import format_time
-from zbroker.config import QueueConfig
+from zbroker.config import QueueConfig, RecordConfig
 from zbroker.errors import ConfigError
 from zbroker.ids import Origin, format_vector
 from zbroker.journal import records
@@ -28,6 +28,8 @@ from zbroker.journal.reader import Cursor, Gap
 from zbroker.queues.manager import Manager, Saved
 from zbroker.queues.saving import _state
 from zbroker.queues.work.values import Outcome
+from zbroker.recording import Recording
+from zbroker.topic_types import TopicType
 from zbroker.wire import queueing as q
 from zbroker.wire.internal import Marks
 from zbroker.wire.queue_surveys import Define, SetPoint
@@ -176,7 +178,7 @@ def test_a_recovery_point_that_the_log_does_not_hold_is_an_error_of_the_config()
 
 
 def test_what_the_process_before_had_under_way_is_read_first() -> None:
-    manager = Manager(1, [], str)
+    manager = Manager(1, [], Recording([]))
     manager.named(Named(0, 9, [], []))
     assert manager.following.persisted == 9
 
@@ -560,3 +562,102 @@ def test_a_purge_that_cannot_be_read_is_stepped_over() -> None:
     at.record_of(KIND_PURGE, b"\xc1")
     at.restart()
     assert first in at.here()
+
+
+# -- types of topics --------------------------------------------------------------------------
+
+
+def _typed(type_: Literal["json", "fix", "nvfix"], topic: str = "t", **more: Any) -> Recording:
+    return Recording([RecordConfig(topic, type=type_, **more)])
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_another_type_of_a_topic_leaves_what_is_in_a_filtered_queue(tables: bool) -> None:
+    at = bench(work(filter="/p > 1"), record=_typed("json"))
+    positions = at.publish(b'{"p": 1}', b'{"p": 2}', b'{"p": 3}')
+    saved = _saved(at) if tables else None
+    at.record = _typed("fix")
+    at.restart(saved)
+    assert at.here() == positions[1:]
+    positions += at.publish(b'{"p": 4}')
+    assert at.here() == positions[1:]
+
+
+@pytest.mark.parametrize(
+    ("setting", "given"),
+    [
+        ({"priority": "/p"}, [2, 1, 0]),
+        ({"group_key": "/g"}, [0, 1]),
+        ({"barrier": "/p = 1"}, [0]),
+    ],
+)
+def test_another_type_of_a_topic_changes_no_order(
+    setting: dict[str, str], given: list[int]
+) -> None:
+    at = bench(work(**setting), record=_typed("json"))
+    positions = at.publish(*(b'{"p": %d, "g": %d}' % (p, p % 2) for p in range(3)))
+    at.record = _typed("fix")
+    at.restart()
+    at.logon()
+    at.consume()
+    assert at.got() == [positions[i] for i in given]
+
+
+def test_a_queue_of_many_topics_keeps_the_type_of_each() -> None:
+    rules = [RecordConfig("a", type="nvfix"), RecordConfig(".*", regex=True, type="json")]
+    at = bench(work(topic="a|b", regex=True, filter="/p > 1"), record=Recording(rules))
+    first = at.publish(b"p=2\x01", topic="a") + at.publish(b'{"p": 2}', topic="b")
+    at.record = Recording([])
+    at.restart()
+    assert at.here() == first
+
+
+def test_a_definition_without_types_records_those_of_the_config_once() -> None:
+    at = Bench(work(filter="/p > 1"), record=_typed("json"), welcome=False)
+    table = to_builtins(at.configs[0])
+    at.record_of(KIND_WIRING, encode(WiringRecord("q", 1, "config", 0, 1, table)))
+    at.welcome()
+    assert [one.types for one in _records(at)] == [None, [TopicType("t", type="json")]]
+    positions = at.publish(b'{"p": 2}')
+    assert at.here() == positions
+    at.record = _typed("fix")
+    at.restart()
+    assert len(_records(at)) == 2
+    assert len(at.here()) == 1
+
+
+def test_a_run_time_queue_without_types_records_those_of_the_config_once() -> None:
+    at = Bench(record=_typed("json"), welcome=False)
+    table = {"topic": "t", "name": "q", "filter": "/p > 1"}
+    at.record_of(KIND_WIRING, encode(WiringRecord("q", 1, "admin", 0, 1, table)))
+    at.welcome()
+    assert _records(at)[-1].types == [TopicType("t", type="json")]
+    at.ask(Define(1, "alter", "q", {"lease": "5s"}))
+    assert _records(at)[-1].types == [TopicType("t", type="json")]
+
+
+def test_a_queue_that_looks_into_no_message_records_no_types() -> None:
+    at = bench(record=_typed("json"))
+    assert [one.types for one in _records(at)] == [None]
+    at.restart()
+    assert len(_records(at)) == 1
+
+
+def test_types_that_differ_from_the_config_are_named_at_a_start() -> None:
+    at = bench(work(filter="/p > 1"), record=_typed("json"))
+    at.record = _typed("fix")
+    at.restart()
+    [note] = at.notes
+    assert note.name == "queues.types_kept"
+    assert "reads t as json" in note.text
+    assert "t as fix now" in note.text
+
+
+def test_a_queue_that_is_made_again_has_the_types_of_the_config() -> None:
+    at = Bench(record=_typed("json"))
+    at.ask(Define(1, "create", "q", {"topic": "t", "filter": "/p > 1"}))
+    at.ask(Define(1, "delete", "q"))
+    at.record = _typed("fix")
+    at.restart()
+    at.ask(Define(1, "create", "q", {"topic": "t", "filter": "/p > 1"}))
+    assert _records(at)[-1].types == [TopicType("t", type="fix")]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition
+from zbroker.definitions.entering import Entering
 from zbroker.queues.commits import Unit
 from zbroker.queues.core import Core
 from zbroker.queues.effects import Give
@@ -58,7 +59,17 @@ def _refused_come_last(core: Any) -> None:
 
 
 def _definitions_not_looked_for(core: Any) -> None:
-    core.manager._found = lambda *given: None
+    core.manager.folding._found = lambda *given: None
+
+
+def _types_of_the_config(core: Any) -> None:
+    """Queues read payloads as the config says now."""
+    manager = core.manager
+
+    def changed(one: Running) -> None:
+        one.entering = Entering(one.definition, manager._recording.type_of)
+
+    _made_with(core, "_made", changed)
 
 
 def _tables_too_new(core: Any) -> None:
@@ -196,6 +207,7 @@ BUGS: Final[dict[str, Callable[[Core], None]]] = {
     "units that landed are sent again": _landed_and_sent_again,
     "what was refused lands after later units": _refused_come_last,
     "definitions that landed are sent again": _definitions_not_looked_for,
+    "types are those of the config": _types_of_the_config,
     "facts are folded twice": _tables_too_new,
     "tables from before the floor are used": _old_tables,
     "the horizon is forgotten": _horizon_forgotten,

@@ -69,7 +69,7 @@ class RoomNode:
         self.alive = True
         self.incarnation, self._hellos = next(world.incarnations), 0
         recording = Recording([])
-        manager = Manager(self.incarnation, world.configs, recording.type_of)
+        manager = Manager(self.incarnation, world.configs, world.recording())
         # a set of names has another order in each process, and a seed is to repeat its history
         read = manager.following.read
         manager.following.read = lambda *given: dict.fromkeys(sorted(read(*given)))  # type: ignore
@@ -258,6 +258,7 @@ class RoomNode:
                 return
             self._finder.note(block)
             self.core.block(read, block)
+            self._watch()  # a definition that was in doubt may have been found
             slices -= 1
 
     # -- doing --------------------------------------------------------------------------------

@@ -25,11 +25,12 @@ from tests.sim.queues_clients import Admin, Client, Want, payload
 from tests.sim.queues_journal import PUBLISHER, JournalNode, SimLog
 from tests.sim.queues_judge import Judge, Violation
 from tests.sim.queues_room import RoomNode
-from zbroker.config import QueueConfig
+from zbroker.config import QueueConfig, RecordConfig
 from zbroker.ids import publisher_id
 from zbroker.queues import handing, manager
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.manager import Manager, Saved
+from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire import queue_surveys as s
@@ -75,6 +76,10 @@ def config_of(name: str) -> QueueConfig:
     return QueueConfig(name, **given)
 
 
+#: what a config may say of the types of topics when queues know theirs already
+DRIFTED = [RecordConfig("t.", regex=True, type="binary"), RecordConfig(".*", regex=True)]
+
+
 class World:
     """One simulated history."""
 
@@ -95,6 +100,7 @@ class World:
         self.slow_until_ms = self.unreadable_until_ms = self.deaths = self._wall_shift_ms = (
             self._published
         ) = 0
+        self.drifted = False  # the config says other types than the queues know
         self.tables: dict[tuple[str, int], Saved] = {}
         self.faults: list[str] = []
         names = rng.sample(list(POOL), rng.randint(1, 1 if self.thrifty else 4))
@@ -119,6 +125,13 @@ class World:
         core = Core(settings, manager)
         planted(self.bug, core)
         return core
+
+    def recording(self) -> Recording:
+        """What the config says at a start of the room."""
+        self.drifted = self.rng.random() < 0.3 and not self._new()
+        if self.drifted:
+            self.faults.append("types changed")
+        return Recording(DRIFTED if self.drifted else [])
 
     def wall_ns(self) -> int:
         return START_NS + (self.at.now_ms + self._wall_shift_ms) * 1_000_000
@@ -250,6 +263,8 @@ class World:
         alive = [ref for ref in made if not ref.ended]
         roll = rng.random()
         if roll < 0.5 or not alive:
+            if self.drifted:
+                return  # it would have these types
             free = {"own0", "own1"} - {ref.name for ref in alive}
             if free:
                 table = {"topic": "t0", **POOL[rng.choice(list(POOL))]}

@@ -17,7 +17,7 @@ SEEDS_OF_BUG = 500  # within so many a planted bug is found
 FAULTS = {
     "clock jumped", "connection cut", "consumer frozen", "consumer killed", "disk full",
     "journal killed", "log removed", "reads failed", "room killed", "room slow", "room stopped",
-    "tables deleted",
+    "tables deleted", "types changed",
 }  # fmt: skip
 #: what must have been looked at in some history; the list may not shrink
 CHECKS = {

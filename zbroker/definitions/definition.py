@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,6 +12,7 @@ from zbroker.definitions.impossible import bad_queue, refuse_impossible
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW, check_topic, is_vector, parse_bookmark, parse_vector
 from zbroker.limits import NAME_MAX_BYTES
+from zbroker.topic_types import TopicType, TopicTypes
 from zbroker.topics import Matcher, matcher
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ T = TypeVar("T")
 class Definition:
     """A queue in one of its lives. created: position at which that began. source: config or admin.
 
-    begins: the recovery point as a bookmark, time or vector.
+    begins: the recovery point as a bookmark, time or vector. type_of: how payloads of a topic are
+    read.
     """
 
     config: QueueConfig
@@ -35,6 +37,7 @@ class Definition:
     source: str
     topics: Matcher
     begins: str
+    type_of: Callable[[str], str]
     filter: Filter | None = None
     priority: Expression | None = None
     barrier: Filter | None = None
@@ -53,8 +56,9 @@ class Definition:
 
 
 def compile_queue(
-    config: QueueConfig, life: int = 1, created: int = 0, source: str = "config"
-) -> Definition:
+    config: QueueConfig, life: int = 1, created: int = 0, source: str = "config",
+    types: Sequence[TopicType] = (),
+) -> Definition:  # fmt: skip
     """The queue that these settings describe. Raises: BadQueue, with the reason."""
     check_name(config.name)
     refuse_impossible(config)
@@ -63,7 +67,7 @@ def compile_queue(
     )
     _check_dead_letter(config, topics)
     return Definition(
-        config, life, created, source, topics, _begins(config),
+        config, life, created, source, topics, _begins(config), TopicTypes(types),
         filter=_filter(config, "filter"), priority=_expression(config, "priority"),
         barrier=_filter(config, "barrier"), group_key=_expression(config, "group_key"),
     )  # fmt: skip
@@ -93,18 +97,18 @@ def _filter(config: QueueConfig, key: str) -> Filter | None:
     if not text:
         return None
     # few queues have one, and this import doubles the time of reading a config
-    from zbroker.filters import compile_filter
+    from zbroker.filters import FIXED, compile_filter
 
-    return _compiled(config, key, lambda: compile_filter(text))
+    return _compiled(config, key, lambda: compile_filter(text, FIXED))
 
 
 def _expression(config: QueueConfig, key: str) -> Expression | None:
     text: str = getattr(config, key)
     if not text:
         return None
-    from zbroker.filters import compile_expression
+    from zbroker.filters import FIXED, compile_expression
 
-    return _compiled(config, key, lambda: compile_expression(text))
+    return _compiled(config, key, lambda: compile_expression(text, FIXED))
 
 
 def _check_dead_letter(config: QueueConfig, topics: Matcher) -> None:

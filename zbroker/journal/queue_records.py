@@ -18,6 +18,7 @@ from msgspec import DecodeError, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
+from zbroker.topic_types import TopicType
 
 RUNS_MAX: Final = 64  # of positions in a list of ends; more are a bitmap
 POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set a megabyte
@@ -29,6 +30,8 @@ class WiringRecord(Struct, omit_defaults=True):
     created: position at which this life began; 0: here. begins: what stands before it does not
     enter; -1: what stands before this record. source: "config" or "admin".
     definition: a QueueConfig as a map; None: the queue is deleted. by, unit: as in a QueueRecord.
+    types: how its expressions read payloads, the first that fits; None: it has no expressions, or
+    was written by a release that took the types of the config.
     """
 
     name: str
@@ -39,6 +42,7 @@ class WiringRecord(Struct, omit_defaults=True):
     definition: dict[str, Any] | None = None
     by: int = 0
     unit: int = 0
+    types: list[TopicType] | None = None
 
 
 class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):

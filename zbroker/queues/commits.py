@@ -84,7 +84,7 @@ class Commits:
         self._doubtful: deque[Unit] = deque()  # sent to a journal that is not there any more
         self._read_to = 0
         self._numbers: set[int] = set()  # of units that have not landed
-        self._found: set[int] = set()  # of those, what was seen in the log
+        self._found: dict[int, int] = {}  # of those, what was seen in the log, and where
         self._not_before_ms = 0
 
     def number(self) -> int:
@@ -137,10 +137,10 @@ class Commits:
         """The journal is gone; nothing is sent before the next one welcomes us."""
         self._journal = 0
 
-    def found(self, incarnation: int, number: int) -> None:
-        """A record with this number is in the log."""
+    def found(self, incarnation: int, number: int, position: int) -> None:
+        """A record with this number is in the log, at `position`."""
         if incarnation == self.incarnation and number in self._numbers:
-            self._found.add(number)
+            self._found[number] = position
 
     def read(self, position: int) -> bool:
         """The log was read up to `position`. True if that is far enough to know what landed."""
@@ -150,7 +150,7 @@ class Commits:
         again = [one for one in doubtful if one.number not in self._found]
         for unit in doubtful:
             if unit.number in self._found:
-                self._landed(unit, position - 1)
+                self._landed(unit, self._found[unit.number])
         self._waiting.extendleft(reversed(again))
         return True
 
@@ -208,7 +208,7 @@ class Commits:
     def _landed(self, unit: Unit, position: int) -> None:
         self.last_position = max(self.last_position, position)
         self._numbers.discard(unit.number)
-        self._found.discard(unit.number)
+        self._found.pop(unit.number, None)
         unit.done("", "", position)
 
     @property

@@ -77,7 +77,7 @@ class QueuesRoom:
         self._front = Front(process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0)
         self._door = self._front.door
         self._type_of = recording.type_of
-        manager = Manager(process.incarnation, config.queue, recording.type_of)
+        manager = Manager(process.incarnation, config.queue, recording)
         settings = Settings(
             key, config.limits.clients, process.incarnation, recording, self._front.access
         )

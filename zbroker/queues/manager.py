@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import DecodeError, ValidationError, convert, to_builtins
+from msgspec import convert, to_builtins
 from pyroaring import BitMap64
 
 from zbroker.blocks.making import Block
@@ -24,27 +24,22 @@ from zbroker.effects import Note
 from zbroker.errors import ClientError, ConfigError
 from zbroker.ids import Origin, parse_vector
 from zbroker.journal import queue_records as r
-from zbroker.journal.format import (
-    KIND_POINT,
-    KIND_PUBLISH,
-    KIND_PURGE,
-    KIND_QUEUE,
-    KIND_WIRING,
-    Batch,
-)
-from zbroker.journal.records import POINT, PURGE, PointRecord
+from zbroker.journal.format import KIND_QUEUE, KIND_WIRING
+from zbroker.journal.records import POINT, PointRecord
 from zbroker.queues.commits import Body, Commits, Unit, control
 from zbroker.queues.effects import Effect
+from zbroker.queues.folding import Folding
 from zbroker.queues.following import Following
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import AHEAD, Ending, Entry, Running, facts_of
 from zbroker.queues.work.queue import Queue
+from zbroker.recording import Recording
+from zbroker.topic_types import TopicType
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import Named, Part
 
 NOW: Final = -1  # of WiringRecord.begins: behind the record
-DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
 class Saved(NamedTuple):
@@ -59,10 +54,11 @@ class Manager:
     """`running`: by name. `rows`: newest wiring record of every name, also of those not run."""
 
     def __init__(
-        self, incarnation: int, configs: Iterable[QueueConfig], type_of: Callable[[str], str]
+        self, incarnation: int, configs: Iterable[QueueConfig], recording: Recording
     ) -> None:
         self.commits = Commits(incarnation)
         self.following = Following()
+        self.folding = Folding(self)
         self.running: dict[str, Running] = {}
         self.rows: dict[str, r.WiringRecord] = {}
         self.points: dict[str, PointRow] = {}
@@ -74,7 +70,7 @@ class Manager:
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
-        self._type_of = type_of
+        self._recording = recording
         self._saved: Mapping[tuple[str, int], Saved] = {}
 
     # -- definitions --------------------------------------------------------------------------
@@ -96,7 +92,10 @@ class Manager:
         self.following.persisted = max(self.following.persisted, named.position)
         for name, record in self.rows.items():
             if record.definition is not None and record.source == "admin":
+                typed = self._typed(record)
                 self._begin(record)
+                if not typed:
+                    self.define(record)
             elif record.definition is not None and name not in self._configs:
                 text = (
                     f"queue {name!r} is not in the config any more: it is not run, its state stays"
@@ -120,10 +119,21 @@ class Manager:
             except ClientError as error:
                 raise ConfigError("bad_config", error.reason, error.hint) from None
         record.definition, record.source = to_builtins(config), "config"
+        typed = self._typed(record)
         if config.name not in self.running:
             self._begin(record)
-        if old != config:
+        if old != config or not typed:
             self.define(record)
+
+    def _typed(self, record: r.WiringRecord) -> bool:
+        """False: a release that recorded no types wrote it; it has those of the config now."""
+        now = self._types_of(_compiled(record))
+        if record.types is None:
+            record.types = now
+            return now is None
+        if now is not None and record.types != now:
+            self.notes.append(Note("queues.types_kept", _types_kept(record, now)))
+        return True
 
     def _create(self, config: QueueConfig) -> None:
         """A queue of the config that is not known yet."""
@@ -150,7 +160,16 @@ class Manager:
         life = 1 if before is None else before.life + 1
         if begins is None:
             begins = NOW if config.recovery_point == "now" else self.floor
-        return r.WiringRecord(config.name, life, source, 0, begins, to_builtins(config))
+        types = self._types_of(compile_queue(config))
+        definition = to_builtins(config)
+        return r.WiringRecord(config.name, life, source, 0, begins, definition, types=types)
+
+    def _types_of(self, definition: Definition) -> list[TopicType] | None:
+        """What a definition that is made now records; None: it looks into no message."""
+        config = definition.config
+        if not definition.needs_payload:
+            return None
+        return self._recording.types_of(config.topic or config.name, regex=config.regex)
 
     def define(
         self, record: r.WiringRecord, done: Callable[[str, str, int], None] | None = None
@@ -178,8 +197,7 @@ class Manager:
 
     def _begin(self, record: r.WiringRecord) -> None:
         assert record.definition is not None
-        config = convert(record.definition, QueueConfig)
-        definition = compile_queue(config, record.life, record.created, record.source)
+        definition = _compiled(record)
         one = self._restored(definition)
         if one is None:
             one = self._made(definition, max(record.begins, self.floor))
@@ -193,7 +211,7 @@ class Manager:
     def _made(self, definition: Definition, folded: int) -> Running:
         config = definition.config
         queue = Replayable() if config.kind == "replayable" else Queue(config)
-        return Running(definition, queue, Entering(definition, self._type_of), folded)
+        return Running(definition, queue, Entering(definition, definition.type_of), folded)
 
     def _restored(self, definition: Definition) -> Running | None:
         """The queue as the tables have it; None: they do not, or cannot be used."""
@@ -216,11 +234,10 @@ class Manager:
         return one
 
     def _alter(self, one: Running, record: r.WiringRecord) -> None:
-        config = convert(record.definition, QueueConfig)
-        one.definition = compile_queue(config, record.life, record.created, record.source)
-        one.entering = Entering(one.definition, self._type_of)
+        one.definition = _compiled(record)
+        one.entering = Entering(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
-            one.queue.alter(config)
+            one.queue.alter(one.definition.config)
 
     def _end(self, one: Running) -> None:
         del self.running[one.name]
@@ -231,80 +248,11 @@ class Manager:
 
     def read(self, key: int, block: Block) -> None:
         """A block for one walk; its queues take what is new to them."""
-        read = self.following.read(key, block)
-        members = [self.running[name] for name in read if name != DOUBT]
-        for at, item in enumerate(block.items):
-            if not isinstance(item, Batch):
-                continue
-            if item.kind == KIND_PUBLISH:
-                for one in members:
-                    if item.end_position > one.folded:
-                        one.fold(item, lambda at=at: block.unpacked(at))  # type: ignore[misc]
-            else:
-                self._record(item, members)
-        for one in members:
-            one.read_to(block.next.position)
-            if one.waiters:
-                one.waited()
-            self.changed(one)
-        self.settle_doubts()
-
-    def _record(self, batch: Batch, members: list[Running]) -> None:
-        if batch.kind == KIND_QUEUE:
-            self._facts(batch, members)
-        elif batch.kind == KIND_PURGE:
-            self._purged(batch, members)
-        elif batch.kind in (KIND_WIRING, KIND_POINT) and self.commits.doubtful_from is not None:
-            self._found(batch)
+        self.folding.read(key, block)
 
     def welcomed(self, journal: int, persisted: int) -> None:
         """A journal whose log ends at `persisted`: what was under way is looked for there."""
-        self.commits.welcomed(journal, persisted)
-        self.following.look_again()
-        begin = self.commits.doubtful_from
-        if begin is not None:
-            self.following.end(DOUBT)
-            self.following.begin(DOUBT, begin)
-            self.settle_doubts()
-
-    def settle_doubts(self) -> None:
-        """How far the log was read since decides which units landed."""
-        if self.commits.doubtful_from is None:
-            return
-        if self.commits.read(self.following.position_of(DOUBT)):
-            self.following.end(DOUBT)
-
-    def _found(self, batch: Batch) -> None:
-        """A definition or a point: one of ours may be in doubt."""
-        record = (r.WIRING if batch.kind == KIND_WIRING else POINT).decode(batch.body)
-        self.commits.found(record.by, record.unit)
-
-    def _facts(self, batch: Batch, members: list[Running]) -> None:
-        try:
-            record = r.QUEUE.decode(batch.body)
-        except (DecodeError, ValidationError, UnicodeDecodeError):
-            return  # of a newer release, or damaged and checked as such: it is stepped over
-        if self.here is None or batch.origin_instance != self.here.instance:
-            return  # its positions are those of another instance
-        self.commits.found(record.by, record.unit)
-        for one in members:
-            mine = (one.name, one.definition.life) == (record.queue, record.life)
-            if mine and batch.position >= one.folded:
-                for fact in record.facts:
-                    one.apply(fact)
-
-    def _purged(self, batch: Batch, members: list[Running]) -> None:
-        try:
-            record = PURGE.decode(batch.body)
-        except (DecodeError, ValidationError, UnicodeDecodeError):
-            return  # as with facts
-        self.commits.found(record.by, record.unit)
-        for one in members:
-            mine = one.name == record.queue and batch.position >= max(
-                one.folded, one.definition.created
-            )
-            if mine and isinstance(one.queue, Replayable):
-                one.queue.purged(self.position_of(record.vector))
+        self.folding.welcomed(journal, persisted)
 
     def position_of(self, vector: str) -> int:
         """The position behind everything that a vector covers, as far as it is of this origin."""
@@ -368,6 +316,22 @@ class Manager:
             self.changed(one)
 
         self.commits.add(Unit(parts, bodies, done, number))
+
+
+def _compiled(record: r.WiringRecord) -> Definition:
+    config = convert(record.definition, QueueConfig)
+    return compile_queue(config, record.life, record.created, record.source, record.types or ())
+
+
+def _types_kept(record: r.WiringRecord, now: list[TopicType]) -> str:
+    told = [
+        ", ".join(f"{one.topic} as {one.type}" for one in each) or "all as auto"
+        for each in (record.types or (), now)
+    ]
+    return (
+        f"queue {record.name!r} reads {told[0]}, as when it was made; [[record]] says {told[1]} "
+        "now: what is in the queue stays; delete and make it again to have it read so"
+    )
 
 
 def _placed(record: r.WiringRecord, position: int) -> r.WiringRecord:

@@ -268,6 +268,7 @@ class Managing:
         record = manager.rows[ask.name]
         new = WiringRecord(ask.name, record.life, "admin", record.created, record.begins)
         if ask.what == "alter":
+            new.types = record.types
             config = changed(running.definition.config, ask.definition)
             self._check(config)
             new.definition = to_builtins(config)
