@@ -8,6 +8,7 @@ import zstandard
 
 from zbroker.access.core import Access
 from zbroker.errors import ClientError
+from zbroker.ingest import core as core_module
 from zbroker.ingest.core import PROBE_MS, PROBES, IngestCore, Item, Limits
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward
@@ -69,6 +70,10 @@ class Bench:
     def settle(self, *items: i.ReceiptItem) -> list[m.Answer | m.Heartbeat]:
         return self.take(self.core.on_receipt(i.Receipt(JOURNAL, 100, list(items))))
 
+    def lines(self) -> list[tuple[int, int | None]]:
+        """First sequence and `prev` of everything that went to the journal."""
+        return [(entry.seq, entry.prev) for _, entry, _ in self.appended]
+
     def logon(
         self, rid: bytes = A, name: str = "p", instance: str = "x", **more: float
     ) -> m.Answer | m.Heartbeat:
@@ -115,7 +120,7 @@ def test_singles_of_a_turn_become_one_batch_whatever_their_topics() -> None:
     bench.logon()
     bench.turn(single(1, "a"), single(2, "b"), single(3, "a"))
     [(_, entry, body)] = bench.appended
-    assert (entry.seq, entry.count, entry.topics, entry.prev) == (1, 3, ["a", "b"], None)
+    assert (entry.seq, entry.count, entry.topics, entry.prev) == (1, 3, ["a", "b"], 0)
     assert entry.columns is not None
     assert entry.columns.index == b"\0\0\1\0\0\0"
     assert msgspec.msgpack.decode(body) == [b"data1", b"data2", b"data3"]
@@ -314,10 +319,47 @@ def test_a_full_window_refuses_and_holds_what_follows_without_prev() -> None:
     bench.turn(packed(1, bytes(900)))
     big = Item(A, m.Publish(2, "t"), bytes(200))
     small = Item(A, m.Publish(3, "t"), b"x")
-    assert [a.code for a in bench.turn(big, small) if isinstance(a, m.Error)] == ["window_full"] * 2
-    bench.settle(i.ReceiptItem(1, 5, 1))
-    assert error(bench.turn(small)).code == "window_full", "2 must come again first"
-    assert bench.turn(big, small) == []
+    assert error(bench.turn(big, small)).code == "window_full"
+    assert bench.lines() == [(1, 0), (3, 2)], "so the journal refuses 3 until it has 2"
+    bench.settle(i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 0, 1, 0, "sequence_gap", ""))
+    bench.turn(big, small)
+    assert bench.lines()[2:] == [(2, 1)], "both in one batch"
+
+
+def test_without_prev_the_sequence_used_before_is_filled_in() -> None:
+    bench = Bench()
+    bench.logon()
+    for item in (packed(5, b"a", b"b"), single(9), packed(5, b"a", b"b"), single(6), single(9)):
+        bench.turn(item)
+    assert bench.lines() == [(5, 0), (9, 6), (5, 0), (6, 5), (9, 6)]
+    bench.settle(i.ReceiptItem(1, 2, 6), i.ReceiptItem(2, 3, 9))
+    bench.turn(single(3))
+    bench.turn(single(12))
+    assert bench.lines()[5:] == [(3, None), (12, 9)], "what stands before 3 is in the log"
+
+
+def test_what_was_refused_for_good_is_not_waited_for() -> None:
+    bench = Bench(window_bytes=1_000)
+    bench.logon()
+    bench.turn(packed(1, bytes(900)))
+    big = Item(A, m.Publish(2, "t"), bytes(200))
+    assert error(bench.turn(big)).code == "window_full"
+    bad = Item(A, m.Publish(2, "t", crc=1), b"x")
+    assert error(bench.turn(bad)).code == "bad_frame"
+    bench.turn(single(3))
+    assert bench.lines() == [(1, 0), (3, 1)]
+
+
+def test_a_session_that_was_refused_too_many_runs_of_sequences_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core_module, "RUNS_MAX", 2)
+    bench = Bench(window_bytes=1_000)
+    bench.logon()
+    bench.turn(packed(1, bytes(900)))
+    told = bench.turn(*(Item(A, m.Publish(seq, "t"), bytes(200)) for seq in (4, 6, 8)))
+    codes = [answer.code for answer in told if isinstance(answer, m.Error)]
+    assert codes == ["window_full", "window_full", "session_ended", "not_logged_on"]
 
 
 @pytest.mark.seed("002-22")

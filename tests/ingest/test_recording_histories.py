@@ -3,9 +3,6 @@ time and is restarted. With `prev` and without: acks come in order, what an ack 
 recorded is in the log, and the journal finds a gap only behind something that it refused. One topic
 is recorded by its content.
 
-Without `prev` a publisher is on its own: after a refusal it waits for all answers, then sends what
-was refused again before anything new; and a restarted journal does not know what it refused.
-
 Histories with the client library, a real journal and disk: tests/sim/recording_world.py.
 """
 
@@ -49,7 +46,7 @@ class Journal:
         self.rng = rng
         self.incarnation = 1
         self.log: list[bytes] = []
-        self.durable = self.high = self.held = 0  # durable: of the log; what is above may be lost
+        self.durable = self.high = 0  # durable: of the log; what is above may be lost
         self.sequences: list[int] = []
         self.refused = False  # something was, in this session
 
@@ -57,16 +54,12 @@ class Journal:
         last = entry.seq + entry.count - 1
         if last <= self.high:
             return i.ReceiptItem(ordinal, 1, last, entry.count)
-        missing = entry.prev if entry.prev is not None else (self.held < entry.seq and self.held)
-        if missing > self.high:
+        if entry.prev is not None and entry.prev > self.high:
             assert self.refused, f"a gap before {entry.seq} that nothing explains"
             return i.ReceiptItem(ordinal, 0, self.high, 0, "sequence_gap", "")
         if self.rng.random() < 0.1:
             self.refused = True
-            if entry.prev is None and (not self.held or entry.seq < self.held):
-                self.held = entry.seq
             return i.ReceiptItem(ordinal, 0, self.high, 0, "disk_full", "")
-        self.held = 0
         for n, payload in enumerate(bodies.unpack(body, None, entry.count, 1 << 20)):
             if entry.seq + n > self.high:
                 self.log.append(payload)
@@ -78,7 +71,7 @@ class Journal:
         """What was not synced is gone; so is what it refused to whom."""
         del self.log[self.durable :], self.sequences[self.durable :]
         self.high = self.sequences[-1] if self.sequences else 0
-        self.incarnation, self.held = self.incarnation + 1, 0
+        self.incarnation += 1
 
 
 def payload(topic: str, sequence: int) -> bytes:
@@ -184,17 +177,16 @@ class History:
     def step(self) -> None:
         self.now_ms += 1
         roll = self.rng.random()
-        waits = not self.publisher.chained and self.publisher.refused
-        if roll < 0.45 and not waits:
+        if roll < 0.45:
             items = [self.publisher.issue() for _ in range(self.rng.randint(1, 4))]
             self.perform(self.core.turn(items, self.now_ms))
         elif roll < 0.70:
             self.commit(self.rng.randint(1, 8))
         elif roll < 0.90 and self.receipts:
             self.perform(self.core.on_receipt(self.receipts.popleft()))
-        elif roll < 0.95 and self.publisher.refused and not (waits and self.under_way):
+        elif roll < 0.95 and self.publisher.refused:
             self.perform(self.core.turn(self.publisher.again(), self.now_ms))
-        elif roll > 0.98 and self.publisher.chained:
+        elif roll > 0.98:
             self.restart()
 
     @property
@@ -208,7 +200,7 @@ class History:
             incarnation, ordinal, entry, body = self.wire.popleft()
             if incarnation == self.journal.incarnation:
                 items.append(self.journal.judge(ordinal, entry, body))
-        if items and self.publisher.chained and self.rng.random() < 0.05:
+        if items and self.rng.random() < 0.05:
             self.restart()  # before the sync
             return
         self.journal.durable = len(self.journal.log)
@@ -226,8 +218,7 @@ class History:
         """No more refusals: everything is acknowledged in the end."""
         self.journal.rng = Random()
         self.journal.rng.random = lambda: 1.0  # type: ignore[method-assign]
-        if self.publisher.chained:
-            self.restart()
+        self.restart()
         for _ in range(1_000):
             if not self.publisher.unacked:
                 return

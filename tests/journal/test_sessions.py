@@ -70,22 +70,6 @@ def test_session_numbers_never_come_again_although_the_clock_goes_back() -> None
     assert second.session == first + 1
 
 
-def test_without_prev_what_follows_a_temporary_refusal_is_held() -> None:
-    table, session = opened(3)
-    table.hold(entry(4, session=session))
-    assert table.judge(entry(5, session=session)).code == "sequence_gap"
-    assert table.judge(entry(4, session=session)).what == "accept"
-    assert table.judge(entry(5, session=session)).what == "accept"
-
-
-def test_a_new_logon_ends_the_hold() -> None:
-    table, session = opened(3)
-    table.hold(entry(4, session=session))
-    known = table.open("p", "", wall_ns=500)
-    assert known is not None
-    assert table.judge(entry(5, session=known.session)).what == "accept"
-
-
 @pytest.mark.seed("002-23")
 def test_the_same_sequences_with_other_content_are_a_conflict() -> None:
     table, session = opened()
@@ -214,23 +198,6 @@ def test_holes_that_are_given_up_are_counted_and_remembered() -> None:
         stored(table, 3 + 2 * n, 1, 2 + 2 * n, at=10 + n)
     known = table.meet(P)
     assert (len(known.holes), known.given_up, table.forgotten) == (HOLES_MAX, 2, 1)
-
-
-def test_a_temporary_refusal_holds_only_what_is_above_the_highest() -> None:
-    table, session = opened()
-    stored(table, 7, 3, 6, at=20)
-    table.hold(entry(4, 2, session=session))
-    assert table.meet(P).held == 0
-    table.hold(entry(5, 6, session=session))
-    assert table.judge(entry(11, session=session)).code == "sequence_gap"
-    assert table.judge(entry(5, 6, session=session)).what == "accept"
-
-
-def test_what_another_instance_brings_ends_a_hold() -> None:
-    table, session = opened()
-    table.hold(entry(4, session=session))
-    stored(table, 1, 6, 0, at=20)
-    assert table.judge(entry(8, session=session)).what == "accept"
 
 
 def test_a_row_says_all_that_the_log_says() -> None:

@@ -148,6 +148,7 @@ class RecordingWorld(World):
     ingest_node = RecordingIngest
     client_node = RecordingClient
     may_keep = False  # what is not recorded may be passed on again
+    may_be_by_hand = False
     recording = Recording([RecordConfig(RECORDED), RecordConfig(FILTERED, filter=FILTER)])
 
     def __init__(self, seed: int, bug: str = "", steps: int = 60, faults: bool = True) -> None:

@@ -16,6 +16,7 @@ BUGS = [
     "dedupe not rebuilt",
     "no hello",
     "no prev check",
+    "prev is not filled in",
     "logon answered by ingest",
     "what is kept gets new numbers",
     "staged messages are forgotten",

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.hand import HandNode
 from tests.sim.kept import Kept
 from tests.sim.net import Listener, Net, Pipe, Scheduler
 from tests.sim.queues_node import QueuesNode, Unit, judge
@@ -24,9 +25,11 @@ from zbroker.client import effects as ef
 from zbroker.client.publishing import core as c
 from zbroker.client.publishing import packing
 from zbroker.ids import publisher_id
+from zbroker.ingest.clients import Client, Clients
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Send, Token
 from zbroker.ingest.link import Forward, Link
+from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_PUBLISH, Batch
@@ -58,6 +61,7 @@ class App:
 
     name: str
     keeps: bool = False  # its publish store is in a directory
+    by_hand: bool = False  # a client without the library, which leaves `prev` out
     sent: int = 0  # messages handed to the library; their payload is their number
     acked: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
@@ -196,6 +200,8 @@ class IngestNode:
         self.core = IngestCore(limits, next(world.incarnations), world.recording)
         if world.bug == "no hello":
             self.core.link.__class__ = _DeafLink  # what forwards has the same one
+        if world.bug == "prev is not filled in":
+            self.core.clients.__class__ = _UnchainedClients
         self.items: list[Item] = []
         self.known: dict[str, int] = {}
         self.journal: Pipe | None = None
@@ -383,6 +389,7 @@ class World:
     client_node = ClientNode
     recording: Recording | None = None
     may_keep = True
+    may_be_by_hand = True
 
     def __init__(self, seed: int, bug: str = "", steps: int = 60) -> None:
         self.seed = seed
@@ -401,10 +408,12 @@ class World:
             App(f"p{n}", keeps=self.may_keep and self.rng.random() < 0.5)
             for n in range(self.rng.randint(1, 3))
         ]
+        if self.may_be_by_hand and self.rng.random() < 0.5:
+            self.apps.append(App("hand", by_hand=True))
         self.journal: JournalNode | None = None
         self._start_journal()
         self.ingest: IngestNode | None = self.ingest_node(self)
-        self.clients = {app.name: self.client_node(self, app) for app in self.apps}
+        self.clients = {app.name: self._client(app) for app in self.apps}
         self.units: dict[Unit, list[tuple[int, bytes]]] = {}  # all that were ever sent
         self.receipted: dict[Unit, tuple[int, int]] = {}  # first and last position
         self.queues = QueuesNode(self)
@@ -508,7 +517,10 @@ class World:
     def _restart_client(self, app: App) -> None:
         self.faults.append(f"{app.name} killed")
         self.clients[app.name].die()
-        self.clients[app.name] = self.client_node(self, app)
+        self.clients[app.name] = self._client(app)
+
+    def _client(self, app: App) -> ClientNode | HandNode:
+        return HandNode(self, app) if app.by_hand else self.client_node(self, app)
 
     def _cut_connection(self, app: App) -> None:
         """TCP breaks: frames on their way vanish, the library is told by its socket monitor."""
@@ -614,12 +626,22 @@ def _judge_without_prev(sessions: Sessions) -> Any:
     def without(entry: i.Entry) -> Any:
         if entry.prev is not None:
             entry.prev = None
-        known = sessions.get(entry.publisher)
-        if known is not None:
-            known.held = 0
         return judge(sessions, entry)
 
     return without
+
+
+class _UnchainedClients(Clients):
+    """Batches without `prev` go to the journal as they came."""
+
+    def add(self, client: Client) -> Client | None:
+        client.used = _Unchained()
+        return super().add(client)
+
+
+class _Unchained(PrevTracker):
+    def before(self, seq: int) -> int | None:
+        return None
 
 
 class _DeafLink(Link):

@@ -106,22 +106,17 @@ def _accepted(pending: Pending, told: dict[bytes, Told], duplicate: int) -> None
     client = pending.client
     client.acked = max(client.acked, pending.last)
     client.recorded = max(client.recorded, pending.last)
+    client.used.settled(pending.last)
     if client.chain is not None:
         client.chain.settled(pending.last)
-        if client.held <= pending.last:
-            client.held = 0  # another copy of it was on its way
     if pending.ask.persisted or client.rid in told:
         told.setdefault(client.rid, Told(client)).recorded(duplicate, asked=pending.ask.persisted)
 
 
 def _refused(pending: Pending, item: i.ReceiptItem, *, chained: bool) -> Send:
     client, chain = pending.client, pending.client.chain
-    if item.code in TEMPORARY:
-        client.held_code = item.code  # the journal holds what follows
     if chain is not None and pending.epoch == chain.epoch and (chained or item.code in TEMPORARY):
         chain.broken(item.high, client.acked)
-        if not chained:
-            client.held = pending.seq  # unrecorded ones never get to the journal
     cid, seq = pending.ask.cid, pending.seq
     return Send(client.rid, m.Error(item.code, item.reason, cid=cid, seq=seq, high=item.high))
 

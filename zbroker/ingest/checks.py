@@ -29,6 +29,9 @@ class PublishChecks:
 
     def check(self, publish: Publish, body: bytes) -> None:
         """Raises: ClientError bad_field, bad_topic, bad_frame, too_large."""
+        last = publish.seq + (publish.count or 1) - 1
+        if last > U63_MAX or (publish.prev is not None and publish.prev >= publish.seq):
+            raise ClientError("bad_field", "key `prev` must be below `seq`, both below 2**63")
         if publish.columns is not None:
             if publish.count is None:
                 raise ClientError("bad_field", "key `columns` goes with `count`")

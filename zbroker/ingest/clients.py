@@ -16,6 +16,7 @@ from zbroker.access.core import Permit
 from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.doors import Spread
+from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.limits import HEARTBEAT_MS
 
 
@@ -42,8 +43,7 @@ class Client:
     messages: int = 0  # taken in this session
     window_used: int = 0  # bytes forwarded and not receipted
     last_ordinal: int = 0  # of the newest batch forwarded
-    held: int = 0  # without `prev`: the temporarily refused sequence that must come again first
-    held_code: str = ""
+    used: PrevTracker = field(default_factory=PrevTracker)
     flushes: list[tuple[int, str | None]] = field(default_factory=list)  # (ordinal waited for, cid)
     chain: Chain | None = None  # where not everything is recorded, once it is live
 

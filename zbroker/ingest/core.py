@@ -15,16 +15,18 @@ from collections import Counter
 from typing import NamedTuple
 
 from zbroker.access.core import Access, Permit
-from zbroker.errors import ClientError
+from zbroker.errors import TEMPORARY, ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_client_name
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
 from zbroker.ingest.committing import Committing
+from zbroker.ingest.contests import PROBE_MS, PROBES, Contest, Contests
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.identity import Identity, Who
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
+from zbroker.ingest.prev_tracker import RUNS_MAX
 from zbroker.ingest.publishing import Publishing
 from zbroker.ingest.turn import Limits, Turn
 from zbroker.limits import HEARTBEAT_MS
@@ -34,8 +36,6 @@ from zbroker.wire import messages as m
 from zbroker.wire.refused import CODES, Refusals, stranger, told_as
 from zbroker.wire.stages import AbortStaged, CommitStaged
 
-PROBE_MS = 25  # between heartbeats to an old connection that holds a wanted name
-PROBES = 8  # all of them could be sent: it lives, the name is in use
 __all__ = ["PROBES", "PROBE_MS", "IngestCore", "Item", "Limits"]
 
 _RID_BYTES = 5  # of ids that ZeroMQ gives, which begin with 0; others were chosen by the peer
@@ -49,17 +49,6 @@ class Item(NamedTuple):
     body: bytes | None
     cid: str | None = None
     key: str = ""  # the CURVE key of its connection
-
-
-class Contested(NamedTuple):
-    """A logon that waits until the holder of its name is probed `left` times more."""
-
-    rid: bytes
-    logon: m.Logon
-    who: Who
-    holder: Client
-    next_ms: int
-    left: int
 
 
 class IngestCore:
@@ -90,7 +79,7 @@ class IngestCore:
             limits, self.link, self.live, None if self._everything else recording
         )
         self.committing = Committing(self.link)
-        self._contested: list[Contested] = []
+        self._contests = Contests(self.clients)
 
     @property
     def messages(self) -> int:
@@ -171,6 +160,20 @@ class IngestCore:
         if error.code == "sequence_gap" and client is not None and client.chain is not None:
             answer.high = client.chain.handled
         turn.effects.append(Send(item.rid, answer))
+        if client is not None and isinstance(command, m.Publish):
+            self._refused_publish(turn, client, command, error.code)
+
+    def _refused_publish(self, turn: Turn, client: Client, publish: m.Publish, code: str) -> None:
+        """What comes again has its place in the line of the session; the rest never comes."""
+        last = publish.seq + (publish.count or 1) - 1
+        if code not in TEMPORARY and code != "sequence_gap":
+            client.used.drop(publish.seq, last)
+            return
+        client.used.use(publish.seq, last)
+        if len(client.used) > RUNS_MAX:
+            reason = f"{RUNS_MAX} batches, with gaps between them, were refused: log on again"
+            turn.effects.append(Send(client.rid, m.Error("session_ended", reason)))
+            self._end(turn, client)
 
     def _note(self, item: Item, code: str) -> None:
         """For the audit log."""
@@ -216,15 +219,15 @@ class IngestCore:
             raise ClientError("too_many", f"{len(self.clients)} clients are logged on already")
         holder = self.clients.holder(logon.client, logon.instance)
         if holder is not None and holder.rid != rid:
-            self._probe(turn, Contested(rid, logon, who, holder, turn.now_ms, PROBES))
+            self._probe(turn, Contest(rid, logon, who, holder, turn.now_ms, PROBES))
             return
         self._admit(turn, rid, logon, who)
 
-    def _probe(self, turn: Turn, contested: Contested) -> None:
+    def _probe(self, turn: Turn, contest: Contest) -> None:
         """A heartbeat to the holder: the loop says `gone` if it cannot be sent."""
-        next_ms, left = turn.now_ms + PROBE_MS, contested.left - 1
-        self._contested.append(contested._replace(next_ms=next_ms, left=left))
-        turn.effects.append(Send(contested.holder.rid, m.Heartbeat()))
+        next_ms, left = turn.now_ms + PROBE_MS, contest.left - 1
+        self._contests.begin(contest._replace(next_ms=next_ms, left=left))
+        turn.effects.append(Send(contest.holder.rid, m.Heartbeat()))
 
     def _admit(self, turn: Turn, rid: bytes, logon: m.Logon, who: Who) -> None:
         for open_run in {rid, *(c.rid for c in self._named(logon.client))}:
@@ -278,6 +281,7 @@ class IngestCore:
         client.state = "live"
         client.publisher, client.session = opened.publisher, opened.session
         client.found = opened.acked
+        client.used.settled(opened.seq)
         if self._everything:
             client.acked = client.recorded = opened.acked
         else:
@@ -363,33 +367,30 @@ class IngestCore:
 
     def next_wake_ms(self, now_ms: int) -> int:
         """When `tick` has something to do at the latest."""
-        wakes = [c.next_ms for c in self._contested]
+        wakes = self._contests.next_ms()
         if self.clients.heartbeats.due_ms is not None:
             wakes.append(self.clients.heartbeats.due_ms)
         wakes.append(now_ms + (HEARTBEAT_MS if self.link.up else PROBE_MS))
         return min(wakes)
 
     def _settle_contested(self, turn: Turn) -> None:
-        waiting, self._contested = self._contested, []
-        for contested in waiting:
-            rid, logon = contested.rid, contested.logon
-            if self.clients.by_name.get(logon.client) is not contested.holder:
-                self._enter_or_refuse(turn, contested)
-            elif turn.now_ms < contested.next_ms:
-                self._contested.append(contested)
-            elif contested.left:
-                self._probe(turn, contested)
+        for contest, free in list(self._contests.due(turn.now_ms)):
+            rid, logon = contest.rid, contest.logon
+            if free:
+                self._enter_or_refuse(turn, contest)
+            elif contest.left:
+                self._probe(turn, contest)
             else:
                 self.errors["name_in_use"] += 1
                 reason = f"another connection publishes as {logon.client!r}"
                 turn.effects.append(Send(rid, m.Error("name_in_use", reason, cid=logon.cid)))
 
-    def _enter_or_refuse(self, turn: Turn, contested: Contested) -> None:
+    def _enter_or_refuse(self, turn: Turn, contest: Contest) -> None:
         try:
-            self._identity.check(contested.who, contested.logon.client)
-            self._enter(turn, contested.rid, contested.logon, contested.who)
+            self._identity.check(contest.who, contest.logon.client)
+            self._enter(turn, contest.rid, contest.logon, contest.who)
         except ClientError as error:
-            self._refuse(turn, Item(contested.rid, contested.logon, None), error)
+            self._refuse(turn, Item(contest.rid, contest.logon, None), error)
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -63,9 +63,12 @@ class Publishing:
             entitled.check(client.permit, publish, body, self._type_of, limit)
         if publish.stage is not None:
             self._check_stage(publish)
-        self._room_for(turn, client, publish, len(body))
+        self._room_for(turn, client, len(body))
+        if publish.prev is None:
+            publish.prev = client.used.before(publish.seq)
         if client.chain is not None:
             client.chain.follow(publish.seq, publish.count or 1, publish.prev)
+        client.used.use(publish.seq, publish.seq + (publish.count or 1) - 1)
         self.messages += publish.count or 1
         if publish.ack is not None and "processed" in publish.ack:
             turn.effects.append(Send(client.rid, m.Ack("processed", publish.cid, seq=publish.seq)))
@@ -84,27 +87,15 @@ class Publishing:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
             raise ClientError("topic_not_recorded", text)
 
-    def _room_for(self, turn: Turn, client: Client, publish: m.Publish, size: int) -> None:
-        """Temporary refusals; without `prev` they hold what follows (zbroker.journal.sessions)."""
-        if client.held and publish.prev is None and publish.seq > client.held:
-            raise ClientError(
-                client.held_code, f"sequence {client.held} was refused and must come again first"
-            )
+    def _room_for(self, turn: Turn, client: Client, size: int) -> None:
+        """Raises: ClientError window_full, not_ready."""
         run = turn.runs.get(client.rid)
         used = client.window_used + (run.bytes if run is not None else 0)
-        code = ""
         if used and used + size > self._limits.window_bytes:
-            code, reason = (
-                "window_full",
-                f"{used} bytes wait for their ack, at most {self._limits.window_bytes} may",
-            )
-        elif self._link.full and not self._link.up:
-            code, reason = "not_ready", "the journal is restarting"
-        if code:
-            if publish.prev is None:
-                client.held, client.held_code = publish.seq, code
-            raise ClientError(code, reason)
-        client.held = 0
+            text = f"{used} bytes wait for their ack, at most {self._limits.window_bytes} may"
+            raise ClientError("window_full", text)
+        if self._link.full and not self._link.up:
+            raise ClientError("not_ready", "the journal is restarting")
 
     def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
         run = turn.runs.get(client.rid)

@@ -84,7 +84,7 @@ def _cut(
             topics=topics, columns=columns if columns != _NONE else None,
         )  # fmt: skip
         parts.append(Part(recorded, part, plain))
-        if recorded and prev is not None:
+        if recorded:
             prev = entry.seq + end - 1
         first = end
     return parts

@@ -144,10 +144,8 @@ class Placing:
         """Judges one entry; what the log lacks of it goes into the group."""
         verdict = self.sessions.judge(entry)
         if verdict.what == "accept" and (self.fenced or not self.accepting):
-            self.sessions.hold(entry)
             verdict = _NOT_READY if self.fenced else _DISK_FULL
         elif verdict.what == "accept" and entry.stage and not self._stages_fit(len(body)):
-            self.sessions.hold(entry)
             verdict = _STAGES_FULL
         if verdict.what == "refuse":
             self.refused += 1

@@ -6,8 +6,8 @@
 - A batch says `prev`, the sequence its publisher issued before it. It is accepted iff
   prev <= high < last. What overlaps is cut (`skip`); prev > high is a `sequence_gap`, unless the
   publisher chose to go on (`hole`).
-- Without `prev` a publisher is held by temporary refusals only: what follows a refused sequence is
-  refused too, until that sequence comes again or the publisher logs on anew.
+- So no refusal has to be remembered, which a restart would forget: what follows a refused batch is
+  refused too, by its `prev`. Clients may leave it out; ingest fills it in (ingest/prev_tracker.py).
 - What falls into a hole (holes.py) is stored, flagged late, whoever brings it.
 
 The table is folded from the log when the journal starts: from batch headers, and from state
@@ -62,7 +62,6 @@ class Publisher:
     newest: int = 0  # highest session number given or seen, also by other instances
     wrote: int = 0  # session of the batch that holds `high`
     wrote_at: int = 0  # the instance that gave this session: two may give the same number
-    held: int = 0  # the sequence that must come again first; 0: none
     named: bool = False  # its publisher record is in the log
     late_position: int = 0  # of the newest message that filled a hole
     given_up: int = 0  # holes up to this sequence may have been forgotten
@@ -166,8 +165,6 @@ class Sessions:
             if first != known.high + 1 or session != known.wrote or at != known.wrote_at:
                 self._opened(known, first, batch.prev, session, at)
             known.high, known.high_position = last, batch.end_position - 1
-            if known.held <= last:
-                known.held = 0  # another instance had it, or it is in a hole now
 
     def _opened(self, known: Publisher, first: int, prev: int, session: int, at: int) -> None:
         new = session != known.wrote or at != known.wrote_at
@@ -189,7 +186,7 @@ class Sessions:
         """Learns from a state snapshot: what is known of this publisher at its place in the log."""
         self._publishers[row.id] = Publisher(
             row.id, row.name, row.principal, row.high, row.high_position, row.high, row.session,
-            row.newest, row.wrote, row.wrote_at, 0, bool(row.name), row.late_position, row.given_up,
+            row.newest, row.wrote, row.wrote_at, bool(row.name), row.late_position, row.given_up,
             list(row.holes),
         )  # fmt: skip
 
@@ -227,7 +224,6 @@ class Sessions:
             if principal and known.principal not in ("", principal):
                 raise ClientError("not_entitled", f"the name {name!r} belongs to somebody else")
             known.session = known.newest = max(known.newest + 1, wall_ns)
-            known.held = 0
             known.principal = principal or known.principal
         return known
 
@@ -265,7 +261,7 @@ class Sessions:
     # -- judging ------------------------------------------------------------------------------
 
     def judge(self, entry: Entry) -> Verdict:
-        """What becomes of a batch. Changes nothing but `held`."""
+        """What becomes of a batch. Changes nothing."""
         known = self._publishers.get(entry.publisher)
         if known is None or entry.session != known.session:
             return Verdict(
@@ -281,21 +277,14 @@ class Sessions:
         if known.holes and entry.seq <= known.holes[-1].last:
             runs = holes.missing(known.holes, known.high, entry.seq, last)
             if runs and runs[0][0] <= known.high:
-                known.held = known.held if last < known.held else 0
                 return Verdict("accept", runs=tuple(runs))
         if last <= known.high:
             return _duplicate(known, entry)
-        missing = (
-            entry.prev
-            if entry.prev is not None
-            else (known.held if entry.seq > known.held > 0 else 0)
-        )
-        if missing > known.high and not entry.hole:
+        if entry.prev is not None and entry.prev > known.high and not entry.hole:
             reason = (
-                f"sequence {missing} is missing before {entry.seq}; the log ends at {known.high}"
+                f"sequence {entry.prev} is missing before {entry.seq}; the log ends at {known.high}"
             )
             return Verdict("refuse", code="sequence_gap", reason=reason)
-        known.held = 0
         return Verdict("accept", skip=max(0, known.high - entry.seq + 1))
 
     def runs(self, publisher: int, first: int, last: int) -> tuple[list[Run], list[Run]] | None:
@@ -311,15 +300,6 @@ class Sessions:
         if held and held[0][0] <= known.given_up:
             return None
         return missing, held
-
-    def hold(self, entry: Entry) -> None:
-        """After a temporary refusal: without `prev`, this sequence must come again first."""
-        known = self._publishers.get(entry.publisher)
-        if known is None or entry.prev is not None or entry.seq + entry.count - 1 <= known.high:
-            return  # what only fills a hole can come at any time
-        first = max(entry.seq, known.high + 1)
-        if known.held == 0 or first < known.held:
-            known.held = first
 
     def accepted(self, entry: Entry, last_position: int) -> None:
         """Records that what the log lacked above its highest is in it up to `last_position`."""
@@ -346,7 +326,6 @@ class Sessions:
         """Asserts what is always true."""
         for known in self._publishers.values():
             assert known.acked <= known.high, known
-            assert known.held == 0 or known.held > known.high, known
             assert known.session <= known.newest, known
             holes.check(known.holes, known.high)
 

@@ -102,7 +102,7 @@ class Close(Message, tag="close"):
 class Entry(Struct, array_like=True, gc=False):
     """One record batch to append; its body, which crc covers, is the frame of the same index.
 
-    prev None: the client gives none (docs/reference/wire.md). hole: it goes on although it knows
+    prev None: nothing that was sent before it can be missing. hole: it goes on although it knows
     that `prev` is missing here. stage: the token it is staged under; "": it is published."""
 
     publisher: int
