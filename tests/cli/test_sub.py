@@ -21,8 +21,8 @@ from zbroker.client.subscribing.points import Range
 
 DEFAULTS = {
     "until": None, "limit": None, "regex": False, "filter": None, "select": None, "rate": None,
-    "rate_max_gap": None, "conflation": None, "conflation_key": (), "delivery": "persisted",
-    "bookmark_not_found": "fail", "bookmark_wait": "0s", "topic": "a",
+    "rate_max_gap": None, "conflation": None, "conflation_key": (), "conflation_clock": None,
+    "delivery": "persisted", "bookmark_not_found": "fail", "bookmark_wait": "0s", "topic": "a",
 }  # fmt: skip
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -126,14 +126,15 @@ def test_the_command_passes_its_options_to_the_client(monkeypatch):
     asked.clear()
     args = ["tcp://h:1", "a", "--filter", "/a > 1", "--rate", "2X", "--rate-max-gap", "10s"]
     args += ["--conflation", "1s", "--conflation-key", "/id", "--conflation-key", "/x"]
+    args += ["--conflation-clock", "log"]
     args += ["--select", "-/,+/a", "--delivery", "fully_durable", "--bookmark-not-found", "epoch"]
     args += ["--bookmark-wait", "5s", "--since", "[5|1|:)"]
     assert CliRunner().invoke(sub, args).exit_code == 0
     assert asked.pop("since") == Range("5|1|", None, "[)")
     assert asked == DEFAULTS | {
         "topic": "a", "filter": "/a > 1", "rate": "2X", "rate_max_gap": "10s", "conflation": "1s",
-        "conflation_key": ("/id", "/x"), "select": "-/,+/a", "delivery": "fully_durable",
-        "bookmark_not_found": "epoch", "bookmark_wait": "5s",
+        "conflation_key": ("/id", "/x"), "conflation_clock": "log", "select": "-/,+/a",
+        "delivery": "fully_durable", "bookmark_not_found": "epoch", "bookmark_wait": "5s",
     }  # fmt: skip
 
 

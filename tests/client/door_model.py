@@ -23,8 +23,10 @@ class Cursor:
     paused: bool
     credit: int
     group: int = 0
-    held: dict = field(default_factory=dict)  # key -> first position, of the open interval
-    due: list = field(default_factory=list)  # positions left of the one that has ended
+    held: dict = field(
+        default_factory=dict
+    )  # key -> first and newest position, of the open interval
+    due: list = field(default_factory=list)  # pairs of them that are left of the one that has ended
     due_from: int = 0  # its first one: it comes again whole
     told: int = 0
 
@@ -36,7 +38,16 @@ class Cursor:
     def safe(self):
         if self.due:
             return self.due_from - 1
-        return min(self.held.values(), default=self.position) - 1
+        return min((first for first, _ in self.held.values()), default=self.position) - 1
+
+    @property
+    def by_replay(self):
+        return self.options.conflation_clock == "replay"
+
+    def end_interval(self):
+        self.due += sorted(self.held.values())
+        self.due_from = min((first for first, _ in self.due), default=0)
+        self.held.clear()
 
 
 class Door:
@@ -116,13 +127,17 @@ class Door:
         resumed = [one for one in many if one.paused]
         for one in many:
             one.paused = False
-        combined = None
-        if len(resumed) > 1 and len({one.position for one in resumed}) == 1:
+        assert command.groups
+        places = {}
+        for one in resumed:
+            places.setdefault(one.position, []).append(one)
+        groups = [group for group in places.values() if len(group) > 1]
+        for group in groups:
             self.groups += 1
-            for one in resumed:
+            for one in group:
                 one.group = self.groups
-            combined = [one.command.sid for one in resumed]
-        self.down.append((m.Ack("processed", command.cid, combined=combined), None))
+        sids = [[one.command.sid for one in group] for group in groups] or None
+        self.down.append((m.Ack("processed", command.cid, groups=sids), None))
 
     def _replace(self, command):
         one = self.cursors[command.sid]
@@ -143,9 +158,11 @@ class Door:
             if any(member.credit <= 0 for member in group):
                 return
             if one.due:
-                first = one.due.pop(0)
-                self._put(one, first, *self.log[first - 1])
+                first, newest = one.due.pop(0)
+                self._put(one, first, *self.log[first - 1], newest)
                 continue
+            if one.by_replay and self.rng.random() < 0.2:
+                one.end_interval()
             if one.position > end:
                 return
             for member in group:
@@ -161,14 +178,13 @@ class Door:
                 self._put(one, position, publisher, sequence)
             return
         if wanted:
-            one.held.setdefault(publisher, position)
-        if one.position % INTERVAL == 0:
-            one.due = sorted(one.held.values())
-            one.due_from = min(one.due, default=0)
-            one.held.clear()
+            first, _ = one.held.get(publisher, (position, position))
+            one.held[publisher] = (first, position)
+        if not one.by_replay and one.position % INTERVAL == 0:
+            one.end_interval()
 
-    def _put(self, one, position, publisher, sequence):
-        body = pack([b"%d" % position])
+    def _put(self, one, position, publisher, sequence, newest=0):
+        body = pack([b"%d" % (newest or position)])
         one.credit -= len(body)
         columns = m.Columns(offset=to_little(array("I", [0])))
         msg = m.Msg(

@@ -45,6 +45,7 @@ class World:
             self.connection.add(feed, 0, CREDIT)
             self.feeds.append(feed)
         self.got = {feed: [] for feed in self.feeds}
+        self.contents = {feed: [] for feed in self.feeds}  # who published what, of each
         self.order = []  # positions over all of them, as they arrived
         self.door.perform(self.connection.use("token", HERE, 0))
 
@@ -80,6 +81,7 @@ class World:
         self.door.perform(effects)
         if isinstance(item, Batch):
             self.got[feed] += [(x.position, x.publisher, x.sequence) for x in item.messages]
+            self.contents[feed] += [(x.publisher, int(x.data)) for x in item.messages]
             self.order += [x.position for x in item.messages]
 
     def pass_time(self):
@@ -151,6 +153,7 @@ class World:
         return (
             len(cursors) == len(self.feeds) - ended
             and all(one.position > len(self.door.log) and not one.due for one in cursors)
+            and not any(one.by_replay and one.held for one in cursors)
             and not self.door.down
             and not any(feed.inbox for feed in self.feeds)
             and all(request.done for request in self.requests)
@@ -257,6 +260,25 @@ def test_each_conflated_interval_comes_once(part):
         world.run(400, [world.lose, world.lose, world.pause])
         (feed,) = world.feeds
         assert [row[0] for row in world.got[feed]] == conflated(world.door.log, "3")
+
+    histories(part, run)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_the_newest_of_each_key_comes_whatever_interval_is_cut_anew(part):
+    def run(seed):
+        """All is published before, so that nothing newer makes up for what is missed."""
+        world = World(seed, contents=("3",), conflation_s=1.0, conflation_clock="replay")
+        for _ in range(24):
+            world.publish()
+        world.door.sync()
+        usual = [world.door.answer, world.take, world.door.send, world.read, world.door.tell]
+        for _ in range(150):
+            world.rng.choice([*usual * 3, world.pass_time, world.pass_time, world.lose])()
+        world.settle()
+        (feed,) = world.feeds
+        newest = {row[0]: at for at, row in enumerate(world.door.log, 1) if matches("3", *row)}
+        assert dict(world.contents[feed]) == newest
 
     histories(part, run)
 

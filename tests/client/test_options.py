@@ -69,6 +69,7 @@ def test_what_is_no_rate_is_refused(rate):
         {"delivery": "soon"}, {"limit": 0}, {"limit": True}, {"limit": 1.5}, {"paused": 1},
         {"select": ""}, {"select": 5}, {"conflation": 1, "conflation_key": [5]},
         {"conflation": 1, "conflation_key": ""}, {"conflation_key": "/id"}, {"rate_max_gap": 1},
+        {"conflation_clock": "log"}, {"conflation": 1, "conflation_clock": "wall"},
         {"rate": 100, "rate_max_gap": 1}, {"rate": "500KB", "rate_max_gap": 1},
         {"delivery": "live", "rate": 5}, {"delivery": "live", "paused": True},
     ],
@@ -81,6 +82,9 @@ def test_what_cannot_be_is_refused(wishes):
 
 def test_one_key_or_several():
     assert options_of(conflation=1, conflation_key="/id").conflation_key == ["/id"]
+    assert options_of(conflation=1).conflation_clock == "replay"
+    assert options_of(conflation=1, conflation_clock="log").conflation_clock == "log"
+    assert options_of(rate=1).conflation_clock == "log", "nothing that an old broker does not know"
     assert options_of(conflation=1, conflation_key=("/a", "/b")).conflation_key == ["/a", "/b"]
 
 

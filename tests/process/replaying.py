@@ -192,7 +192,8 @@ class Chooser:
         if rng.random() < 0.2:
             options["limit"] = rng.randrange(1, FEW)
         if last is not None and last.text != "now" and rng.random() < 0.2:
-            options |= {"conflation": INTERVAL_S, "conflation_key": "/k"}
+            clock = {"conflation_clock": "log"}  # what comes is the same whatever the load
+            options |= {"conflation": INTERVAL_S, "conflation_key": "/k", **clock}
         return options
 
 

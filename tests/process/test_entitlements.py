@@ -167,7 +167,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "filtered": {"since": "epoch", "until": "now", "filter": "/n > 0"},
     "selected": {"since": "epoch", "until": "now", "select": "-/nothing"},
     "limited": {"since": "epoch", "until": "now", "limit": 1_000},
-    "conflated": {"since": "epoch", "until": "now", "conflation": 1e-6},
+    "conflated": {"since": "epoch", "until": "now", "conflation": 1e-6, "conflation_clock": "log"},
 }
 
 

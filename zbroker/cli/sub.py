@@ -38,6 +38,7 @@ _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
 _RANGE: Final = re.compile(r"([\[(])([^:]*):([^:]*)([\])])")
 #: as the client has them; help must not wait for that to be imported
 DELIVERY: Final = ("persisted", "fully_durable", "live")
+CLOCKS: Final = ("replay", "log")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -60,9 +61,14 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     "--rate", help="At most so much per second: 1000 (messages), 500KB, or 2X (of log time)."
 )
 @click.option("--rate-max-gap", help="The longest wait between two messages with --rate 2X: 10s.")
-@click.option("--conflation", help="Per interval of log time the newest message of each key: 1s.")
+@click.option("--conflation", help="Per interval of time the newest message of each key: 1s.")
 @click.option(
     "--conflation-key", multiple=True, help="A field of the key, /id; may be given several times."
+)
+@click.option(
+    "--conflation-clock",
+    type=click.Choice(CLOCKS),
+    help="Intervals of the time in which it is replayed (without this option), or of log time.",
 )
 @click.option(
     "--delivery",

@@ -33,7 +33,7 @@ from zbroker.client.publishing.receipt import Receipt
 from zbroker.client.publishing.room import Room
 from zbroker.client.subscribing import asking, combined, points
 from zbroker.client.subscribing.combined import Combined
-from zbroker.client.subscribing.options import Delivery, Duration, Rate
+from zbroker.client.subscribing.options import Clock, Delivery, Duration, Rate
 from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
@@ -211,6 +211,7 @@ class Client(QueueClient):
         rate_max_gap: Duration | None = None,
         conflation: Duration | None = None,
         conflation_key: str | Sequence[str] | None = None,
+        conflation_clock: Clock | None = None,
         select: str | None = None,
         limit: int | None = None,
         paused: bool = False,
@@ -242,9 +243,10 @@ class Client(QueueClient):
         command, wanted = asking.wanted(
             topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
             rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
-            conflation_key=conflation_key, select=select, limit=limit, paused=paused,
-            bookmark_not_found=bookmark_not_found, bookmark_wait=bookmark_wait,
-            unrecorded=unrecorded, credit=credit, name=name, discard=discard,
+            conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
+            limit=limit, paused=paused, bookmark_not_found=bookmark_not_found,
+            bookmark_wait=bookmark_wait, unrecorded=unrecorded, credit=credit, name=name,
+            discard=discard,
         )  # fmt: skip
         subscription = self._subscription(command, wanted)
         self._subscriptions.add(subscription)

@@ -1,11 +1,13 @@
-"""Conflation: per interval of log time only the newest message of each key. Pure.
+"""Conflation: per interval of time only the newest message of each key. Pure.
 
     interval   |----- n -----|---- n+1 ----|        number = log time // interval
     messages    a1 b1 a2 b2 a3   b3 a4
     sent                     a3(a1) b2(b1)  b3 a4   newest (under whose position and bookmark)
 
-Intervals are those of log time, whatever a replay began with, so the same messages give the same
-result. A message whose log time went back belongs to the interval that is open. What is sent for a
+The picture is of log time: there intervals are the same whatever a replay began with, so the same
+messages give the same result. A message whose log time went back belongs to the interval that is
+open. By the clock of the replay an interval begins with the first message that is held, and ends so
+much later on a clock that the caller reads, however old the messages are. What is sent for a
 key has the content and time of its newest message in the interval and the identity of its first;
 keys come in the order of those, so positions rise, also over intervals. A resume point must stay
 before `oldest_position`.
@@ -56,11 +58,15 @@ class Messages(NamedTuple):
 class Conflation:
     """What one subscription holds back.
 
-    end_ns: log time at which the open interval is over; long ago before the first message.
-    closed_early: how often a limit ended an interval.
+    end_ns: when the open interval is over, by its clock; long ago before the first message.
+    closed_early: how often a limit ended an interval. by_replay: its clock is that of the replay,
+    not the log time of messages. seen: the newest log time of the last messages, and when that was
+    by the clock of the replay.
     """
 
-    def __init__(self, interval_ns: int, paths: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, interval_ns: int, paths: Sequence[Path] = (), *, by_replay: bool = False
+    ) -> None:
         """paths: the fields that make a key together with the topic; none: the topic alone.
 
         A message that has none of these fields, or is not what its type says, is a key of its
@@ -68,6 +74,8 @@ class Conflation:
         """
         assert interval_ns > 0
         self.closed_early = 0
+        self.by_replay = by_replay
+        self.seen = (0, 0)
         self._interval_ns = interval_ns
         self._paths = tuple(paths)
         self.end_ns = _LONG_AGO
@@ -81,27 +89,31 @@ class Conflation:
             return newest.first.position
         return None
 
-    def add(self, messages: Messages, at: Iterable[int]) -> list[Held]:
+    def add(self, messages: Messages, at: Iterable[int], now_ns: int = 0) -> list[Held]:
         """Takes in those messages whose indices are in `at`, in order.
 
-        Returns: what is due because its interval is over.
+        now_ns: by the clock of the replay. Returns: what is due because its interval is over.
         """
-        due: list[Held] = []
+        due = self.flush() if self.by_replay and self.is_over(now_ns) else []
         times, topics = messages.times, messages.topics
         for i in at:
-            if times[i] >= self.end_ns:
+            if self.by_replay:
+                if not self._held:
+                    self.end_ns = now_ns + self._interval_ns
+            elif times[i] >= self.end_ns:
                 due += self.flush()
                 self.end_ns = (times[i] // self._interval_ns + 1) * self._interval_ns
             key = self._key(messages, i) if self._paths else topics[i]
             due += self._hold(key, messages, i)
         return due
 
-    def due(self, log_now_ns: int) -> list[Held]:
-        """What is due because log time went on without a message.
+    def is_over(self, now_ns: int) -> bool:
+        """True if something is held and its interval is over; no message to come is older."""
+        return bool(self._held) and now_ns >= self.end_ns
 
-        `log_now_ns`: no message still to come is older.
-        """
-        return self.flush() if log_now_ns >= self.end_ns else []
+    def due(self, now_ns: int) -> list[Held]:
+        """What is due because time went on without a message, by its clock."""
+        return self.flush() if self.is_over(now_ns) else []
 
     def flush(self) -> list[Held]:
         """All that is held: the end of a range, or of the subscription."""

@@ -114,12 +114,13 @@ class Cursors:
         new = self._new([one])
         new.go_to(Point(old.position, *old.hint))
         new.publisher, new.sequence = old.publisher, old.sequence
+        new.flush = new.intervals is not None  # it looks itself when what it holds is due
         self.wake(old)
         return new
 
     def again(self, one: Subscription) -> None:
         """Goes back to where what it holds begins: it is looked at anew."""
-        replay = self.of[one.names.key]
+        replay = self.alone(one)
         at = one.safe(replay.position)
         one.drop_held()
         replay.go_to(Point(at, *replay.hint))
@@ -135,6 +136,7 @@ class Cursors:
                 self.of[one.names.key] = first
                 if not other.members:
                     self._close(other)
+        first.flush = first.intervals is not None
         return first
 
     def _close(self, replay: Replay) -> None:

@@ -72,8 +72,9 @@ def check(command: m.Subscribe, options: Options) -> None:
         raise ClientError("bad_field", "`live` delivery has neither rate nor pause")
     if options.rate_max_gap_s is not None and (rate is None or rate.kind != "multiple"):
         raise ClientError("bad_field", "`rate_max_gap_s` goes with a rate like 2X")
-    if options.conflation_key and options.conflation_s is None:
-        raise ClientError("bad_field", "`conflation_key` goes with `conflation_s`")
+    if options.conflation_s is None and (options.conflation_key or by_replay(options)):
+        name = "conflation_key" if options.conflation_key else "conflation_clock"
+        raise ClientError("bad_field", f"`{name}` goes with `conflation_s`")
     if command.unrecorded and replays_only(options):
         raise ClientError(
             "bad_field", "what is not recorded has neither rate, pause, conflation nor delivery"
@@ -98,7 +99,13 @@ def _conflation(options: Options) -> Conflation | None:
     if options.conflation_s is None:
         return None
     paths = [parse_key(text) for text in options.conflation_key]
-    return Conflation(max(1, int(options.conflation_s * NS)), paths)
+    interval_ns = max(1, int(options.conflation_s * NS))
+    return Conflation(interval_ns, paths, by_replay=by_replay(options))
+
+
+def by_replay(options: Options) -> bool:
+    """True if the interval of a conflation is one of the time of the replay."""
+    return options.conflation_clock == "replay"
 
 
 def replays_only(options: Options) -> bool:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from zbroker.blocks.held import Place
-from zbroker.blocks.making import Block, Maker, Part, time_of
+from zbroker.blocks.held import Held, Place
+from zbroker.blocks.making import Block, Maker, Part
 from zbroker.delivery.conflating import Messages
+from zbroker.delivery.intervals import Intervals
 from zbroker.delivery.pace import Pace
 from zbroker.delivery.points import Point
 from zbroker.delivery.subscription import Subscription
@@ -54,7 +55,7 @@ class Replay:
     dry: a read found nothing although marks say that there is something; it waits for new marks.
     hint: serial and offset of a batch that was there when last read.
     due_ns: when its pace lets the next message go. flush_ns: when the open interval of a conflation
-    is over; flush: it is. Both in monotonic time.
+    is over; flush: it is. Both in monotonic time. intervals: None without conflation.
     publisher, sequence: of the newest message passed.
     """
 
@@ -77,7 +78,11 @@ class Replay:
     due_ns: int | None = None
     flush_ns: int | None = None
     flush: bool = False
-    seen: tuple[int, int] = (0, 0)  # newest log time passed, and when (monotonic)
+    intervals: Intervals | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.members[0].conflation is not None:
+            self.intervals = Intervals(self.members)
 
     # -- whether it has something to do -------------------------------------------------------
 
@@ -108,13 +113,18 @@ class Replay:
 
     def due(self, limit: int) -> bool:
         """True if there is something to send, below `limit`, and nothing to wait for."""
-        if not self.running or self.paused or self.due_ns is not None:
+        if not self.running or self.paused or any(one.credit <= 0 for one in self.members):
             return False
-        if any(one.credit <= 0 for one in self.members):
+        if self.due_ns is not None and not self._paces_log:
             return False
-        if self.flush or self.members[0].ready:
+        if self.flush or any(one.ready for one in self.members):
             return True
-        return not self.dry and self.position < min(limit, self.until)
+        return self.due_ns is None and not self.dry and self.position < min(limit, self.until)
+
+    @property
+    def _paces_log(self) -> bool:
+        """True if its pace is that of taking messages from the log, not that of sending them."""
+        return self.intervals is not None and self.intervals.by_replay
 
     def go_to(self, at: Point) -> None:
         """Moves the cursor; the next read looks for it."""
@@ -131,7 +141,9 @@ class Replay:
         sent: Sent = []
         items = block.items
         at = bisect_right(items, self.position, key=_end) if items else 0
-        self._flush(limit, now_ns)
+        if self.intervals is not None and (self.flush or self._paces_log):
+            self.flush = False
+            self.intervals.begin(now_ns, at_end=self.position >= min(limit, self.until))
         self._drain(maker, now_ns, sent)
         while at < len(items) and self._goes_on() and self.position < min(limit, self.until):
             item = items[at]
@@ -154,11 +166,10 @@ class Replay:
 
     def _meets_gap(self, item: Item, maker: Maker, now_ns: int, sent: Sent) -> None:
         """What is held stands before the gap: it goes first."""
-        one = self.members[0]
-        if one.conflation is not None:
-            one.ready.extend(one.conflation.flush())
+        if self.intervals is not None:
+            self.intervals.close()
             self._drain(maker, now_ns, sent)
-            if one.ready or one.left <= 0:
+            if any(one.ready or one.left <= 0 for one in self.members):
                 return
         if isinstance(item, Gap):
             self.gap = Gap(self.position, item.end, item.why)
@@ -201,11 +212,6 @@ class Replay:
             if picks:
                 chosen.append((one, picks))
                 keys.append(key)
-        if self.members[0].conflation is not None:
-            self._conflate(block, at, chosen, now_ns)
-            self.position = min(batch.end_position, self.until)
-            self._drain(maker, now_ns, sent)
-            return
         stop = self._stop(block, at, chosen, now_ns)
         if stop is None:
             stop = min(batch.end_position, self.until) + ahead
@@ -213,14 +219,21 @@ class Replay:
             chosen = [(one, picks[: bisect_left(picks, stop)]) for one, picks in chosen]
             chosen = [pair for pair in chosen if pair[1]]
             keys = [None] * len(chosen)
-        self._send(block, at, maker, chosen, keys, sent)
+        if self.intervals is None:
+            self._send(block, at, maker, chosen, keys, sent)
+        elif chosen:
+            messages = incoming(block, at, self.members[0].look.type_of)
+            self.intervals.add(block, at, chosen, messages, now_ns)
         self.position = stop - ahead
+        self._drain(maker, now_ns, sent)
 
     def _stop(self, block: Block, at: int, chosen: Chosen, now_ns: int) -> int | None:
         """The first message of the batch that may not go now; None if all may."""
-        stops = [picks[one.left - 1] + 1 for one, picks in chosen if len(picks) >= one.left]
+        stops: list[int] = []
+        if self.intervals is None:
+            stops = [picks[one.left - 1] + 1 for one, picks in chosen if len(picks) >= one.left]
         stop = min(stops, default=None)
-        if self.pace is None or not chosen:
+        if self.pace is None or not chosen or (self.intervals is not None and not self._paces_log):
             return stop
         picks = chosen[0][1]
         if len(chosen) > 1:
@@ -251,53 +264,35 @@ class Replay:
 
     # -- conflation ---------------------------------------------------------------------------
 
-    def _conflate(self, block: Block, at: int, chosen: Chosen, now_ns: int) -> None:
-        """Keeps what is wanted until its interval is over."""
-        batch = block.batch(at)
-        for one, picks in chosen:
-            assert one.conflation is not None
-            messages = incoming(block, at, one.look.type_of)
-            one.ready.extend(one.conflation.add(messages, picks))
-            self.seen = (time_of(batch, picks[-1]), now_ns)
-
-    def _flush(self, limit: int, now_ns: int) -> None:
-        """At the end of the log an interval also ends when its time is over."""
-        one = self.members[0]
-        if one.conflation is None or not self.flush:
-            return
-        self.flush = False
-        if self.position >= min(limit, self.until):
-            log_ns, since_ns = self.seen
-            one.ready.extend(one.conflation.due(log_ns + now_ns - since_ns))
-
     def _drain(self, maker: Maker, now_ns: int, sent: Sent) -> None:
-        """Sends what is ready, as the pace allows."""
-        one = self.members[0]
-        while one.ready and one.credit > 0 and one.left > 0 and self.due_ns is None:
+        """Sends what is due of what was held, as the pace allows."""
+        while self.intervals is not None and (one := self.intervals.first()) is not None:
             held = one.ready[0]
-            if self.pace is not None and not self.pace.take(
-                now_ns, (held.time_ns,), (len(held.data),)
-            ):
-                self.due_ns = self.pace.next_ns
+            if one.credit <= 0:
+                return
+            if not self._paces_log and self._waits(held, now_ns):
                 return
             one.ready.popleft()
             one.left -= 1
             _put(sent, one, (maker.held(held, one.look),))
 
+    def _waits(self, held: Held, now_ns: int) -> bool:
+        """True if its pace does not let that go now."""
+        if self.pace is None or self.due_ns is not None:
+            return self.due_ns is not None
+        if self.pace.take(now_ns, (held.time_ns,), (len(held.data),)):
+            return False
+        self.due_ns = self.pace.next_ns
+        return True
+
     def _at_end(self, limit: int, maker: Maker, now_ns: int, sent: Sent) -> None:
         """Nothing more to read: what is held may be due later, or now if the range is over."""
-        one = self.members[0]
-        if one.conflation is not None:
+        if self.intervals is not None:
             if self.position >= self.until:
-                one.ready.extend(one.conflation.flush())
+                self.intervals.close()
                 self._drain(maker, now_ns, sent)
-            elif (
-                self.flush_ns is None
-                and self.position >= limit
-                and one.conflation.oldest_position is not None
-            ):
-                log_ns, since_ns = self.seen
-                self.flush_ns = max(now_ns + 1, since_ns + one.conflation.end_ns - log_ns)
+            elif self.flush_ns is None:
+                self.flush_ns = self.intervals.ends_ns(now_ns, at_end=self.position >= limit)
         if self.pace is not None and self.due_ns is None and not self.due(limit):
             self.pace.rest()
 

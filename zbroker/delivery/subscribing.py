@@ -138,24 +138,36 @@ class Subscriptions(dict[int, Subscription]):
         for one in resumed:
             one.paused = False
         running = [one for one in resumed if one.names.key in self._cursors.of]
-        shared = self._combined(running)
-        if len(shared) > 1:
-            self._cursors.together(shared)
+        groups = self._combined(running)
+        if not command.groups:
+            groups = [group for group in groups if group[0].conflation is None][:1]
+        for group in groups:
+            self._cursors.together(group)
         for one in running:
             replay = self._cursors.of[one.names.key]
             replay.paused = False
             self._cursors.wake(replay)
-        names = [one.names.sid for one in shared] if len(shared) > 1 else None
-        return [_processed(connection, m.Ack("processed", command.cid, combined=names))]
+        sids = [[one.names.sid for one in group] for group in groups]
+        answer = m.Ack("processed", command.cid, combined=sids[0] if sids else None)
+        answer.groups = sids if command.groups and sids else None
+        return [_processed(connection, answer)]
 
-    def _combined(self, many: Sequence[Subscription]) -> list[Subscription]:
-        """The most of them that can share one replay: same position, same rate, no conflation."""
+    def _combined(self, many: Sequence[Subscription]) -> list[list[Subscription]]:
+        """Those that can share one replay, the largest group first.
+
+        They stand at the same position and have the same rate. Those that conflate do so alike,
+        and end at the same place: at an end all that is held goes out, which must not be too early
+        for another one.
+        """
         alike: dict[Hashable, list[Subscription]] = defaultdict(list)
         for one in many:
-            if one.conflation is None:
-                replay, options = self._cursors.of[one.names.key], one.options
-                alike[replay.position, str(options.rate), options.rate_max_gap_s].append(one)
-        return max(alike.values(), key=len, default=[])
+            options, ends = one.options, None
+            if one.conflation is not None:
+                ends = options.conflation_s, options.conflation_clock, one.until, one.stop_ns
+            position = self._cursors.of[one.names.key].position
+            alike[position, str(options.rate), options.rate_max_gap_s, ends].append(one)
+        groups = [group for group in alike.values() if len(group) > 1]
+        return sorted(groups, key=len, reverse=True)
 
     def replace(self, connection: Connection, command: m.Replace) -> list[Effect]:
         """Another topic or filter from where it stands. Raises: ClientError: nothing changes."""

@@ -132,8 +132,9 @@ class Options(Struct, omit_defaults=True, forbid_unknown_fields=True):
     "fully_durable" (also at all synchronous destinations), "live" (written, not yet durable).
     rate: the most per second: messages (1000), bytes ("500KB") or a multiple of log time ("2X").
     rate_max_gap_s: the longest wait between two messages where `rate` is a multiple.
-    conflation_s: per interval of log time only the newest message of each key. conflation_key:
-    fields that make a key together with the topic. select: which fields are sent ("-/,+/a").
+    conflation_s: per interval only the newest message of each key. conflation_clock: intervals of
+    log time ("log"), or of the time in which it is sent ("replay"). conflation_key: fields that
+    make a key together with the topic. select: which fields are sent ("-/,+/a").
     limit: it ends after so many messages. wait_s: how long a bookmark may be not here yet.
     """
 
@@ -143,6 +144,7 @@ class Options(Struct, omit_defaults=True, forbid_unknown_fields=True):
     rate_max_gap_s: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] | None = None
     paused: bool = False
     conflation_s: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] | None = None
+    conflation_clock: Annotated[str, Meta(pattern="^(log|replay)$")] = "log"
     conflation_key: Annotated[list[Text], Meta(max_length=16)] = []
     select: Annotated[str, Meta(max_length=4096)] | None = None
     limit: Seq | None = None
@@ -198,10 +200,13 @@ class Resume(Command, tag="resume"):
 
     Those that stand at the same position, at the same rate, share one: they are sent what they want
     in the order of the log, across all of them, as fast as the slowest of them takes it.
+    groups: every such group is made, also of those that conflate alike, and told in {groups};
+    without it the largest one of those that do not conflate.
     """
 
     sids: Annotated[list[str], Meta(min_length=1, max_length=SUBSCRIPTIONS_MAX)]
     cid: Cid = None
+    groups: bool = False
 
 
 class Replace(Command, tag="replace"):
@@ -273,6 +278,7 @@ class Ack(Answer, tag="ack"):
     bookmark: str | None = None
     vector: str | None = None
     combined: list[str] | None = None
+    groups: list[list[str]] | None = None
     ended: bool = False
     dropped: int = 0
     # logon; recording is "some" where not every topic is recorded

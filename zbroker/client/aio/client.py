@@ -32,7 +32,7 @@ from zbroker.client.opening import Listener, Wanted
 from zbroker.client.publishing import offered
 from zbroker.client.publishing.publisher import SMALL_BYTES
 from zbroker.client.subscribing import asking, points
-from zbroker.client.subscribing.options import Delivery, Duration, Rate
+from zbroker.client.subscribing.options import Clock, Delivery, Duration, Rate
 from zbroker.client.sync import MANY, TIMEOUT_S
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
@@ -214,6 +214,7 @@ class Client(QueueClient):
         rate_max_gap: Duration | None = None,
         conflation: Duration | None = None,
         conflation_key: str | Sequence[str] | None = None,
+        conflation_clock: Clock | None = None,
         select: str | None = None,
         limit: int | None = None,
         paused: bool = False,
@@ -237,9 +238,10 @@ class Client(QueueClient):
         command, wanted = asking.wanted(
             topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
             rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
-            conflation_key=conflation_key, select=select, limit=limit, paused=paused,
-            bookmark_not_found=bookmark_not_found, bookmark_wait=bookmark_wait,
-            unrecorded=unrecorded, credit=credit, name=name, discard=discard,
+            conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
+            limit=limit, paused=paused, bookmark_not_found=bookmark_not_found,
+            bookmark_wait=bookmark_wait, unrecorded=unrecorded, credit=credit, name=name,
+            discard=discard,
         )  # fmt: skip
         tracking = opening.tracked(self._bookmarks, self.name, wanted, command)
         try:

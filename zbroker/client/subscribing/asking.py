@@ -7,7 +7,14 @@ from typing import Literal
 
 from zbroker.client.bookmark_stores import opening
 from zbroker.client.subscribing import points
-from zbroker.client.subscribing.options import Delivery, Duration, Rate, filter_text, options_of
+from zbroker.client.subscribing.options import (
+    Clock,
+    Delivery,
+    Duration,
+    Rate,
+    filter_text,
+    options_of,
+)
 from zbroker.wire.messages import Subscribe
 
 
@@ -23,6 +30,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     rate_max_gap: Duration | None,
     conflation: Duration | None,
     conflation_key: str | Sequence[str] | None,
+    conflation_clock: Clock | None,
     select: str | None,
     limit: int | None,
     paused: bool,
@@ -37,8 +45,8 @@ def wanted(  # noqa: PLR0913 - every option by its name
     recent = since == points.RECENT
     options = options_of(
         delivery=delivery, rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
-        conflation_key=conflation_key, select=select, limit=limit, paused=paused,
-        bookmark_wait=bookmark_wait,
+        conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
+        limit=limit, paused=paused, bookmark_wait=bookmark_wait,
     )  # fmt: skip
     command = Subscribe(
         "", topic, regex=regex, filter=filter_text(filter), options=options, credit=credit,

@@ -7,8 +7,10 @@
 
 What came in is a vector; a resumed subscription starts behind it, and what comes again all the same
 is dropped by its position, so no message is missing and none comes twice. Where positions cannot
-tell, it starts at the newest resume point of the broker instead: under conflation an interval comes
-again whole, with the same positions; what live delivery repeats is known by publisher and sequence.
+tell, it starts at the newest resume point of the broker instead. In conflation by log time an
+interval comes again whole, with the same positions. By the clock of the replay it is another
+interval: what comes again may be newer than what came, so nothing of it is dropped. What live
+delivery repeats is known by publisher and sequence.
 Messages that are not recorded have no position: they are handed out as they come.
 
 What came in and was not handed out waits in the inbox, in order, with what the broker said of the
@@ -98,6 +100,7 @@ class Feed:
             command.unrecorded = plain and not replays_only(options)
         self._command = command
         self._repeats = Repeats() if options.delivery == "live" else None
+        self._recut = options.conflation_s is not None and options.conflation_clock == "replay"
         self._by_mark = options.delivery == "live" or options.conflation_s is not None
         self._left = options.limit
         self._any = False  # something came in
@@ -200,7 +203,7 @@ class Feed:
         return []
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
-        if messages[0].recorded:
+        if messages[0].recorded and not self._recut:
             if self._repeats is not None:
                 messages = self._repeats.fresh(messages)
             else:

@@ -28,16 +28,25 @@ class Merging(Generic[S]):
         self._line: Carrier = self.subscriptions[0]._line
 
     @property
-    def combined(self) -> list[S]:
-        """Those that share one replay now; empty if each of them has its own.
+    def groups(self) -> list[list[S]]:
+        """Those that share one replay now, the largest group first; who has its own is in none.
 
-        The broker combines what was paused at the same position and has the same rate.
+        The broker combines what was paused at the same position and has the same rate, and, where
+        it conflates, does so alike and ends at the same place.
         """
+        found: list[list[S]] = []
         for one in self._members():
+            if any(one in group for group in found):
+                continue
             together = self._line.combined_with(one._feed)
             if together:
-                return [other for other in self.subscriptions if other._feed in together]
-        return []
+                found.append([other for other in self.subscriptions if other._feed in together])
+        return sorted(found, key=len, reverse=True)
+
+    @property
+    def combined(self) -> list[S]:
+        """The largest of the groups that share one replay now; empty if there is none."""
+        return next(iter(self.groups), [])
 
     def _members(self) -> list[S]:
         """Those that are open and were not resumed with others since."""

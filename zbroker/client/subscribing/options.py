@@ -13,6 +13,7 @@ from zbroker.wire.messages import SECONDS_MAX, Options
 
 Delivery = Literal["persisted", "fully_durable", "live"]
 Rate = int | float | str
+Clock = Literal["replay", "log"]
 #: seconds, a timedelta, or text: "250ms", "10s", "1.5m", "2h", "1d"
 Duration = int | float | timedelta | str
 
@@ -32,6 +33,7 @@ def options_of(  # noqa: PLR0913 - every option by its name
     rate_max_gap: Duration | None = None,
     conflation: Duration | None = None,
     conflation_key: str | Sequence[str] | None = None,
+    conflation_clock: Clock | None = None,
     select: str | None = None,
     limit: int | None = None,
     paused: bool = False,
@@ -48,6 +50,7 @@ def options_of(  # noqa: PLR0913 - every option by its name
         rate_max_gap_s=None if rate_max_gap is None else seconds("rate_max_gap", rate_max_gap),
         conflation_s=None if conflation is None else seconds("conflation", conflation),
         conflation_key=[_text("conflation_key", key) for key in keys],
+        conflation_clock=_clock(conflation_clock, conflation),
         select=None if select is None else _text("select", select),
         limit=None if limit is None else _limit(limit),
         paused=_flag("paused", paused),
@@ -101,6 +104,16 @@ def _delivery(value: Delivery) -> Delivery:
         names = ", ".join(get_args(Delivery))
         raise ZBrokerError("bad_field", f"delivery={value!r} is not one of {names}")
     return value
+
+
+def _clock(value: Clock | None, conflation: Duration | None) -> Clock:
+    """By default that of the replay; without conflation there is none to be told."""
+    if value is not None and value not in get_args(Clock):
+        names = " or ".join(get_args(Clock))
+        raise ZBrokerError("bad_field", f"conflation_clock={value!r} is not {names}")
+    if value is not None and conflation is None:
+        raise ZBrokerError("bad_field", "conflation_clock goes with conflation")
+    return "log" if conflation is None else value or "replay"
 
 
 def _rate(value: Rate) -> Rate:

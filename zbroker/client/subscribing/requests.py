@@ -43,7 +43,10 @@ class Request(Struct, eq=False):
         self.cid = cid
         if isinstance(self.command, Replace):
             return replace(self.command, cid=cid, sid=self.feeds[0].sid)
-        return type(self.command)([feed.sid for feed in self.feeds], cid)
+        sids = [feed.sid for feed in self.feeds]
+        if isinstance(self.command, Resume):
+            return Resume(sids, cid, groups=True)
+        return Pause(sids, cid)
 
     def leave(self, feed: Feed) -> None:
         """One of its subscriptions is over, or gone to another connection."""
@@ -146,7 +149,7 @@ class Requests:
         else:
             # of those that ran already the broker does not speak: nothing changes for them
             slept = [feed for feed in feeds if feed.paused or request.inner]
-            self._resumed(slept, ack.combined or [])
+            self._resumed(slept, ack.groups or [ack.combined or []])
         self._forget_done()
         return True
 
@@ -192,13 +195,14 @@ class Requests:
             feed.paused = True
         self._leave([feed for feed in feeds if any(f not in feeds for f in self.group_of(feed))])
 
-    def _resumed(self, feeds: list[Feed], combined: list[str]) -> None:
+    def _resumed(self, feeds: list[Feed], groups: list[list[str]]) -> None:
         for feed in feeds:
             feed.paused = False
         self._leave(feeds)
-        together = [feed for feed in feeds if feed.sid in combined]
-        if len(together) > 1:
-            self.groups.append(together)
+        for sids in groups:
+            together = [feed for feed in feeds if feed.sid in sids]
+            if len(together) > 1:
+                self.groups.append(together)
 
     def _leave(self, feeds: list[Feed]) -> None:
         left = ([feed for feed in group if feed not in feeds] for group in self.groups)
