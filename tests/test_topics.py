@@ -34,3 +34,16 @@ def test_a_pattern_forgets_rather_than_grow_without_bound():
     for number in range(topics.CACHED_TOPICS_MAX + 5):
         assert wants(f"t{number}")
     assert len(wants._known) == 5
+
+
+def test_a_pattern_has_few_steps() -> None:
+    """Many more would take many milliseconds to compile, while others wait."""
+    with pytest.raises(ClientError, match=r"steps|cannot be used") as caught:
+        topics.matcher(r"(?i)[\pL\pN]{90}", regex=True)
+    assert caught.value.code == "bad_filter"
+    assert topics.matcher(r"\pL+", regex=True)("abc")
+
+
+def test_a_pattern_is_compiled_once_as_long_as_somebody_has_it() -> None:
+    first = topics.matcher("orders[.].*", regex=True)
+    assert topics.matcher("orders[.].*", regex=True) is first

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakValueDictionary
 
 import re2
 
@@ -14,7 +15,8 @@ from zbroker.errors import ClientError
 from zbroker.ids import check_topic
 from zbroker.limits import MIB
 
-PATTERN_MEMORY_BYTES: Final = 4 * MIB  # a compiled pattern with its automata
+PATTERN_MEMORY_BYTES: Final = 1 * MIB  # a compiled pattern with its automata
+PATTERN_STEPS_MAX: Final = 1_250  # of RE2's program, as in filters (\pL+ has 1,201)
 CACHED_TOPICS_MAX: Final = 10_000  # answers kept for one pattern
 
 Matcher = Callable[[str], bool]
@@ -26,22 +28,29 @@ def matcher(topic: str, *, regex: bool) -> Matcher:
     Raises: ClientError bad_topic, or bad_filter for a pattern that RE2 does not take.
     """
     if regex:
-        return Pattern(topic)
+        found = _IN_USE.get(topic)
+        if found is None:
+            found = _IN_USE[topic] = Pattern(topic)
+        return found
     check_topic(topic)
     return topic.__eq__
 
 
 class Pattern:
-    """A compiled pattern that remembers its answers."""
+    """A compiled pattern that remembers its answers; shared by all who want the same topics."""
 
     def __init__(self, pattern: str) -> None:
         options = re2.Options()
         options.max_mem = PATTERN_MEMORY_BYTES
         options.log_errors = False
         try:
-            self._fullmatch = re2.compile(pattern, options).fullmatch
+            made = re2.compile(pattern, options)
         except re2.error as error:
             raise ClientError("bad_filter", f"the pattern cannot be used: {_text(error)}") from None
+        if (steps := made.programsize) > PATTERN_STEPS_MAX:
+            reason = f"the pattern has {steps} steps, at most {PATTERN_STEPS_MAX}"
+            raise ClientError("bad_filter", reason)
+        self._fullmatch = made.fullmatch
         self._known: dict[str, bool] = {}
 
     def __call__(self, topic: str) -> bool:
@@ -51,6 +60,10 @@ class Pattern:
                 self._known.clear()
             known = self._known[topic] = self._fullmatch(topic) is not None
         return known
+
+
+#: The compiled patterns that somebody has. Making one takes milliseconds.
+_IN_USE: Final[WeakValueDictionary[str, Pattern]] = WeakValueDictionary()
 
 
 def _text(error: Exception) -> str:

@@ -380,3 +380,26 @@ def test_one_that_nothing_matches_advances_all_the_same():
     assert world.acks("persisted") == told
     assert world.core.connections[ANN].subscriptions["s"].told == 4
     assert format_vector({HERE: 3}) == told[-1].vector
+
+
+# -- filters that take long ---------------------------------------------------------------------
+
+DEAR = "/a LIKE '[ab][a-z]{1000}[XY]'"  # a thousand steps for each byte
+DEAR_BYTES = 16_000  # of a message, of which one is a turn's work
+
+
+@pytest.mark.parametrize("zstd", [False, True])
+@pytest.mark.parametrize("more", [{}, {"limit": 5}, {"conflation_s": 0.001}])
+def test_a_dear_filter_makes_a_break_between_messages_of_one_batch(
+    zstd: bool, more: dict[str, float]
+) -> None:
+    """Others have their turn; nothing is left out or sent twice."""
+    world = ready()
+    data = [b'{"a": "%s", "n": %d}' % (b"c" * DEAR_BYTES, n) for n in range(8)]
+    world.publish(*"t" * 8, payloads=data, zstd=zstd, times=list(range(10**9, 9 * 10**9, 10**9)))
+    world.persist()
+    content = f"{DEAR} OR /n >= 0"
+    world.subscribe(filter=content, until="now", options=m.Options(**more))  # type: ignore[arg-type]
+    assert len(positions(world)) == more.get("limit", 8)
+    assert positions(world) == sorted(set(positions(world)))
+    assert len(world.reads) >= 3

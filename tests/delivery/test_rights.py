@@ -265,3 +265,25 @@ def test_more_rights_come_into_force_at_once() -> None:
     made.publish("shut", payloads=[payload(9)])
     made.persist()
     assert [one.topic for one in made.got()] == ["shut"]
+
+
+DEAR_FILTER = "/a LIKE '(bad'"  # whoever compiles it says bad_filter
+
+
+@pytest.mark.parametrize("command", [
+    m.Subscribe("s", "shut", filter=DEAR_FILTER),
+    m.Subscribe("s", "shut", bookmark="0", options=m.Options(select="bad")),
+    m.Subscribe("s", "(bad", regex=True),
+    m.Ranges(topic="(bad", regex=True),
+])  # fmt: skip
+def test_nothing_is_compiled_for_who_may_not_have_it(command: m.Command) -> None:
+    made = world(grant("deny", "*", "*"))
+    made.send(command)
+    assert made.last().code == "not_entitled"
+
+
+def test_nothing_is_compiled_for_a_replacement_that_is_not_allowed() -> None:
+    made = world()
+    made.subscribe("open")
+    made.send(m.Replace("s", topic="shut", filter=DEAR_FILTER))
+    assert made.last().code == "not_entitled"

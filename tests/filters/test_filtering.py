@@ -9,7 +9,8 @@ import pytest
 
 from tests.collisions import flood
 from tests.filters.test_compiling import About
-from zbroker.filters import Payloads, compile_filter
+from zbroker.errors import ClientError
+from zbroker.filters import Payloads, compile_at_once, compile_filter
 from zbroker.formats import TYPES
 
 JSON = [b'{"a":1,"s":"x"}', b'{"a":2}', b"malformed", b'{"a":3,"s":"x"}', b'{"s":"\xff","a":9}']
@@ -205,3 +206,22 @@ def test_a_map_with_keys_made_to_be_slow_is_malformed_however_it_is_looked_at(
         payloads.is_shared(object())
     test = compile_filter("/a = 1").test("msgpack")
     assert test.picks(payloads, range(4), About()) == [0, 3]
+
+
+def test_a_filter_is_made_once_as_long_as_somebody_has_it() -> None:
+    first = compile_filter("/a = 'once'")
+    assert compile_filter("/a = 'once'") is first
+
+
+def test_a_filter_knows_the_steps_of_its_regular_expressions() -> None:
+    assert compile_filter("/a LIKE 'text' AND /b = 1").steps == 0
+    one = compile_filter("/a LIKE 'a.b'").steps
+    assert one > 0
+    assert compile_filter("/a LIKE 'a.b' OR NOT REGEXP_MATCH(/b, 'a.b')").steps == 2 * one
+
+
+def test_a_filter_that_goes_over_a_batch_without_a_break_has_few_steps() -> None:
+    assert compile_at_once("/a LIKE 'a.*b'").steps > 0
+    with pytest.raises(ClientError, match="steps") as caught:
+        compile_at_once("/a LIKE '[ab][a-z]{1000}[XY]'")
+    assert caught.value.code == "bad_filter"

@@ -7,7 +7,8 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zbroker.filters.limits import TEXT_MAX_CHARS
+from zbroker.filters import compile_filter
+from zbroker.filters.limits import STEP_BYTES_MAX, TEXT_MAX_CHARS
 from zbroker.filters.patterns import BadPattern, Pattern
 
 LETTERS = "aB1 -/\"'é$^"
@@ -78,3 +79,38 @@ def test_a_bad_pattern_is_refused(text: str) -> None:
 def test_a_pattern_that_backtracking_cannot_end_does() -> None:
     text = "a" * 50_000
     assert not Pattern("(a+)+$x|(a|aa)+b").search(text)
+
+
+MANY_STEPS = "[ab][a-z]{1000}[XY]"  # too many states for a table: each byte costs each step
+
+
+def test_a_text_that_would_take_too_long_is_null_to_a_pattern() -> None:
+    pattern = Pattern(MANY_STEPS)
+    assert pattern.steps > 1_000
+    fits, long = "a" * pattern.most, "a" * (pattern.most + 1)
+    assert (pattern.search(fits), pattern.search(long)) == (False, None)
+    assert pattern.truth([fits[: len(fits) // 2]] * 2) is False
+    assert pattern.truth([fits, "b"]) is None, "an array is one text"
+
+
+def test_a_pattern_of_text_only_has_no_steps_and_no_such_limit() -> None:
+    assert Pattern("ab").steps == 0
+    assert Pattern("^ab").truth(["x" * (17 << 20), "abc"]) is True
+
+
+@pytest.mark.parametrize("asked", ["", "NOT "])
+@pytest.mark.parametrize("shape", ['{{"a": "{}"}}', '{{"a": ["{}"]}}'])
+def test_a_filter_is_neither_true_nor_false_of_a_text_that_is_too_long(
+    asked: str, shape: str
+) -> None:
+    data = shape.format("a" * (STEP_BYTES_MAX // 1_000)).encode()
+    for claim in (f"{asked}(/a LIKE '{MANY_STEPS}')", f"{asked}REGEXP_MATCH(/a, '{MANY_STEPS}')"):
+        assert not compile_filter(claim).test("json").one(data)
+        assert compile_filter(f"({claim}) IS NULL").test("json").one(data)
+
+
+def test_a_replacement_whose_matches_look_at_all_that_follows_gives_up() -> None:
+    """Each `a` is a match, but only after a look at the whole rest for a `b`."""
+    assert Pattern("a(.*b)?").replace("a" * 100, "x") == "x" * 100
+    assert Pattern("a(.*b)?").replace("a" * 200_000, "x") is None
+    assert Pattern(MANY_STEPS).replace("a" * 100_000, "x") is None

@@ -167,9 +167,9 @@ class Core:
     def _ranges(self, connection: Connection, command: m.Ranges, now_ms: int) -> list[Effect]:
         if connection.plans >= PLANS_MAX:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
+        self._rights.check_ranges(connection, command)
         if command.topic is not None:
             matcher(command.topic, regex=command.regex)
-        self._rights.check_ranges(connection, command)
         question = Question.of(connection.rid, command, now_ms)
         connection.plans += 1
         return self._ask(question)

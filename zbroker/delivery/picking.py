@@ -18,6 +18,7 @@ from zbroker.blocks.making import (
     picks_of,
 )
 from zbroker.filters import Filter, Payloads
+from zbroker.filters.limits import STEP_BYTES_MAX
 from zbroker.journal.about import plain_of
 from zbroker.journal.format import Batch
 from zbroker.topics import Matcher
@@ -30,12 +31,13 @@ class Wish:
     permit: what of it may be had; None: everything.
     """
 
-    __slots__ = ("_filter", "_key", "permit", "text", "topics")
+    __slots__ = ("_filter", "_key", "permit", "steps", "text", "topics")
 
     def __init__(self, topics: Matcher, content: Filter | None = None) -> None:
         self.topics = topics
         self._filter = content
         self.text = content.text if content is not None else ""
+        self.steps = content.steps if content is not None else 0  # for each byte that it looks at
         self.allow(None)
 
     def allow(self, permit: Permit | None) -> bool:
@@ -63,6 +65,10 @@ class Wish:
         permit = self.permit
         return permit is not None and any(permit.verdict(t) == "some" for t in batch.topics)
 
+    def _is_dear(self, messages: Sequence[bytes]) -> bool:
+        """True if only what is asked for now is looked at, and the rest of a batch later."""
+        return self.steps * sum(map(len, messages)) > STEP_BYTES_MAX
+
     def picks(
         self, block: Block, at: int, span: Span, type_of: Callable[[str], str]
     ) -> tuple[Sequence[int], Hashable]:
@@ -78,13 +84,34 @@ class Wish:
             return picks_of(batch, span, wanted), key
         found = block.picks.get(name)
         if found is None:
-            found = list(picks_of(batch, whole, wanted))
+            some = span != whole and self._is_dear(block.unpacked(at))
+            looked_at = span if some else whole
+            found = list(picks_of(batch, looked_at, wanted))
             if permit is not None:
                 found = _permitted(block, at, found, permit, type_of)
             if self._filter is not None:
                 found = _found(block, at, found, self._filter, type_of)
+            if some:
+                return found, None
             block.picks[name] = found
         return (found if key is not None else cut(found, span)), key
+
+
+def slice_of(block: Block, at: int, first: int, cost: tuple[int, int]) -> tuple[int, int]:
+    """The message of batch `at` before which to make a break, and what is left of a turn's work.
+
+    It goes on from `first`, by one message at least. cost: what all filters together do for each
+    byte, and what is left of the turn's work.
+    """
+    steps, left = cost
+    data = block.unpacked(at)
+    if (most := steps * sum(map(len, data[first:]))) <= left:
+        return len(data), left - most
+    for i in range(first, len(data)):
+        left -= steps * len(data[i])
+        if left <= 0:
+            return i + 1, left
+    return len(data), left
 
 
 def cut(picks: Sequence[int], span: Span) -> Sequence[int]:

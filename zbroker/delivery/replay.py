@@ -21,13 +21,15 @@ from zbroker.blocks.making import Block, Maker, Part
 from zbroker.delivery.conflating import Messages
 from zbroker.delivery.intervals import Intervals
 from zbroker.delivery.pace import Pace
+from zbroker.delivery.picking import slice_of
 from zbroker.delivery.points import Point
 from zbroker.delivery.subscription import Subscription
+from zbroker.filters.limits import STEP_BYTES_MAX
 from zbroker.formats import decode
 from zbroker.ids import format_bookmark
 from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor, Gap, Item, Skipped
-from zbroker.limits import KIB, MIB
+from zbroker.limits import KIB, MIB, U63_MAX
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
@@ -78,6 +80,7 @@ class Replay:
     due_ns: int | None = None
     flush_ns: int | None = None
     flush: bool = False
+    work: int = STEP_BYTES_MAX  # what filters may still do in this turn
     intervals: Intervals | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -140,6 +143,7 @@ class Replay:
         """
         sent: Sent = []
         items = block.items
+        self.work = STEP_BYTES_MAX
         at = bisect_right(items, self.position, key=_end) if items else 0
         if self.intervals is not None and (self.flush or self._paces_log):
             self.flush = False
@@ -160,8 +164,10 @@ class Replay:
         return sent
 
     def _goes_on(self) -> bool:
-        return self.due_ns is None and not any(
-            one.credit <= 0 or one.left <= 0 or one.ready for one in self.members
+        return (
+            self.work > 0
+            and self.due_ns is None
+            and not any(one.credit <= 0 or one.left <= 0 or one.ready for one in self.members)
         )
 
     def _meets_gap(self, item: Item, maker: Maker, now_ns: int, sent: Sent) -> None:
@@ -207,14 +213,17 @@ class Replay:
         ahead = batch.skip - batch.position
         chosen: Chosen = []
         keys: list[Hashable] = []
+        last = self._slice(block, at, self.position + ahead)
         for one in self.members:
-            picks, key = one.wish.picks(block, at, one.span(batch, self.position), one.look.type_of)
+            span = one.span(batch, self.position)
+            span = span._replace(last=min(span.last, last))
+            picks, key = one.wish.picks(block, at, span, one.look.type_of)
             if picks:
                 chosen.append((one, picks))
                 keys.append(key)
         stop = self._stop(block, at, chosen, now_ns)
         if stop is None:
-            stop = min(batch.end_position, self.until) + ahead
+            stop = min(min(batch.end_position, self.until) + ahead, last)
         else:
             chosen = [(one, picks[: bisect_left(picks, stop)]) for one, picks in chosen]
             chosen = [pair for pair in chosen if pair[1]]
@@ -226,6 +235,14 @@ class Replay:
             self.intervals.add(block, at, chosen, messages, now_ns)
         self.position = stop - ahead
         self._drain(maker, now_ns, sent)
+
+    def _slice(self, block: Block, at: int, first: int) -> int:
+        """The message before which this turn ends, because what filters do takes too long."""
+        steps = sum(one.wish.steps for one in self.members)
+        if not steps:
+            return U63_MAX
+        last, self.work = slice_of(block, at, first, (steps, self.work))
+        return last
 
     def _stop(self, block: Block, at: int, chosen: Chosen, now_ns: int) -> int | None:
         """The first message of the batch that may not go now; None if all may."""

@@ -10,11 +10,22 @@ it is refused when that is nothing at all. Source: docs/reference/access.md.
 
 from __future__ import annotations
 
-from zbroker.access.core import Access
+from typing import NamedTuple
+
+from zbroker.access.core import Access, Permit
 from zbroker.delivery.connections import Connection
 from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
 from zbroker.wire.messages import Ranges
+
+
+class Wanted(NamedTuple):
+    """What somebody wants to read. unrecorded: also what is not recorded."""
+
+    action: str
+    topic: str
+    regex: bool = False
+    unrecorded: bool = False
 
 
 class Rights:
@@ -28,12 +39,21 @@ class Rights:
 
         unrecorded: it wants what is not recorded, too. Raises: ClientError not_entitled.
         """
-        permit = self.access.permit(principal, one.action)
-        if permit.nothing or (not one.regex and permit.verdict(one.topic) == "no"):
-            raise _refused(principal, one.action, one.topic)
-        if unrecorded and permit.key != self.access.permit(principal, "subscribe").key:
-            raise _refused(principal, "subscribe", f"{one.topic}, where it is not recorded,")
-        return one.wish.allow(permit)
+        wanted = Wanted(one.action, one.topic, regex=one.regex, unrecorded=unrecorded)
+        return one.wish.allow(self.check(principal, wanted))
+
+    def check(self, principal: str, wanted: Wanted) -> Permit:
+        """What may be read of what is wanted; asked before anything is made for it.
+
+        Raises: ClientError not_entitled.
+        """
+        action, topic = wanted.action, wanted.topic
+        permit = self.access.permit(principal, action)
+        if permit.nothing or (not wanted.regex and permit.verdict(topic) == "no"):
+            raise _refused(principal, action, topic)
+        if wanted.unrecorded and permit.key != self.access.permit(principal, "subscribe").key:
+            raise _refused(principal, "subscribe", f"{topic}, where it is not recorded,")
+        return permit
 
     def check_ranges(self, connection: Connection, command: Ranges) -> None:
         """Raises: ClientError not_entitled."""

@@ -11,17 +11,20 @@ from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Effect
 from zbroker.delivery.live import Live, told_of_drops
 from zbroker.delivery.options import (
+    action_of,
     check_recorded,
     made,
     pace_of,
     wants_unrecorded,
     wish_of,
 )
-from zbroker.delivery.rights import Rights
+from zbroker.delivery.picking import Wish
+from zbroker.delivery.rights import Rights, Wanted
 from zbroker.delivery.subscription import Names, Subscription
 from zbroker.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
+from zbroker.filters.filtering import check_at_once
 from zbroker.limits import SUBSCRIPTIONS_MAX
 from zbroker.recording import Recording
 from zbroker.wire import codec
@@ -59,14 +62,21 @@ class Subscriptions(dict[int, Subscription]):
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
         if len(connection.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
+        principal, unrecorded = connection.token.principal, command.unrecorded is True
+        wanted = Wanted(
+            action_of(command), command.topic, regex=command.regex, unrecorded=unrecorded
+        )
+        self._rights.check(principal, wanted)
+        check_recorded(command, self._recording)
         self._last_key += 1
         names = Names(self._last_key, connection.rid, command.sid)
         one = made(names, command, self._recording.type_of, int(now_s * 1000), self._of(connection))
-        check_recorded(command, self._recording)
-        principal = connection.token.principal
-        self._rights.allow(one, principal, unrecorded=command.unrecorded is True)
+        self._rights.allow(one, principal, unrecorded=unrecorded)
+        plain = wants_unrecorded(command) and not self._recording.everything
+        if plain:
+            _check_at_once(one.wish)
         one.credit = one.window = connection.grant(command.credit)
-        if wants_unrecorded(command) and not self._recording.everything:
+        if plain:
             self._plain.add(one.names.key)
         self[one.names.key] = connection.subscriptions[command.sid] = one
         return one
@@ -186,15 +196,17 @@ class Subscriptions(dict[int, Subscription]):
         if command.topic is not None:
             topic, regex = command.topic, command.regex
         content = one.filter_text if command.filter is None else command.filter
-        vocabulary = self._of(self._connections[one.names.rid])
-        wish = wish_of(topic, content, vocabulary, regex=regex)
         plain = one.names.key in self._plain
+        principal = self._connections[one.names.rid].token.principal
+        self._rights.check(principal, Wanted(one.action, topic, regex=regex, unrecorded=plain))
         if not regex and not plain and not self._recording(topic):
             raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
+        vocabulary = self._of(self._connections[one.names.rid])
+        wish = wish_of(topic, content, vocabulary, regex=regex)
+        if plain:
+            _check_at_once(wish)
         other = replace(one, wish=wish, topic=topic, regex=regex)
-        self._rights.allow(
-            other, self._connections[one.names.rid].token.principal, unrecorded=plain
-        )
+        self._rights.allow(other, principal, unrecorded=plain)
         if plain:
             self._live.remove(one)
         one.wish, one.topic, one.regex = wish, topic, regex
@@ -206,6 +218,15 @@ class Subscriptions(dict[int, Subscription]):
         if command.sid not in connection.ended:
             raise unknown_sid(command.sid)
         return [_processed(connection, m.Ack("processed", command.cid, sid=command.sid))]
+
+
+def _check_at_once(wish: Wish) -> None:
+    """Raises: ClientError bad_filter for one that takes too long for what is not recorded."""
+    try:
+        check_at_once(wish.steps)
+    except ClientError as error:
+        hint = "or leave out what is not recorded, with `unrecorded` false"
+        raise ClientError(error.code, error.reason, hint) from None
 
 
 def unknown_sid(sid: str) -> ClientError:

@@ -145,7 +145,9 @@ class _Code(Scope):
                 return self.use(values.is_null, self.value(item))
             case nodes.IsNan(item):
                 return self.use(values.is_nan, self.value(item))
-            case nodes.Like(item) | nodes.Affix(item):
+            case nodes.Like(item, pattern):
+                return self.use(pattern.truth, self.value(item))
+            case nodes.Affix(item):
                 test = self.constant(_text_test(node))
                 return self.use(values.of_text, self.value(item), test)
         return self.use(values.truth, self.value(node))
@@ -267,9 +269,17 @@ class _Code(Scope):
     def _short_text(self, item: Loaded, node: nodes.Like | nodes.Affix, *, asked: bool) -> ast.expr:
         field = self.load(item)
         test = _text_test(node)
-        quick = self._plain_text(field, node) or self.use(test, syntax.load(field))
-        quick = syntax.and_(syntax.load(field), quick if asked else syntax.not_(quick))
-        slow = self.use(values.of_text, syntax.load(field), self.constant(test))
+        quick = self._plain_text(field, node)
+        if quick is not None:
+            quick = quick if asked else syntax.not_(quick)
+        else:  # True, False, or None where the text is too long
+            quick = self.use(test, syntax.load(field))
+            quick = quick if asked else syntax.is_(quick, syntax.constant(False))
+        quick = syntax.and_(syntax.load(field), quick)
+        if isinstance(node, nodes.Like):
+            slow = self.use(node.pattern.truth, syntax.load(field))
+        else:
+            slow = self.use(values.of_text, syntax.load(field), self.constant(test))
         slow = self._slow(field, slow, asked=asked)
         return syntax.choice(syntax.has_class(field, "str"), quick, slow)
 
@@ -299,7 +309,7 @@ def _is_number(field: str) -> ast.expr:
     return syntax.or_(syntax.has_class(field, "int"), syntax.has_class(field, "float"))
 
 
-def _text_test(node: nodes.Like | nodes.Affix) -> Callable[[str], bool]:
+def _text_test(node: nodes.Like | nodes.Affix) -> Callable[[str], values.Truth]:
     if isinstance(node, nodes.Like):
         return node.pattern.search
     return runtime.affix_test(node.texts, node.at)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from zbroker.errors import ClientError
 from zbroker.filters import compiling, needs
-from zbroker.filters.limits import FIELDS_APART_MAX
-from zbroker.filters.nodes import Node, asks_message, fields_of
+from zbroker.filters.limits import FIELDS_APART_MAX, STEPS_AT_ONCE_MAX
+from zbroker.filters.nodes import Node, asks_message, fields_of, steps_of
 from zbroker.filters.parsing import parse
 from zbroker.filters.paths import as_number
 from zbroker.filters.payloads import BROKEN, Payloads, check_type
@@ -41,24 +43,51 @@ class About(Protocol):
 
 
 def compile_filter(text: str, vocabulary: Vocabulary = BUILT_IN) -> Filter:
-    """The filter that a text describes. vocabulary: what it may call.
+    """The filter that a text describes; the same one as long as somebody has it.
 
+    vocabulary: what it may call.
     Raises: ClientError bad_filter; the reason names the column, from 1, and what was expected.
     """
-    return Filter(text, parse(text, vocabulary), vocabulary.asked_by(text))
+    asked_by = vocabulary.asked_by(text)
+    if vocabulary.own:  # not known by their names alone
+        return Filter(text, parse(text, vocabulary), asked_by)
+    key = text, asked_by, vocabulary.fixed
+    found = _IN_USE.get(key)
+    if found is None:
+        found = _IN_USE[key] = Filter(text, parse(text, vocabulary), asked_by)
+    return found
+
+
+def compile_at_once(text: str, vocabulary: Vocabulary = BUILT_IN) -> Filter:
+    """A filter of somebody's own for where a batch is looked at without a break.
+
+    Raises: ClientError bad_filter.
+    """
+    found = compile_filter(text, vocabulary)
+    check_at_once(found.steps)
+    return found
+
+
+def check_at_once(steps: int) -> None:
+    """Raises: ClientError bad_filter for one whose regular expressions have too many steps."""
+    if steps > STEPS_AT_ONCE_MAX:
+        reason = f"its regular expressions have {steps} steps, here {STEPS_AT_ONCE_MAX}"
+        raise ClientError("bad_filter", f"{reason} are allowed: others would have to wait")
 
 
 class Filter:
     """What messages have to be like. `text` is what it was made from.
 
     key: filters with the same key have the same answer for the same message.
+    steps: of all its regular expressions; times the bytes of a batch, that is what it may cost.
     """
 
-    __slots__ = ("_tests", "_tree", "key", "text")
+    __slots__ = ("__weakref__", "_tests", "_tree", "key", "steps", "text")
 
     def __init__(self, text: str, tree: Node, asked_by: Hashable = ()) -> None:
         self.text = text
         self.key: Hashable = (text, asked_by) if asked_by else text
+        self.steps = steps_of(tree)
         self._tree = tree
         self._tests: dict[str, Test] = {}
 
@@ -72,6 +101,10 @@ class Filter:
             check_type(type)
             test = self._tests[type] = Test(self._tree, type)
         return test
+
+
+#: Making one takes milliseconds, and many subscriptions have the same.
+_IN_USE: Final[WeakValueDictionary[Hashable, Filter]] = WeakValueDictionary()
 
 
 class Test:

@@ -80,7 +80,7 @@ def _raw(call: Callable[..., Any], takes: str, least: int = 0, most: int = 0) ->
 
 
 def _regexp_match(item: Any, pattern: Pattern) -> bool | None:  # noqa: ANN401 - as above
-    return values.of_text(item, pattern.search)
+    return pattern.truth(item)
 
 
 def _regexp_replace(item: Any, pattern: Pattern, new: Any) -> str | None:  # noqa: ANN401 - as above

@@ -14,6 +14,11 @@ PATTERNS_MAX: Final = 32  # regular expressions of one filter
 PATTERN_MAX_CHARS: Final = 1 * KIB
 PATTERN_MEMORY_BYTES: Final = 1 * MIB  # a compiled pattern with its automata
 PATTERN_STEPS_MAX: Final = 1_250  # of RE2's program (\pL+ has 1,201); at worst some 10 us per byte
+#: steps of a program times bytes of a text: what one search may cost, some 60 ms where RE2 has to
+#: follow every step at every byte. A longer text is NULL to a regular expression.
+STEP_BYTES_MAX: Final = 16 * MIB
+REPLACE_STEP_BYTES_MAX: Final = 16 * STEP_BYTES_MAX  # each match may look at all that follows it
+STEPS_AT_ONCE_MAX: Final = 256  # of filters that go over a batch without a break: 1 s for 1 MiB
 TEXT_MAX_CHARS: Final = 1 * MIB  # a text that a function makes; a longer one is NULL
 NUMBER_MAX_CHARS: Final = 64  # a text that is longer is no number; reading digits takes time
 PATH_MAX_CHARS: Final = 1 * KIB

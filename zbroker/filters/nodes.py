@@ -132,6 +132,13 @@ def asks_message(tree: Node) -> bool:
     return isinstance(tree, OfMessage | Header) or any(map(asks_message, below(tree)))
 
 
+def steps_of(tree: Node) -> int:
+    """The steps of all regular expressions of a tree."""
+    own = [getattr(tree, name) for name in tree.__struct_fields__]
+    steps = sum(each.steps for each in own if isinstance(each, Pattern))
+    return steps + sum(map(steps_of, below(tree)))
+
+
 def below(tree: Node) -> list[Node]:
     """The operands of a node."""
     found: list[Node] = []

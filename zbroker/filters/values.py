@@ -184,7 +184,7 @@ def is_nan(item: Any) -> Truth:  # noqa: ANN401 - what a payload may hold
     return None if found is None else found != found
 
 
-def of_text(item: Any, test: Callable[[str], bool]) -> Truth:  # noqa: ANN401 - as above
+def of_text(item: Any, test: Callable[[str], Truth]) -> Truth:  # noqa: ANN401 - as above
     """`test` of the text of a value, or of any element of an array."""
     if item.__class__ is list:
         return any_of(of_text(_inner(each), test) for each in item) if item else None

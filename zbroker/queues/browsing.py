@@ -7,7 +7,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.filters import Filter, compile_filter
+from zbroker.filters import Filter, compile_at_once
 from zbroker.ids import format_bookmark
 from zbroker.queues.effects import Looked
 from zbroker.queues.running import Running
@@ -37,7 +37,7 @@ class Browsing:
     ) -> None:
         """wanted: a filter, and a state. Raises: ClientError bad_filter."""
         text, state = wanted
-        content = compile_filter(text) if text else None
+        content = compile_at_once(text) if text else None
         part, behind = self._part(one, after, limit, state, content)
         if content is None or not part:
             self._read(one, part, behind, done)

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Send
 from zbroker.errors import ClientError
-from zbroker.filters import compile_filter
+from zbroker.filters import compile_at_once
 from zbroker.journal.queue_records import ends_of, of_ends
 from zbroker.queues import opening
 from zbroker.queues.clients import Connection, Consumer
@@ -42,8 +42,8 @@ class Consuming:
 
     def consume(self, connection: Connection, command: q.Consume) -> None:
         """Raises: ClientError."""
-        one = self._shared.running(command.queue)
         self.check_right(connection, command.queue)
+        one = self._shared.running(command.queue)
         if command.sid in connection.consumers:
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
         if len(connection.consumers) >= CONSUMERS_MAX:
@@ -74,7 +74,7 @@ class Consuming:
         if command.since is not None or command.selector is not None or command.until is not None:
             text = "only a replayable queue is read from a place of the consumer's choice"
             raise ClientError("bad_field", f"key `since`, `selector`, `until`: {text}")
-        content = compile_filter(command.filter) if command.filter else None
+        content = compile_at_once(command.filter) if command.filter else None
         holding = positions_of(command.holding)
         consumer = self._made(connection, command)
         consumer.filter = content

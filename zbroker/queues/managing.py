@@ -68,8 +68,8 @@ class Managing:
 
     def browse(self, connection: Connection, command: q.Browse) -> None:
         """A client looks. Raises: ClientError."""
-        one = self._shared.running(command.queue)
         self._consuming.check_right(connection, command.queue)
+        one = self._shared.running(command.queue)
         rid = connection.rid
 
         def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:

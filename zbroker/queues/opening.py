@@ -15,7 +15,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
-from zbroker.filters import Filter, compile_filter
+from zbroker.filters import Filter, compile_at_once
 from zbroker.ids import EPOCH, NOW
 from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Connection, Consumer
@@ -68,7 +68,7 @@ class Openings:
     def begin(self, connection: Connection, one: Running, command: q.Consume, it: Consumer) -> None:
         """Raises: ClientError, for what can be said at once."""
         assert isinstance(one.queue, Replayable)
-        selector = compile_filter(command.selector) if command.selector else None
+        selector = compile_at_once(command.selector) if command.selector else None
         opening = Opening(command, one, one.queue, it, selector)
 
         def begun(start: int) -> None:

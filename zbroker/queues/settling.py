@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Send
 from zbroker.errors import ClientError
-from zbroker.filters import compile_filter
+from zbroker.filters import compile_at_once
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.consuming import Consuming, positions_of, unknown_sid
 from zbroker.queues.running import Running
@@ -101,7 +101,7 @@ class Settling:
         self, connection: Connection, command: q.Settle, one: Running, consumer: Consumer | None
     ) -> None:
         assert command.filter is not None
-        content, rid = compile_filter(command.filter), connection.rid
+        content, rid = compile_at_once(command.filter), connection.rid
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_field", "key `filter`: nothing is leased in a replayable queue")
         leased = one.queue.leased(consumer.key if consumer is not None else None)
