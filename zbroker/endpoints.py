@@ -11,9 +11,10 @@ import ipaddress
 import re
 from typing import Final, NamedTuple
 
-from zbroker.errors import ClientError
+from zbroker.errors import ClientError, ZBrokerError
 
 _ENDPOINT: Final = re.compile(r"(tcp|http)://(\[[0-9a-fA-F:.]+\]|[\w.\-]+|\*):(\d{1,5})/?")
+_PLACE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.\-]+|\*)(?::(\d{1,5}))?")
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})
 _PORT_MAX: Final = 65_535
 
@@ -35,6 +36,44 @@ def split(endpoint: str) -> Endpoint:
     if match is None or int(match[3]) > _PORT_MAX:
         raise ClientError("bad_field", f"{endpoint!r} is not of the form tcp://host:port")
     return Endpoint(match[1], match[2], int(match[3]))
+
+
+def ingest_url(text: str) -> str:
+    """A URL as people write it, as it is connected to: `tcp://` may be left out.
+
+    Raises: ZBrokerError bad_url, which says what is wrong with it.
+    """
+    scheme, sign, rest = text.strip().removesuffix("/").partition("://")
+    if not sign:
+        scheme, rest = "tcp", scheme
+    if scheme in ("http", "https"):
+        raise _bad(text, "is for a browser: clients connect to the ingest endpoint, port 9101")
+    if scheme != "tcp":
+        raise _bad(text, f"begins with {scheme}://, a broker is reached by tcp://")
+    if _is_ipv6(rest):
+        raise _bad(text, "has an IPv6 address without brackets and a port", f"[{rest}]:9101")
+    match = _PLACE.fullmatch(rest)
+    if match is None:
+        raise _bad(text, "does not name a host and a port")
+    host, port = match[1], match[2]
+    if host == "*":
+        raise _bad(text, "is where a broker listens: name its host", f"tcp://HOST:{port or 9101}")
+    if port is None:
+        raise _bad(text, "has no port", f"tcp://{host}:9101")
+    if not 0 < int(port) <= _PORT_MAX:
+        raise _bad(text, f"has a port that is not one of 1 to {_PORT_MAX}", f"tcp://{host}:9101")
+    return f"tcp://{host}:{int(port)}"
+
+
+def _bad(text: str, what: str, better: str = "tcp://127.0.0.1:9101") -> ZBrokerError:
+    return ZBrokerError("bad_url", f"{text!r} {what}", f"write {better}")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def check_listen(endpoint: str, scheme: str) -> None:

@@ -31,8 +31,24 @@ def test_a_failure_of_another_url_changes_nothing():
 
 @pytest.mark.parametrize("urls", [[], ["nonsense"], [A, "http://x"]])
 def test_urls_are_checked_at_once(urls):
-    with pytest.raises(ZBrokerError, match="bad_field"):
+    with pytest.raises(ZBrokerError, match="bad_field" if not urls else "bad_url"):
         ListChooser(urls)
+
+
+def test_what_a_chooser_of_the_users_gives_is_checked_too(caplog):
+    class Wrong:
+        def choose(self):
+            return "http://127.0.0.1:1"
+
+        def connected(self, url):
+            pass
+
+        def failed(self, url, error):
+            pass
+
+    with pytest.raises(ZBrokerError, match="bad_url"):
+        connect(Wrong(), "pricer", timeout=T)
+    assert "Traceback" not in caplog.text
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from zbroker import endpoints, sockets
-from zbroker.errors import ClientError, ZBrokerError
+from zbroker.client import diagnosis
+from zbroker.errors import ZBrokerError
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 
@@ -43,10 +44,9 @@ class Session(NamedTuple):
 
 def log_on(url: str, credentials: Credentials | None = None) -> Session:
     """Logs on at the ingest door `url`, and off again. Raises: ZBrokerError, ConfigError."""
-    try:
-        endpoints.split(url)
-    except ClientError as error:
-        raise ZBrokerError("bad_url", error.reason, "write tcp://127.0.0.1:9101") from None
+    url = endpoints.ingest_url(url)
+    if (error := diagnosis.impossible(url)) is not None:
+        raise error
     curve = credentials.curve() if credentials else None
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
@@ -95,7 +95,9 @@ def _answer(
             closed = True  # it may be starting: ZeroMQ tries again
     if closed:
         raise ZBrokerError("auth_failed", f"{url} ends each connection at its handshake", _KEYS)
-    raise ZBrokerError("not_found", f"nobody answers at {url}", "is the instance running?")
+    why = diagnosis.probe(url)
+    told = f"nobody answers at {url}" + (f": {why}" if why else "")
+    raise ZBrokerError("not_found", told, "is the instance running?")
 
 
 _KEYS: Final = "compare the broker's public key: zbroker-admin key show"

@@ -138,7 +138,7 @@ def _connected(link: Link, url: str, until: float) -> None:
             if isinstance(event, Connected):
                 return
             if isinstance(event, Rejected):
-                raise ClientError("auth_failed", f"{url} does not know this key")
+                raise ClientError("auth_failed", f"{url}: {event.why}", event.hint)
     raise ClientError("timeout", f"nobody answers at {url}", "is it running?")
 
 

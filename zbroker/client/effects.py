@@ -20,7 +20,10 @@ class Lost(Struct, gc=False):
 
 
 class Rejected(Lost, gc=False):
-    """Event: the broker does not accept the key of this client."""
+    """Event: the broker does not accept the key of this client, or one side has none."""
+
+    why: str = "the broker does not accept the key of this client"
+    hint: str = "its public key must be that of a principal in the access file"
 
 
 class Unreached(Struct, gc=False):

@@ -28,7 +28,8 @@ WHAT: Final[dict[int, Connected | Unreached | Lost]] = {
     zmq.EVENT_DISCONNECTED: Lost(),
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: Rejected(),
 }
-EVENTS: Final = sum(WHAT)
+EVENTS: Final = sum(WHAT) | int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+MECHANISM_MISMATCH: Final = 0x11000002  # ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH of zmq.h
 CLOSE_LINGER_MS: Final = 200  # for a logoff or unsubscribe that was just sent
 RECONNECT_IVL_MS: Final = 50
 RECONNECT_MAX_MS: Final = 1_000
@@ -53,6 +54,7 @@ class Link:
         answers: msgspec.msgpack.Decoder[Any] = codec.ANSWERS,
     ) -> None:
         self._answers = answers
+        self._mismatch = _mismatch(secured=curve is not None)
         self.socket: Socket = context.socket(zmq.DEALER)
         for option, value in (
             (zmq.LINGER, 0),
@@ -100,7 +102,11 @@ class Link:
         """What became of the connection since the last call."""
         events: list[Connected | Unreached | Lost] = []
         while self.monitor.poll(0):
-            events.append(WHAT[recv_monitor_message(self.monitor)["event"]])
+            event = recv_monitor_message(self.monitor)
+            if event["event"] != zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                events.append(WHAT[event["event"]])
+            elif event["value"] == MECHANISM_MISMATCH:
+                events.append(self._mismatch)
         return events
 
     def wait(self, timeout_ms: int, wake_fd: int | None = None) -> bool:
@@ -122,3 +128,13 @@ class Link:
         self.socket.disable_monitor()
         self.monitor.close(0)
         self.socket.close(linger_ms)
+
+
+def _mismatch(*, secured: bool) -> Rejected:
+    """One side encrypts, and the other one does not."""
+    if secured:
+        return Rejected("the broker does not encrypt", "connect without credentials")
+    return Rejected(
+        "the broker wants to know who you are",
+        "give credentials, on the command line --key and --server-key, or --context",
+    )

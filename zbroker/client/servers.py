@@ -26,12 +26,10 @@ class ListChooser:
     """Stays with a URL for as long as it works, then goes on to the next one, in a circle."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        """Raises: ZBrokerError bad_field."""
+        """Raises: ZBrokerError bad_field, bad_url."""
         if not urls:
             raise ZBrokerError("bad_field", "no URL was given")
-        for url in urls:
-            endpoints.split(url)
-        self.urls = tuple(urls)
+        self.urls = tuple(map(endpoints.ingest_url, urls))
         self._at = 0
 
     def choose(self) -> str:

@@ -20,7 +20,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Final, Literal
 
-from zbroker.client import forks
+from zbroker.client import diagnosis, forks
 from zbroker.client.bookmark_stores import opening
 from zbroker.client.consuming.client import QueueClient
 from zbroker.client.door import Doors, ask_ranges
@@ -79,15 +79,17 @@ class Client(QueueClient):
     def _start(self, timeout: float) -> None:
         publisher, track = self._publisher, self._track
         publisher.start()
-        if not track.wait(
-            lambda: publisher.session is not None or track.error is not None, timeout
-        ):
-            said = track.last_refusal()
-            raise ZBrokerError(
-                "timeout",
-                f"no answer from {publisher.url} in {timeout} s" + (f"; {said}" if said else ""),
-                "is it running? `zbroker start` prints its URL",
-            )
+
+        def is_over() -> bool:
+            return publisher.session is not None or track.error is not None
+
+        if not track.wait(is_over, min(timeout, diagnosis.LOOK_S)):
+            error = diagnosis.impossible(publisher.url) if publisher.looks_alone else None
+            if error is not None:
+                raise error
+            if not track.wait(is_over, max(0.0, timeout - diagnosis.LOOK_S)):
+                url, alone = publisher.url, publisher.looks_alone
+                raise diagnosis.timed_out(url, timeout, track.last_refusal(), alone=alone)
         if track.error is not None:
             raise track.error
         self._flushed = track.settled

@@ -58,6 +58,10 @@ def decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes | memoryview) -> T:
 
 def _explain(text: str) -> ClientError:
     missing, at = _MISSING.search(text), _AT.search(text)
+    if missing and missing[1] == "token":  # a program was given the URL of another endpoint
+        reason = "key `token` is missing: clients log on at the ingest endpoint, this is another"
+        hint = "connect to port 9101, unless listen.ingest says other; its answer has the token"
+        return ClientError("bad_field", reason, hint)
     if missing:
         return ClientError("bad_field", f"key `{missing[1]}` is missing")
     if at is None:

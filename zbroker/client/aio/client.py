@@ -6,6 +6,7 @@ queues, and the loop packs and sends what piled up in its next round.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import weakref
 from asyncio import Lock
@@ -16,7 +17,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Final, Literal
 
-from zbroker.client import forks
+from zbroker.client import diagnosis, forks
 from zbroker.client.aio import combined
 from zbroker.client.aio.combined import Combined
 from zbroker.client.aio.publisher import Publisher
@@ -75,16 +76,22 @@ class Client(QueueClient):
     async def _start(self, timeout: float) -> None:
         publisher, track = self._publisher, self._track
         publisher.start()
-        if not await track.waiters.until(
-            lambda: publisher.session is not None or track.error is not None,
-            self._loop.time() + timeout,
-        ):
-            said = track.last_refusal()
-            raise ZBrokerError(
-                "timeout",
-                f"no answer from {publisher.url} in {timeout} s" + (f"; {said}" if said else ""),
-                "is it running? `zbroker start` prints its URL",
-            )
+
+        def is_over() -> bool:
+            return publisher.session is not None or track.error is not None
+
+        until, end = track.waiters.until, self._loop.time() + timeout
+        if not await until(is_over, min(end, self._loop.time() + diagnosis.LOOK_S)):
+            error = None
+            if publisher.looks_alone:
+                error = await asyncio.to_thread(diagnosis.impossible, publisher.url)
+            if error is not None:
+                raise error
+            if not await until(is_over, end):
+                url, alone = publisher.url, publisher.looks_alone
+                raise await asyncio.to_thread(
+                    diagnosis.timed_out, url, timeout, track.last_refusal(), alone=alone
+                )
         if track.error is not None:
             raise track.error
         self._flushed = track.settled

@@ -154,7 +154,7 @@ class Core:
         if isinstance(event, Unreached):
             return self._unreached(now_ms)
         if isinstance(event, Rejected):
-            return self._rejected(now_ms)
+            return self._rejected(event, now_ms)
         if isinstance(event, Lost):
             return [] if self.state in (State.DOWN, State.CONNECTING) else self._lose(now_ms)
         self._silence.fresh = True
@@ -223,9 +223,9 @@ class Core:
             self._deadline_ms = min(self._deadline_ms, now_ms + self._reconnect.next_ms())
         return []
 
-    def _rejected(self, now_ms: int) -> list[Effect]:
+    def _rejected(self, event: Rejected, now_ms: int) -> list[Effect]:
         """Its key is not accepted; another broker may."""
-        error = Error("auth_failed", "the broker does not accept the key of this client")
+        error = Error("auth_failed", event.why, event.hint)
         if not self._policy.several:
             return self._end(raised(error))
         self.refusal = error

@@ -17,6 +17,7 @@ from typing import ClassVar, Final, Protocol
 import zmq
 from msgspec import Struct
 
+from zbroker import endpoints
 from zbroker.client import effects as e
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
 from zbroker.client.publishing import packing
@@ -296,7 +297,7 @@ class Publisher:
         if self._link is not None:
             self._servers.failed(self.url, self._refusal())
         self._close_link()
-        self.url = self._servers.choose()
+        self.url = endpoints.ingest_url(self._servers.choose())
         self.tell("connecting")
         self._link = Link(self.context, self.url, self.heartbeat_s, self.settings.curve)
         self._linked(self._link)
@@ -344,6 +345,11 @@ class Publisher:
         self._close_link(CLOSE_LINGER_MS)
         self.context.term()
         self.store.close()
+
+    @property
+    def looks_alone(self) -> bool:
+        """It tries a URL, and there is no other one."""
+        return bool(self.url) and not self.settings.policy.several
 
     def _refusal(self) -> ZBrokerError | None:
         refusal = self._core.refusal
