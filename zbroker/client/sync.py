@@ -222,6 +222,7 @@ class Client(QueueClient):
         unrecorded: bool | None = None,
         credit: int = CREDIT_DEFAULT_BYTES,
         handler: Callable[[Message], object] | None = None,
+        on_caught_up: Callable[[], object] | None = None,
         name: str | None = None,
         discard: opening.Discard = "auto",
         timeout: float = TIMEOUT_S,
@@ -234,12 +235,12 @@ class Client(QueueClient):
         they are published; with one of them, or an option that needs the log, only what is
         recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
         timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
-        of its own; then nobody iterates. name: in the bookmark store, which keeps what is
-        processed; since="recent" goes on there, or begins at EPOCH. discard: a message is processed
-        when the next one is asked for ("auto"), or when `Subscription.discard` says so. timeout:
-        seconds in which it has to be accepted, beyond `bookmark_wait`.
-        Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark,
-        topic_not_recorded, name_in_use, "timeout".
+        of its own; then nobody iterates. on_caught_up: called once, by who reads, behind all that
+        was persisted at the begin. name: in the bookmark store, which keeps what is processed;
+        since="recent" goes on there, or begins at EPOCH. discard: a message is processed when the
+        next one is asked for ("auto"), or when `Subscription.discard` says so. timeout: seconds in
+        which it has to be accepted, beyond `bookmark_wait`.
+        Raises: ZBrokerError with the broker's code, bad_field, name_in_use, "timeout".
         """
         self._check_open()
         command, wanted = asking.wanted(
@@ -254,7 +255,7 @@ class Client(QueueClient):
         self._subscriptions.add(subscription)
         subscription._owner = self
         try:
-            subscription._start(timeout + asking.wait_s(command), handler)
+            subscription._start(timeout + asking.wait_s(command), handler, on_caught_up)
         except BaseException:
             subscription._stop()
             raise

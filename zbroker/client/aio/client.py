@@ -230,6 +230,7 @@ class Client(QueueClient):
         unrecorded: bool | None = None,
         credit: int = CREDIT_DEFAULT_BYTES,
         handler: Callable[[Message], object] | None = None,
+        on_caught_up: Callable[[], object] | None = None,
         name: str | None = None,
         discard: opening.Discard = "auto",
         timeout: float = TIMEOUT_S,
@@ -238,7 +239,8 @@ class Client(QueueClient):
 
         Await it, use it by `async with`, or iterate over it at once: then it is accepted. The
         options are those of `zbroker.client.Client.subscribe`. handler: a function or a coroutine
-        function, called for each message by a task of its own, once the subscription was awaited.
+        function, called for each message by a task of its own, once the subscription was awaited;
+        on_caught_up may be one, too.
         Raises: ZBrokerError bad_field, bad_bookmark, name_in_use; the rest when it is first used.
         """
         self._check_open()
@@ -253,7 +255,9 @@ class Client(QueueClient):
         tracking = opening.tracked(self._bookmarks, self.name, wanted, command)
         try:
             accept_s = timeout + asking.wait_s(command)
-            subscription = Subscription(self._doors, command, tracking, handler, accept_s)
+            subscription = Subscription(
+                self._doors, command, tracking, handler, accept_s, on_caught_up
+            )
         except BaseException:
             if tracking is not None:
                 tracking.ended = True

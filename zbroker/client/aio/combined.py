@@ -60,6 +60,8 @@ class Combined(Merging[Subscription]):
                     "timeout", f"no message in {timeout} s", "the subscriptions go on"
                 )
             one = self._take(members)
+            for member in members:
+                await member._tell_caught_up()
         return one
 
 

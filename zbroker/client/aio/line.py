@@ -88,6 +88,10 @@ class Line(Carrying):
             raise self._error
         return there
 
+    def look(self) -> None:
+        """Has those who wait look again: something was handed out."""
+        self._waiters.look()
+
     async def ask(self, command: Asked, feeds: list[Feed], timeout: float) -> Ack:
         """Has something done to subscriptions of this line.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
+from functools import partial
+from inspect import isawaitable
 from types import TracebackType
 from typing import Final
 
@@ -44,6 +46,7 @@ class Subscription(Reading):
         tracking: Tracking | None,
         handler: Callable[[Message], object] | None,
         accept_s: float,
+        on_caught_up: Callable[[], object] | None = None,
     ) -> None:
         self._closed = True  # until it is whole
         super().__init__(command, tracking)
@@ -51,6 +54,7 @@ class Subscription(Reading):
         self._loop = asyncio.get_running_loop()
         self._line = Line(doors, self._loop)
         self._handler = handler
+        self._on_caught_up = on_caught_up
         self._accept_s = accept_s
         self._accept_by: float | None = None
         self._accepted = False
@@ -74,6 +78,21 @@ class Subscription(Reading):
             for self._current in self._rest:  # noqa: B020  (as above)
                 yield self._current
             batch = await self._fetch(None)
+            if batch is None:
+                return
+            self._begin(batch)
+
+    async def until_caught_up(self, timeout: float | None = None) -> AsyncIterator[Message]:
+        """Each message until the subscription has caught up; what comes later is read after that.
+
+        Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
+        """
+        await self._ready(self._end(timeout))
+        while not self._feed.caught_up:
+            for self._current in self._rest:  # noqa: B020  (as above)
+                yield self._current
+                self._pass()
+            batch = await self._fetch(timeout, to_mark=True)
             if batch is None:
                 return
             self._begin(batch)
@@ -136,6 +155,20 @@ class Subscription(Reading):
         return answer.position or 0
 
     # -- its life -----------------------------------------------------------------------------
+
+    async def wait_caught_up(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled all that was persisted when it began.
+
+        Without a handler until all of that has come in, as far as its credit goes: it waits to be
+        read, here or meanwhile by another task.
+        Raises: ZBrokerError "timeout", "closed" or what ended it before.
+        """
+        end = self._end(timeout)
+        await self._open(end)
+        while await (line := self._line).until(partial(self._is_complete, line), end):
+            if self._line is line:
+                break
+        self._check_complete(timeout)
 
     async def join(self, timeout: float | None = None) -> None:
         """Waits until its handler has handled everything: the end of the range, or `close`.
@@ -279,8 +312,8 @@ class Subscription(Reading):
     def _end(self, timeout: float | None) -> float | None:
         return None if timeout is None else self._loop.time() + timeout
 
-    async def _fetch(self, timeout: float | None) -> list[Message] | None:
-        """The next batch of new messages; None at the end."""
+    async def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> list[Message] | None:
+        """The next batch of new messages; None at the end. to_mark: [] where it has caught up."""
         if self._waiting:
             raise RuntimeError("another task reads this subscription")
         end = self._end(timeout)
@@ -295,10 +328,21 @@ class Subscription(Reading):
             if self._closed or self._line is not line:
                 continue
             batch = self._accept(line.hand_out(self._feed))
+            await self._tell_caught_up()
             if batch is not None:
                 self._handed_out += len(batch)
                 return batch
+            if to_mark and self._feed.caught_up:
+                return []
         return None
+
+    async def _tell_caught_up(self) -> None:
+        """Calls who wanted to know of it, once."""
+        if self._call is not None:
+            call, self._call = self._call, None
+            result = call()
+            if isawaitable(result):
+                await result
 
     async def _wait_for_item(self, line: Line, end: float | None) -> bool:
         """Until there is one, or nothing more comes on `line`; False if that took too long."""

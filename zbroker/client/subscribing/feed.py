@@ -95,6 +95,7 @@ class Feed:
         self.passed: Vector = dict(self.ends.behind)
         self.durable: Vector = dict(self.ends.behind)
         self.caught_up = False
+        self.completed = False  # the same as it came in
         if command.unrecorded is None:  # said once: to resume takes a bookmark
             plain = command.bookmark is None and command.until is None
             command.unrecorded = plain and not replays_only(options)
@@ -225,6 +226,7 @@ class Feed:
         """`completed`, `dropped`, and marks that let one advance to which little is sent."""
         self.dropped = max(self.dropped, self._dropped_before + ack.dropped)
         completed = ack.type == "completed"
+        self.completed |= completed
         vector: Vector = {}
         if ack.vector is not None and (self._any or not self.ends.timed):
             vector = parse_vector(ack.vector)
@@ -279,6 +281,12 @@ class Feed:
             raise_to(self.durable, item.vector)
             self.caught_up |= item.caught_up
         return item, []
+
+    @property
+    def at_mark(self) -> bool:
+        """True if `completed` is what is handed out next."""
+        head = next(iter(self.inbox), None)
+        return isinstance(head, Passed) and head.caught_up
 
     def _fold(self) -> None:
         """Who asks for more has passed the last batch."""

@@ -122,6 +122,11 @@ class Line(Carrying):
                 self._perform([*effects])
             return item
 
+    def look(self) -> None:
+        """Has those who wait look again: something was handed out."""
+        with self._changed:
+            self._wake()
+
     def ask(self, command: Asked, feeds: list[Feed], timeout: float) -> Ack:
         """Has something done to subscriptions of this line.
 

@@ -7,7 +7,8 @@ the two shells: `subscription.py` here, and `zbroker.client.aio.subscription`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
 from typing import Protocol
 
 from zbroker.client import forks
@@ -33,6 +34,9 @@ class Carrier(Protocol):
     def combined_with(self, feed: Feed) -> Sequence[Feed]:
         """Those that share one replay with it, itself among them; empty if it has its own."""
 
+    def look(self) -> None:
+        """Has those who wait look again: something was handed out."""
+
 
 class Handler(Protocol):
     """What calls a function of the user for each message."""
@@ -57,6 +61,8 @@ class Reading:
         self._recorded: Message | None = None  # the last recorded one of the batches before
         self._batch: list[Message] = []
         self._rest: Iterator[Message] = iter(self._batch)
+        self._on_caught_up: Callable[[], object] | None = None  # until it is due
+        self._call: Callable[[], object] | None = None  # now
         forks.watch(self)
 
     def _forked(self, _error: ZBrokerError) -> None:
@@ -90,8 +96,11 @@ class Reading:
 
     @property
     def caught_up(self) -> bool:
-        """True once everything that was persisted when it began has been received."""
-        return self._feed.caught_up
+        """True once everything that was persisted when it began was handed out, and it is known
+        that nothing of it is to come: at the latest when the reader asks for more.
+        """
+        feed = self._feed
+        return feed.caught_up or (feed.at_mark and not length_hint(self._rest))
 
     @property
     def position(self) -> int | None:
@@ -154,9 +163,31 @@ class Reading:
     def _begin(self, batch: list[Message]) -> None:
         self._batch, self._rest = batch, iter(batch)
 
+    def _is_complete(self, line: Carrier) -> bool:
+        """What `wait_caught_up` waits for on `line`, or nothing more comes there."""
+        feed = self._feed
+        if self._line is not line:
+            return True
+        there = feed.caught_up if self._handling is not None else feed.completed
+        return there or feed.error is not None or self._closed
+
+    def _check_complete(self, timeout: float | None) -> None:
+        """Raises: ZBrokerError, what ended it before, "closed" or "timeout"."""
+        feed = self._feed
+        if feed.caught_up or (self._handling is None and feed.completed):
+            return
+        if self.error is not None:
+            raise self.error
+        self._check_open()
+        hint = "" if self._handling is not None else "read it meanwhile if it is more than `credit`"
+        raise ZBrokerError("timeout", f"not caught up after {timeout} s", hint)
+
     def _accept(self, item: Item | None) -> list[Message] | None:
         """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
         self._recorded = self._last
+        if isinstance(item, Passed) and item.caught_up:
+            self._line.look()
+            self._call, self._on_caught_up = self._on_caught_up, None
         if self._tracking is not None:
             return self._track(self._tracking, item)
         return self._messages(item)

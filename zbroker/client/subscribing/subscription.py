@@ -16,6 +16,7 @@ from typing import Final
 from zbroker.client.bookmark_stores.tracking import Tracking
 from zbroker.client.door import Doors
 from zbroker.client.message import Message
+from zbroker.client.subscribing.feed import Item
 from zbroker.client.subscribing.handlers import Handling
 from zbroker.client.subscribing.line import Line
 from zbroker.client.subscribing.reading import Reading, replacing
@@ -56,6 +57,21 @@ class Subscription(Reading):
             for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
                 yield self._current
             batch = self._fetch(None)
+            if batch is None:
+                return
+            self._begin(batch)
+
+    def until_caught_up(self, timeout: float | None = None) -> Iterator[Message]:
+        """Each message until the subscription has caught up; what comes later is read after that.
+
+        Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
+        """
+        self._check_reader()
+        while not self._feed.caught_up:
+            for self._current in self._rest:  # noqa: B020  (as above)
+                yield self._current
+                self._pass()
+            batch = self._fetch(timeout, to_mark=True)
             if batch is None:
                 return
             self._begin(batch)
@@ -118,6 +134,19 @@ class Subscription(Reading):
 
     # -- its life -----------------------------------------------------------------------------
 
+    def wait_caught_up(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled all that was persisted when it began.
+
+        Without a handler until all of that has come in, as far as its credit goes: it waits to be
+        read, here or meanwhile by another thread.
+        Raises: ZBrokerError "timeout", "closed" or what ended it before.
+        """
+        end = None if timeout is None else clock.monotonic() + timeout
+        while (line := self._line).wait(partial(self._is_complete, line), end):
+            if self._line is line:
+                break
+        self._check_complete(timeout)
+
     def join(self, timeout: float | None = None) -> None:
         """Waits until its handler has handled everything: the end of the range, or `close`.
 
@@ -159,12 +188,25 @@ class Subscription(Reading):
 
     # -- helpers ------------------------------------------------------------------------------
 
-    def _start(self, timeout: float, handler: Callable[[Message], object] | None) -> None:
+    def _accept(self, item: Item | None) -> list[Message] | None:
+        batch = super()._accept(item)
+        if self._call is not None:
+            call, self._call = self._call, None
+            call()
+        return batch
+
+    def _start(
+        self,
+        timeout: float,
+        handler: Callable[[Message], object] | None,
+        on_caught_up: Callable[[], object] | None = None,
+    ) -> None:
         """Waits until the broker has accepted it: what is published from then on is in it.
 
         Raises: ZBrokerError with the broker's code, or "timeout".
         """
         feed, end = self._feed, clock.monotonic() + timeout
+        self._on_caught_up = on_caught_up
         if not self._line.wait(lambda: feed.accepted or feed.error is not None, end):
             what = f"delivery did not accept the subscription in {timeout} s"
             raise ZBrokerError("timeout", what)
@@ -210,8 +252,8 @@ class Subscription(Reading):
             yield self._current
             tracking.passed(self._current)
 
-    def _fetch(self, timeout: float | None) -> list[Message] | None:
-        """The next batch of new messages; None at the end."""
+    def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> list[Message] | None:
+        """The next batch of new messages; None at the end. to_mark: [] where it has caught up."""
         end = None if timeout is None else clock.monotonic() + timeout
         if self._tracking is not None:
             self._tracking.passed_all()
@@ -224,6 +266,8 @@ class Subscription(Reading):
                 )
             if (batch := self._accept(item)) is not None:
                 return batch
+            if to_mark and self._feed.caught_up:
+                return []
         return None
 
     def _is_off(self, line: Line) -> bool:
