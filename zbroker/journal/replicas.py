@@ -42,6 +42,7 @@ from zbroker.journal.format import (
 )
 from zbroker.journal.holes import Run
 from zbroker.journal.placing import DISK_FULL, Body, Placing
+from zbroker.journal.record_bounds import outside
 from zbroker.journal.sessions import Publisher, Recent
 from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
@@ -62,6 +63,9 @@ class Replicas:
 
     def place(self, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
         """Judges one record of a peer; what the log lacks of it goes into the group."""
+        wrong = outside(record)
+        if wrong:
+            return self._refused(ordinal, 0, "bad_field", wrong)
         if record.kind == KIND_PUBLISHER:
             return self._teach(ordinal, record, body)
         origin = Origin(record.instance, record.generation)

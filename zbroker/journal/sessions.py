@@ -36,6 +36,9 @@ from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Entry
 
+#: A session is numbered by the clock in ns, or one above the newest: this is reached in 2116.
+#: What a log or a peer says beyond it is none of ours, and none to go on from.
+SESSION_MAX: Final = 1 << 62
 RECENT_MAX: Final = 64  # batches per publisher whose content is compared when they come again
 
 
@@ -153,7 +156,7 @@ class Sessions:
         """`batch` is in the log. Folding and accepting come to the same table by this."""
         first, last = batch.sequence, batch.sequence + batch.taken - 1
         session = batch.session
-        if session > known.newest:
+        if known.newest < session <= SESSION_MAX:
             known.newest = session
         if session > known.session and batch.origin_instance in (0, self.origins.instance):
             known.session = session
@@ -184,9 +187,10 @@ class Sessions:
 
     def fold_row(self, row: PublisherRow) -> None:
         """Learns from a state snapshot: what is known of this publisher at its place in the log."""
+        newest = row.newest if row.newest <= SESSION_MAX else row.session
         self._publishers[row.id] = Publisher(
             row.id, row.name, row.principal, row.high, row.high_position, row.high, row.session,
-            row.newest, row.wrote, row.wrote_at, bool(row.name), row.late_position, row.given_up,
+            newest, row.wrote, row.wrote_at, bool(row.name), row.late_position, row.given_up,
             list(row.holes),
         )  # fmt: skip
 
