@@ -83,6 +83,15 @@ def test_a_token_counts_for_the_key_that_it_was_made_for() -> None:
     assert code_of(lambda: _proves(said, key=KEY_B)) == "auth_failed", "also without rules"
 
 
+def test_a_token_ends_with_the_right_to_its_name() -> None:
+    for name, code in (("ann", None), ("ann-2", None), ("client-7", None), ("bob", "not_entitled")):
+        said = make(KEY, _token(name=name, key=KEY_A))
+        if code is None:
+            assert _proves(said, key=KEY_A, access=rules("q")).name == name
+        else:
+            assert code_of(lambda said=said: _proves(said, key=KEY_A, access=rules("q"))) == code
+
+
 def test_rules_that_forget_a_principal_admit_it_no_more() -> None:
     token = _token(key=KEY_A)
     admit(rules("q"), token, KEY_A)

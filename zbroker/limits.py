@@ -31,6 +31,7 @@ CREDIT_MAX_BYTES: Final = 64 * MIB  # per connection of a subscriber
 CREDIT_DEFAULT_BYTES: Final = 8 * MIB
 SUBSCRIPTIONS_MAX: Final = 1_000  # per connection
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
+NAMES_MAX: Final = 10_000  # [config] publishers of one principal; each takes about 2 KiB for ever
 CONNECTIONS_MAX: Final = 20_000  # [config] of one door; each has a descriptor and some kilobytes
 TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over
 

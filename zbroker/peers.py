@@ -106,9 +106,10 @@ def welcome(peer: Peer, cid: str | None) -> m.Ack:
 
 
 def admit(access: Access, token: Token, key: str) -> None:
-    """Raises: ClientError auth_failed, unless who has `key` may be who `token` says."""
+    """Raises: ClientError, unless who has `key` may be who `token` says, under that name."""
     if token.key != key or not access.holds(token.principal, key):
         raise ClientError("auth_failed", "the token was made for another connection's key")
+    access.check_name(token.principal, token.name)
 
 
 def check_key(peer: Peer, key: str) -> None:

@@ -32,8 +32,9 @@ class Bench:
         publisher_time: bool = False,
         clients: int = 3,
         access: Access | None = None,
+        clients_per_principal: int = 100,
     ) -> None:
-        limits = Limits(1_000, 2_000, window_bytes, clients, publisher_time)
+        limits = Limits(1_000, 2_000, window_bytes, clients, publisher_time, clients_per_principal)
         self.core = IngestCore(limits, MINE, access=access)
         self.asked: list[Verify] = []
         self.now_ms = 0

@@ -116,10 +116,47 @@ def test_wrong_passwords_cost_more_and_more_time(door: Bench) -> None:
         assert (error(told).code, error(told).reason) == ("auth_failed", NOT_ACCEPTED)
         door.now_ms += wait - 1
         asked = len(door.asked)
-        assert "wait" in error(door.turn(logon("dave", DESK, user="dave", password="x"))).reason
+        again = logon("carol", DESK, user="carol", password="right")
+        assert "wait" in error(door.turn(again)).reason
         assert len(door.asked) == asked, "nobody looks at it"
         door.now_ms += 1
         wait *= 2
+
+
+def test_wrong_passwords_for_one_user_keep_no_other_out() -> None:
+    """Whoever has a shared key could lock out all its users, when the wait was by key."""
+    door = Bench(access=rules(), clients=100)
+    door.turn(logon("dave", DESK, user="dave", password="guess"))
+    door.take(door.core.on_verified(door.asked[-1].number, 0, good=False))
+    assert door.turn(logon("carol", DESK, B, user="carol", password="right")) == []
+    [answer] = door.take(door.core.on_verified(door.asked[-1].number, 0, good=True))
+    assert isinstance(answer, m.Ack)
+
+
+def test_one_password_of_a_connection_is_looked_at_at_once(door: Bench) -> None:
+    guess = logon("dave", DESK, user="dave", password="guess")
+    assert door.turn(guess) == []
+    assert error(door.turn(logon("dave", DESK, user="x", password="guess"))).code == "too_many"
+    assert len(door.asked) == 1
+
+
+def test_one_principal_cannot_take_all_places() -> None:
+    door = Bench(access=rules(), clients=100, clients_per_principal=2)
+    for n in range(2):
+        assert isinstance(door.turn(logon(f"bob-{n}", BOB, b"\0%4d" % n))[0], m.Ack)
+    assert error(door.turn(logon("bob-2", BOB, b"\0more"))).code == "too_many"
+    assert isinstance(door.turn(logon("ann", ANN))[0], m.Ack)
+    door.take(door.core.gone(b"\0%4d" % 0, 0))
+    assert isinstance(door.turn(logon("bob-2", BOB, b"\0more"))[0], m.Ack), "there is room again"
+
+
+def test_nobody_takes_over_the_session_of_another_principal(door: Bench) -> None:
+    """Its `instance` can be read by admin_read; only the same principal may replace it by that."""
+    door.turn(logon("client-7", ANN, instance="mine"))
+    told = door.turn(logon("client-7", BOB, B, instance="mine"))
+    assert told == [m.Heartbeat()], "the holder is probed, not replaced"
+    (client,) = door.core.clients.by_rid.values()
+    assert client.principal == "ann"
 
 
 def test_nobody_learns_by_the_answer_who_there_is(door: Bench) -> None:

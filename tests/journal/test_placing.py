@@ -118,3 +118,19 @@ def test_large_conflicts_are_counted_only(placing: Placing) -> None:
     other.crc += 1
     placing.place(2, other, bytes(CONFLICTS_MAX_BYTES + 1))
     assert (placing.conflicts, placing.take_conflicts()) == (1, [])
+
+
+def test_one_principal_publishes_under_so_many_names(placing: Placing) -> None:
+    placing.settings = placing.settings._replace(names_max=2)
+    codes = []
+    for n in range(3):
+        known = placing.sessions.open(f"ann-{n}", "ann", WALL)
+        assert known is not None
+        one = m.Entry(known.id, known.session, 1, 1, 0, 7, None, ["t"], WALL)
+        codes += [placing.place(n, one, b"body").code for _ in range(2)]
+    assert codes == ["", "", "", "", "too_many", "too_many"]
+    known = placing.sessions.open("bob", "bob", WALL)
+    assert known is not None
+    one = m.Entry(known.id, known.session, 1, 1, 0, 7, None, ["t"], WALL)
+    assert placing.place(9, one, b"body").code == ""
+    placing.sessions.check()

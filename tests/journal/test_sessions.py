@@ -220,3 +220,23 @@ def test_a_taught_name_must_fit_its_id() -> None:
     assert table.teach(P, "p", "")
     assert not table.teach(P, "q", "")
     assert table.meet(P).name == "p"
+
+
+def test_names_in_the_log_are_counted_by_principal() -> None:
+    table = Sessions()
+    for n in range(3):
+        known = table.open(f"n{n}", "ann", 1)
+        assert known is not None
+        if n:
+            table.named_in_log(known)
+            table.named_in_log(known)
+            known.high = 1
+    table.fold_name(publisher_id("x"), "x", "bob")
+    assert (table.names_of("ann"), table.names_of("bob"), table.names_of("")) == (2, 1, 0)
+    again = Sessions()
+    for row in table.rows(table.ids()):
+        again.fold_row(row)
+        again.fold_row(row)
+    assert again.names_of("ann") == 2
+    table.check()
+    again.check()

@@ -73,11 +73,11 @@ def test_a_damaged_identity_is_never_replaced(locked: Config) -> None:
     assert identity.read_text() == '{"instance": "not hex"}'
 
 
-def test_the_token_key_is_kept(locked: Config) -> None:
+def test_tokens_of_an_earlier_start_count_no_more(locked: Config) -> None:
     paths = directory.prepare(locked)
     key = paths.token_key.read_bytes()
     directory.prepare(locked)
-    assert paths.token_key.read_bytes() == key
+    assert paths.token_key.read_bytes() != key
     assert len(key) == directory.TOKEN_KEY_BYTES
 
 

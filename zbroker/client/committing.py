@@ -112,7 +112,10 @@ def _try(
     url = chooser.choose()
     link = Link(context, url, curve=credentials.curve() if credentials is not None else None)
     given = credentials.given() if credentials is not None else None
-    name, until = f"commit-{secrets.token_hex(8)}", min(deadline, time.monotonic() + ANSWER_S)
+    name, until = (
+        f"zbroker-commit-{secrets.token_hex(8)}",
+        min(deadline, time.monotonic() + ANSWER_S),
+    )
     try:
         _connected(link, url, until)
         link.send(Logon(name, secrets.token_hex(8), cid="1", credentials=given))

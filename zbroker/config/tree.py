@@ -201,9 +201,29 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     clients: Annotated[Positive, Meta(description="Logged-on connections of one door.")] = (
         limits.CLIENTS_MAX
     )
+    clients_per_principal: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Logged-on connections of one principal at the ingest door, with security\n"
+            "on; 0 is half of `clients`.",
+        ),
+    ] = 0
+    names_per_principal: Annotated[
+        Positive,
+        Meta(
+            description="Client names that one principal has published under, with security on.\n"
+            "The log keeps each of them for ever."
+        ),
+    ] = limits.NAMES_MAX
     connections: Annotated[
         Positive, Meta(description="Connections of one door, whether logged on or not.")
     ] = limits.CONNECTIONS_MAX
+
+    @property
+    def clients_of_one(self) -> int:
+        """How many connections of one principal may be logged on at ingest."""
+        return self.clients_per_principal or max(1, self.clients // 2)
 
 
 class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,10 +9,12 @@ instance, or when the old connection is gone, as it is after two silent heartbea
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
 from zbroker.access.core import Permit
+from zbroker.errors import ClientError
 from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.doors import Spread
@@ -62,16 +64,28 @@ class Clients:
         self.by_rid: dict[bytes, Client] = {}
         self.by_name: dict[str, Client] = {}
         self.by_open: dict[int, Client] = {}
+        self._principals: Counter[str] = Counter()  # connections of each
         self._next_open = 1
         self.left: list[bytes] = []  # whose session is over; for who minds the door
 
     def __len__(self) -> int:
         return len(self.by_rid)
 
-    def holder(self, name: str, instance: str) -> Client | None:
-        """The connection that keeps `name` from being taken over by `instance`."""
+    def holder(self, name: str, instance: str, principal: str) -> Client | None:
+        """The connection that keeps `name` from being taken over by `instance` of `principal`."""
         old = self.by_name.get(name)
-        return None if old is None or old.instance == instance else old
+        same = old is not None and (old.instance, old.principal) == (instance, principal)
+        return None if same else old
+
+    def check_room(self, rid: bytes, principal: str, most: int, most_of_one: int) -> None:
+        """Raises: ClientError too_many, if one more may not log on."""
+        if rid in self.by_rid:
+            return
+        if len(self.by_rid) >= most:
+            raise ClientError("too_many", f"{len(self.by_rid)} clients are logged on already")
+        if principal and self._principals[principal] >= most_of_one:
+            text = f"{self._principals[principal]} clients of {principal!r} are logged on already"
+            raise ClientError("too_many", text)
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[Client], list[bytes]]:
         """Who is silent, and whom to send a heartbeat now."""
@@ -88,6 +102,7 @@ class Clients:
         replaced = self.by_name.get(client.name)
         client.open_cid = self._next_open
         self._next_open += 1
+        self._principals[client.principal] += 1
         self.by_rid[client.rid] = self.by_name[client.name] = self.by_open[client.open_cid] = client
         return replaced
 
@@ -102,13 +117,16 @@ class Clients:
         self.left.append(client.rid)
         if self.by_rid.get(client.rid) is client:
             del self.by_rid[client.rid]
+            self._principals[client.principal] -= 1
+            if not self._principals[client.principal]:
+                del self._principals[client.principal]
         if self.by_name.get(client.name) is client:
             del self.by_name[client.name]
         self.by_open.pop(client.open_cid, None)
 
     def check(self) -> None:
         """Asserts what is always true."""
-        assert sum(self._spread.told) == len(self.by_rid)
+        assert sum(self._spread.told) == len(self.by_rid) == self._principals.total()
         for rid, client in self.by_rid.items():
             assert client.rid == rid
         for name, client in self.by_name.items():

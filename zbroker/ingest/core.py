@@ -215,9 +215,9 @@ class IngestCore:
 
     def _enter(self, turn: Turn, rid: bytes, logon: m.Logon, who: Who) -> None:
         """Somebody known wants in: as soon as the name is free."""
-        if len(self.clients) >= self.limits.clients and rid not in self.clients.by_rid:
-            raise ClientError("too_many", f"{len(self.clients)} clients are logged on already")
-        holder = self.clients.holder(logon.client, logon.instance)
+        most, most_of_one = self.limits.clients, self.limits.clients_per_principal
+        self.clients.check_room(rid, who.principal, most, most_of_one)
+        holder = self.clients.holder(logon.client, logon.instance, who.principal)
         if holder is not None and holder.rid != rid:
             self._probe(turn, Contest(rid, logon, who, holder, turn.now_ms, PROBES))
             return

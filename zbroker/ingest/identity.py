@@ -3,7 +3,8 @@
     logon --no password--> known                      Pure: checking a password takes 30 ms, so the
           --password----> Verify --verified--> known  loop does it beside its turns
 
-A wrong password costs its key a wait that doubles; who waits is refused without a look.
+A wrong password costs its user, with this key, a wait that doubles; who waits is refused without a
+look. Others who share the key go on: whoever has it could keep all of them out otherwise.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Identity:
         self.access = access
         self._claims: dict[int, Claim] = {}
         self._last = 0
-        self._penalties: dict[str, tuple[int, int]] = {}  # by key: until when, how long it was
+        self._penalties: dict[tuple[str, str], tuple[int, int]] = {}  # until when, how long it was
 
     def who(self, rid: bytes, logon: Logon, key: str, now_ms: int) -> Who | Verify:
         """Who logs on, or a password to be looked at first.
@@ -54,7 +55,7 @@ class Identity:
         given = logon.credentials or {}
         user, password = given.get("user"), given.get("password")
         known = user is None or user in self.access.principals_of(key)
-        if password is not None and now_ms < self._penalties.get(key, (0, 0))[0]:
+        if password is not None and now_ms < self._penalties.get((key, user or ""), (0, 0))[0]:
             raise ClientError("auth_failed", "too many wrong passwords: wait, then try again")
         if known or password is None or not self.access.principals_of(key):
             principal = self.access.identify(key, user)
@@ -69,6 +70,8 @@ class Identity:
         return self._verify(Claim(rid, logon, Who(principal, key)), password, hashed)
 
     def _verify(self, claim: Claim, password: str, hashed: str) -> Verify:
+        if any(other.rid == claim.rid for other in self._claims.values()):
+            raise ClientError("too_many", "a password of this connection is being looked at")
         if len(self._claims) >= VERIFYING_MAX:
             raise ClientError("too_many", f"{VERIFYING_MAX} passwords are being looked at")
         self._last += 1
@@ -81,7 +84,7 @@ class Identity:
 
     def judge(self, claim: Claim, *, good: bool, now_ms: int) -> None:
         """Raises: ClientError auth_failed, if the password was wrong, or the rules have changed."""
-        key = claim.who.key
+        key = claim.who.key, (claim.logon.credentials or {}).get("user", "")
         if not good:
             _, before_ms = self._penalties.pop(key, (0, 0))
             wait_ms = min(max(2 * before_ms, PENALTY_MIN_MS), PENALTY_MAX_MS)

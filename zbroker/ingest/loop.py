@@ -76,6 +76,7 @@ class IngestRoom:
         limits = Limits(
             config.limits.message_bytes, config.limits.batch_bytes, config.limits.window_bytes,
             config.limits.clients, config.journal.time == "publisher",
+            config.limits.clients_of_one,
         )  # fmt: skip
         self._workers = delivery_rooms(config)
         frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from zbroker.ingest.effects import Effect
 from zbroker.ingest.packing import Run
+from zbroker.limits import CLIENTS_MAX
 
 
 @dataclass(slots=True, frozen=True)
@@ -17,6 +18,7 @@ class Limits:
     window_bytes: int
     clients: int
     publisher_time: bool = False
+    clients_per_principal: int = CLIENTS_MAX
 
 
 @dataclass(slots=True)

@@ -123,8 +123,9 @@ def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begi
 def _core(process: Process, fold: Fold, recovered: Recovered) -> JournalCore:
     config = process.config.journal
     settings = Settings(
-        process.paths.instance, process.incarnation, config.durability, config.time == "publisher"
-    )
+        process.paths.instance, process.incarnation, config.durability,
+        config.time == "publisher", names_max=process.config.limits.names_per_principal,
+    )  # fmt: skip
     core = JournalCore(
         settings,
         fold.sessions,

@@ -31,7 +31,7 @@ from zbroker.journal.holes import Run
 from zbroker.journal.references import COLUMN_STAGE
 from zbroker.journal.sessions import Publisher, Recent, Sessions, Verdict, prev_of
 from zbroker.journal.stages import STAGED_MAX_BYTES
-from zbroker.limits import JOURNAL_CREDIT_BYTES, MIB, TOPIC_MAX_BYTES, U63_MAX
+from zbroker.limits import JOURNAL_CREDIT_BYTES, MIB, NAMES_MAX, TOPIC_MAX_BYTES, U63_MAX
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 
@@ -48,6 +48,11 @@ _STAGES_FULL: Final = Verdict(
     code="disk_full",
     reason=f"{STAGED_MAX_BYTES} bytes wait for a commit; it, an abort or time makes room",
 )
+_NAMES_FULL: Final = Verdict(
+    "refuse",
+    code="too_many",
+    reason="this principal has published under as many names as it may (names_per_principal)",
+)
 _NOT_READY: Final = Verdict("refuse", code="not_ready", reason=NOT_READY)
 
 BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
@@ -62,6 +67,7 @@ class Settings(NamedTuple):
     durability: str = "disk"
     publisher_time: bool = False
     credit_bytes: int = JOURNAL_CREDIT_BYTES
+    names_max: int = NAMES_MAX  # of one principal
 
 
 class Conflict(NamedTuple):
@@ -143,10 +149,8 @@ class Placing:
     def place(self, ordinal: int, entry: m.Entry, body: Body) -> m.ReceiptItem:
         """Judges one entry; what the log lacks of it goes into the group."""
         verdict = self.sessions.judge(entry)
-        if verdict.what == "accept" and (self.fenced or not self.accepting):
-            verdict = _NOT_READY if self.fenced else _DISK_FULL
-        elif verdict.what == "accept" and entry.stage and not self._stages_fit(len(body)):
-            verdict = _STAGES_FULL
+        if verdict.what == "accept":
+            verdict = self._refusal(entry, len(body)) or verdict
         if verdict.what == "refuse":
             self.refused += 1
             known = self.sessions.get(entry.publisher)
@@ -177,6 +181,20 @@ class Placing:
         return m.ReceiptItem(
             ordinal, self.next_position - 1, entry.seq + entry.count - 1, verdict.skip
         )
+
+    def _refusal(self, entry: m.Entry, size: int) -> Verdict | None:
+        """Why an entry that its session could go on with is not taken now."""
+        if self.fenced:
+            return _NOT_READY
+        if not self.accepting:
+            return _DISK_FULL
+        if entry.stage and not self._stages_fit(size):
+            return _STAGES_FULL
+        known = self.sessions.get(entry.publisher)
+        assert known is not None
+        if not known.named and self.sessions.names_of(known.principal) >= self.settings.names_max:
+            return _NAMES_FULL
+        return None
 
     def _stages_fit(self, size: int) -> bool:
         stages = self.sessions.stages
@@ -312,7 +330,7 @@ class Placing:
     def name(self, known: Publisher) -> None:
         """The name stands in the log before the first batch of its publisher."""
         if known.name:
-            known.named = True
+            self.sessions.named_in_log(known)
             body = records.encode(records.PublisherRecord(known.name, known.principal))
             self.control(KIND_PUBLISHER, body, known.id, known.session)
 

@@ -18,7 +18,7 @@ Source: seed 002, "Guaranteed Publishing"; docs/reference/wire.md, "Sequences".
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -134,6 +134,7 @@ class Sessions:
         self.stages = Stages()
         self.forgotten = 0
         self._publishers: dict[int, Publisher] = {}
+        self._names: Counter[str] = Counter()  # in the log, by principal
 
     def __len__(self) -> int:
         return len(self._publishers)
@@ -183,10 +184,25 @@ class Sessions:
     def fold_name(self, publisher: int, name: str, principal: str) -> None:
         """Learns from a publisher record of the log."""
         known = self._publishers.setdefault(publisher, Publisher(publisher, name, principal))
-        known.name, known.principal, known.named = name, principal, True
+        self._names[known.principal] -= known.named
+        known.name, known.principal, known.named = name, principal, False
+        self.named_in_log(known)
+
+    def named_in_log(self, known: Publisher) -> None:
+        """Its publisher record is in the log."""
+        self._names[known.principal] += not known.named
+        known.named = True
+
+    def names_of(self, principal: str) -> int:
+        """How many names a principal has in the log; nobody's names are not counted."""
+        return self._names[principal] if principal else 0
 
     def fold_row(self, row: PublisherRow) -> None:
         """Learns from a state snapshot: what is known of this publisher at its place in the log."""
+        before = self._publishers.get(row.id)
+        if before is not None:
+            self._names[before.principal] -= before.named
+        self._names[row.principal] += bool(row.name)
         newest = row.newest if row.newest <= SESSION_MAX else row.session
         self._publishers[row.id] = Publisher(
             row.id, row.name, row.principal, row.high, row.high_position, row.high, row.session,
@@ -228,6 +244,8 @@ class Sessions:
             if principal and known.principal not in ("", principal):
                 raise ClientError("not_entitled", f"the name {name!r} belongs to somebody else")
             known.session = known.newest = max(known.newest + 1, wall_ns)
+            if principal and not known.principal and known.named:
+                self._names[principal] += 1
             known.principal = principal or known.principal
         return known
 
@@ -247,6 +265,7 @@ class Sessions:
         """Forgets a session; a name that never published leaves no trace."""
         known = self._publishers.get(publisher_id(name))
         if known is not None and known.session == session and known.high == 0:
+            self._names[known.principal] -= known.named
             del self._publishers[known.id]
 
     def teach(self, publisher: int, name: str, principal: str) -> bool:
@@ -332,6 +351,9 @@ class Sessions:
             assert known.acked <= known.high, known
             assert known.session <= known.newest, known
             holes.check(known.holes, known.high)
+        for principal, count in self._names.items():
+            named = [p for p in self._publishers.values() if p.named and p.principal == principal]
+            assert not principal or len(named) == count, principal
 
 
 def prev_of(entry: Entry, known: Publisher) -> int:

@@ -60,8 +60,8 @@ def prepare(config: Config) -> Paths:
         paths.run.mkdir(mode=0o700, exist_ok=True)
         paths.journal.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_sockets(paths.sockets)
-        if not paths.token_key.exists():
-            write_durably(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
+        # a new one at each start: what an earlier one has let in, logs on again
+        write_durably(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
     except OSError as error:
         raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
     return paths
