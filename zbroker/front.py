@@ -41,6 +41,7 @@ class Front:
             connections=limits.connections, curve=server_curve(process.config),
             allowed=self._allowed, clock=process.clock, log=process.log,
         )  # fmt: skip
+        process.before_end.append(self.door.release)
         self._secure = process.config.security.on
 
     @property

@@ -15,6 +15,7 @@ import resource
 import secrets
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -57,6 +58,7 @@ class Process:
         self.stats: Stats = {}
         self.endpoint = ""
         self.stopping = False
+        self.before_end: list[Callable[[], None]] = []  # called while the context is still there
         self._state = "starting"
         self._progress = ""
         self._next_beat_ms = 0
@@ -104,6 +106,8 @@ class Process:
         """Sends a last beat and closes every socket of this process."""
         self._next_beat_ms = 0
         self.turn()
+        for each in self.before_end:
+            each()
         self.context.destroy(linger=sockets.LINGER_MS)
 
 

@@ -24,6 +24,12 @@ UNREAD_BYTES = 4 << 20
 CONNECTIONS = 8
 
 
+@pytest.fixture(autouse=True)
+def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few of them test_gate.py."""
+    monkeypatch.setattr(kernel, "descriptors", lambda wanted: kernel.Descriptors(wanted, 0))
+
+
 class Later(SystemClock):
     """A clock that can be put forward."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from zbroker.door import kernel
+from zbroker.local import LocalBroker
 
 NO_FD = 1 << 20
 
@@ -122,11 +123,30 @@ def test_our_own_work_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "wanted", "expected"),
-    [(1_000, 20_000, 800), (1_000, 800, 800), (1_000, 5, 5), (resource.RLIM_INFINITY, 9, 9)],
+    ("soft", "wanted", "connections", "step"),
+    [
+        (64, 20_000, 16, 12),
+        (256, 20_000, 128, 32),
+        (1_000, 20_000, 800, 50),
+        (1_000, 800, 800, 50),
+        (1_000, 5, 5, 248),
+        (40_000, 20_000, 20_000, 5_000),
+        (100_000, 20_000, 20_000, 0),
+        (resource.RLIM_INFINITY, 9, 9, 0),
+    ],
 )
-def test_a_fifth_of_the_descriptors_is_for_others(
-    monkeypatch: pytest.MonkeyPatch, soft: int, wanted: int, expected: int
+def test_some_descriptors_are_not_for_connections(
+    monkeypatch: pytest.MonkeyPatch, soft: int, wanted: int, connections: int, step: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert kernel.connections_max(wanted) == expected
+    found = kernel.descriptors(wanted)
+    assert found == (connections, step)
+    assert soft == resource.RLIM_INFINITY or connections + step < soft - kernel.INTERNAL
+
+
+@pytest.mark.process
+def test_a_room_itself_has_fewer_descriptors_than_are_kept_for_it() -> None:
+    """Those of a process that serves, as it is now: sockets, logs, index."""
+    with LocalBroker() as broker:
+        doors = [broker.pids[room] for room in ("ingest", "delivery", "queues")]
+        assert max(len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in doors) <= kernel.INTERNAL

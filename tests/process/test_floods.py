@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import resource
+import socket as tcp
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -392,3 +394,42 @@ def test_a_client_that_says_more_than_is_read_costs_no_more_than_is_documented(
     open_place: Place, flood: Callable[[str], None]
 ) -> None:
     endure(open_place, flood.__name__, flood, 256 * MIB)
+
+
+# -- few descriptors
+
+FEW: Final = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from zbroker.local import LocalBroker
+with LocalBroker() as broker:
+    for _ in sys.stdin:
+        print(json.dumps([broker.status()["endpoints"], broker.pids]), flush=True)
+"""
+
+
+def test_a_burst_where_descriptors_are_few_ends_no_process(descriptors: None) -> None:
+    """Each process has 256. Without a bound of its own libzmq would take them all in one burst."""
+    command = [sys.executable, "-c", FEW]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as instance:
+        assert instance.stdin is not None
+        assert instance.stdout is not None
+        try:
+            instance.stdin.write(b"\n")
+            instance.stdin.flush()
+            endpoints, before = json.loads(instance.stdout.readline())
+            with ExitStack() as stack:
+                for door in ("ingest", "delivery", "queues"):
+                    for _ in range(600):
+                        one = stack.enter_context(tcp.socket())
+                        one.setblocking(False)
+                        one.connect_ex(("127.0.0.1", int(endpoints[door].rpartition(":")[2])))
+                with connect(endpoints["ingest"], "honest", timeout=WAIT_S) as client:
+                    client.publish("t", b"in the crowd").wait(WAIT_S)
+                    assert client.subscribe("t", since="epoch").next(WAIT_S) is not None
+                instance.stdin.write(b"\n")
+                instance.stdin.flush()
+                assert json.loads(instance.stdout.readline())[1] == before, "a process died"
+        finally:
+            instance.stdin.close()
+            instance.wait(WAIT_S)

@@ -2,7 +2,7 @@
 
     zap.py      whether a key is known                  guard.py    which connections are cut; pure
     kernel.py   what the kernel tells of a connection   trial.py    tries to break in, at the start
-    door.py     all of it in the room's loop
+    gate.py     how many come in at once         door.py     all of it in the room's loop
 
 docs/explanation/limits-before-authentication.md has each bound, its size and what was measured.
 """

@@ -18,6 +18,7 @@ import zmq
 from zbroker import sockets
 from zbroker.clock import Clock
 from zbroker.door import kernel, trial
+from zbroker.door.gate import Gate, can_gate
 from zbroker.door.guard import Bounds, Connection, Cut, Guard
 from zbroker.door.zap import Zap
 
@@ -67,14 +68,21 @@ class Door:
         self._clock, self._log = clock, log
         self.wires = sockets.Wires()
         self._flows = kernel.Flows()
-        limit = kernel.connections_max(connections)
+        room = kernel.descriptors(connections)
         shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
-        self._guard = Guard(Bounds(limit, unread_bytes, shaken))
+        self._guard = Guard(Bounds(room.connections, unread_bytes, shaken))
         self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
         self._zap = Zap(context, allowed) if curve is not None else None
         self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
         self._monitor = _monitor(context, self.router)
-        self.router.bind(listen)
+        self._pollers: list[zmq.Poller] = []
+        self._descriptors = room
+        self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
+        self._gate = Gate(listen, room.step) if room.step and can_gate(listen) else None
+        if self._gate is None:
+            self.router.bind(listen)
+        else:
+            self._gate.bind(self.router, self._monitor)
         self.endpoint = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._port = int(self.endpoint.rpartition(":")[2])
         self._counts: Counter[str] = Counter()
@@ -96,6 +104,10 @@ class Door:
     def register(self, poller: zmq.Poller) -> None:
         """Adds what wakes `turn`; the room itself registers the ROUTER, when it wants to read."""
         poller.register(self._monitor, zmq.POLLIN)
+        if self._gate is not None:
+            self._pollers.append(poller)
+            for fd in self._gate.fds:
+                poller.register(fd, zmq.POLLIN)
         if self._zap is not None:
             poller.register(self._zap.socket, zmq.POLLIN)
 
@@ -105,6 +117,8 @@ class Door:
             self._zap.turn()
         if self._monitor in events:
             self._follow(now_ms)
+        if self._gate is not None:
+            self._step(self._gate)
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
@@ -118,15 +132,39 @@ class Door:
 
     def wake_ms(self) -> int | None:
         """When the next turn is due; None: when something happens."""
+        if self._gate is not None and self._gate.is_letting:
+            return 0  # now: others that come are held up meanwhile
         return self._guard.wake_ms()
+
+    def release(self) -> None:
+        """Has to be called before the context of a door ends."""
+        if self._gate is not None:
+            for poller in self._pollers:
+                for fd in self._gate.fds:
+                    poller.unregister(fd)
+            self._gate.release()
+            self._gate = None
 
     def close(self) -> None:
         """Closes its sockets."""
+        self.release()
         self.router.disable_monitor()
         self._monitor.close(0)
         self.router.close(sockets.LINGER_MS)
         if self._zap is not None:
             self._zap.socket.close(0)
+
+    def _step(self, gate: Gate) -> None:
+        """Lets in those that wait once those before them are counted, and have descriptors left."""
+        if gate.is_letting:
+            if not gate.has_some():
+                gate.hold()
+        elif (
+            len(self._taken) <= self._descriptors.connections
+            and gate.has_some()
+            and not self._monitor.poll(0)
+        ):
+            gate.let()
 
     def _follow(self, now_ms: int) -> None:
         """What the monitor tells, EVENTS_MAX at most."""
@@ -145,8 +183,10 @@ class Door:
     def _connection(self, event: int, fd: int, now_ms: int) -> None:
         self.wires.drop(fd)
         if event & _ACCEPTED:
+            self._taken.add(fd)
             self._cut(self._guard.accepted(fd, now_ms))
         else:
+            self._taken.discard(fd)
             self._guard.closed(fd)
 
     def _cut(self, cuts: list[Cut]) -> None:

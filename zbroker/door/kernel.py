@@ -10,7 +10,7 @@ import resource
 import socket as tcp
 import struct
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from zbroker.door.guard import Flow
 from zbroker.sockets import copy_of
@@ -19,7 +19,11 @@ _FLOW: Final = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received; li
 _FLOW_AT: Final = 120
 _INFO_BYTES: Final = _FLOW_AT + _FLOW.size
 _RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: what is not sent or read yet is dropped
-_NOFILE_PERCENT: Final = 80  # without a free descriptor libzmq accepts in vain, again and again
+_OWN_PERCENT: Final = 20  # of the descriptors are for everything but a door's connections
+_OWN_MIN: Final = 128
+INTERNAL: Final = 32  # that a room with a door has when it serves and nobody is connected: 22 to 25
+BURST: Final = 32_768  # that come within one long turn; libzmq accepts some 20,000 a second
+_STEPS: Final = 4  # of what is spare, by those that come at once: the rest is not theirs
 
 _getsockopt: Final = ctypes.CDLL(None).getsockopt
 
@@ -92,9 +96,19 @@ def worked_us() -> int:
     return (time.process_time_ns() - time.thread_time_ns()) // 1_000
 
 
-def connections_max(wanted: int) -> int:
-    """`wanted`, or as many as this process may have descriptors for."""
+class Descriptors(NamedTuple):
+    """How many connections a door may have. step: how many may come at once; 0: any number."""
+
+    connections: int
+    step: int
+
+
+def descriptors(wanted: int) -> Descriptors:
+    """`wanted` connections, or as many as leave descriptors for files and internal sockets."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, soft * _NOFILE_PERCENT // 100)
+        return Descriptors(wanted, 0)
+    own = min(max(_OWN_MIN, soft * _OWN_PERCENT // 100), soft * 3 // 4)
+    connections = min(wanted, soft - own)
+    spare = soft - connections
+    return Descriptors(connections, 0 if spare >= BURST else max(1, spare // _STEPS))

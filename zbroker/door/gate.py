@@ -1,0 +1,190 @@
+"""Lets connections in a few at a time where descriptors are scarce: a process keeps some free.
+
+libzmq accepts whatever comes until there is no descriptor left. Then its ipc listeners end the
+process, and files cannot be opened. Nothing in libzmq bounds that, so the kernel has to: it holds
+at most `step` connections that nobody accepts yet. Two listeners share the port:
+
+    filling:   new connections wait in its queue; libzmq finds an empty one under its number
+    draining:  nothing gets into its queue, and libzmq takes what is in it
+
+libzmq waits for a listener itself (epoll notes the open file), but accepts by number: `dup2` puts
+the listener, or an empty one, under that number. With one listener whoever comes while it is
+drained would have to be dropped, and would come again a second later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import socket as tcp
+import struct
+import sys
+from typing import Final
+
+import zmq
+
+from zbroker import endpoints
+
+_SO_ATTACH_FILTER: Final = 26
+_SO_DETACH_FILTER: Final = 27
+_SO_ATTACH_REUSEPORT: Final = 51
+_RETURN: Final = 0x06  # BPF: of a filter, how many bytes pass; of a choice, which listener it is
+_PROBE_MS: Final = 10_000
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_ANY: Final = {"*": "0.0.0.0"}
+
+
+class Gate:
+    """The listeners of one door. They are bound by `bind`, and have to be released before the end.
+
+    fds: what to poll.
+    """
+
+    def __init__(self, listen: str, step: int) -> None:
+        """Raises: zmq.ZMQError, as binding a socket of libzmq does."""
+        self._both: list[_Listener] = []
+        try:
+            self._empty = _listening("tcp://127.0.0.1:0", 1)
+            self._both.append(_Listener(listen, step, self._empty))
+            host, port = self._both[0].address
+            self._both.append(_Listener(f"tcp://{host}:{port}", step, self._empty))
+            self._both[0].choose(0)
+        except OSError as error:
+            raise zmq.ZMQError(error.errno) from None
+        self.fds = [each.fd for each in self._both]
+        self._draining: int | None = None
+
+    def bind(self, router: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        """Has libzmq listen, and waits until it does: it has to accept our own connections."""
+        for number, each in enumerate(self._both):
+            each.choose(number)
+            each.bind(router, monitor)
+
+    @property
+    def is_letting(self) -> bool:
+        """Whether libzmq takes what waited."""
+        return self._draining is not None
+
+    def has_some(self) -> bool:
+        """Whether connections wait in the kernel; while some are let in, whether of these."""
+        fds = self.fds if self._draining is None else [self.fds[self._draining]]
+        return bool(select.select(fds, [], [], 0)[0])
+
+    def let(self) -> None:
+        """libzmq takes what waits now; who comes now waits for the next time."""
+        ready = select.select(self.fds, [], [], 0)[0]
+        self._draining = self.fds.index(ready[0])
+        self._both[0].choose(1 - self._draining)
+        self._both[self._draining].drain()
+
+    def hold(self) -> None:
+        """libzmq takes nothing more."""
+        assert self._draining is not None
+        self._both[self._draining].fill()
+        self._draining = None
+
+    def release(self) -> None:
+        """Before the ROUTER is closed: libzmq ends the process if it does not find its listener."""
+        for each in self._both:
+            each.release()
+        self._empty.close()
+
+
+class _Listener:
+    """One of the two, and the number under which libzmq knows it."""
+
+    def __init__(self, listen: str, step: int, empty: tcp.socket) -> None:
+        self._real, self._empty = _listening(listen, step), empty
+        self._filter(drop=True)  # only our own probe, until libzmq waits for it
+        self.fd = self._real.fileno()
+        self._number = os.dup(self.fd)  # libzmq closes it
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host, as in an endpoint, and port."""
+        host, port = self._real.getsockname()[:2]
+        return f"[{host}]" if ":" in host else host, port
+
+    def bind(self, router: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        """libzmq waits for this one, and accepts nothing more than the probe."""
+        host, port = self.address
+        router.setsockopt(zmq.USE_FD, self._number)
+        router.bind(f"tcp://{host}:{port}")
+        router.setsockopt(zmq.USE_FD, -1)
+        self._filter(drop=False)
+        host = host.strip("[]")
+        with tcp.socket(self._real.family) as probe:
+            probe.settimeout(_PROBE_MS / 1_000)
+            probe.connect((_LOOPBACK.get(host, host), port))
+            self._filter(drop=True)
+            _wait_for(zmq.EVENT_ACCEPTED, monitor)
+        _wait_for(zmq.EVENT_DISCONNECTED, monitor)
+        self.fill()
+
+    def choose(self, number: int) -> None:
+        """New connections go to that listener, of those that share the port."""
+        self._program(_SO_ATTACH_REUSEPORT, number)
+
+    def drain(self) -> None:
+        self._filter(drop=True)  # also what is in the middle of its handshake
+        os.dup2(self.fd, self._number, inheritable=False)
+
+    def fill(self) -> None:
+        os.dup2(self._empty.fileno(), self._number, inheritable=False)
+        self._filter(drop=False)
+
+    def release(self) -> None:
+        os.dup2(self.fd, self._number, inheritable=False)
+        self._real.close()
+
+    def _filter(self, *, drop: bool) -> None:
+        if drop:
+            self._program(_SO_ATTACH_FILTER, 0)
+        else:
+            self._real.setsockopt(tcp.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+
+    def _program(self, option: int, returns: int) -> None:
+        code = ctypes.create_string_buffer(struct.pack("=HBBI", _RETURN, 0, 0, returns), 8)
+        program = struct.pack("@HP", 1, ctypes.addressof(code))
+        self._real.setsockopt(tcp.SOL_SOCKET, option, program)
+
+
+def _wait_for(wanted: int, monitor: zmq.Socket[bytes]) -> None:
+    """Reads what the monitor tells until then: it is about the probe, and of no interest."""
+    while monitor.poll(_PROBE_MS):
+        if int.from_bytes(monitor.recv_multipart()[0][:2], sys.byteorder) == wanted:
+            return
+    raise zmq.ZMQError(zmq.ETERM, "libzmq does not accept")
+
+
+def can_gate(listen: str) -> bool:
+    """Not an interface's name, which only libzmq resolves."""
+    try:
+        tcp.getaddrinfo(*_address(listen), type=tcp.SOCK_STREAM)
+    except OSError:
+        return False
+    return True
+
+
+def _address(listen: str) -> tuple[str, int]:
+    at = endpoints.split(listen.replace(":*", ":0"))
+    return _ANY.get(at.host, at.host.strip("[]")), at.port
+
+
+def _listening(listen: str, backlog: int) -> tcp.socket:
+    found = tcp.getaddrinfo(*_address(listen), type=tcp.SOCK_STREAM)
+    family, address = found[0][0], found[0][4]
+    made = tcp.socket(family, tcp.SOCK_STREAM)
+    try:
+        made.setsockopt(tcp.SOL_SOCKET, tcp.SO_REUSEADDR, 1)
+        if family == tcp.AF_INET6:
+            made.setsockopt(tcp.IPPROTO_IPV6, tcp.IPV6_V6ONLY, 0)  # as libzmq does
+        made.setsockopt(tcp.SOL_SOCKET, tcp.SO_REUSEPORT, 1)
+        made.bind(address)
+        made.listen(backlog)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
