@@ -1,6 +1,7 @@
 """Where an instance keeps what: one data directory, and a short one for its ipc sockets.
 
     <data>/instance.json     the instance id, made once
+    <data>/journal.json      how far the log was, at least
     <data>/lock              flock of the supervisor
     <data>/journal/          segments, acked-through note, flock of the journal process
     <data>/archive/          archived segments

@@ -85,7 +85,7 @@ def open_index(
     fold = Fold(INSTANCE)
     try:
         recovered = recover(
-            disk, INSTANCE, evidence=index.stamp, accept_loss=accept_loss, on_batch=fold,
+            disk, INSTANCE, evidence=[index.stamp], accept_loss=accept_loss, on_batch=fold,
             begin=beginning(index, fold, lambda _: None), segment_bytes=SEGMENT_BYTES,
         )  # fmt: skip
     except BaseException:

@@ -14,6 +14,7 @@ from zbroker.journal.recover import Recovered, recover
 from zbroker.journal.writer import Writer
 
 INSTANCE = 0xABCD
+DRAWN = 1_700_000_000 - 1_577_836_800  # the generation that a start draws: seconds since 2020
 SEGMENT_BYTES = 24 * 1024  # room for sixteen small groups
 
 

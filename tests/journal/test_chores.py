@@ -14,6 +14,7 @@ import pytest
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, start, writer
 from tests.sim.disk import SimDisk
+from zbroker import known_log
 from zbroker.config import Config
 from zbroker.journal.chores import COUNT_MS, INDEX_COMMIT_BYTES, LATE_TELL_MS, Chores
 from zbroker.journal.conflicts import read_conflicts
@@ -64,7 +65,9 @@ class Bench:
             log=logging.getLogger("test"),
             config=Config(),
             stopping=False,
-            paths=SimpleNamespace(journal=path, conflicts=path / "conflicts", index=path / "index"),
+            paths=SimpleNamespace(
+                data=path, journal=path, conflicts=path / "conflicts", index=path / "index"
+            ),
         )
         self.woken = threading.Semaphore(0)
         self.helpers = Helpers("test", 4, self.woken.release)
@@ -129,6 +132,41 @@ def test_the_index_is_committed_while_it_has_something_to_forget(bench: Bench) -
 def test_what_the_index_has_is_written_at_the_end(bench: Bench) -> None:
     bench.chores.close()
     assert bench.index.commits == 1
+
+
+def test_how_far_the_log_is_stands_beside_it_from_the_first_beat_on(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.beat()
+    bench.work()
+    assert known_log.read(tmp_path, INSTANCE) == (1, 1)
+
+
+def test_it_is_written_again_with_a_new_segment(bench: Bench, tmp_path: Path) -> None:
+    bench.beat()
+    bench.work()
+    while bench.writer.serial == 1:
+        append(bench.writer, b"x" * 2_000)
+    bench.core.written_to(bench.writer.position)
+    bench.core.synced(bench.writer.synced)
+    bench.beat()
+    bench.work()
+    assert known_log.read(tmp_path, INSTANCE) == (1, bench.writer.synced)
+
+
+def test_it_is_written_at_the_end(bench: Bench, tmp_path: Path) -> None:
+    append(bench.writer, b"x")
+    bench.chores.close()
+    assert known_log.read(tmp_path, INSTANCE) == (1, 2)
+
+
+def test_a_data_directory_that_cannot_be_written_stops_nothing(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / f"{known_log.NAME}.new").mkdir()
+    bench.beat()
+    bench.work()
+    assert "journal.not_noted" in caplog.text
 
 
 def test_the_next_segment_is_filled_in_a_helper(bench: Bench) -> None:

@@ -24,6 +24,7 @@ from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH
 from zbroker.journal.locate import Locator, Where
 from zbroker.journal.lookup import NEAR_BATCHES
+from zbroker.journal.origins import OriginRow
 from zbroker.journal.reader import Gap, Log
 from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
@@ -188,8 +189,9 @@ def test_a_time_behind_the_log_waits_for_it(bench: Bench) -> None:
 
 def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: Path) -> None:
     log, sessions = GenerationLog(), Sessions()
+    sessions.origins.instance = INSTANCE
     locator = Locator(log, Index(tmp_path / "index", INSTANCE), sessions)  # type: ignore[arg-type]
-    where = Where(INSTANCE, 2, 1, 20)
+    where = Where(INSTANCE, 4, 1, 20)
 
     def at(*entries: tuple[int, int]) -> tuple[str, int]:
         value = format_vector({Origin(INSTANCE, g): position for g, position in entries})
@@ -198,17 +200,24 @@ def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: 
 
     assert at((1, 4)) == ("", 5)
     assert at((1, 12)) == ("", 10), "positions 10 to 12 of generation 1 were given up"
-    assert at((1, 9), (2, 14)) == ("", 15)
-    assert at((3, 4))[0] == "bookmark_not_found"
+    assert at((1, 9), (4, 14)) == ("", 15)
+    for unknown in (2, 3, 5):
+        assert at((unknown, 4))[0] == "bookmark_not_found", "of another copy of this log"
+    sessions.origins.fold_row(OriginRow(INSTANCE, 3, 4, 4))
+    assert at((3, 4)) == ("", 5), "its segments were removed, the snapshot still names it"
 
 
 class GenerationLog:
-    """A log whose second generation begins at position 10."""
+    """A log whose second generation, number 4, begins at position 10."""
 
-    generation = 2
+    generation = 4
+    generations = frozenset({1, 4})
 
     def end_of(self, generation: int) -> int | None:
-        return 10 if generation < 2 else None
+        return 10 if generation < 4 else None
+
+    def refresh(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize(

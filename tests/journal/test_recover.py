@@ -11,6 +11,7 @@ import pytest
 
 from tests.archive.build import everything, log_of, move, sim, squeeze
 from tests.journal.build import (
+    DRAWN,
     INSTANCE,
     SEGMENT_BYTES,
     Clock,
@@ -290,13 +291,13 @@ def test_the_stamp_of_the_index_is_evidence() -> None:
     disk.damage(segment_name(1), made[-1][0].offset - 64, bytes(1_000))
     forget_note(disk)
     with pytest.raises(StorageError) as caught:
-        start(disk, evidence=(1, 21))
+        start(disk, evidence=[(1, 21)])
     assert caught.value.code == "tail_damaged"
 
 
 def test_a_stamp_of_an_older_generation_is_no_evidence() -> None:
     disk, _, _ = case()
-    assert start(disk, evidence=(0, 500)).next_position == 21
+    assert start(disk, evidence=[(0, 500)]).next_position == 21
 
 
 def test_damage_in_front_of_a_torn_tail_is_not_taken_for_it() -> None:
@@ -346,7 +347,7 @@ def test_an_accepted_loss_raises_the_generation() -> None:
     recovered = start(
         disk, accept_loss=True, on_batch=lambda batch, _serial: seen.append(batch.position)
     )
-    assert (recovered.lost, recovered.generation, recovered.next_position) == ((17, 21), 2, 17)
+    assert (recovered.lost, recovered.generation, recovered.next_position) == ((17, 21), DRAWN, 17)
     assert codes(recovered) == ["journal.tail_given_up"]
     assert seen == list(range(1, 17))
 
@@ -355,8 +356,8 @@ def test_after_an_accepted_loss_the_next_start_is_a_plain_one() -> None:
     disk, _, made = case()
     lose_tail(disk, made)
     append(writer(disk, start(disk, accept_loss=True)), b"seventeen again")
-    recovered = start(disk, evidence=(1, 21))
-    assert (recovered.generation, recovered.next_position, recovered.findings) == (2, 18, [])
+    recovered = start(disk, evidence=[(1, 21)])
+    assert (recovered.generation, recovered.next_position, recovered.findings) == (DRAWN, 18, [])
     last = read_all(disk, 18)[-1]
     assert isinstance(last, Batch)
     assert (last.position, last.body) == (17, b"seventeen again")
@@ -378,7 +379,7 @@ def test_a_missing_newest_segment_stops_the_start() -> None:
         start(disk)
     assert caught.value.code == "tail_damaged"
     recovered = start(disk, accept_loss=True)
-    assert recovered.generation == 2
+    assert recovered.generation == DRAWN
     assert positions(read_all(disk, recovered.next_position)) == list(
         range(1, recovered.next_position)
     )
@@ -401,7 +402,7 @@ def test_all_segments_missing_stops_the_start() -> None:
         start(disk)
     assert caught.value.code == "tail_damaged"
     recovered = start(disk, accept_loss=True)
-    assert (recovered.next_position, recovered.generation, recovered.lost) == (21, 2, (1, 21))
+    assert (recovered.next_position, recovered.generation, recovered.lost) == (21, DRAWN, (1, 21))
     append(writer(disk, recovered), b"goes on")
     assert positions(read_all(disk, 22)) == [21]
     assert start(disk).next_position == 22
@@ -589,7 +590,7 @@ def test_a_newest_segment_without_a_header_is_set_aside_when_its_loss_is_accepte
     break_header(disk, to.serial)
     content = disk.content(name)
     recovered = start(disk, accept_loss=True)
-    assert (recovered.generation, recovered.lost) == (2, (first.first_position, 81))
+    assert (recovered.generation, recovered.lost) == (DRAWN, (first.first_position, 81))
     assert disk.content(name + ".damaged-1") == content
     assert recovered.tail.header.serial == to.serial
 
@@ -704,7 +705,7 @@ def test_a_sealed_segment_proves_that_one_behind_it_is_missing(
         restarted(places)
     assert caught.value.code == "tail_damaged"
     recovered = restarted(places, accept_loss=True)
-    assert (recovered.next_position, recovered.generation) == (first.first_position, 2)
+    assert (recovered.next_position, recovered.generation) == (first.first_position, DRAWN)
     assert recovered.tail.header.serial == last
     append(writer(journal, recovered), b"goes on")
     assert positions(everything(places, first.first_position + 1))[-1] == first.first_position

@@ -13,7 +13,9 @@ import lmdb
 import pytest
 
 from tests.queues.bench import HERE, Bench, bench, work
+from zbroker import known_log
 from zbroker.queues import saving
+from zbroker.queues.manager import Saved
 from zbroker.queues.saving import SAVE_MS, Saving
 
 
@@ -185,3 +187,13 @@ def test_a_queue_that_is_being_read_is_not_saved(one: Saving) -> None:
     at.reading = True
     at.run()
     assert at.here() == positions
+
+
+def test_how_far_the_log_was_stands_beside_the_tables(one: Saving, tmp_path: Path) -> None:
+    """The journal's next start finds out by it that an older log was put back."""
+    many = {("q", 1): Saved(40, 40, {}), ("r", 2): Saved(70, 40, {})}
+    one._write(HERE, many, {("q", 1): 1, ("r", 2): 1})
+    assert known_log.read(tmp_path, HERE.instance) == (HERE.generation, 70)
+    (tmp_path / f"{known_log.NAME}.new").mkdir()
+    one._write(HERE, many, {("q", 1): 1, ("r", 2): 1})
+    assert one.load(HERE, 100).keys() == many.keys()

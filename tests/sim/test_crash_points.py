@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.sim.copied_world import COPIED, CopiedWorld
 from tests.sim.journal_world import PLANTED, Violation, World
 from tests.sim.lying_world import LYING, LyingWorld, RotWithCut
 from tests.sim.removing_world import REMOVING, RemovingWorld
@@ -21,7 +22,7 @@ SEEDS = int(os.environ.get("ZB_SEEDS", "250"))
 ONLY = os.environ.get("ZB_SEED")
 PLANTED_SEEDS = 500
 FEWER = SEEDS if SEEDS > PLANTED_SEEDS else SEEDS // 4  # of each special world in scripts/test
-ALL_PLANTED = {**PLANTED, **LYING, **REMOVING}
+ALL_PLANTED = {**PLANTED, **LYING, **REMOVING, **COPIED}
 
 #: Boundaries at which a process or the power was ended. The list may grow, never shrink.
 STEPS = (
@@ -33,7 +34,7 @@ BOUNDARIES = {f"{when}:{step}" for when in ("before", "after") for step in STEPS
 CRASHED_MIN = 28
 
 
-_TESTS = {LyingWorld: "lies", RotWithCut: "rot", RemovingWorld: "removals"}
+_TESTS = {LyingWorld: "lies", RotWithCut: "rot", RemovingWorld: "removals", CopiedWorld: "copies"}
 
 
 def run(make: Callable[[int], World], seed: int) -> World:
@@ -80,6 +81,14 @@ def test_removals_lose_nothing_else_and_never_keep_a_start_from_working() -> Non
         world = run(RemovingWorld, seed)
         removed += world.removed  # type: ignore[attr-defined]
     assert ONLY or removed > FEWER // 2, "too little was removed"
+
+
+def test_copies_that_are_put_back_give_no_acknowledged_name_twice() -> None:
+    put_back = 0
+    for seed in [int(ONLY)] if ONLY else range(FEWER):
+        world = run(CopiedWorld, seed)
+        put_back += world.put_back  # type: ignore[attr-defined]
+    assert ONLY or put_back > FEWER // 4, "too little was put back"
 
 
 def test_the_list_of_boundaries_does_not_shrink() -> None:

@@ -10,6 +10,8 @@ import time
 from functools import partial
 from typing import Final
 
+from zbroker import known_log
+from zbroker.ids import Origin
 from zbroker.journal import placing
 from zbroker.journal.conflicts import Conflict, Conflicts
 from zbroker.journal.found import Finding
@@ -43,6 +45,8 @@ class Chores:
         self._late_ms: int | None = None
         self._segments = self._bytes = self._oldest = 0
         self._counted_serial = self._count_ms = 0
+        self._noted_serial = 0
+        self._noting = False
 
     # -- the next segment ---------------------------------------------------------------------
 
@@ -73,11 +77,32 @@ class Chores:
             self._indexing = True
             self._helpers.submit(partial(index.commit, index.take()), self._indexed)
         self._keep_conflicts()
+        self._note()
         self.prepare()
         self.space.beat(now_ms)
 
     def _indexed(self, _: None) -> None:
         self._indexing = False
+
+    def _note(self) -> None:
+        """Keeps beside the log how far it is, at the start and with each new segment."""
+        serial = self._opened.writer.serial
+        if not self._noting and serial != self._noted_serial:
+            self._noting, self._noted_serial = True, serial
+            core = self._opened.core
+            origin = Origin(core.settings.instance, core.generation)
+            work = partial(self._write_note, origin, core.persisted)
+            self._helpers.submit(work, self._noted)
+
+    def _noted(self, _: None) -> None:
+        self._noting = False
+
+    def _write_note(self, origin: Origin, position: int) -> None:
+        """Best effort: a log that vanishes is found out by the index as well, if that is there."""
+        try:
+            known_log.write(self._process.paths.data, origin, position)
+        except OSError as error:
+            self._process.log.warning("journal.not_noted: %s; nothing depends on it now", error)
 
     def _keep_conflicts(self) -> None:
         if self._keeping:
@@ -155,7 +180,10 @@ class Chores:
         self._counted_serial, self._count_ms = self._opened.writer.serial, now_ms + COUNT_MS
 
     def close(self) -> None:
-        """Writes what the index has; helper threads have ended."""
+        """Writes what the index has, and how far the log is; helper threads have ended."""
+        core = self._opened.core
+        origin = Origin(core.settings.instance, core.generation)
+        self._write_note(origin, self._opened.writer.synced)
         index = self._opened.index
         if not self._indexing:
             index.commit(index.take())

@@ -139,6 +139,11 @@ class Files:
         size, seed = self.places.size(place), header.seed if header else 0
         return Segment(place, size, header, seed, end, end_position, last)
 
+    @property
+    def generations(self) -> set[int]:
+        """Of the segments that are here and can be read."""
+        return {head.generation for head in self._headers.values()}
+
     def end_of(self, generation: int) -> int | None:
         """The position at which a later generation begins; None if there is none."""
         later = (

@@ -50,8 +50,8 @@ class Vectors:
     def _of_own(self, vector: Vector, now: Where) -> int:
         """Behind the newest entry. What an accepted loss took from its generation was not seen."""
         newest = max(vector)
-        if newest.generation > now.generation:
-            raise ClientError("bookmark_not_found", f"{newest} is not of this log")
+        if not self._knows(newest, now):
+            raise _unknown(newest)
         position = self._own(newest, vector[newest] + 1, now)
         if position > now.persisted:
             raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
@@ -59,13 +59,25 @@ class Vectors:
             raise _expired(now)
         return position
 
+    def _knows(self, origin: Origin, now: Where) -> bool:
+        """False for a generation that this log never had: one that began on another copy of it.
+
+        Its positions say nothing here, even where the number is a low one.
+        """
+        if origin.generation == now.generation:
+            return True
+        log = self._look.log
+        if log.generation < now.generation:
+            log.refresh()  # it rose while this process ran
+        return origin in self._look.sessions.origins.vector or origin.generation in log.generations
+
     def _own(self, origin: Origin, position: int, now: Where) -> int:
         """A position of an own generation as it is now: not behind what that one kept."""
         if origin.generation >= now.generation:
             return position
         log = self._look.log
         if log.generation < now.generation:
-            log.refresh()  # it rose while this process ran
+            log.refresh()
         return min(position, log.end_of(origin.generation) or position)
 
     # -- several origins ----------------------------------------------------------------------
@@ -78,11 +90,13 @@ class Vectors:
         known = self._look.sessions.origins.vector
         known[Origin(now.instance, now.generation)] = now.persisted - 1
         for origin, position in vector.items():
+            if origin.instance == now.instance and not self._knows(origin, now):
+                raise _unknown(origin)
             generations = [o.generation for o in known if o.instance == origin.instance]
             newest, seen = max(generations, default=-1), known.get(origin, 0)
             if position <= seen or newest > origin.generation:
                 continue
-            if newest < 0 or (origin.instance == now.instance and newest < origin.generation):
+            if newest < 0:
                 raise ClientError("bookmark_not_found", f"{origin} is not in this log")
             raise ClientError(
                 "bookmark_pending", f"the log holds {origin} up to {seen}, not up to {position}"
@@ -216,6 +230,10 @@ class Vectors:
 def _is_of(batch: Batch, origin: Origin) -> bool:
     mine = Origin(batch.origin_instance, batch.origin_generation) == origin
     return mine and batch.kind == KIND_PUBLISH
+
+
+def _unknown(origin: Origin) -> ClientError:
+    return ClientError("bookmark_not_found", f"{origin} is not of this log")
 
 
 def _expired(now: Where) -> ClientError:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from logging import Logger
 
+from zbroker import known_log
 from zbroker.bookmarks.index import Index
 from zbroker.bookmarks.rebuild import Progress, batches_of, catch_up
 from zbroker.errors import StorageError
@@ -19,6 +20,7 @@ from zbroker.journal.places import Place, Places
 from zbroker.journal.reader import Cursor, Log
 from zbroker.journal.recover import Begin, Recovered, recover
 from zbroker.journal.writer import Writer
+from zbroker.paths import Paths
 from zbroker.process import Process
 
 
@@ -62,7 +64,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
         disk,
         paths.instance,
         archive=archive,
-        evidence=index.stamp,
+        evidence=[index.stamp, *_known(paths)],
         accept_loss=config.accept_tail_loss,
         accept_missing=config.accept_missing,
         on_batch=fold,
@@ -88,6 +90,12 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     return opened
 
 
+def _known(paths: Paths) -> list[known_log.Known]:
+    """What the data directory knows of the log besides its index, which may be deleted."""
+    found = (known_log.read(place, paths.instance) for place in (paths.data, paths.queues))
+    return [known for known in found if known is not None]
+
+
 def _claim(places: Places, log: Logger) -> None:
     """So that no other instance archives there. Copying a segment claims it, too, if this cannot:
     a read-only or full disk is no reason not to start."""
@@ -108,6 +116,8 @@ def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begi
     """
 
     def begin(log: Log, limit: int) -> tuple[Cursor, str]:
+        if index.stamp.generation not in (0, *log.generations):
+            index.forget_after(0)  # it was made with another copy of this log
         index.set_generation(log.generation)
         if limit < index.end:
             index.forget_after(limit)

@@ -80,6 +80,11 @@ class Log:
         """Where the readable segments begin, oldest first."""
         return [Cursor(serial, DATA_AT, first) for first, serial in self._files.starts]
 
+    @property
+    def generations(self) -> set[int]:
+        """Of the segments that are here and can be read."""
+        return self._files.generations
+
     def end_of(self, generation: int) -> int | None:
         """The position at which a later generation begins; None if there is none."""
         return self._files.end_of(generation)

@@ -4,12 +4,14 @@ Evidence proves that positions were durable and may have been acknowledged: the 
 `synced_through` of any valid group, the index's stamp. A bad place beyond all evidence is a torn
 tail: the segment is sealed before it and a new one opened. A bad place below is damage: exactly
 that range is a gap. A damaged end below the evidence stops the start, until a human accepts the
-loss; then the generation rises. Nothing is ever removed, cut short or overwritten.
+loss; then a new generation begins. So it does where the log is known to be a copy (generations.py):
+what else is known of a later end is then what the copy lacks. Nothing is ever removed, cut short or
+overwritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
@@ -19,6 +21,7 @@ from zbroker.errors import StorageError
 from zbroker.journal.disk import Disk
 from zbroker.journal.format import DATA_AT, FLAG_SHOWS, SEQUENCED, Batch, Note, SegmentHeader
 from zbroker.journal.found import Finding, Found
+from zbroker.journal.generations import CopyMark, drawn, forget_mark, read_mark
 from zbroker.journal.places import Place, Places, foreign
 from zbroker.journal.reader import Cursor, Gap, Log, last_time
 from zbroker.journal.scan import Group, Scan, Stretch
@@ -79,7 +82,7 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     instance: int,
     *,
     archive: Disk | None = None,
-    evidence: tuple[int, int] = (0, 0),
+    evidence: Iterable[tuple[int, int]] = (),
     accept_loss: bool = False,
     accept_missing: bool = False,
     on_batch: Callable[[Batch, int], None] | None = None,
@@ -91,14 +94,16 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
 ) -> Recovered:
     """Finds the end of the log, makes it durable, and shows every batch header to `on_batch`.
 
-    `evidence` is (generation, position) of the index's stamp. `on_batch` gets (batch, serial) in
-    log order from where `begin` says on; only control records have their bodies, if these are good.
+    `evidence`: (generation, position) of the index's stamp and of what else is known. `on_batch`
+    gets (batch, serial) in log order from where `begin` says on; only control records have their
+    bodies, if these are good.
     Raises: StorageError foreign_instance, segments_missing, serial_gap, unknown_version,
     tail_damaged, disk_error.
     """
     size, clock = min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock()
     files = Found(Places(disk, archive), instance, size, clock, salt)
-    recovery = _Recovery(files, Evidence(*evidence), accept_loss, progress or (lambda _: None))
+    known = [Evidence(*each) for each in evidence]
+    recovery = _Recovery(files, known, accept_loss, progress or (lambda _: None))
     walk = _Walk(begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None))
     return recovery.run(walk, accept_missing=accept_missing)
 
@@ -120,11 +125,15 @@ def _from_the_oldest(log: Log, _limit: int) -> tuple[Cursor, str]:
 
 class _Recovery:
     def __init__(
-        self, files: Found, stamp: Evidence, accept_loss: bool, progress: Callable[[str], None]
+        self,
+        files: Found,
+        known: list[Evidence],
+        accept_loss: bool,
+        progress: Callable[[str], None],
     ) -> None:
         self._files = files
         self._disk = files.disk
-        self._stamp = stamp
+        self._known = known
         self._accept_loss = accept_loss
         self._progress = progress
         self._findings = files.findings
@@ -143,6 +152,7 @@ class _Recovery:
                 end.position, header.serial, oldest,
             )
         )  # fmt: skip
+        forget_mark(self._disk)
         log_time = max(end.log_time, self._walk(end.position, walk))
         floor = Log(places=self._files.places).first_position
         tail = Tail(header, end.offset, end.position, end.group_crc, counter, oldest)
@@ -183,9 +193,12 @@ class _Recovery:
     def _newest(self, note: Note | None) -> tuple[SegmentHeader, _End]:
         """Finds the end; the open segment's header and the end in it, after sealing if need be."""
         header = next(reversed(self._files.headers.values()), None)
-        proofs = [Evidence(note.generation, note.position)] if note else []
-        proofs.append(self._stamp)
         generation = header.generation if header else 0
+        copied = read_mark(self._disk, generation) if header else None
+        proofs = [Evidence(note.generation, note.position)] if note else []
+        if copied is None:
+            proofs += self._known
+        proofs.append(Evidence(0, 0))
         evidence = max((p.position for p in proofs if p.generation >= generation), default=0)
         known = max(p.generation for p in proofs)
         serial = header.serial if header else 0
@@ -202,15 +215,34 @@ class _Recovery:
             )
         if end.position < evidence or missing or self._lost:
             end = self._give_up(end, evidence, serial)
-            generation = max(known, generation)
+        elif copied is not None:
+            self._tell_copied(end, generation)
         if header is not None and not end.seal:
             return header, end
         if header is None:
             end.position, end.offset, serial = max(evidence, 1), 0, newest
             self._files.accept(note.oldest if note else 0, serial)
-        generation += 1 if self._lost or header is None else 0
+        if self._lost or copied is not None:
+            generation = self._drawn(generation, known, copied)
+        generation = max(generation, 1)
         header = self._files.open_segment(generation, serial + 1, end.position, end.offset)
         return header, _End(DATA_AT, end.position, 0, end.log_time)
+
+    def _drawn(self, generation: int, noted: int, copied: CopyMark | None) -> int:
+        """A number above every one that is known, also by evidence that counts for nothing."""
+        others = [each.generation for each in self._known]
+        if copied is not None:
+            others.append(copied.generation)
+        return drawn(self._files.clock.wall_ns(), generation, noted, *others)
+
+    def _tell_copied(self, end: _End, generation: int) -> None:
+        """The log was put back: what is known of a later end is what the copy lacks."""
+        end.seal = True
+        lacks = max((p.position for p in self._known if p.generation >= generation), default=0)
+        means = f"the log is a copy that ends at position {end.position - 1}"
+        if lacks > end.position:
+            means += f"; positions {end.position} to {lacks - 1} were here once and are not in it"
+        self._findings.append(Finding("journal.copied", means, "a new generation begins behind it"))
 
     def _sealed_end(self) -> _End:
         """The end of the newest segment that is there, when it was sealed already."""
@@ -229,7 +261,7 @@ class _Recovery:
         first, last = end.position, max(end.position, evidence)
         self._lost = (first, last)
         self._findings.append(
-            Finding("journal.tail_given_up", lost, "the generation rises", first, last)
+            Finding("journal.tail_given_up", lost, "a new generation begins", first, last)
         )
         end.seal = True
         return end

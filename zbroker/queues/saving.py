@@ -8,11 +8,13 @@ A start reads the log from where they stand, so they are written often enough to
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import lmdb
 
+from zbroker import known_log
 from zbroker.ids import Origin
 from zbroker.process import Process
 from zbroker.queues.manager import Manager, Saved
@@ -30,6 +32,7 @@ class Saving:
 
     def __init__(self, process: Process, directory: Path) -> None:
         self._log = process.log
+        self._directory = directory
         self._tables = Tables(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._writing: Future[None] | None = None
@@ -58,7 +61,14 @@ class Saving:
     def _begin(self, manager: Manager) -> None:
         many, firsts = _state(manager)
         assert manager.here is not None
-        self._writing = self._thread.submit(self._tables.save, manager.here, many, firsts)
+        self._writing = self._thread.submit(self._write, manager.here, many, firsts)
+
+    def _write(self, here: Origin, many: dict[Key, Saved], firsts: dict[Key, int]) -> None:
+        """The tables, and beside them how far the log was, for the journal's next start."""
+        self._tables.save(here, many, firsts)
+        if many:
+            with suppress(OSError):  # it only adds to what the journal knows by itself
+                known_log.write(self._directory, here, max(one.position for one in many.values()))
 
     def _finish(self) -> None:
         assert self._writing is not None

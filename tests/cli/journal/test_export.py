@@ -32,6 +32,10 @@ def started(output: Path) -> Recovered:
     return found
 
 
+def codes(found: Recovered) -> list[str]:
+    return [finding.code for finding in found.findings]
+
+
 def bodies(output: Path) -> list[bytes]:
     log = Log(output / "journal")
     items, _ = log.read(log.seek(log.first_position), log.end(), 1 << 30)
@@ -50,7 +54,8 @@ def test_the_copy_has_everything_and_can_be_started_on(maker: Maker, tmp_path: P
     assert bodies(tmp_path / "out") == messages(maker)
     assert names(tmp_path / "out" / "journal")[0] == "0000000001.journal.zst"
     found = started(tmp_path / "out")
-    assert (found.next_position, found.findings) == (maker.batches[-1].end_position, [])
+    assert found.next_position == maker.batches[-1].end_position
+    assert codes(found) == ["journal.copied"]
     identity = json.loads((tmp_path / "out" / "instance.json").read_text())
     assert identity == {"version": 1, "instance": f"{INSTANCE:016x}"}
 
@@ -134,7 +139,7 @@ def test_a_half_written_group_is_left_out(live: Maker, tmp_path: Path) -> None:
         file.write(b"zbGR" + bytes(range(200)))
     told = exported(live, tmp_path / "out")
     assert (told["end_position"], told["verified"]) == (31, True)
-    assert started(tmp_path / "out").findings == []
+    assert codes(started(tmp_path / "out")) == ["journal.copied"]
 
 
 def test_a_group_that_no_note_proves_is_left_out(live: Maker, tmp_path: Path) -> None:
@@ -282,3 +287,15 @@ def test_an_unreadable_segment_does_not_stop_a_backup(maker: Maker, tmp_path: Pa
     result = run(maker, "export", "--output", str(tmp_path / "out"), "--json")
     assert result.exit_code == 1
     assert len(names(tmp_path / "out" / "journal")) == 4
+
+
+def test_the_first_start_of_a_copy_begins_a_new_generation(maker: Maker, tmp_path: Path) -> None:
+    segments(maker, 2)
+    exported(maker, tmp_path / "out")
+    found = started(tmp_path / "out")
+    assert found.generation > exported(maker, tmp_path / "second")["generation"] == 1
+    assert found.tail.header.first_position == found.next_position
+    assert (started(tmp_path / "out").generation, codes(started(tmp_path / "out"))) == (
+        found.generation, [],
+    )  # fmt: skip
+    assert recover(maker.disk, INSTANCE, segment_bytes=MIB).generation == 1, "the original goes on"

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "conflicts": f"{_HERE}.conflicts:conflicts",
     "rebuild-index": f"{_HERE}.rebuild_index:rebuild_index",
     "export": f"{_HERE}.export:export",
+    "new-generation": f"{_HERE}.new_generation:new_generation",
 }
 
 

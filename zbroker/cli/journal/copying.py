@@ -20,6 +20,7 @@ from zbroker.cli.journal.verifying import Unpacked
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.format import DATA_AT, Note, SegmentHeader
+from zbroker.journal.generations import CopyMark, write_mark
 from zbroker.journal.places import LOOKS_MAX, Place, Places
 from zbroker.journal.scan import Scan, Stretch
 from zbroker.journal.segments import (
@@ -233,8 +234,9 @@ def _write(path: Path, size: int, chunks: Iterator[tuple[int, bytes]], copied: C
 
 
 def write_notes(target: Path, note: Note) -> None:
-    """The acked-through note of the copy, in all its places, durable."""
+    """The acked-through note of the copy, in all its places, and that it is a copy; durable."""
     disk = RealDisk(target)
     disk.create(NOTE_FILE, NOTE_FILE_BYTES)
     give_up(disk, note._replace(counter=0))
+    write_mark(disk, CopyMark(note.instance, note.generation))
     disk.close()

@@ -1,7 +1,7 @@
 """A new data directory with a copy of a log in it: DIR.part until everything in it is durable.
 
     DIR/instance.json     whose log it is, so that an instance can be started on it
-    DIR/journal/          segments and acked-through note
+    DIR/journal/          segments, acked-through note, and of an export: that it is a copy
 
 A DIR.part that was left behind has the file `unfinished` in it and is thrown away by the next try.
 The file goes last: a DIR that has it is whole, too, only its maker was ended before it said so.

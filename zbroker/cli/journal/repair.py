@@ -29,6 +29,7 @@ from zbroker.cli.target import Target
 from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError
 from zbroker.journal.disk import RealDisk
+from zbroker.journal.generations import CopyMark, write_mark
 from zbroker.journal.places import Places
 from zbroker.journal.reader import Log
 from zbroker.paths import Paths
@@ -64,7 +65,7 @@ def repair(
 
     Every message keeps its position and its bookmark. What is intact nowhere becomes an explicit
     gap: replays report it, with its bounds, as they do now. If acknowledged messages at the end are
-    lost, their positions are not given again, and the generation rises.
+    lost, their positions are not given again, and a new generation begins.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal repair --output /mnt/repaired
     """
@@ -81,6 +82,8 @@ def repair(
             disk = stack.enter_context(closing(RealDisk(journal)))
             new = Output(disk, main.log.instance, span.first, span.serial, SystemClock())
             report = repair_log([main, *others], new, span, step)
+            if segment is not None:  # the instance may write on meanwhile, behind this part
+                write_mark(disk, CopyMark(main.log.instance, report.generation))
     report.mended = mended
     _say(report, paths, output, segment, in_json=show.wants_json(target, json_here))
 

@@ -20,10 +20,12 @@ from google_crc32c import value as crc32c
 from zbroker.cli.journal.encoding import Output
 from zbroker.cli.journal.rows import READ_BYTES
 from zbroker.cli.progress import Step
+from zbroker.clock import SystemClock
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal import snapshot
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_PUBLISH, KIND_STATE, Batch, SegmentHeader
+from zbroker.journal.generations import drawn
 from zbroker.journal.reader import Gap, Log, last_time
 from zbroker.journal.scan import Group, Scan
 from zbroker.journal.segments import read_note
@@ -191,7 +193,9 @@ def repair_log(sources: Sequence[Source], output: Output, span: Span, step: Step
         step("saving", behind - first, end - first)
     report.lost = _joined(report.lost)
     tail_lost = whole and bool(report.lost) and report.lost[-1].end == end
-    report.generation = (main.log.generation if whole else main.generation(first)) + tail_lost
+    report.generation = main.log.generation if whole else main.generation(first)
+    if tail_lost:
+        report.generation = drawn(SystemClock().wall_ns(), report.generation)
     if whole and report.lost:
         known.write(output, report.generation)
         report.end_position = output.position
