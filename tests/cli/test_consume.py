@@ -95,7 +95,7 @@ def test_the_command_passes_its_options_to_the_client(monkeypatch):
     assert isinstance(asked.pop("since"), datetime)
     assert asked == {
         "queue": "audit", "selector": "/a = 1", "until": "point:noon", "filter": "/b > 1",
-        "backlog": None,
+        "backlog": None, "bookmark_not_found": "fail",
     }  # fmt: skip
     assert asked.keys() <= signature(Client.consume).parameters.keys()
 

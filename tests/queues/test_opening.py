@@ -11,9 +11,10 @@ from zbroker.clock import format_time
 from zbroker.ids import EPOCH, NOW, format_vector
 from zbroker.queues import opening
 from zbroker.queues.effects import Examine
+from zbroker.queues.saving import _state
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
-from zbroker.wire.queue_surveys import SetPoint
+from zbroker.wire.queue_surveys import Purge, SetPoint
 
 
 def _filled(count: int = 6) -> tuple[Bench, list[int]]:
@@ -169,3 +170,151 @@ def test_a_place_is_needed_and_a_filter_is_not_possible(more: dict[str, Any]) ->
     at, _ = _filled()
     at.consume(**more)
     assert at.errors() == [("bad_field", "c-s", "s")]
+
+
+# -- what was purged ------------------------------------------------------------------------------
+
+
+def _purged(count: int = 3) -> tuple[Bench, list[int]]:
+    """The first messages were purged."""
+    at, positions = _filled()
+    at.ask(SetPoint(1, "early", positions[1]))
+    at.ask(Purge(1, "q", positions[count]))
+    return at, positions
+
+
+def _place(at: Bench, positions: list[int], what: str) -> str:
+    if what == "bookmark":
+        return at.bookmark(positions[0])
+    if what == "vector":
+        return format_vector({HERE: positions[0]})
+    if what == "time":
+        return format_time(WALL_NS + positions[1] * 1_000_000)
+    return "point:early" if what == "point" else f"[{at.bookmark(positions[1])}:)"
+
+
+PLACES = ["bookmark", "vector", "time", "point", "range"]
+
+
+@pytest.mark.seed("003-08")
+@pytest.mark.parametrize("what", PLACES)
+def test_a_place_inside_what_was_purged_is_refused(what: str) -> None:
+    at, positions = _purged()
+    at.consume(since=_place(at, positions, what))
+    [error] = at.of(m.Error)
+    assert error.code == "bookmark_expired"
+    assert f"its oldest message is at position {positions[3]}" in error.reason
+    assert at.got() == []
+
+
+@pytest.mark.parametrize("what", PLACES)
+@pytest.mark.parametrize("restarted", ["from the log", "from tables"])
+def test_a_purge_is_known_after_a_restart(what: str, restarted: str) -> None:
+    at, positions = _purged()
+    at.restart(_state(at.manager)[0] if restarted == "from tables" else None)
+    at.logon()
+    at.consume(since=_place(at, positions, what))
+    assert at.codes() == ["bookmark_expired"]
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_a_consumer_may_choose_the_oldest_message_instead(what: str) -> None:
+    at, positions = _purged()
+    at.consume(since=_place(at, positions, what), bookmark_not_found="epoch")
+    assert at.got() == positions[3:]
+
+
+def test_a_consumer_may_choose_what_comes_from_now_on() -> None:
+    at, positions = _purged()
+    at.consume(since=at.bookmark(positions[0]), bookmark_not_found="now")
+    assert at.got() == []
+    more = at.many(1)
+    assert at.got() == more
+
+
+@pytest.mark.seed("003-10")
+def test_an_unknown_bookmark_may_begin_elsewhere_too() -> None:
+    at, positions = _filled()
+    at.consume(since="77|1|", bookmark_not_found="epoch")
+    assert at.got() == positions
+    at.consume(sid="other", since="77|1|")
+    assert at.codes() == ["bookmark_not_found"]
+
+
+def test_behind_the_last_message_that_was_purged_nothing_is_missed() -> None:
+    at, positions = _filled()
+    at.publish(b"1", topic="elsewhere")
+    at.ask(Purge(1, "q"))
+    more = at.many(2)
+    at.consume(since=at.bookmark(positions[-1]))
+    assert at.got() == more
+    assert at.codes() == []
+
+
+def test_the_epoch_is_the_oldest_that_was_not_purged() -> None:
+    at, positions = _purged()
+    at.consume(since="epoch")
+    assert at.got() == positions[3:]
+
+
+def test_a_purge_while_the_selector_is_searched_is_noticed() -> None:
+    at, positions = _filled()
+    at.later = (Examine,)
+    at.consume(since=at.bookmark(positions[0]), selector="/n = 5")
+    at.ask(Purge(1, "q", positions[3]))
+    at.go_on()
+    assert at.codes() == ["bookmark_expired"]
+
+
+def test_a_consumer_that_a_purge_overtakes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on behind the purge, and its program would not know."""
+    monkeypatch.setattr("zbroker.queues.replayable.CHUNK", 2)
+    at, positions = _filled()
+    at.consume(since="epoch", credit=1)
+    sent = at.got()
+    assert sent == positions[:2]
+    at.ask(Purge(1, "q", positions[-1]))
+    [error] = at.of(m.Error)
+    assert (error.code, error.sid) == ("bookmark_expired", "s")
+
+
+def test_a_consumer_that_was_sent_what_is_purged_stays() -> None:
+    at, positions = _filled()
+    at.consume(since="epoch")
+    at.ask(Purge(1, "q", positions[-1]))
+    more = at.many(1)
+    assert at.got() == positions + more
+    assert at.codes() == []
+
+
+# -- ranges ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("003-01")
+@pytest.mark.parametrize(
+    ("opening", "closing", "expected"),
+    [("[", "]", slice(1, 5)), ("[", ")", slice(1, 4)), ("(", "]", slice(2, 5))],
+)
+def test_a_range_takes_in_what_its_brackets_say(
+    opening: str, closing: str, expected: slice
+) -> None:
+    at, positions = _filled()
+    first, last = at.bookmark(positions[1]), at.bookmark(positions[4])
+    at.consume(since=f"{opening}{first}:{last}{closing}")
+    assert at.got() == positions[expected]
+    assert [(ack.type, ack.ended) for ack in at.of(m.Ack)][-1] == ("completed", True)
+
+
+def test_a_range_without_an_end_goes_on() -> None:
+    at, positions = _filled()
+    at.consume(since=f"[{at.bookmark(positions[4])}:]")
+    more = at.many(1)
+    assert at.got() == positions[4:] + more
+
+
+def test_a_range_brings_its_own_end() -> None:
+    at, positions = _filled()
+    at.consume(since=f"[{at.bookmark(positions[4])}:]", until="now")
+    assert at.codes() == ["bad_field"]
+    at.consume(since="[nothing")
+    assert at.codes()[-1] == "bad_bookmark"

@@ -14,6 +14,7 @@ from zbroker.queues.commits import Unit
 from zbroker.queues.core import Core
 from zbroker.queues.effects import Give
 from zbroker.queues.manager import Saved
+from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import Running
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
@@ -60,6 +61,17 @@ def _refused_come_last(core: Any) -> None:
 
 def _definitions_not_looked_for(core: Any) -> None:
     core.manager.folding._found = lambda *given: None
+
+
+def _purges_unnoticed(core: Any) -> None:
+    """A consumer begins behind a purge, and nothing says so."""
+
+    def unnoticed(one: Running) -> None:
+        queue = one.queue
+        if isinstance(queue, Replayable):
+            queue.purged = lambda before: queue.gone(queue.before(before)) or False  # type: ignore
+
+    _made_with(core, "_made", unnoticed)
 
 
 def _types_of_the_config(core: Any) -> None:
@@ -208,6 +220,7 @@ BUGS: Final[dict[str, Callable[[Core], None]]] = {
     "what was refused lands after later units": _refused_come_last,
     "definitions that landed are sent again": _definitions_not_looked_for,
     "types are those of the config": _types_of_the_config,
+    "purges are not noticed by consumers": _purges_unnoticed,
     "facts are folded twice": _tables_too_new,
     "tables from before the floor are used": _old_tables,
     "the horizon is forgotten": _horizon_forgotten,

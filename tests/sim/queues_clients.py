@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 REPEAT_MS = 3_000  # what was not answered is said again
 TURN_MS = 25
+#: what another try of the same does not mend
+FINAL = ("unknown_queue", "resource_locked", "bookmark_not_found", "bookmark_expired")
 
 
 @dataclass
@@ -173,7 +175,7 @@ class Client:
             for want in self.wants:
                 if want.sid == sid:
                     want.live = want.asked = False
-                    if error.code in ("unknown_queue", "resource_locked", "bookmark_not_found"):
+                    if error.code in FINAL:
                         want.wanted = self.diligent and want.command.since is None
                     want.held.clear()
 

@@ -30,7 +30,7 @@ from zbroker.ids import parse_bookmark, parse_vector
 from zbroker.journal import queue_records as r
 from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.journal.format import Batch as LogBatch
-from zbroker.journal.records import POINT, PURGE
+from zbroker.journal.records import POINT, PURGE, PurgeRecord
 from zbroker.queues.commits import Numbered
 from zbroker.queues.effects import Effect, Give
 from zbroker.queues.replayable import Replayable
@@ -106,6 +106,7 @@ class Ref:
     given: BitMap64 = field(default_factory=BitMap64)  # barriers that some consumer was to get
     disputed: BitMap64 = field(default_factory=BitMap64)
     flying: BitMap64 = field(default_factory=BitMap64)  # offered, and not back
+    purges: dict[int, BitMap64] = field(default_factory=dict)  # of a replayable one, by record
     purged: int = 0  # an operator asked for what stands before
 
     @property
@@ -190,17 +191,23 @@ class Judge:
                     for fact in record.facts:
                         self._fact(ref, fact, batches[at - 1] if at else None)
             elif batch.kind == KIND_PURGE:
-                purge = PURGE.decode(batch.body)
-                self._unit(purge)
-                behind = max(parse_vector(purge.vector).values()) + 1
-                ref = self.refs.get(purge.queue)
-                if ref is not None and ref.replays and not ref.ended:
-                    self.demand(behind <= ref.purged, "purged more than was asked for")
-                    self._out(ref, ref.here & BitMap64(range(1, behind)), "purged")
+                self._purge(PURGE.decode(batch.body), batch.position)
             elif batch.kind == KIND_POINT:
                 point = POINT.decode(batch.body)
                 self._unit(point)
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
+
+    def _purge(self, purge: PurgeRecord, position: int) -> None:
+        self._unit(purge)
+        behind = max(parse_vector(purge.vector).values()) + 1
+        ref = self.refs.get(purge.queue)
+        if ref is None or not ref.replays or ref.ended:
+            return
+        self.demand(behind <= ref.purged, "purged more than was asked for")
+        taken = ref.here & BitMap64(range(1, behind))
+        self._out(ref, taken, "purged")
+        if taken:
+            ref.purges[position] = taken
 
     def _letters(self, batch: LogBatch) -> bool:
         return batch.kind == KIND_PUBLISH and batch.publisher != self.world.publisher
@@ -638,6 +645,10 @@ class Judge:
         skipped = ref.here & BitMap64(range(last + 1, position))
         self.demand(position > last, ref.name, "goes back to", position)
         self.demand(not skipped, ref.name, "skips", list(skipped))
+        purged = BitMap64.union(BitMap64(), *ref.purges.values()) & BitMap64(
+            range(last + 1, position)
+        )
+        self.demand(not purged, ref.name, "skips in silence what was purged:", list(purged))
         self._readers[give.to.sid] = position
         self.checks["replayed"] += 1
 
@@ -682,12 +693,19 @@ class Judge:
         self.demand(kept.issubset(holding), "keeps more than was held")
         self.checks["kept"] += len(kept)
         if answer.position is not None:
-            self._check_start(command, answer.position)
-            self._readers[answer.sid] = answer.position - 1
+            self._check_start(room, command, answer.position)
+            purges = self._purges(room, self.refs[command.queue])
+            oldest = max((purged.max() for purged in purges), default=0)
+            self._readers[answer.sid] = max(answer.position - 1, oldest)
 
-    def _check_start(self, command: q.Consume, told: int) -> None:
-        """Where a consumer of a replayable queue must begin. What was purged makes no difference,
-        as long as it is not sent."""
+    def _purges(self, room: RoomNode, ref: Ref) -> list[BitMap64]:
+        """What the room has read of them."""
+        one = room.running(ref.name)
+        folded = one.folded if one is not None else 0
+        return [purged for record, purged in ref.purges.items() if record < folded]
+
+    def _check_start(self, room: RoomNode, command: q.Consume, told: int) -> None:
+        """Where a consumer of a replayable queue must begin; nothing behind that was purged."""
         ref, since = self.refs[command.queue], command.since or "0"
         if since == "now":
             return
@@ -697,6 +715,10 @@ class Judge:
         elif since != "0":
             [position] = self.where(q.Settle(bookmarks=[since]))
             start = position + 1
+        for purged in self._purges(room, ref) if start else ():
+            gone = purged.max() >= start
+            self.demand(not gone, ref.name, "honours", command.since, "inside what was purged")
+            self.checks["purged places"] += 1
         test = FILTERS[command.selector or ""]
         passed = ref.here & BitMap64(range(min(start, told), max(start, told)))
         wrong = [at for at in passed if told < start or test(self.messages[at].content)]

@@ -234,9 +234,10 @@ class World:
 
     def _bookmark(self, queue: str) -> str:
         ref = self.judge.refs.get(queue)
-        if ref is None or not ref.here:
+        known = ref.ever if ref is not None and self.rng.random() < 0.3 else ref and ref.here
+        if not known:
             return ""
-        return self.log.bookmark(self.rng.choice(list(ref.here)))
+        return self.log.bookmark(self.rng.choice(list(known)))
 
     # -- operators ----------------------------------------------------------------------------
 

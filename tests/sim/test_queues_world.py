@@ -22,8 +22,9 @@ FAULTS = {
 #: what must have been looked at in some history; the list may not shrink
 CHECKS = {
     "acked", "barrier", "compared", "failed", "flagged", "grouped", "holds", "kept", "letters",
-    "max_cancels", "max_deliveries", "ordered", "purged", "rejected", "replayed", "requeued",
-    "sent", "settled Extend", "settled Reject", "settled Release", "settled Settle", "time_limit",
+    "max_cancels", "max_deliveries", "ordered", "purged", "purged places", "rejected", "replayed",
+    "requeued", "sent", "settled Extend", "settled Reject", "settled Release", "settled Settle",
+    "time_limit",
 }  # fmt: skip
 
 

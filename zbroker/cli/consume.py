@@ -51,6 +51,12 @@ FLUSH_S: Final = 30.0
 )
 @click.option("--selector", help="Likewise: begin at the first message that it is true for.")
 @click.option("--until", help="Likewise: a bookmark (with it), a time, now, or point:NAME.")
+@click.option(
+    "--bookmark-not-found",
+    type=click.Choice(["fail", "epoch", "now"]),
+    default="fail",
+    help="Likewise: where to begin if the queue does not have what --since asks for any more.",
+)
 @reaching.options
 def consume(  # noqa: PLR0913 - every option by its name
     *,

@@ -71,9 +71,11 @@ class Consuming:
         return consumer
 
     def _join(self, connection: Connection, command: q.Consume, one: Running, queue: Queue) -> None:
-        if command.since is not None or command.selector is not None or command.until is not None:
+        places = command.since, command.selector, command.until
+        if places != (None, None, None) or command.bookmark_not_found != "fail":
             text = "only a replayable queue is read from a place of the consumer's choice"
-            raise ClientError("bad_field", f"key `since`, `selector`, `until`: {text}")
+            keys = "`since`, `selector`, `until`, `bookmark_not_found`"
+            raise ClientError("bad_field", f"key {keys}: {text}")
         content = compile_at_once(command.filter) if command.filter else None
         holding = positions_of(command.holding)
         consumer = self._made(connection, command)
@@ -164,6 +166,21 @@ class Consuming:
         """The broker ends it, and says why."""
         self.leave(consumer)
         self._tell(consumer, error)
+
+    def end_with_queues(self) -> None:
+        """Ends who consumes a queue that was deleted, or purged ahead of where it was read."""
+        manager, shared = self._shared.manager, self._shared
+        for one in manager.overtaken:
+            if isinstance(one.queue, Replayable) and one.queue.reader is not None:
+                reader = shared.consumers[one.queue.reader.key]
+                self.end(reader, opening.expired(one.name, one.queue))
+        for one in manager.ended:
+            error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+            for consumer in list(shared.of.get(one.name, {}).values()):
+                self.end(consumer, error)
+            one.abandon("unknown_queue")
+        manager.overtaken.clear()
+        manager.ended.clear()
 
     def forget(self, consumer: Consumer) -> None:
         """It is over."""

@@ -351,12 +351,7 @@ class Core:
     def finish(self) -> list[Effect]:
         """Offers of what changed, units of what was decided; all that is to be done now."""
         shared, manager = self.shared, self.manager
-        for one in manager.ended:
-            for consumer in [c for c in shared.consumers.values() if c.queue == one.name]:
-                error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
-                self.consuming.end(consumer, error)
-            one.abandon("unknown_queue")
-        manager.ended.clear()
+        self.consuming.end_with_queues()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
             self._handing.hand_out(one)

@@ -111,5 +111,7 @@ class Folding:
             mine = one.name == record.queue and batch.position >= max(
                 one.folded, one.definition.created
             )
-            if mine and isinstance(one.queue, Replayable):
-                one.queue.purged(self._manager.position_of(record.vector))
+            if not mine or not isinstance(one.queue, Replayable):
+                continue
+            if one.queue.purged(self._manager.position_of(record.vector)):
+                self._manager.overtaken.append(one)

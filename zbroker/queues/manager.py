@@ -66,6 +66,7 @@ class Manager:
         self.floor = 1
         self.known = False
         self.ended: list[Running] = []  # deleted: for who minds their consumers
+        self.overtaken: list[Running] = []  # purged of what their consumer was to get; likewise
         self.changed: Callable[[Running], None] = lambda one: None
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []

@@ -2,6 +2,7 @@
 
     consume --since and until looked up--> --selector compared, slice by slice--> opened
                   \\--not in the log-----------------\\--fits nothing--> refused
+                   \\--purged behind it--> refused, or from the oldest or from now on, as asked
 
 The search reads EXAMINE_MAX messages at a time, so that it holds nobody up. Source: seed 003.
 """
@@ -25,20 +26,29 @@ from zbroker.queues.shared import Shared
 from zbroker.queues.work.sets import lowest
 from zbroker.wire import queueing as q
 from zbroker.wire.internal import Located
+from zbroker.wire.ranges import Cut, is_range, parse_range
 
 EXAMINE_MAX: Final = 1_000
 POINT: Final = "point:"
 
+#: goes on with a position, or with why there is none
+_Then = Callable[[int, ClientError | None], None]
+
 
 @dataclass(slots=True)
 class Opening:
-    """A consumer on its way to its first message. until: before this position it ends."""
+    """A consumer on its way to its first message. until: before this position it ends.
+
+    wanted: where it asked to begin, if what it misses from there on is to be reported; start: where
+    it begins, or the search goes on.
+    """
 
     command: q.Consume
     one: Running
     queue: Replayable
     consumer: Consumer
     selector: Filter | None
+    wanted: int | None = None
     start: int = 0
     until: int = U63_MAX
 
@@ -50,6 +60,9 @@ def check(command: q.Consume) -> None:
         raise ClientError("bad_field", f"key `since`: {text}")
     if command.filter:
         raise ClientError("bad_field", "key `filter`: a replayable queue is read whole")
+    if is_range(command.since or "") and command.until is not None:
+        text = "key `until`: the range in `since` brings its own end"
+        raise ClientError("bad_field", text)
 
 
 class Openings:
@@ -70,66 +83,126 @@ class Openings:
         assert isinstance(one.queue, Replayable)
         selector = compile_at_once(command.selector) if command.selector else None
         opening = Opening(command, one, one.queue, it, selector)
+        since, until, cuts = _ends(command)
 
-        def begun(start: int) -> None:
-            opening.start = start
-            if command.until is None:
-                self._search(opening, start)
+        def begun(position: int, error: ClientError | None) -> None:
+            self._begin_at(opening, position, error, fixed=since in (EPOCH, NOW))
+            if until is None:
+                self._search(opening)
             else:
-                self._place(opening, command.until, ended)
+                self._place(opening, until, cuts[1], ended)
 
-        def ended(until: int) -> None:
-            opening.until = until
-            self._search(opening, opening.start)
+        def ended(position: int, error: ClientError | None) -> None:
+            if error is not None:
+                raise error
+            opening.until = position
+            self._search(opening)
 
-        self._place(opening, command.since or EPOCH, begun)
+        self._place(opening, since, cuts[0], begun)
 
-    def _place(self, opening: Opening, text: str, then: Callable[[int], None]) -> None:
-        """The position that a point is."""
+    def _begin_at(
+        self, opening: Opening, position: int, error: ClientError | None, *, fixed: bool
+    ) -> None:
+        """fixed: it begins at the oldest message or now, and misses nothing that it asked for.
+
+        Raises: ClientError, where it can begin there no more and asked for no other place.
+        """
+        opening.wanted, opening.start = None if fixed else position, position
+        error = error or _purged(opening)
+        if error is None:
+            return
+        choice = opening.command.bookmark_not_found
+        if choice == "fail" or error.code not in ("bookmark_not_found", "bookmark_expired"):
+            raise error
         manager = self._shared.manager
-        if text in (EPOCH, "epoch"):
-            then(manager.floor)
-        elif text in (NOW, "now"):
-            then(manager.following.persisted)
+        opening.wanted = None
+        opening.start = manager.floor if choice == "epoch" else manager.following.persisted
+
+    def _place(self, opening: Opening, text: str, cut: Cut, then: _Then) -> None:
+        """The position that a point is, or why there is none."""
+        manager = self._shared.manager
+        if text == EPOCH:
+            then(manager.floor, None)
+        elif text == NOW:
+            then(manager.following.persisted, None)
         elif text.startswith(POINT):
             point = manager.points.get(text.removeprefix(POINT))
             if point is None:
                 raise ClientError("unknown_point", f"there is no point {text[len(POINT) :]!r}")
-            then(point.position)
+            then(point.position, None)
         else:
-            self._shared.locate(text, lambda found: self._found(opening, found, then))
+            self._shared.locate(text, lambda found: self._found(opening, found, then), cut)
 
-    def _found(self, opening: Opening, found: Located, then: Callable[[int], None]) -> None:
+    def _found(self, opening: Opening, found: Located, then: _Then) -> None:
         if self._gone(opening):
             return
         try:
-            if found.code:
-                raise ClientError(found.code, found.reason)
-            then(found.position)
+            then(found.position, ClientError(found.code, found.reason) if found.code else None)
         except ClientError as error:
             self._refused(opening, error)
 
     def _gone(self, opening: Opening) -> bool:
         return opening.consumer.key not in self._shared.consumers
 
-    def _search(self, opening: Opening, start: int) -> None:
-        """The first message that the selector is true for; without one, what stands at `start`."""
+    def _search(self, opening: Opening) -> None:
+        """The first message that the selector is true for; without one, where it asked to begin.
+
+        Raises: ClientError.
+        """
         if opening.selector is None:
             self._opened(opening)
             return
-        part = lowest(opening.queue.here, EXAMINE_MAX, opening.until, start)
+        part = lowest(opening.queue.here, EXAMINE_MAX, opening.until, opening.start)
         if not part:
             text = f"no message of {opening.command.queue!r} fits the selector"
-            self._refused(opening, ClientError("bookmark_not_found", text))
-            return
+            raise ClientError("bookmark_not_found", text)
 
         def examined(matching: BitMap64) -> None:
             if self._gone(opening):
                 return
-            if matching:
-                opening.start = matching.min()
-                self._opened(opening)
-            else:
-                self._search(opening, part.max() + 1)
+            try:
+                self._examined(opening, part.max(), matching)
+            except ClientError as error:
+                self._refused(opening, error)
 
         self._shared.examine(part, opening.selector, examined)
+
+    def _examined(self, opening: Opening, last: int, matching: BitMap64) -> None:
+        error = _purged(opening)  # while it was searched
+        if error is not None:
+            raise error
+        opening.start = matching.min() if matching else last + 1
+        if matching:
+            self._opened(opening)
+        else:
+            self._search(opening)
+
+
+def _ends(command: q.Consume) -> tuple[str, str | None, tuple[Cut, Cut]]:
+    """Where it begins and ends, and which sides of these. Raises: ClientError bad_bookmark."""
+    since, until = command.since or EPOCH, command.until
+    if is_range(since):
+        parts = parse_range(since)
+        return _word(parts.first), _word(parts.last) or None, (parts.first_cut, parts.last_cut)
+    return _word(since), None if until is None else _word(until), ("", "")
+
+
+def _word(text: str) -> str:
+    return {"epoch": EPOCH, "now": NOW}.get(text, text)
+
+
+def _purged(opening: Opening) -> ClientError | None:
+    """Why it cannot begin where it asked to: messages from there on were purged."""
+    queue = opening.queue
+    if opening.wanted is None or opening.wanted >= queue.purged_to:
+        return None
+    return expired(opening.command.queue, queue)
+
+
+def expired(name: str, queue: Replayable) -> ClientError:
+    """The error of a consumer for whom messages are gone that it was to get."""
+    oldest = queue.lowest
+    left = "it is empty" if oldest is None else f"its oldest message is at position {oldest}"
+    reason = f"queue {name!r} was purged up to position {queue.purged_to}; {left}"
+    hint = 'begin at "epoch", or say so ahead: bookmark_not_found="epoch"'
+    return ClientError("bookmark_expired", reason, hint)

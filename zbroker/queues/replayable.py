@@ -35,12 +35,13 @@ class Reader:
 
 class Replayable:
     """`here`: what was not purged; `noted_ones`: what was acknowledged of it; `going`: both on
-    their way."""
+    their way. `purged_to`: no message before it is there, and the last one before it was purged."""
 
     def __init__(self) -> None:
         self.here = BitMap64()
         self.noted_ones = BitMap64()
         self.going = BitMap64()
+        self.purged_to = 0
         self.reader: Reader | None = None
 
     # -- fold ---------------------------------------------------------------------------------
@@ -54,9 +55,16 @@ class Replayable:
         for one in (self.here, self.noted_ones, self.going):
             remove(one, positions)
 
-    def purged(self, before: int) -> None:
-        """What stands before this position was purged."""
-        self.gone(self.before(before))
+    def purged(self, before: int) -> bool:
+        """What stands before this position was purged. True: its reader was to get some of it."""
+        taken = self.before(before)
+        if not taken:
+            return False
+        self.purged_to = max(self.purged_to, taken.max() + 1)
+        self.gone(taken)
+        reader = self.reader
+        missed = first_of(taken, reader.position) if reader is not None else None
+        return reader is not None and missed is not None and missed < reader.until
 
     def before(self, position: int) -> BitMap64:
         """What stands before this position."""
@@ -173,13 +181,15 @@ class Replayable:
     def dump(self) -> dict[str, bytes]:
         """For the tables."""
         return {
-            "here": bytes(self.here.serialize()), "noted": bytes(self.noted_ones.serialize())
+            "here": bytes(self.here.serialize()), "noted": bytes(self.noted_ones.serialize()),
+            "purged": b"%d" % self.purged_to,
         }  # fmt: skip
 
     def load(self, rows: Mapping[str, bytes]) -> None:
         """From the tables."""
         self.here = BitMap64.deserialize(rows["here"])
         self.noted_ones = BitMap64.deserialize(rows["noted"])
+        self.purged_to = int(rows["purged"])
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -65,8 +65,10 @@ class Consume(Command, tag="consume"):
     held besides comes back to the queue.
 
     Of a replayable queue only: since or selector is required. since: a bookmark, a time, a vector,
-    "0", "0|1|" (now) or "point:NAME". selector: a filter; it begins at the first message for which
-    that is true, from `since` on. until: where it ends, in the same words (a bookmark inclusive).
+    "0", "0|1|" (now), "point:NAME", or a range "[a:b)" of these without points. selector: a filter;
+    it begins at the first message for which that is true, from `since` on. until: where it ends, in
+    the same words (a bookmark inclusive). bookmark_not_found: where it begins if the log does not
+    hold `since`, or messages of the queue from there on were removed or purged.
     """
 
     sid: Sid
@@ -82,6 +84,7 @@ class Consume(Command, tag="consume"):
     since: Annotated[str, Meta(max_length=32_768)] | None = None
     selector: Annotated[str, Meta(max_length=4096)] | None = None
     until: Annotated[str, Meta(max_length=32_768)] | None = None
+    bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
 
 
 class Settle(Command, tag="ack"):

@@ -241,8 +241,8 @@ def test_a_door_that_does_not_answer_times_out(broker, client):
     "wrong",
     [
         {"queue": ""}, {"queue": "x" * 256}, {"backlog": 0}, {"backlog": True}, {"backlog": 10**7},
-        {"since": "nowhere"}, {"since": "[epoch:now)"}, {"until": "point:"}, {"selector": ""},
-        {"filter": 5},
+        {"since": "nowhere"}, {"until": "[epoch:now)"}, {"until": "point:"}, {"selector": ""},
+        {"filter": 5}, {"bookmark_not_found": "x"},
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_an_error_before_anything_is_sent(broker, client, wrong):

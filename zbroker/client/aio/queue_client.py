@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from functools import partial
+from typing import Literal
 
 from zbroker.client.aio.consumer import Consumer
 from zbroker.client.aio.publisher import Publisher
@@ -33,9 +34,10 @@ class QueueClient:
         *,
         backlog: int | None = None,
         filter: str | None = None,  # noqa: A002 - the word of the field
-        since: points.End | None = None,
+        since: points.Point | None = None,
         selector: str | None = None,
         until: points.End | None = None,
+        bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
         credit: int = CREDIT_DEFAULT_BYTES,
         timeout: float = TIMEOUT_S,
     ) -> Consumer:
@@ -48,7 +50,7 @@ class QueueClient:
         self._check_open()
         command = asking.wanted(
             queue, backlog=backlog, filter=filter, since=since, selector=selector, until=until,
-            credit=credit,
+            bookmark_not_found=bookmark_not_found, credit=credit,
         )  # fmt: skip
         consumer = Consumer(self._queues, command, timeout)
         self._consumers.add(consumer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from zbroker.client.subscribing import points
 from zbroker.client.subscribing.options import filter_text
@@ -20,17 +20,19 @@ def wanted(  # noqa: PLR0913 - every option by its name
     *,
     backlog: int | None,
     filter: str | None,  # noqa: A002 - the word of the field
-    since: points.End | None,
+    since: points.Point | None,
     selector: str | None,
     until: points.End | None,
+    bookmark_not_found: Literal["fail", "epoch", "now"],
     credit: int,
 ) -> Consume:
     """The command. Raises: ZBrokerError bad_field, bad_bookmark; TypeError."""
     return Consume(
         "", _name(queue), backlog=_backlog(backlog), filter=filter_text(filter), credit=credit,
-        since=None if since is None else _place(since),
+        since=None if since is None else _since(since),
         selector=None if selector is None else _selector(selector),
         until=None if until is None else _place(until),
+        bookmark_not_found=_choice(bookmark_not_found),
     )  # fmt: skip
 
 
@@ -50,14 +52,26 @@ def _backlog(backlog: int | None) -> int:
     return backlog
 
 
-def _place(point: points.End) -> str:
+def _choice(text: str) -> str:
+    if text not in ("fail", "epoch", "now"):
+        raise ZBrokerError("bad_field", f"bookmark_not_found={text!r} is not fail, epoch or now")
+    return text
+
+
+def _since(point: points.Point) -> str:
+    if isinstance(point, points.Range) or (isinstance(point, str) and is_range(point)):
+        return points.since_text(point)
+    return _place(point)
+
+
+def _place(point: points.Point) -> str:
     """As `since` of a subscription, or a named point."""
     if isinstance(point, str) and point.startswith(POINT):
         if not 0 < len(point[len(POINT) :].encode()) <= NAME_MAX_BYTES:
             raise ZBrokerError("bad_bookmark", f"{point!r} names no point")
         return point
     if isinstance(point, points.Range) or (isinstance(point, str) and is_range(point)):
-        raise ZBrokerError("bad_bookmark", "a queue takes no range", "give since and until")
+        raise ZBrokerError("bad_bookmark", "a range is in `since`, and brings its own end")
     return NOW if point == "now" else points.since_text(point)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from zbroker.client.consuming import asking
 from zbroker.client.consuming.consumer import Consumer
@@ -35,9 +35,10 @@ class QueueClient:
         *,
         backlog: int | None = None,
         filter: str | None = None,  # noqa: A002 - the word of the field
-        since: points.End | None = None,
+        since: points.Point | None = None,
         selector: str | None = None,
         until: points.End | None = None,
+        bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
         credit: int = CREDIT_DEFAULT_BYTES,
         timeout: float = TIMEOUT_S,
     ) -> Consumer:
@@ -47,15 +48,18 @@ class QueueClient:
         filter: only messages whose content it is true for. credit: bytes under way. timeout:
         seconds in which it has to be accepted. Of a replayable queue, which gives all its messages
         to one consumer at a time: since: "epoch", "now", a bookmark (behind it), a time, a vector
-        or "point:NAME"; selector: a filter, it begins at the first message for which that is true;
-        one of them is needed. until: where it ends, in the same words (a bookmark inclusive).
+        "point:NAME" or a range of these without points, "[bookmark:" with what the bookmark names;
+        selector: a filter, it begins at the first message for which that is true; one of them is
+        needed. until: where it ends, in the same words (a bookmark inclusive). bookmark_not_found:
+        where it begins if the log does not hold `since` any more or never did, or messages of the
+        queue from there on were purged.
         Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark, "timeout",
         not_ready (the broker has no queues door).
         """
         self._check_open()
         command = asking.wanted(
             queue, backlog=backlog, filter=filter, since=since, selector=selector, until=until,
-            credit=credit,
+            bookmark_not_found=bookmark_not_found, credit=credit,
         )  # fmt: skip
         consumer = Consumer(self._queues, command)
         try:

@@ -33,6 +33,7 @@ from zbroker.journal.queue_records import ends_of, of_ends
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Flow, Logoff
 from zbroker.wire.queueing import Cancel, Consume, Consuming, Extend, Job, Settled
+from zbroker.wire.ranges import is_range, parse_range
 
 LOCKED_MS: Final = 60_000  # how long the broker may take a lost connection of ours for living
 
@@ -224,12 +225,17 @@ class Core(Dialling):
         self._used, self._credit = min(0, room), max(0, room)
         again = replace(command, sid=self._sid, cid=self._asked_cid, credit=self._credit)
         if self.replays and self.seen:
-            again.since, again.selector = format_vector(self.seen), None
+            again.since, again.selector = self._left_to_read(), None
+            again.bookmark_not_found = "fail"
         elif not self.replays and not self.once:
             mine = self.held.leased | self.settling.under_way("ack", "release", "reject")
             again.holding = ends_of(mine)[: 2 * RUNS_MAX]
             again.generation = self.own.generation if again.holding else None
         return again
+
+    def _left_to_read(self) -> str:
+        since, seen = self._command.since or "", format_vector(self.seen)
+        return parse_range(since).behind(seen).text if is_range(since) else seen
 
     def _begun(self, event: Consuming, now_ms: int) -> list[Effect]:
         try:
