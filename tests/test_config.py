@@ -119,7 +119,11 @@ def test_overrides_win_over_the_file() -> None:
         ("[[record]]\nregex = true", "z.toml:1: ", "missing required field `topic`"),
         ("[[record]]\ntopic = 'a('\nregex = true", "z.toml:2: ", "the pattern cannot be used"),
         ("[[record]]\ntopic = 'a('\n[[record]]\ntopic = '\t'", "z.toml:4: ", "printable"),
-        ("[[record]]\ntopic = 'a'\n\n[[record]]\ntopic = 'b'\ntype = 'xml'", "z.toml:6: ", "'xml'"),
+        (
+            "[[record]]\ntopic = 'a'\n\n[[record]]\ntopic = 'b'\ntype = 'avro'",
+            "z.toml:6: ",
+            "'avro'",
+        ),
         ("[queue]\nname = 'a'", "z.toml:1: ", "write [[queue]] above its keys"),
         ("[[queue]]\ntopic = 'a'", "z.toml:1: ", "missing required field `name`"),
         ("[[queue]]\nname = 'a'\nlease = 'soon'", "z.toml:3: ", "'soon' is not a duration"),

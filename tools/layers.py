@@ -49,7 +49,9 @@ _FRONT: Final = (
     "zbroker.access", "zbroker.config", "zbroker.door", "zbroker.process", "zbroker.security",
     "zbroker.sockets", "zbroker.wire",
 )  # fmt: skip
-_QUEUE_SETTINGS: Final = ("zbroker.config.queues", "zbroker.config.tree", "zbroker.config.units")
+_QUEUE_SETTINGS: Final = (
+    "zbroker.config.queues", "zbroker.config.record", "zbroker.config.tree", "zbroker.config.units",
+)  # fmt: skip
 _ENTERING: Final = (
     "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.about",
     "zbroker.journal.format", "zbroker.queues.work.values", "zbroker.wire",
@@ -84,11 +86,12 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.wire": _LEAVES,
     "zbroker.config.units": (),
     "zbroker.config.queues": ("zbroker.config.units",),
-    "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS),
+    "zbroker.config.record": ("zbroker.config.units", "zbroker.formats"),
+    "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.formats"),
     "zbroker.queues.work.values": (),
     "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
     "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
-    "zbroker.config": (*_LEAVES, "zbroker.definitions"),
+    "zbroker.config": (*_LEAVES, "zbroker.definitions", "zbroker.formats"),
     "zbroker.logs": ("zbroker.config", "zbroker.errors"),
     "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
     "zbroker.credentials": (*_LEAVES, "zbroker.access.keys", "zbroker.sockets"),

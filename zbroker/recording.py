@@ -34,7 +34,7 @@ class Rule(Protocol):
     @property
     def regex(self) -> bool: ...
     @property
-    def type(self) -> str: ...
+    def payload_type(self) -> str: ...
     @property
     def filter(self) -> str: ...
 
@@ -80,13 +80,13 @@ class _Table:
     def __init__(self, index: int, rule: Rule) -> None:
         self.wants: Matcher
         self.content: Content | None = None
-        self.type = rule.type
+        self.type = rule.payload_type
         key = "topic"
         try:
             self.wants = matcher(rule.topic, regex=rule.regex)
             key = "filter"
             if rule.filter:
-                self.content = Content(rule.filter, rule.type)
+                self.content = Content(rule.filter, rule.payload_type)
         except ClientError as error:
             bad = BadRule(error.code, error.reason, error.hint)
             bad.index, bad.key = index, key
@@ -125,7 +125,7 @@ class Recording:
         return found.content
 
     def type_of(self, topic: str) -> str:
-        """How payloads of `topic` are read: a type of `zbroker.formats`."""
+        """How payloads of `topic` are read: a type of `zbroker.formats`, with all it needs."""
         found = self._found(topic)
         return TYPE_DEFAULT if found is None else found.type
 
@@ -133,7 +133,7 @@ class Recording:
         """How payloads of a topic, or of all topics of a pattern, are read, for a definition."""
         if not regex:
             return [TopicType(topic, False, self.type_of(topic))]
-        return [TopicType(rule.topic, rule.regex, rule.type) for rule in self._rules]
+        return [TopicType(rule.topic, rule.regex, rule.payload_type) for rule in self._rules]
 
     def _found(self, topic: str) -> _Table | None:
         try:

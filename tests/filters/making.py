@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from xml.sax.saxutils import escape
 
+import bson
 import msgspec
 from hypothesis import strategies as st
+
+from tests.formats.describing import ORDER, order
 
 NAMES = ("a", "b", "c d", "35")
 TEXTS = ("", "x", "xy", "AB", "5", "-1.5", "1e2", "é", "true", 'q"', "back\\", "a b")
@@ -135,6 +139,37 @@ def pairs(of: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
     return made.map(lambda found: "".join(f"{each}{SOH}" for each in found).encode())
 
 
+def bounded(value: Any) -> Any:
+    """The same within the integers of BSON, and with names that are texts."""
+    if isinstance(value, dict):
+        return {name: bounded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [bounded(item) for item in value]
+    return -5 if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
+def element(name: str, value: Any) -> str:
+    """A value as XML; maps have attributes and elements."""
+    if isinstance(value, list):
+        return "".join(element(name, item) for item in value)
+    if isinstance(value, dict):
+        names = [each.replace(" ", "_") for each in value]
+        found = "".join(map(element, names, value.values()))
+        return f'<{name} id="5">{found}text</{name}>'
+    return f"<{name}>{'' if value is None else escape(str(value))}</{name}>"
+
+
+def orders() -> st.SearchStrategy[bytes]:
+    """Messages shop.Order: `a` is a number, `b` a text."""
+    legs = st.lists(st.fixed_dictionaries({}, optional={"sym": st.sampled_from(TEXTS)}), max_size=2)
+    fields = {
+        "a": st.sampled_from([0, 1, 5, -1, 100]), "b": st.sampled_from(TEXTS), "leg": legs,
+        "price": st.sampled_from([0.0, 2.5, -1.5]), "numbers": st.lists(st.integers(0, 5)),
+    }  # fmt: skip
+    made = st.fixed_dictionaries({}, optional=fields)
+    return made.map(lambda given: order(**given).SerializeToString())
+
+
 def payloads(type_: str) -> st.SearchStrategy[bytes]:
     """Payloads of a type, some of them not what the type says."""
     good: st.SearchStrategy[bytes]
@@ -150,6 +185,14 @@ def payloads(type_: str) -> st.SearchStrategy[bytes]:
         good = pairs(st.sampled_from(NAMES))
     elif type_ == "fix":
         good = pairs(st.sampled_from(["35", "44", "8"]))
+    elif type_ == "bson":
+        good = objects.map(bounded).map(bson.encode)
+    elif type_ == "xml":
+        roots = st.tuples(st.sampled_from(["a", "b", "none"]), values)
+        roots = roots.filter(lambda root: not isinstance(root[1], list))
+        good = roots.map(lambda root: element(*root).encode())
+    elif type_ == ORDER:
+        good = orders()
     else:
         good = st.binary(max_size=8)
     return st.one_of(good, good, good, good, garbage)

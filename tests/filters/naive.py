@@ -15,6 +15,7 @@ import re2
 
 from zbroker.filters import nodes
 from zbroker.filters.nodes import Node
+from zbroker.formats.xml import Element
 
 Truth = bool | None
 
@@ -120,6 +121,7 @@ def compared(op: str, left: Any, right: Any) -> Truth:
 
 def scalar(op: str, left: Any, right: Any) -> Truth:
     """Two scalars, text ranked above numbers: (0, number) and (1, text)."""
+    left, right = plain(left), plain(right)
     if not comparable(left) or not comparable(right):
         return None
     texts = isinstance(left, str) + isinstance(right, str)
@@ -137,12 +139,17 @@ def scalar(op: str, left: Any, right: Any) -> Truth:
     return {"<": less, "<=": less or same, ">": more, ">=": more or same}[op]
 
 
+def plain(value: Any) -> Any:
+    """An element of XML is compared as its own text."""
+    return value.get("$") if isinstance(value, Element) else value
+
+
 def comparable(value: Any) -> bool:
     return isinstance(value, str | int | float | datetime) and value != ""
 
 
 def as_number(value: Any) -> Any:
-    value = one(value)
+    value = plain(one(value))
     if isinstance(value, datetime):
         return value.timestamp()
     if isinstance(value, bool):
@@ -168,6 +175,7 @@ def spelled(text: str) -> int | float | None:
 
 
 def as_text(value: Any) -> str | None:
+    value = plain(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

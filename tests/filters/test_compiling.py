@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.filters import making, naive
+from tests.formats.describing import KINDS
 from zbroker.filters import Payloads, compile_filter
 from zbroker.filters.nodes import fields_of
 from zbroker.filters.parsing import parse
@@ -69,7 +70,7 @@ def expected(text: str, type_: str, data: Sequence[bytes], about: About) -> list
 
 @pytest.mark.seed("004-09")
 @pytest.mark.seed("004-55")
-@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("type_", KINDS, ids=TYPES)
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_compiled_filter_picks_what_the_slow_reading_picks(type_: str, data: Any) -> None:

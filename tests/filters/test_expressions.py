@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.filters import making, naive
 from tests.filters.test_compiling import About
+from tests.formats.describing import KINDS
 from zbroker.errors import ClientError
 from zbroker.filters import Payloads, compile_expression, compile_filter
 from zbroker.filters.nodes import fields_of
@@ -50,7 +51,7 @@ def expected(text: str, type_: str, data: Sequence[bytes], about: About) -> list
     return found
 
 
-@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("type_", KINDS, ids=TYPES)
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_value_is_what_the_slow_reading_gives(type_: str, data: Any) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.filters import making
 from tests.filters.test_compiling import About
+from tests.formats.describing import KINDS
 from zbroker.filters import Payloads, compile_filter
 from zbroker.formats import TYPES
 from zbroker.wire import bodies
@@ -18,7 +19,7 @@ from zbroker.wire import bodies
 AAPL = msgspec.json.encode({"symbol": "AAPL", "price": 7, "note": "5 MSFT"})
 
 
-@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("type_", KINDS, ids=TYPES)
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_body_with_a_match_is_never_ruled_out(type_: str, data: Any) -> None:

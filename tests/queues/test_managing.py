@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.queues.bench import HERE, Bench, bench, replayable, work
-from zbroker.config.tree import RecordConfig
+from zbroker.config.record import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.journal.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.journal.queue_records import WIRING, Gone, Returned

@@ -5,6 +5,7 @@ A wrong file raises a ConfigError that says file, line and what to write instead
 
 from zbroker.config.queues import QueueConfig
 from zbroker.config.reading import find_line, load, parse
+from zbroker.config.record import RecordConfig
 from zbroker.config.tree import (
     Config,
     DeliveryConfig,
@@ -14,7 +15,6 @@ from zbroker.config.tree import (
     LimitsConfig,
     ListenConfig,
     LogConfig,
-    RecordConfig,
     RetentionConfig,
     default_of,
     fields,

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
+from zbroker.config.message_types import BadType, described
+from zbroker.config.record import RecordConfig
 from zbroker.config.tree import Config, Field, Section, fields, sections
 from zbroker.config.units import UNITS, read_unit
 from zbroker.config.workers import clashes
@@ -81,6 +83,7 @@ def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None
         reason = f"`{'.'.join(path)}`: {_AT.sub('', str(error))}"
         index = _INDEX.search(at[1]) if at else None
         source.fail(path, reason, _describe(path), int(index[1]) if index else 0)
+    config = msgspec.structs.replace(config, record=_described(config, source))
     _check_values(config, source)
     return config
 
@@ -155,6 +158,18 @@ def _check_values(config: Config, source: _Source) -> None:
     if config.limits.window_bytes < config.limits.batch_bytes:
         reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
+
+
+def _described(config: Config, source: _Source) -> list[RecordConfig]:
+    found = []
+    for index, record in enumerate(config.record):
+        try:
+            found.append(described(record))
+        except BadType as error:
+            path = ("record", error.key)
+            reason = f"`record.{error.key}` of table {index + 1}: {error.reason}"
+            source.fail(path, reason, error.hint, index)
+    return found
 
 
 def _recording(config: Config, source: _Source) -> Recording:

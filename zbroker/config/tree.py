@@ -16,10 +16,9 @@ from msgspec import Meta, Struct, field
 
 from zbroker import limits
 from zbroker.config.queues import QueueConfig
-from zbroker.config.units import BYTES, DURATION
+from zbroker.config.record import RecordConfig
+from zbroker.config.units import BYTES, DURATION, LAUNCH
 from zbroker.paths import Paths
-
-LAUNCH: Final = {"set": "by the command line only"}
 
 WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of what is not recorded
 
@@ -106,30 +105,6 @@ class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
     accept_tail_loss: Annotated[bool, Meta(extra=LAUNCH)] = False
     #: `zbroker start --accept-missing`: go on without the oldest segments, which are not there
     accept_missing: Annotated[bool, Meta(extra=LAUNCH)] = False
-
-
-class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is recorded in the log; without any such table: everything.
-
-    A topic is recorded if one of the tables fits; the first that fits says its type. What is not
-    recorded is live only: subscribers get it as it comes, nothing of it can be read again.
-    """
-
-    topic: Annotated[
-        str, Meta(min_length=1, description="A topic, or a pattern of topics with regex = true.")
-    ]
-    regex: Annotated[bool, Meta(description="The topic is an RE2 pattern.")] = False
-    type: Annotated[
-        Literal["auto", "json", "msgpack", "nvfix", "fix", "binary"],
-        Meta(description='How tools show payloads; "auto": as JSON where they are, else binary.'),
-    ] = "auto"
-    filter: Annotated[
-        str,
-        Meta(
-            description='Records only messages this is true for, read by `type`: "/price > 100";\n'
-            'the others are live only. "" is all.'
-        ),
-    ] = ""
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "256MiB"
 DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
+LAUNCH: Final = {"set": "by the start"}  # marks a field that the file may not write
 
 _SIZE: Final = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB)?")
 _SIZES: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

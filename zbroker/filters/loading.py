@@ -9,6 +9,7 @@ from typing import Any, Final
 from zbroker.filters import syntax
 from zbroker.filters.nodes import Field, Header, Loaded
 from zbroker.filters.paths import Path, as_number
+from zbroker.formats.xml import Element
 
 _EMPTY: Final[dict[str, Any]] = {}
 
@@ -78,11 +79,13 @@ class Scope:
         else:
             empty = self.constant(_EMPTY)
             self.loads.append(
-                syntax.assign(
-                    name, syntax.choice(syntax.has_class(name, "dict"), syntax.load(name), empty)
-                )
+                syntax.assign(name, syntax.choice(self._is_map(name), syntax.load(name), empty))
             )
             self._load_name(name, name, step)
+
+    def _is_map(self, name: str) -> ast.expr:
+        element = syntax.is_(syntax.attribute(name, "__class__"), self.constant(Element))
+        return syntax.or_(syntax.has_class(name, "dict"), element)
 
     def _load_name(self, name: str, of: str, key: str) -> None:
         """`name = of.get(key)`, and by number where that is a key too."""

@@ -18,11 +18,13 @@ from zbroker.filters.limits import NEEDS_MAX
 from zbroker.filters.nodes import Node
 from zbroker.filters.paths import Path, as_number
 from zbroker.filters.values import number_in
+from zbroker.formats import name_of
 
 Search = Callable[[bytes], bool]
 
 _JSON: Final = ("json", "auto")
 _PAIRS: Final = ("nvfix", "fix")
+_SEARCHED: Final = (*_JSON, *_PAIRS, "msgpack")  # others spell text in more than one way
 _BACKSLASH: Final = b"\\"
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')  # what JSON cannot have as it is
 _OF_NUMBERS: Final = re.compile(r"[0-9.e+\-]+")
@@ -44,7 +46,7 @@ Need = bytes | AllOf | AnyOf | None  # None: nothing is known
 
 def search_for(tree: Node, type: str) -> Search | None:  # noqa: A002
     """False for bodies in which no message matches; None if nothing can be said of any body."""
-    if type == "binary":
+    if name_of(type) not in _SEARCHED:
         return None
     need = _Needs(type).true(tree)
     if need is None or _count(need) > NEEDS_MAX:

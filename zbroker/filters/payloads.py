@@ -8,9 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from zbroker.formats import TYPES, FormatError, decode, maps
+from zbroker.formats import FormatError, decode, maps, reader
+from zbroker.formats.pairs import Malformed
 
-BROKEN: Final = (msgspec.MsgspecError, FormatError, UnicodeDecodeError, RecursionError)
+BROKEN: Final = (
+    msgspec.MsgspecError, FormatError, Malformed, UnicodeDecodeError, RecursionError
+)  # fmt: skip
 
 _ABSENT: Final = object()
 _MALFORMED: Final = object()
@@ -87,6 +90,5 @@ class Payloads:
 
 
 def check_type(type: str) -> None:  # noqa: A002
-    """Raises: ValueError for a type that there is not."""
-    if type not in TYPES:
-        raise ValueError(f"{type!r} is none of the message types {', '.join(TYPES)}")
+    """Raises: ValueError for a type that there is not; ZBrokerError missing_package."""
+    reader(type)

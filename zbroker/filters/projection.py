@@ -20,7 +20,8 @@ from zbroker.errors import ClientError
 from zbroker.filters.limits import SELECT_ENTRIES_MAX, SELECT_MAX_CHARS
 from zbroker.filters.paths import BadPath, as_number, steps_of
 from zbroker.filters.payloads import BROKEN, check_type
-from zbroker.formats import decode
+from zbroker.filters.trimming import TRIMS
+from zbroker.formats import decode, name_of
 from zbroker.formats.pairs import SOH
 
 _ENTRY: Final = re.compile(r"\s*([+-])(\[[^\]]*\]|[^,]*)\s*(,|$)")
@@ -98,6 +99,7 @@ class Select:
         """The payload with what is kept.
 
         Bytes that are not what the type says come back as they are, so do payloads without names.
+        BSON, Protocol Buffers and XML are written anew.
         Raises: ValueError for a type that there is not.
         """
         check_type(type)
@@ -107,6 +109,9 @@ class Select:
             return data
 
     def _applied(self, type: str, data: bytes) -> bytes:  # noqa: A002
+        trim = TRIMS.get(name_of(type))
+        if trim is not None:
+            return trim(type, data, self._root, self._keeps)
         if type == "binary" or not isinstance(found := decode(type, data), dict):
             return data
         if type in _MAPS:

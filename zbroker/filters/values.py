@@ -5,6 +5,7 @@ True, False and None are the three truths. A payload's value is one of
     NULL     None, empty text, empty array, and what a path that leads nowhere gives
     number   int, float; bool as 1 and 0; a time of msgpack as seconds since 1970
     text     str
+    element  of XML, a map: as its own text
     array    list: an operator asks any element, a function takes the first
     opaque   map, bytes, extension: neither equal to anything nor unequal, but not NULL
 """
@@ -19,6 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from zbroker.filters.limits import INTEGER_MAX, INTEGER_MIN, NUMBER_MAX_CHARS
+from zbroker.formats.xml import TEXT, Element
 
 Truth = bool | None
 Number = int | float
@@ -61,6 +63,8 @@ def scalar(value: Any) -> Number | str | None:  # noqa: ANN401 - what a payload 
         found = value
     elif kind is datetime:
         found = value.timestamp()
+    elif kind is Element:
+        found = value.get(TEXT) or None
     return found
 
 

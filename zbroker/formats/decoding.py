@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from zbroker.errors import ZBrokerError
-from zbroker.formats import maps
+from zbroker.errors import ClientError, ZBrokerError
+from zbroker.formats import bson, maps, protobuf, types, xml
 from zbroker.formats.pairs import Malformed, by_name, by_tag
 
 Value = Any  # what JSON or msgpack can say: maps, lists, text, bytes, numbers, times, None
@@ -23,15 +24,32 @@ class FormatError(ZBrokerError):
 def decode(type: str, data: bytes) -> Value:  # noqa: A002
     """The value of a payload; None if it has no fields.
 
-    Raises: FormatError; ValueError for a type that is not in `TYPES`.
+    Raises: FormatError; ZBrokerError missing_package; ValueError for a type that there is not.
     """
-    read = _READ.get(type)
-    if read is None:
-        raise ValueError(f"{type!r} is none of the message types {', '.join(TYPES)}")
+    read = _READ.get(type) or reader(type)
     try:
         return read(data)
     except _BROKEN as error:
-        raise FormatError("bad_payload", f"the payload is not {type}: {error}") from None
+        name = types.name_of(type)
+        raise FormatError("bad_payload", f"the payload is not {name}: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def reader(type: str) -> Callable[[bytes], Value]:  # noqa: A002
+    """What reads payloads of a type; it raises as `decode`, without the name of the type.
+
+    Raises: ZBrokerError missing_package; ValueError for a type that there is not.
+    """
+    known = _READ.get(type)
+    if known is not None:
+        return known
+    try:
+        found = types.parse(type)
+        if found.name == "protobuf" and found.message:
+            return protobuf.reader(found.descriptors, found.message)
+    except ClientError as error:
+        raise ValueError(error.reason) from None
+    raise ValueError(f"{type[:64]!r} says too little of the type")
 
 
 def _auto(data: bytes) -> Value:
@@ -57,5 +75,7 @@ _READ: Final[dict[str, Callable[[bytes], Value]]] = {
     "nvfix": by_name,
     "fix": by_tag,
     "binary": _binary,
+    "bson": bson.decode,
+    "xml": xml.decode,
 }
-TYPES: Final = tuple(_READ)
+TYPES: Final = types.NAMES

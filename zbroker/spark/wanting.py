@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zbroker import topics
 from zbroker.errors import ClientError
-from zbroker.formats import TYPES
+from zbroker.formats import reader
 from zbroker.journal.about import About, plain_of
 from zbroker.journal.format import Batch
 from zbroker.limits import STORED_MAX_BYTES
@@ -27,8 +27,10 @@ def matcher(topic: str | None, regex: bool) -> Matcher | None:
 
 def check_filter(text: str, type_: str) -> None:
     """Raises: ClientError bad_filter, bad_field."""
-    if type_ not in TYPES:
-        raise ClientError("bad_field", f"{type_!r} is none of the types {', '.join(TYPES)}")
+    try:
+        reader(type_)
+    except ValueError as error:
+        raise ClientError("bad_field", str(error)) from None
     if text:
         _test(text, type_)
 

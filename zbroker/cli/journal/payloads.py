@@ -24,7 +24,8 @@ class Payloads:
     def __init__(self, target: Target) -> None:
         records = () if target.url else target.config().record
         self._rules = [
-            (whole(one.topic) if one.regex else one.topic.__eq__, one.type) for one in records
+            (whole(one.topic) if one.regex else one.topic.__eq__, one.payload_type)
+            for one in records
         ]
         self._known: dict[str, str] = {}
 

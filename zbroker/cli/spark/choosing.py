@@ -109,7 +109,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--filter-type",
-        type=click.Choice(list(TYPES)),
+        type=click.Choice([name for name in TYPES if name != "protobuf"]),
         default=TYPE_DEFAULT,
         show_default=True,
         help="What payloads in a directory are, for --filter.",
