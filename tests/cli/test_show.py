@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from zbroker.cli import show
@@ -37,3 +39,62 @@ def test_a_table_for_a_person_has_units(
     monkeypatch.setattr(show, "on_terminal", lambda: True)
     show.table((show.number("serial"), show.byte_size("bytes")), [{"serial": 3, "bytes": 2048}])
     assert "2 KiB" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_gets_the_columns_that_matter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    columns = (show.text("name", 0), show.text("why", 3), show.text("state"), show.number("lag", 0))
+    row = {"name": "a-name-of-16-chr", "why": "because of this", "state": "ready", "lag": 7}
+    show.table(columns, [row])
+    told = capsys.readouterr()
+    assert max(map(len, told.out.splitlines())) <= 40
+    assert "a-name-of-16-chr" in told.out
+    assert "ready" in told.out
+    assert "because" not in told.out
+    assert told.err == "not shown, for the width: why; --json has all\n"
+
+
+@pytest.mark.parametrize(
+    ("width", "kept"),
+    [
+        (200, [0, 1, 2, 3]),
+        (22, [0, 1, 3]),  # nobody misses an empty column
+        (16, [0, 3]),
+        (3, [0, 3]),  # rank 0 is folded, not left out
+    ],
+)
+def test_columns_go_by_rank(width: int, kept: list[int]) -> None:
+    columns = (show.text("a", 0), show.text("b", 2), show.text("none"), show.number("d", 0))
+    assert show.fitting(columns, [["xxx", "yyy", "-", "1"]], width) == kept
+
+
+#: what a person sees first of each list; it has to be there on 80 columns
+ESSENTIAL = {
+    "queue": ("name", "depth", "state", "consumers", "dead"),
+    "subscription": ("client", "topic", "lag", "state"),
+    "client": ("client", "door", "address", "messages"),
+    "journal": ("serial", "first", "end", "bytes"),
+    "topic": ("topic", "messages", "bytes"),
+    "action": ("id", "action", "result"),
+}
+
+
+@pytest.mark.parametrize("what", ESSENTIAL)
+def test_a_list_fits_80_columns(what: str) -> None:
+    columns = import_module(f"zbroker.cli.{what}.ls").COLUMNS
+    samples = {"time": "20261122T201500.123456Z", "address": "192.168.100.200:50312"}
+    cells = [
+        samples.get(column.key, "1,234,567" if column.right else "orders.europe")
+        for column in columns
+    ]
+    kept = [columns[at].key for at in show.fitting(columns, [cells], 80)]
+    widths = [
+        max(len(cells[at]), len(show.heading(columns[at])))
+        for at, column in enumerate(columns)
+        if column.key in kept
+    ]
+    assert sum(widths) + show.BORDER * len(kept) + 1 <= 80
+    assert [key for key in ESSENTIAL[what] if key not in kept] == []

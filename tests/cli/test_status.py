@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from zbroker import LocalBroker
 from zbroker.cli.admin_main import main
-from zbroker.cli.status import lines
+from zbroker.cli.status import lines, overview
 
 STATUS = {
     "instance": "a1",
@@ -80,10 +80,26 @@ def test_an_alarm_says_what_it_means_and_what_to_do(data: Path) -> None:
 
 
 def test_a_terminal_gets_tables(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zbroker.cli.status.on_terminal", lambda: True)
+    monkeypatch.setattr("zbroker.cli.show.on_terminal", lambda: True)
     output = run(data, "status").output
-    assert "journal.written" in output
     assert "\u2502" in output or "|" in output
+    assert len(output.splitlines()) < 20, "a person looks at it"
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_the_overview_has_what_one_looks_at() -> None:
+    found = {
+        "name": "prod", "instance": "a1", "version": "0.1.0", "state": "ready", "clients": 3,
+        "subscriptions": 2, "rates": {"messages_in_s": 12.5, "idle": 0},
+        "journal": {"persisted": 24001, "bytes": 3 << 20, "free_bytes": 5 << 30},
+        "queues": {"count": 1, "depth": 7},
+        "security": {"on": True},
+    }  # fmt: skip
+    assert overview(found) == [
+        ("instance", "prod a1 0.1.0"), ("state", "ready"),
+        ("log", "24,001 persisted, 3 MiB, 5 GiB free"), ("rates", "12.5 messages_in_s"),
+        ("clients", "3, 2 subscriptions"), ("queues", "1 count, 7 depth"), ("security", "on"),
+    ]  # fmt: skip
 
 
 def test_no_instance_is_exit_3(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
 
+from zbroker.cli import terminal
 from zbroker.cli.group import EX_ERROR
 from zbroker.errors import ZBrokerError
 
@@ -44,7 +46,7 @@ def demo(data_dir: Path, keep: bool, rows: int | None) -> None:
     from zbroker.demo.story import Story
 
     data_dir = data_dir.absolute()
-    console = Console(highlight=False)
+    console = Console(file=terminal.raw(sys.stdout), highlight=False)
     story = Story(console)
     told = place.prepare(data_dir)
     if told:

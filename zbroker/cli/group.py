@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 import zbroker
+from zbroker.cli import terminal
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 
 EX_ERROR: Final = 1
@@ -40,6 +41,11 @@ class LazyGroup(click.Group):
         if not any(parameter.name == "version" for parameter in command.params):
             command.params.append(version_option())
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
+        """The whole program. What others wrote cannot command the terminal that shows it."""
+        with terminal.guarded():
+            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Runs the command; an error of ours is one line on stderr, never a traceback.

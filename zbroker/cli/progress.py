@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from zbroker.cli.terminal import raw
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -49,7 +51,7 @@ def bar(rate: Literal["", "bytes", "messages"] = "") -> Iterator[Step]:
     # else rich would send what is printed meanwhile to its own console, past a pipe on stdout
     through = sys.stdout.isatty()
     with Progress(
-        *shown, console=Console(stderr=True), transient=True, redirect_stdout=through
+        *shown, console=Console(file=raw(sys.stderr)), transient=True, redirect_stdout=through
     ) as drawn:
         yield _Bars(drawn)
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
 from zbroker.cli.target import Target
+from zbroker.cli.terminal import raw, safe
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BORDER: Final = 3  # what a column of a table takes beside its text
+EMPTY_RANK: Final = 99
 _STEPS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 json_option = click.option(
@@ -62,34 +68,87 @@ class Column(NamedTuple):
     key: str
     shown: Callable[[Any], str] = plain
     right: bool = False
+    rank: int = 1
+
+    def ranked(self, rank: int) -> Column:
+        """The same: of a narrow terminal's columns the highest rank goes first, 0 never."""
+        return self._replace(rank=rank)
 
 
-def number(key: str) -> Column:
+def text(key: str, rank: int = 1) -> Column:
+    """A column of words."""
+    return Column(key, plain, rank=rank)
+
+
+def number(key: str, rank: int = 1) -> Column:
     """A column of numbers."""
-    return Column(key, plain, right=True)
+    return Column(key, plain, right=True, rank=rank)
 
 
-def byte_size(key: str) -> Column:
+def byte_size(key: str, rank: int = 1) -> Column:
     """A column of sizes: exact in plain text, with a unit for people."""
-    return Column(key, lambda value: "-" if value is None else size(value), right=True)
+    shown: Callable[[Any], str] = lambda value: "-" if value is None else size(value)  # noqa: E731
+    return Column(key, shown, right=True, rank=rank)
 
 
 def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
-    """Rows as a table for a person, as `key=value` lines for a pipe."""
+    """Rows as a table for a person, as `key=value` lines for a pipe.
+
+    The table is as wide as the terminal: columns that do not fit are left out, and named below.
+    """
     if not on_terminal():
         for row in rows:
             click.echo(line(columns, row))
         return
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    drawn = Table(title=title or None, title_justify="left")
-    for column in columns:
-        name = column.key.replace("_", " ")
-        drawn.add_column(name, justify="right" if column.right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(column.shown(row.get(column.key)) for column in columns))
-    Console().print(drawn)
+    drawn, screen = Table(title=title or None, title_justify="left"), console()
+    cells = [[safe(column.shown(row.get(column.key))) for column in columns] for row in rows]
+    kept = fitting(columns, cells, screen.width)
+    for column in (columns[at] for at in kept):
+        justify: Literal["right", "left"] = "right" if column.right else "left"
+        drawn.add_column(heading(column), justify=justify, overflow="fold", no_wrap=column.right)
+    for row_cells in cells:
+        drawn.add_row(*(Text(row_cells[at]) for at in kept))
+    screen.print(drawn)
+    if len(kept) < len(columns):
+        names = ", ".join(heading(columns[at]) for at in range(len(columns)) if at not in kept)
+        warn(f"not shown, for the width: {names}; --json has all")
+
+
+def console() -> Console:
+    """The terminal, to be drawn on. Text of others goes through `safe` first."""
+    from rich.console import Console
+
+    return Console(file=raw(sys.stdout))
+
+
+def heading(column: Column) -> str:
+    """What stands above a column."""
+    return column.key.replace("_", " ")
+
+
+def fitting(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Which columns stand in a table of that width: the first to go are empty, then of high rank.
+
+    Those of rank 0 stay; if even they are too wide, their text is folded.
+    """
+    widths = [
+        max([len(heading(column)), *(len(row[at]) for row in cells)])
+        for at, column in enumerate(columns)
+    ]
+    ranks = [
+        EMPTY_RANK if column.rank and all(row[at] == "-" for row in cells) else column.rank
+        for at, column in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while sum(widths[at] + BORDER for at in kept) + 1 > width:
+        last = max(kept, key=lambda at: (ranks[at], at))
+        if not ranks[last]:
+            break
+        kept.remove(last)
+    return kept
 
 
 def line(columns: Sequence[Column], row: Mapping[str, Any]) -> str:

@@ -8,12 +8,24 @@ Asks the admin for GET /status. Exit 3: no instance runs there.
 from __future__ import annotations
 
 import json
-import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from zbroker.cli import show
 from zbroker.cli.target import Target
+from zbroker.cli.terminal import safe
+
+Document = dict[str, Any]
+PROCESSES: Final = (
+    show.text("room", 0),
+    show.number("pid"),
+    show.text("state", 0),
+    show.number("restarts", 0),
+    show.number("uptime_s"),
+    show.text("progress", 2),
+)
+_QUEUES: Final = ("count", "depth", "consumers", "dead")
 
 
 @click.command()
@@ -24,15 +36,10 @@ def status(target: Target, as_json: bool) -> None:
     found = target.ask("/status")
     if as_json or target.as_json:
         click.echo(json.dumps(found, indent=2))
-    elif on_terminal():
+    elif show.on_terminal():
         _show(found)
     else:
         click.echo("\n".join(lines(found)))
-
-
-def on_terminal() -> bool:
-    """True if a person reads this."""
-    return sys.stdout.isatty()
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -61,18 +68,56 @@ def alarm_text(alarm: dict[str, str]) -> str:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
+    """For a person: what one looks at, then the processes. JSON and a pipe have everything."""
     from rich.table import Table
+    from rich.text import Text
 
-    console = Console()
+    console = show.console()
     head = Table.grid(padding=(0, 2))
-    for key, value in summary(found):
-        head.add_row(key, value, style="bold" if key == "state" else "")
+    for name, value in overview(found):
+        head.add_row(name, Text(safe(value), "bold" if name == "state" else ""))
     console.print(head)
     for alarm in found.get("alarms", ()):
-        console.print(f"alarm {alarm_text(alarm)}", style="bold red", highlight=False, markup=False)
-    names = list(found["processes"][0]) if found["processes"] else []
-    table = Table(*names)
-    for process in found["processes"]:
-        table.add_row(*(str(process[name]) for name in names))
-    console.print(table)
+        console.print(Text(safe(f"alarm {alarm_text(alarm)}"), "bold red"))
+    show.table(PROCESSES, found["processes"])
+
+
+def overview(found: Document) -> list[tuple[str, str]]:
+    """A few lines, each about one thing."""
+    journal, queues = found.get("journal", {}), found.get("queues", {})
+    security = found.get("security", {})
+    endpoints = found.get("endpoints", {})
+    lines = [
+        ("instance", _joined(found, "name", "instance", "version")),
+        ("state", str(found.get("state", ""))),
+        ("since", str(found.get("started", ""))),
+        ("data", str(found.get("data_dir", ""))),
+        ("endpoints", " ".join(str(endpoints[name]) for name in endpoints)),
+        ("log", ", ".join(_log(journal))),
+        ("rates", ", ".join(f"{_number(value)} {name}" for name, value in _some(found, "rates"))),
+        ("clients", f"{_number(found.get('clients', 0))}, "
+                    f"{_number(found.get('subscriptions', 0))} subscriptions"),
+        ("queues", ", ".join(f"{_number(queues[key])} {key}" for key in _QUEUES if key in queues)),
+        ("security", "on" if security.get("on") else "off: anyone may publish and read"),
+    ]  # fmt: skip
+    return [(name, value) for name, value in lines if value]
+
+
+def _log(journal: Document) -> list[str]:
+    sizes = {"bytes": "", "free_bytes": " free"}
+    told = [f"{_number(journal[key])} {key}" for key in ("persisted", "segments") if key in journal]
+    told += [f"{show.size(journal[key])}{what}" for key, what in sizes.items() if key in journal]
+    return [*told, *([str(journal["durability"])] if "durability" in journal else [])]
+
+
+def _some(found: Document, key: str) -> list[tuple[str, Any]]:
+    """Numbers that are not 0."""
+    return [(name, value) for name, value in found.get(key, {}).items() if value]
+
+
+def _joined(found: Document, *keys: str) -> str:
+    return " ".join(str(found[key]) for key in keys if found.get(key))
+
+
+def _number(value: object) -> str:
+    return f"{value:,.10g}" if isinstance(value, int | float) else str(value)

@@ -140,12 +140,11 @@ def _write(target: Target, interval: float, looks: int | None, *, in_json: bool)
 
 def _watch(target: Target, interval: float, looks: int | None) -> None:
     """Fills the screen."""
-    from rich.console import Console
     from rich.live import Live
 
     from zbroker.cli.top_screen import Usage, drawn
 
-    console, usage, missing = Console(), Usage(local=not target.url), ""
+    console, usage, missing = show.console(), Usage(local=not target.url), ""
     found = look(target)
     with keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         for number in count(1):

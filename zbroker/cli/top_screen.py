@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zbroker.cli.show import plain, size
+from zbroker.cli.terminal import safe
 
 _MARKS: Final = ("first_position", "written", "persisted")
 _QUEUES: Final = ("count", "depth", "ready", "leased", "delayed", "consumers", "dead")
@@ -48,13 +49,21 @@ def drawn(
     room = height - _FIXED_LINES - len(processes) - 2 * len(found["alarms"])
     parts: list[RenderableType] = [_head(found, missing), _numbers(found)]
     parts += [
-        Text(f"alarm {alarm.get('code')}: {alarm.get('what')}\n  {alarm.get('next')}", "bold red")
+        Text(
+            safe(f"alarm {alarm.get('code')}: {alarm.get('what')}\n  {alarm.get('next')}"),
+            "bold red",
+        )
         for alarm in found["alarms"]
     ]
     parts.append(_processes(processes, usage))
     if found["farthest"] and room > 0:
         parts.append(_farthest(found["farthest"][:room]))
     return Group(*parts)
+
+
+def _text(value: object, style: str = "") -> Text:
+    """A value that others wrote."""
+    return Text(safe(plain(value)), style)
 
 
 def _head(found: Row, missing: str) -> Text:
@@ -64,7 +73,7 @@ def _head(found: Row, missing: str) -> Text:
         (state, _STYLES.get(state, "bold red")), f"  {found['time']}  q ends",
     )  # fmt: skip
     if missing:
-        head.append(f"\n{missing}: what follows is old", "bold red")
+        head.append(f"\n{safe(missing)}: what follows is old", "bold red")
     return head
 
 
@@ -107,7 +116,7 @@ def _processes(processes: Sequence[Row], usage: Mapping[int, tuple[float, int]])
             plain(one.get("room")), plain(one.get("pid")),
             Text(state, "" if state == "ready" else "bold yellow"),
             plain(one.get("restarts")), plain(one.get("uptime_s")),
-            "-" if percent is None else f"{percent:.0f}", _size(memory), plain(one.get("progress")),
+            "-" if percent is None else f"{percent:.0f}", _size(memory), _text(one.get("progress")),
         )  # fmt: skip
     return table
 
@@ -117,7 +126,8 @@ def _farthest(rows: Sequence[Row]) -> Table:
     for row in rows:
         topic = f"/{row.get('topic')}/" if row.get("regex") else row.get("topic")
         table.add_row(
-            Text(plain(row.get("client"))), Text(plain(topic)), plain(row.get("state")),
+            _text(row.get("client")), _text(topic),
+            _text(row.get("state")),
             plain(row.get("lag")), plain(row.get("lag_s")), plain(row.get("sent_messages")),
             _size(row.get("credit")),
         )  # fmt: skip

@@ -20,16 +20,16 @@ from zbroker.cli.target import Target
 from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (
-    show.number("id"),
+    show.number("id", 0),
     show.Column("time"),
-    show.Column("action"),
-    show.Column("by"),
+    show.text("action", 0),
+    show.text("by", 3),
     show.Column("serials"),
-    show.byte_size("bytes"),
-    show.Column("result"),
-    show.number("took_s"),
-    show.Column("why"),
-    show.Column("reason"),
+    show.byte_size("bytes", 3),
+    show.text("result", 0),
+    show.number("took_s", 4),
+    show.text("why", 2),
+    show.text("reason", 2),
 )
 
 

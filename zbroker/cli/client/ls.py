@@ -19,17 +19,17 @@ from zbroker.cli.target import Target
 LIMIT_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = (
-    show.Column("client"),
-    show.Column("principal"),
-    show.Column("door"),
+    show.text("client", 0),
+    show.text("principal", 3),
+    show.text("door", 0),
     show.Column("address"),
-    show.number("connected_s"),
-    show.number("acked"),
-    show.byte_size("window_bytes"),
+    show.number("connected_s", 2),
+    show.number("acked", 3),
+    show.byte_size("window_bytes", 4),
     show.number("messages"),
-    show.number("subscriptions"),
-    show.number("heartbeat_s"),
-    show.Column("room"),
+    show.number("subscriptions", 2),
+    show.number("heartbeat_s", 5),
+    show.text("room", 4),
 )
 
 

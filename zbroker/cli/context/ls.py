@@ -14,13 +14,13 @@ from zbroker.cli.target import Target
 from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (
-    show.Column("context"),
+    show.text("context", 0),
     show.Column("in_use"),
     show.Column("url"),
-    show.Column("data_dir"),
-    show.Column("config"),
-    show.Column("key"),
-    show.Column("user"),
+    show.text("data_dir", 2),
+    show.text("config", 2),
+    show.text("key", 3),
+    show.text("user", 3),
     show.Column("problem"),
 )
 

@@ -24,13 +24,13 @@ from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
 COLUMNS: Final = (
-    show.Column("time"),
-    show.Column("name"),
+    show.text("time", 2),
+    show.text("name", 0),
     show.Column("bookmark"),
-    show.number("count"),
-    show.number("original_position"),
-    show.Column("topics"),
-    show.byte_size("body_bytes"),
+    show.number("count", 2),
+    show.number("original_position", 3),
+    show.text("topics", 2),
+    show.byte_size("body_bytes", 3),
 )
 
 

@@ -21,16 +21,16 @@ from zbroker.cli.target import Target
 from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (
-    show.number("serial"),
+    show.number("serial", 0),
     show.Column("place"),
-    show.Column("packed"),
-    show.number("first"),
+    show.text("packed", 3),
+    show.number("first", 0),
     show.number("end"),
-    show.Column("first_time"),
-    show.Column("last_time"),
+    show.text("first_time", 4),
+    show.text("last_time", 2),
     show.byte_size("bytes"),
-    show.byte_size("size"),
-    show.Column("open"),
+    show.byte_size("size", 4),
+    show.text("open", 3),
 )
 
 

@@ -22,18 +22,18 @@ from zbroker.limits import U63_MAX
 LIMIT_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = (
-    show.number("position"),
-    show.Column("bookmark"),
+    show.number("position", 0),
+    show.text("bookmark", 5),
     show.Column("topic"),
-    show.Column("time"),
-    show.byte_size("size"),
-    show.Column("state"),
+    show.text("time", 3),
+    show.byte_size("size", 2),
+    show.text("state", 0),
     show.number("deliveries"),
-    show.number("failures"),
-    show.Column("owner"),
-    show.number("due_ms"),
+    show.number("failures", 3),
+    show.text("owner", 2),
+    show.number("due_ms", 4),
 )
-_DATA: Final = (show.Column("data"), show.Column("data_base64"))
+_DATA: Final = (show.text("data", 0), show.text("data_base64", 0))
 
 
 @click.command()

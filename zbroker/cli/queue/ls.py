@@ -17,21 +17,21 @@ from zbroker.cli import show
 from zbroker.cli.target import Target
 
 COLUMNS: Final = (
-    show.Column("name"),
-    show.Column("kind"),
-    show.Column("topic"),
+    show.text("name", 0),
+    show.text("kind", 4),
+    show.text("topic", 2),
     show.Column("state"),
-    show.number("depth"),
-    show.number("ready"),
-    show.number("leased"),
-    show.number("delayed"),
-    show.number("oldest_s"),
+    show.number("depth", 0),
+    show.number("ready", 3),
+    show.number("leased", 3),
+    show.number("delayed", 5),
+    show.number("oldest_s", 3),
     show.number("consumers"),
-    show.number("entered_s"),
-    show.number("delivered_s"),
-    show.number("acked_s"),
+    show.number("entered_s", 6),
+    show.number("delivered_s", 6),
+    show.number("acked_s", 4),
     show.number("dead"),
-    show.byte_size("bytes"),
+    show.byte_size("bytes", 2),
 )
 
 

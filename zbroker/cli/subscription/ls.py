@@ -19,20 +19,20 @@ from zbroker.cli.target import Target
 LIMIT_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = (
-    show.Column("client"),
-    show.Column("sid"),
-    show.Column("topic"),
-    show.Column("filter"),
-    show.Column("options"),
+    show.text("client", 0),
+    show.text("sid", 4),
+    show.text("topic", 0),
+    show.text("filter", 5),
+    show.text("options", 5),
     show.Column("state"),
-    show.number("position"),
-    show.number("lag"),
+    show.number("position", 3),
+    show.number("lag", 0),
     show.number("lag_s"),
-    show.byte_size("credit"),
-    show.number("sent_messages"),
-    show.byte_size("sent_bytes"),
-    show.Column("since"),
-    show.Column("worker"),
+    show.byte_size("credit", 3),
+    show.number("sent_messages", 4),
+    show.byte_size("sent_bytes", 5),
+    show.text("since", 4),
+    show.text("worker", 5),
 )
 
 

@@ -19,14 +19,14 @@ from zbroker.cli.target import Target
 LIMIT_MAX: Final = 10_000  # of one answer that is read on a terminal
 
 COLUMNS: Final = (
-    show.Column("topic"),
+    show.text("topic", 0),
     show.Column("recorded"),
-    show.number("messages"),
+    show.number("messages", 0),
     show.byte_size("bytes"),
-    show.Column("first_time"),
-    show.Column("last_time"),
-    show.number("last_position"),
-    show.number("subscriptions"),
+    show.text("first_time", 4),
+    show.text("last_time", 2),
+    show.number("last_position", 3),
+    show.number("subscriptions", 2),
 )
 
 
