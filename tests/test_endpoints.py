@@ -84,3 +84,17 @@ def test_a_client_puts_the_host_it_used_for_the_star() -> None:
 
 def test_a_name_other_than_localhost_counts_as_open() -> None:
     assert not endpoints.is_loopback("tcp://broker.example:1")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("tcp://[::1]:9101", True),
+        ("tcp://[::]:0", True),
+        ("tcp://127.0.0.1:9101", False),
+        ("tcp://broker.example:9101", False),
+        ("ipc:///tmp/[x]", False),
+    ],
+)
+def test_brackets_are_ipv6(endpoint: str, expected: bool) -> None:
+    assert endpoints.is_ipv6(endpoint) is expected

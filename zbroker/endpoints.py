@@ -1,6 +1,7 @@
 """Endpoints as text: which may be listened on, which are loopback, and what clients are told.
 
 tcp://127.0.0.1:9101    a door; port 0 picks a free one
+tcp://[::1]:9101        IPv6: an address in brackets
 tcp://*:9101            bound to every address: a client puts the host it used for `*`
 http://127.0.0.1:9105   the admin
 """
@@ -82,6 +83,11 @@ def check_listen(endpoint: str, scheme: str) -> None:
     if match is None or match[1] != scheme or int(match[3]) > _PORT_MAX:
         hint = f"write {scheme}://127.0.0.1:PORT"
         raise ClientError("bad_field", f"{endpoint!r} is not an address to listen on", hint)
+
+
+def is_ipv6(endpoint: str) -> bool:
+    """An address in brackets. A name is looked up as one of IPv4."""
+    return "//[" in endpoint
 
 
 def is_loopback(endpoint: str) -> bool:

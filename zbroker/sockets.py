@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import zmq
 
+from zbroker.endpoints import is_ipv6
 from zbroker.limits import FRAMES_MAX
 
 LINGER_MS: Final = 500
@@ -93,6 +94,12 @@ def public_router(
     return socket
 
 
+def know_ipv6(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Before it is bound or connected. Always on, libzmq would look for names in IPv6 only."""
+    if is_ipv6(endpoint):
+        socket.setsockopt(zmq.IPV6, 1)
+
+
 def ask_for_heartbeats(socket: zmq.Socket[bytes], interval_s: float | None) -> None:
     """Has libzmq send PINGs, and close a connection on which nothing comes: as Disconnected.
 
@@ -138,6 +145,7 @@ def prepared_dealer(
     """The same, not connected yet: who wants to hear of its handshake must listen before it."""
     socket = context.socket(zmq.DEALER)
     _common(socket, 0, 0)
+    know_ipv6(socket, endpoint)
     if endpoint.startswith("ipc:"):
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_IPC_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)

@@ -11,6 +11,14 @@ CONNECT_S: Final = 20.0
 CHUNK: Final = 64 << 10
 
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01"
+#: every listener of an instance on IPv6
+LISTEN_V6: Final = {
+    "ingest": "tcp://[::1]:0",
+    "delivery": "tcp://[::1]:0",
+    "queues": "tcp://[::1]:0",
+    "admin": "http://[::1]:0",
+}
+
 MORE: Final = 0x01
 LONG: Final = 0x02
 COMMAND: Final = 0x04
@@ -47,7 +55,7 @@ class Stranger:
 
     def __init__(self, url: str) -> None:
         host, _, port = url.removeprefix("tcp://").rpartition(":")
-        self._socket = tcp.create_connection((host, int(port)), CONNECT_S)
+        self._socket = tcp.create_connection((host.strip("[]"), int(port)), CONNECT_S)
         self._socket.settimeout(CONNECT_S)
 
     def say(self, content: bytes) -> bool:

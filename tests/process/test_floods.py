@@ -25,6 +25,7 @@ import zmq
 
 from tests.process.floods import (
     COMMAND,
+    LISTEN_V6,
     MORE,
     Stranger,
     announced,
@@ -93,6 +94,12 @@ def descriptors() -> Iterator[None]:
 def open_place(descriptors: None) -> Iterator[Place]:
     limits = {"window_bytes": WINDOW_BYTES, "message_bytes": MESSAGE_BYTES}
     with LocalBroker(settings={"limits": limits}) as broker:
+        yield from lives(Place(broker, None, None))
+
+
+@pytest.fixture
+def place_of_ipv6(descriptors: None) -> Iterator[Place]:
+    with LocalBroker(settings={"listen": LISTEN_V6}) as broker:
         yield from lives(Place(broker, None, None))
 
 
@@ -266,6 +273,14 @@ def test_strangers_before_a_handshake_cost_little(
     open_place: Place, flood: Callable[[str], None]
 ) -> None:
     endure(open_place, flood.__name__, flood, 64 * MIB)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flood", [silent, garbage, drip, announce])
+def test_strangers_from_ipv6_cost_little(
+    place_of_ipv6: Place, flood: Callable[[str], None]
+) -> None:
+    endure(place_of_ipv6, f"{flood.__name__}, IPv6", flood, 64 * MIB)
 
 
 @pytest.mark.long

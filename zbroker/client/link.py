@@ -56,6 +56,7 @@ class Link:
         self._answers = answers
         self._mismatch = _mismatch(secured=curve is not None)
         self.socket: Socket = context.socket(zmq.DEALER)
+        sockets.know_ipv6(self.socket, endpoint)
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.SNDHWM, 0),

@@ -40,7 +40,10 @@ class InstanceConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where clients connect. Port 0 picks a free one; `status` tells which."""
+    """Where clients connect. Port 0 picks a free one; `status` tells which.
+
+    IPv6 addresses are written in brackets; "tcp://[::]:9101" listens on both kinds.
+    """
 
     ingest: Annotated[str, Meta(description="Publishers, and the URL that clients are given.")] = (
         "tcp://127.0.0.1:9101"

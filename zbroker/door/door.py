@@ -74,6 +74,7 @@ class Door:
         self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
         self._zap = Zap(context, allowed) if curve is not None else None
         self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
+        sockets.know_ipv6(self.router, listen)
         self._monitor = _monitor(context, self.router)
         self._pollers: list[zmq.Poller] = []
         self._descriptors = room

@@ -20,7 +20,7 @@ import select
 import socket as tcp
 import struct
 import sys
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -44,13 +44,14 @@ class Gate:
     def __init__(self, listen: str, step: int) -> None:
         """Raises: zmq.ZMQError, as binding a socket of libzmq does."""
         self._both: list[_Listener] = []
+        self._empty = _listening("tcp://127.0.0.1:0", 1)
         try:
-            self._empty = _listening("tcp://127.0.0.1:0", 1)
             self._both.append(_Listener(listen, step, self._empty))
             host, port = self._both[0].address
             self._both.append(_Listener(f"tcp://{host}:{port}", step, self._empty))
             self._both[0].choose(0)
         except OSError as error:
+            self.release()
             raise zmq.ZMQError(error.errno) from None
         self.fds = [each.fd for each in self._both]
         self._draining: int | None = None
@@ -161,20 +162,22 @@ def _wait_for(wanted: int, monitor: zmq.Socket[bytes]) -> None:
 def can_gate(listen: str) -> bool:
     """Not an interface's name, which only libzmq resolves."""
     try:
-        tcp.getaddrinfo(*_address(listen), type=tcp.SOCK_STREAM)
+        _resolved(listen)
     except OSError:
         return False
     return True
 
 
-def _address(listen: str) -> tuple[str, int]:
+def _resolved(listen: str) -> tuple[int, tuple[Any, ...]]:
+    """Family and address; a name is one of IPv4, as libzmq has it. Raises: OSError."""
     at = endpoints.split(listen.replace(":*", ":0"))
-    return _ANY.get(at.host, at.host.strip("[]")), at.port
+    host = _ANY.get(at.host, at.host.strip("[]"))
+    family = tcp.AF_INET6 if endpoints.is_ipv6(listen) else tcp.AF_INET
+    return family, tcp.getaddrinfo(host, at.port, family, tcp.SOCK_STREAM)[0][4]
 
 
 def _listening(listen: str, backlog: int) -> tcp.socket:
-    found = tcp.getaddrinfo(*_address(listen), type=tcp.SOCK_STREAM)
-    family, address = found[0][0], found[0][4]
+    family, address = _resolved(listen)
     made = tcp.socket(family, tcp.SOCK_STREAM)
     try:
         made.setsockopt(tcp.SOL_SOCKET, tcp.SO_REUSEADDR, 1)

@@ -66,6 +66,7 @@ class _Knock:
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, -1)  # one try
+        sockets.know_ipv6(self._socket, endpoint)
         if case.curve is not None:
             sockets.identify(self._socket, case.curve)
         self._events = self._socket.get_monitor_socket(_IN | _OUT)
