@@ -16,6 +16,7 @@ from zbroker.limits import NAME_MAX_BYTES, TOPIC_MAX_BYTES, U63_MAX
 
 EPOCH: Final = "0"
 NOW: Final = "0|1|"
+POINT: Final = "point:"  # and the name of a place in the log
 
 _BOOKMARK: Final = re.compile(r"(\d{1,20})\|(\d{1,19})\|")
 _VECTOR_ENTRY: Final = re.compile(r"([0-9a-f]{16})\.(\d{1,10})\.(\d{1,19})")
@@ -86,6 +87,17 @@ def check_topic(topic: str) -> None:
         raise ClientError(
             "bad_topic", f"{topic[:64]!r} is not 1 to {TOPIC_MAX_BYTES} bytes of printable UTF-8"
         )
+
+
+def point_name(text: str) -> str | None:
+    """The name in `"point:NAME"`; None for anything else. Raises: ClientError bad_bookmark."""
+    if not text.startswith(POINT):
+        return None
+    name = text[len(POINT) :]
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= NAME_MAX_BYTES or not name.isprintable():
+        raise ClientError("bad_bookmark", f"{text[:64]!r} names no point: 1 to 255 printable bytes")
+    return name
 
 
 def check_client_name(name: str) -> None:

@@ -43,13 +43,15 @@ def test_what_has_an_end_is_bounded(bookmark, until, bounded):
     [
         ("0", "now", ("0", NINE), (NINE, NINE)),
         (f"[0:{NOW})", None, (f"[0:{NINE}]", None), (f"({NINE}:{NINE}]", None)),
+        ("0", "point:eod", ("0", NINE), (NINE, NINE)),
+        ("[point:a:point:b)", None, (f"[point:a:{NINE}]", None), (f"({NINE}:{NINE}]", None)),
     ],
 )
-def test_now_as_an_end_becomes_a_moment(bookmark, until, resolved, again):
+def test_an_end_that_may_move_becomes_a_moment(bookmark, until, resolved, again):
     ends = Ends(bookmark, until)
-    assert ends.at_now
+    assert ends.unfixed
     ends.resolve(NINE)
-    assert not ends.at_now
+    assert not ends.unfixed
     assert (ends.asked({}), ends.asked(SEEN)) == (resolved, again)
 
 

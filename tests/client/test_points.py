@@ -8,7 +8,7 @@ import pytest
 
 from zbroker.client.subscribing.points import Range, since_text, until_text
 from zbroker.errors import ZBrokerError
-from zbroker.ids import Origin
+from zbroker.ids import NOW, Origin
 
 
 @pytest.mark.seed("004-54")
@@ -99,3 +99,13 @@ def test_what_is_no_point_is_refused_before_it_is_sent(since):
     with pytest.raises((ZBrokerError, TypeError)) as raised:
         since_text(since)
     assert getattr(raised.value, "code", "bad_bookmark") == "bad_bookmark"
+
+
+@pytest.mark.seed("003-26")
+def test_a_named_point_is_a_place_to_begin_and_to_end():
+    assert since_text("point:end of day, 5") == until_text("point:end of day, 5")
+    assert since_text(Range("point:a", "point:b")) == "[point:a:point:b)"
+    assert since_text("(point:a:now]") == f"(point:a:{NOW}]"
+    for wrong in ("point:", "point:" + "x" * 256, "point:\n"):
+        with pytest.raises(ZBrokerError, match="bad_bookmark"):
+            since_text(wrong)

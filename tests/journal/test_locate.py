@@ -26,6 +26,7 @@ from zbroker.journal.locate import Locator, Where
 from zbroker.journal.lookup import NEAR_BATCHES
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.reader import Gap, Log
+from zbroker.journal.records import PointRecord, encode
 from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.vectors import Cover
@@ -36,6 +37,7 @@ from zbroker.wire.internal import Located
 from zbroker.wire.messages import Columns
 from zbroker.wire.ranges import Cut
 from zbroker.wire.record import Record
+from zbroker.wire.units import NamedRow
 
 RID, MINE, INSTANCE = b"\0test", 7, 9
 P = publisher_id("p")
@@ -151,6 +153,24 @@ def test_a_time_that_no_log_time_can_reach_crosses_the_wire(tmp_path: Path, cut:
         assert codec.decode(codec.FROM_JOURNAL, codec.encode(found)) == found
 
 
+@pytest.mark.seed("003-26")
+def test_a_point_with_a_name_is_where_it_was_set_last(bench: Bench) -> None:
+    points = bench.fold.sessions.named.points
+    for set_at, before in ((11, 6), (12, 4)):
+        record = PointRecord("eod", format_vector({Origin(INSTANCE, 1): before}))
+        points.learn(NamedRow("eod", set_at, encode(record)))
+        for cut in ("", "at", "behind"):
+            assert bench.locate("point:eod", cut).position == before + 1
+
+
+def test_a_point_below_the_floor_is_expired(bench: Bench) -> None:
+    record = PointRecord("old", format_vector({Origin(INSTANCE, 1): 2}))
+    bench.fold.sessions.named.points.learn(NamedRow("old", 3, encode(record)))
+    locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
+    where = Where(INSTANCE, 1, 5, bench.core.persisted)
+    assert locator.locate(1, "point:old", where).code == "bookmark_expired"
+
+
 def test_behind_the_newest_time_is_a_time_to_come(bench: Bench) -> None:
     found = bench.locate(format_time(22 * SECOND), "behind")
     assert (found.position, found.time_ns) == (11, 22 * SECOND + 1)
@@ -175,6 +195,8 @@ def test_what_is_exactly_below_the_floor_can_be_begun_behind_only(bench: Bench) 
         (format_vector({Origin(INSTANCE, 2): 4}), "bookmark_not_found"),
         (format_vector({Origin(INSTANCE, 1): 11}), "bookmark_pending"),
         ("nonsense", "bad_bookmark"),
+        ("point:midnight", "unknown_point"),
+        ("point:", "bad_bookmark"),
         ("20139999T000000Z", "bad_bookmark"),
     ],
 )

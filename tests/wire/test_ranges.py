@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbroker.errors import ClientError
+from zbroker.ids import EPOCH
 from zbroker.wire.ranges import RangeText, is_range, parse_range
 
 
@@ -54,3 +55,25 @@ def test_what_is_left_behind_a_vector_keeps_its_end():
 @pytest.mark.parametrize("text", ["", "0", "1|2|", "20200101T000000", "000000000000000a.1.5"])
 def test_a_point_is_no_range(text):
     assert not is_range(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("[point:a:point:b)", "point:a", "point:b"),
+        ("(point:a:]", "point:a", ""),
+        ("[:point:b]", EPOCH, "point:b"),
+        ("[0:point:b)", "0", "point:b"),
+        ("[point:a:5|1|)", "point:a", "5|1|"),
+    ],
+)
+def test_points_with_names_are_ends_too(text, first, last):
+    found = parse_range(text)
+    assert (found.first, found.last) == (first, last)
+    assert parse_range(found.text) == found
+
+
+@pytest.mark.parametrize("text", ["[point:a:point:b:c)", "[a:point:b:c)", "[point:a:b:c)"])
+def test_a_name_in_a_range_has_no_colon(text):
+    with pytest.raises(ClientError, match="more than one colon"):
+        parse_range(text)

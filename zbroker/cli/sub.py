@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
-_RANGE: Final = re.compile(r"([\[(])([^:]*):([^:]*)([\])])")
+_RANGE: Final = re.compile(r"([\[(])((?:point:)?[^:]*):((?:point:)?[^:]*)([\])])")
 #: as the client has them; help must not wait for that to be imported
 DELIVERY: Final = ("persisted", "fully_durable", "live")
 CLOCKS: Final = ("replay", "log")
@@ -47,11 +47,13 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 @click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topic)
 @click.option(
     "--since",
-    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, -1h, or a "
-    "range of two of them such as '[-1h:now)'. Without --since and --until: from now on, "
+    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, point:NAME, "
+    "-1h, or a range of two of them such as '[-1h:now)'. Without --since and --until: from now on, "
     "unrecorded topics too.",
 )
-@click.option("--until", help="now, a bookmark (with it), a time (without it), a vector, or -5m.")
+@click.option(
+    "--until", help="now, a bookmark (with it), a time (without it), a vector, point:NAME, or -5m."
+)
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--regex", is_flag=True, help="TOPIC is an RE2 pattern that matches whole names.")

@@ -27,7 +27,13 @@ class Plans:
             return []
         floor = self._cursors.floor
         answer = m.RangeList(
-            here.generation, here.instance, floor, plan.persisted, ranges, plan.cid
+            here.generation,
+            here.instance,
+            floor,
+            plan.persisted,
+            ranges,
+            plan.cid,
+            plan.start.position,
         )
         return [Send(plan.rid, codec.encode(answer))]
 

@@ -15,7 +15,16 @@ from typing import Final, NamedTuple
 
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
-from zbroker.ids import EPOCH, NOW, Origin, format_vector, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import (
+    EPOCH,
+    NOW,
+    Origin,
+    format_vector,
+    is_vector,
+    parse_bookmark,
+    parse_vector,
+    point_name,
+)
 from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut, RangeText, is_range, parse_range
 
@@ -82,7 +91,7 @@ def _located(text: str, *, end: bool) -> list[str]:
         parse_time(text)
     elif is_vector(text):
         parse_vector(text)
-    elif text not in (EPOCH, NOW):
+    elif text not in (EPOCH, NOW) and point_name(text) is None:
         return _bookmarks(text)
     return [text]
 

@@ -17,7 +17,15 @@ from collections.abc import Iterable
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
-from zbroker.ids import EPOCH, NOW, Bookmark, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import (
+    EPOCH,
+    NOW,
+    Bookmark,
+    is_vector,
+    parse_bookmark,
+    parse_vector,
+    point_name,
+)
 from zbroker.journal import locate_bookmark
 from zbroker.journal.format import Batch
 from zbroker.journal.locate_vector import Vectors
@@ -57,6 +65,8 @@ class Locator:
             return now.floor, None
         if value in (NOW, "now"):
             return now.persisted, None
+        if (name := point_name(value)) is not None:
+            return self._vectors.find(self._look.point(name), now, end=end), None
         if is_time(value):
             wanted_ns = parse_time(value) + (cut == "behind")
             return self._of_time(min(max(wanted_ns, -U63_MAX), U63_MAX), now)  # log times fit

@@ -12,8 +12,11 @@ from itertools import islice
 from typing import Final
 
 from zbroker.bookmarks.index import Hint, Index
+from zbroker.errors import ClientError
+from zbroker.ids import Origin, parse_vector
 from zbroker.journal.format import Batch
 from zbroker.journal.reader import Gap, Log
+from zbroker.journal.records import POINT
 from zbroker.journal.sessions import Sessions
 
 NEAR_BATCHES: Final = 1_000  # more than one block of the index holds
@@ -58,6 +61,14 @@ class Lookup:
         starts = (start for start in reversed(self.log.starts) if start.position <= position)
         start = next(starts, None)
         return Hint(start.serial, start.offset, start.position) if start is not None else None
+
+    def point(self, name: str) -> dict[Origin, int]:
+        """What is before the place with that name. Raises: ClientError unknown_point."""
+        row = self.sessions.named.points.get(name)
+        vector = POINT.decode(row.body).vector if row is not None else ""
+        if not vector:
+            raise ClientError("unknown_point", f"there is no point {name!r}")
+        return parse_vector(vector)
 
     def whole(self, now: Where) -> bool:
         """True if the index knows the log to its end, so that what it lacks is not there."""

@@ -48,6 +48,10 @@ class Rows:
         """It replaces what is known of its name."""
         self._rows[row.name] = row
 
+    def get(self, name: str) -> NamedRow | None:
+        """The newest of that name."""
+        return self._rows.get(name)
+
     def rows(self) -> Iterator[NamedRow]:
         """By name, each as of the moment it is asked for."""
         for name in sorted(self._rows):

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, compile_at_once
-from zbroker.ids import EPOCH, NOW
+from zbroker.ids import EPOCH, NOW, POINT
 from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.replayable import Replayable
@@ -29,7 +29,6 @@ from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut, is_range, parse_range
 
 EXAMINE_MAX: Final = 1_000
-POINT: Final = "point:"
 
 #: goes on with a position, or with why there is none
 _Then = Callable[[int, ClientError | None], None]

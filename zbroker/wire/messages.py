@@ -154,11 +154,11 @@ class Options(Struct, omit_defaults=True, forbid_unknown_fields=True):
 class Subscribe(Command, tag="subscribe"):
     """-> delivery. Answered `processed` {position}, then msg, `completed`; an error ends the sid.
 
-    bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time, a vector, or a range
-    of two of them: "[a:b)". until: where to end: a bookmark (inclusive), a time (exclusive), "now",
-    or a vector (inclusive). filter: only messages whose content it is true for.
-    unrecorded: messages of topics that are not recorded too, as they come; by default if there is
-    neither bookmark nor until nor an option that only a replay can have.
+    bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time, a vector,
+    "point:NAME", or a range of two of them: "[a:b)". until: where to end: a bookmark (inclusive), a
+    time (exclusive), "now", a vector (inclusive) or "point:NAME". filter: only messages whose
+    content it is true for. unrecorded: messages of topics that are not recorded too, as they come;
+    by default if there is neither bookmark nor until nor an option that only a replay can have.
     """
 
     sid: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -338,7 +338,10 @@ class Msg(Answer, tag="msg"):
 
 
 class RangeList(Answer, tag="ranges"):
-    """Half-open position ranges [from, to, bytes] that together cover what was asked for."""
+    """Half-open position ranges [from, to, bytes] that together cover what was asked for.
+
+    first: where that begins, also if nothing is there.
+    """
 
     generation: int
     instance: int
@@ -346,6 +349,7 @@ class RangeList(Answer, tag="ranges"):
     persisted: int
     ranges: list[tuple[int, int, int]]
     cid: Cid = None
+    first: int = 0
 
 
 AnyAnswer = Ack | Error | Msg | RangeList | Heartbeat

@@ -1,13 +1,14 @@
 """The text of a range of the log, `[a:b)`: two points between brackets. Pure.
 
-Nothing that names a point has a colon in it (EPOCH, NOW, bookmarks, lists of them, times and
-vectors), so the only colon of a range parts its two ends. A square bracket takes what its point
+The only thing with a colon in it that names a place is a point with a name, `point:NAME`; a NAME
+in a range has none. So another colon parts the two ends. A square bracket takes what its point
 names into the range, a round one leaves it out. One of the ends may be empty: the range begins at
 the oldest that is kept, or has no end.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, NamedTuple
 
 from zbroker.errors import ClientError
@@ -19,6 +20,8 @@ Cut = Literal["", "at", "behind"]
 
 OPENING: Final = "[("
 CLOSING: Final = "])"
+
+_ENDS: Final = re.compile(r"((?:point:)?[^:]*):((?:point:)?[^:]*)")
 
 
 class RangeText(NamedTuple):
@@ -61,11 +64,12 @@ def parse_range(text: str) -> RangeText:
     """
     if text[:1] not in tuple(OPENING) or text[-1:] not in tuple(CLOSING):
         raise _bad(text, "it stands between '[' or '(' and ']' or ')'")
-    first, colon, last = text[1:-1].partition(":")
-    if not colon:
-        raise _bad(text, "there is no colon between its ends")
-    if ":" in last:
-        raise _bad(text, "there is more than one colon")
+    ends = _ENDS.fullmatch(text[1:-1])
+    if ends is None:
+        many = text.count(":") - text.count("point:") > 1
+        why = "there is more than one colon" if many else "there is no colon between its ends"
+        raise _bad(text, why)
+    first, last = ends.groups()
     if not first and not last:
         raise _bad(text, "it has no end at all")
     return RangeText(text[0], first or EPOCH, last, text[-1])

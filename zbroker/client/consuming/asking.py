@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from zbroker.client.subscribing import points
 from zbroker.client.subscribing.options import filter_text
@@ -11,8 +11,6 @@ from zbroker.ids import NOW
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.wire.queueing import BACKLOG_MAX, Consume
 from zbroker.wire.ranges import is_range
-
-POINT: Final = "point:"
 
 
 def wanted(  # noqa: PLR0913 - every option by its name
@@ -65,11 +63,7 @@ def _since(point: points.Point) -> str:
 
 
 def _place(point: points.Point) -> str:
-    """As `since` of a subscription, or a named point."""
-    if isinstance(point, str) and point.startswith(POINT):
-        if not 0 < len(point[len(POINT) :].encode()) <= NAME_MAX_BYTES:
-            raise ZBrokerError("bad_bookmark", f"{point!r} names no point")
-        return point
+    """As `since` of a subscription."""
     if isinstance(point, points.Range) or (isinstance(point, str) and is_range(point)):
         raise ZBrokerError("bad_bookmark", "a range is in `since`, and brings its own end")
     return NOW if point == "now" else points.since_text(point)

@@ -126,19 +126,20 @@ class Connection(Dialling):
         cid = self._cid()
         self._asked[cid] = feed
         feed.deadline_ms = now_ms + ANSWER_MS + int(feed.wait_s * 1_000)
-        if feed.ends.at_now:
+        if end := feed.ends.unfixed:
             feed.state = FeedState.RESOLVING
-            return [Send(Ranges(cid, bookmark=NOW))]
+            return [Send(Ranges(cid, bookmark=end, until="now" if end == NOW else end))]
         paused = feed.paused or bool(self.requests.group_of(feed))
         return [Send(feed.ask(cid, self.requests.behind(feed), paused=paused))]
 
     def _resolved(self, ranges: RangeList, now_ms: int) -> list[Effect]:
-        """Now is a moment: the same one after each reconnect."""
+        """The end is a moment: the same one after each reconnect."""
         feed = self._asked.pop(ranges.cid or "", None)
         if feed is None or feed.state is not FeedState.RESOLVING:
             return []
         here = Origin(ranges.instance, ranges.generation)
-        feed.ends.resolve(format_vector({here: ranges.persisted - 1}))
+        end = ranges.persisted if feed.ends.unfixed == NOW else ranges.first
+        feed.ends.resolve(format_vector({here: end - 1}))
         return self._ask(feed, now_ms)
 
     def _subscribed(self, feed: Feed, ack: Ack, now_ms: int) -> list[Effect]:

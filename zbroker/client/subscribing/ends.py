@@ -7,7 +7,7 @@ turned into a vector once, and a range keeps its end and its bracket when its st
 from __future__ import annotations
 
 from zbroker.clock import is_time
-from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector
+from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector, point_name
 from zbroker.wire.ranges import RangeText, is_range, parse_range
 
 
@@ -35,12 +35,17 @@ class Ends:
         return bool(self._until or (self._range is not None and self._range.last))
 
     @property
-    def at_now(self) -> bool:
-        """True if it ends where the log ends now: a vector has to be found for that."""
-        return self._until == "now" or (self._range is not None and self._range.last == NOW)
+    def unfixed(self) -> str:
+        """An end that later means another place: the end of the log now, or a point with a name,
+        which may be set again. A vector has to be found for it. "": there is none.
+        """
+        end = self._until if self._range is None else self._range.last
+        if end in ("now", NOW):
+            return NOW
+        return end if end is not None and point_name(end) is not None else ""
 
     def resolve(self, vector: str) -> None:
-        """Now is a moment: it is behind everything up to `vector`."""
+        """The end is a moment: it is behind everything up to `vector`."""
         if self._range is None:
             self._until = vector
         else:

@@ -9,7 +9,16 @@ from typing import Final
 
 from zbroker.clock import format_time, from_datetime, is_time, parse_time
 from zbroker.errors import ZBrokerError
-from zbroker.ids import EPOCH, NOW, Origin, format_vector, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import (
+    EPOCH,
+    NOW,
+    Origin,
+    format_vector,
+    is_vector,
+    parse_bookmark,
+    parse_vector,
+    point_name,
+)
 from zbroker.wire.ranges import CLOSING, OPENING, RangeText, is_range, parse_range
 
 Vector = Mapping[Origin, int]
@@ -38,7 +47,8 @@ Point = End | Range
 
 
 def since_text(since: Point) -> str:
-    """epoch, now, a bookmark, several (the oldest of those found), a time, a vector or a range.
+    """epoch, now, a bookmark, several (the oldest of those found), a time, a vector, "point:NAME"
+    or a range.
 
     Raises: ZBrokerError bad_bookmark.
     """
@@ -51,7 +61,7 @@ def since_text(since: Point) -> str:
 
 
 def until_text(until: Point) -> str:
-    """now, a bookmark or vector (both inclusive), or a time (exclusive).
+    """now, a bookmark or vector (both inclusive), a time (exclusive), or "point:NAME".
 
     Raises: ZBrokerError bad_bookmark.
     """
@@ -83,8 +93,8 @@ def _text(point: End) -> str:
         if not texts:
             raise ZBrokerError("bad_bookmark", "a list of bookmarks must not be empty")
         return ",".join(_one(text) for text in texts)
-    if point in _NAMES:
-        return _NAMES[point]
+    if point in _NAMES or point_name(point) is not None:
+        return _NAMES.get(point, point)
     if "|" in point and "," in point:
         return ",".join(_one(text) for text in point.split(","))
     return _one(point)
