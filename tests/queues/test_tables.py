@@ -12,6 +12,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.queues.manager import Saved
 from zbroker.queues.tables import Key, Tables
@@ -165,3 +166,32 @@ def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL
     assert _loaded(directory) == MANY
+
+
+def test_too_little_address_space_is_an_error_that_says_what_to_do(
+    directory: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `ulimit -v`; nothing is wrong with the tables, so they stay."""
+    tables.save(HERE, MANY, FIRSTS)
+
+    def refuse(*given: object, **more: object) -> lmdb.Environment:
+        raise lmdb.MemoryError("Cannot allocate memory")
+
+    monkeypatch.setattr("zbroker.queues.tables.lmdb.open", refuse)
+    with pytest.raises(StorageError) as caught:
+        Tables(directory)
+    assert caught.value.code == "disk_error"
+    assert "64 GiB of address space" in caught.value.hint
+    assert "ulimit -v" in caught.value.hint
+    assert (directory / "data.mdb").exists()
+
+
+def test_tables_that_cannot_be_made_are_an_error_of_the_disk(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **more: object) -> lmdb.Environment:
+        raise lmdb.Error("no")
+
+    monkeypatch.setattr("zbroker.queues.tables.lmdb.open", refuse)
+    with pytest.raises(StorageError, match="cannot be made: no"):
+        Tables(directory)

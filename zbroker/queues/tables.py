@@ -20,12 +20,17 @@ from typing import Final
 import lmdb
 from google_crc32c import value as crc32c
 
+from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import GIB
 from zbroker.queues.manager import Saved
 
 VERSION: Final = 1
 MAP_BYTES: Final = 64 * GIB  # address space, not disk
+_ADDRESSES: Final = (
+    f"the process needs {MAP_BYTES // GIB} GiB of address space, which is no memory: raise "
+    "`ulimit -v`, or LimitAS= of the systemd unit; nothing is lost"
+)
 _STAMP: Final = struct.Struct("<IQI")
 _QUEUE: Final = struct.Struct("<QQ")
 _OWNED: Final = struct.Struct("<QQQQ")
@@ -39,13 +44,24 @@ class Tables:
     """In `directory`, opened by this process alone."""
 
     def __init__(self, directory: Path) -> None:
-        """Tables that cannot be opened are made anew."""
+        """Tables that cannot be opened are made again. Raises: StorageError, if these cannot be
+        opened, either."""
         self._directory = directory
         try:
             self._open()
+        except lmdb.MemoryError as error:  # nothing is wrong with the tables
+            reason = f"the tables of the queues in {directory} cannot be mapped: {error}"
+            raise StorageError("disk_error", reason, _ADDRESSES) from None
         except lmdb.Error:
             shutil.rmtree(directory, ignore_errors=True)
+            self._open_new()
+
+    def _open_new(self) -> None:
+        try:
             self._open()
+        except lmdb.Error as error:
+            reason = f"the tables of the queues in {self._directory} cannot be made: {error}"
+            raise StorageError("disk_error", reason) from None
 
     def _open(self) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

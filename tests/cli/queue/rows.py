@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
+import sys
+import time
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from zbroker.cli.admin_main import main
 
+BOUND_S = 30
 ROW: dict[str, Any] = {
     "name": "work", "kind": "work", "topic": "orders", "regex": False, "source": "config",
     "life": 1, "created": 7, "state": "ready", "depth": 5, "ready": 2, "leased": 3, "delayed": 0,
@@ -39,3 +45,26 @@ def run(data: Any, *arguments: str, typed: str | None = None) -> Result:
     """`zbroker-admin queue ARGUMENTS`."""
     program = ["--data-dir", str(data), "queue", *arguments]
     return CliRunner().invoke(main, program, input=typed)
+
+
+def on_terminal(data: Any, arguments: list[str], question: str, typed: bytes) -> tuple[int, str]:
+    """The same on a terminal, where somebody answers; its exit code, and what it asked."""
+    program = [sys.executable, "-m", "zbroker.cli.admin_main", "--data-dir", str(data)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [*program, "queue", *arguments])
+    text, deadline = b"", time.monotonic() + BOUND_S
+    try:
+        while question.encode() not in b" ".join(text.split()) and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 1)[0]:
+                text += os.read(terminal, 65_536)
+        os.write(terminal, typed)
+        while time.monotonic() < deadline:
+            try:
+                os.read(terminal, 65_536)
+            except OSError:  # its end is closed
+                break
+    finally:
+        os.close(terminal)
+        found = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return found, " ".join(text.decode().split())

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import sys
-import time
 from typing import Any
 
 import pytest
 
 from tests.cli.admins import FakeAdmin
-from tests.cli.queue.rows import done, run
+from tests.cli.queue.rows import done, on_terminal, run
 
-BOUND_S = 30
 PATH = "/queues/work/purge"
 
 
@@ -78,23 +72,7 @@ def test_an_unknown_queue_is_not_found(fake: FakeAdmin) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize(("typed", "asked", "status"), [(b"y\n", 2, 0), (b"n\n", 1, 1)])
 def test_on_a_terminal_it_asks(busy: FakeAdmin, typed: bytes, asked: int, status: int) -> None:
-    program = [sys.executable, "-m", "zbroker.cli.admin_main", "--data-dir", str(busy.data)]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [*program, "queue", "purge", "work", "--all"])
-    text, deadline = b"", time.monotonic() + BOUND_S
-    try:
-        while b"2 messages leave work; go on?" not in text and time.monotonic() < deadline:
-            if select.select([terminal], [], [], 1)[0]:
-                text += os.read(terminal, 65_536)
-        os.write(terminal, typed)
-        while time.monotonic() < deadline:
-            try:
-                os.read(terminal, 65_536)
-            except OSError:  # its end is closed
-                break
-    finally:
-        os.close(terminal)
-        found = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    arguments = ["purge", "work", "--all"]
+    found, text = on_terminal(busy.data, arguments, "2 messages leave work; go on?", typed)
     assert (found, len(busy.told)) == (status, asked), text
     assert busy.told[0][1]["dry_run"], "the count comes from a dry run"
