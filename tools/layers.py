@@ -34,6 +34,7 @@ _FILES: Final = (
 _ROOM: Final = (
     *_LEAVES,
     "zbroker.access",
+    "zbroker.budgets",
     "zbroker.config",
     "zbroker.desk",
     "zbroker.door",
@@ -102,7 +103,8 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.process": (*_LEAVES, "zbroker.config", "zbroker.sockets", "zbroker.wire"),
     "zbroker.desk": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
     "zbroker.journal_link": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
-    "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.wire"),
+    "zbroker.budgets": (*_LEAVES, "zbroker.config"),
+    "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.budgets", "zbroker.wire"),
     "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
     "zbroker.front": (*_LEAVES, *_FRONT),
     # the log as files, for whoever reads it

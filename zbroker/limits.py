@@ -30,6 +30,10 @@ WINDOW_BYTES: Final = 32 * MIB  # [config] unacknowledged per publisher
 CREDIT_MAX_BYTES: Final = 64 * MIB  # per connection of a subscriber
 CREDIT_DEFAULT_BYTES: Final = 8 * MIB
 SUBSCRIPTIONS_MAX: Final = 1_000  # per connection
+#: [config] per principal, where security is on; what one may take of what all of them need
+PRINCIPAL_SUBSCRIPTIONS_MAX: Final = 10_000
+PRINCIPAL_CREDIT_BYTES: Final = 256 * MIB
+LOOKUPS_MAX: Final = 10_000  # points that are looked up for subscriptions, as bookmarks
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
 NAMES_MAX: Final = 10_000  # [config] publishers of one principal; each takes about 2 KiB for ever
 CONNECTIONS_MAX: Final = 20_000  # [config] of one door; each has a descriptor and some kilobytes

@@ -8,12 +8,13 @@ Source: docs/reference/wire.md, docs/reference/access.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from zbroker.access.core import Access
+from zbroker.budgets import DEFAULT, Accounts, Budget, Use
 from zbroker.errors import ClientError
 from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.limits import FRAMES_MAX, HEARTBEAT_MS
@@ -53,6 +54,7 @@ class Peer:
     rid: bytes
     token: Token
     pulse: Pulse
+    use: Use = field(default_factory=Use, kw_only=True)  # what it has of its principal's budget
 
 
 P = TypeVar("P", bound=Peer)
@@ -62,10 +64,14 @@ class Peers(dict[bytes, P], Generic[P]):
     """All of a door by routing id. `came`, `left`: for who minds the door."""
 
     def __init__(
-        self, make: Callable[[bytes, Token, Pulse], P], quiet_ms: QuietMs | None = None
+        self,
+        make: Callable[[bytes, Token, Pulse], P],
+        quiet_ms: QuietMs | None = None,
+        budget: Budget = DEFAULT,
     ) -> None:
-        """quiet_ms: see DoorHeartbeats."""
+        """quiet_ms: see DoorHeartbeats. budget: of each principal."""
         super().__init__()
+        self.accounts = Accounts(budget)
         self._make = make
         self.heartbeats = DoorHeartbeats(quiet_ms)
         self.came: list[bytes] = []
@@ -73,13 +79,15 @@ class Peers(dict[bytes, P], Generic[P]):
 
     def leave(self, rid: bytes) -> None:
         """Forgets a peer."""
-        del self[rid]
+        self.accounts.close(self.pop(rid).use)
         self.left.append(rid)
 
     def logon(self, rid: bytes, token: Token, heartbeat_s: float | None, now_ms: int) -> P:
-        """Takes in a peer that proved who it is."""
+        """Takes in a peer that proved who it is. Raises: ClientError too_many."""
+        use = self.accounts.open(token.principal)
         self.came.append(rid)
         peer = self[rid] = self._make(rid, token, self.heartbeats.begin(heartbeat_s, now_ms))
+        peer.use = use
         return peer
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:

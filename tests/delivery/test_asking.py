@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from zbroker.delivery.asking import ASK_AGAIN_MS, PATIENCE_MS, Asking, Question
+from zbroker.delivery.asking import (
+    AGAIN_MAX,
+    ASK_AGAIN_MS,
+    IN_FLIGHT_MAX,
+    LOOKUPS_ALL_MAX,
+    PATIENCE_MS,
+    Asking,
+    Question,
+)
 from zbroker.delivery.points import Point
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
@@ -232,3 +240,93 @@ def test_ranges_without_an_end_of_their_own_end_now(desk: Desk) -> None:
 def test_ranges_with_two_ends_are_refused() -> None:
     with pytest.raises(ClientError, match="leave out `until`"):
         Question.of(b"r", Ranges(bookmark="[1|3|:1|9|]", until="1|5|"), 0)
+
+
+# -- many look-ups --------------------------------------------------------------------------------
+
+
+def question(rid: bytes, count: int, *, who: str = "eve", key: int = 1) -> Question:
+    marks = ",".join(f"1|{n}|" for n in range(1, count + 1))
+    command = Subscribe("s", "t", bookmark=marks, options=Options(wait_s=1e6))
+    made = Question.of(rid, command, 0, key)
+    made.who = who
+    return made
+
+
+def test_the_journal_has_a_bounded_number_of_look_ups_at_a_time() -> None:
+    desk = Desk()
+    asks = desk.asking.ask(question(b"r", 1_000))
+    assert len(asks) == IN_FLIGHT_MAX
+    asked = 0
+    while asks:
+        asked += len(asks)
+        desk.tell(asks)
+        asks = desk.asking.more()
+        assert len(asks) <= IN_FLIGHT_MAX
+    assert asked == 1_000
+
+
+def test_connections_take_turns() -> None:
+    desk = Desk()
+    first = desk.asking.ask(question(b"r", 1_000))
+    assert desk.asking.ask(question(b"s", 1, who="ann")) == []
+    desk.tell(first[:2])
+    asks = desk.asking.more()
+    assert len(asks) == 2, "one of each"
+    assert {desk.asking._open[ask.cid][0].rid for ask in asks} == {b"r", b"s"}
+
+
+def test_a_new_journal_is_asked_as_gently() -> None:
+    desk = Desk()
+    desk.asking.ask(question(b"r", 1_000))
+    assert len(desk.asking.again()) == IN_FLIGHT_MAX
+
+
+def test_one_principal_has_a_bounded_number_of_look_ups() -> None:
+    asking = Asking(most=1_500)
+    first = question(b"r", 1_000)
+    asking.check(first)
+    asking.ask(first)
+    for rid in (b"r", b"s"):
+        with pytest.raises(ClientError, match="at most 1500") as caught:
+            asking.check(question(rid, 1_000))
+        assert caught.value.code == "too_many"
+    asking.check(question(b"t", 1_000, who="ann"))
+    asking.check(question(b"s", 500))
+    asking.forget(b"r")
+    asking.check(question(b"s", 1_000))
+    assert not asking._values
+
+
+def test_all_together_have_a_bounded_number_of_look_ups() -> None:
+    asking = Asking()
+    for number in range(LOOKUPS_ALL_MAX // 1_000):
+        asking.ask(question(b"%d" % number, 1_000, who=str(number // 5)))
+    with pytest.raises(ClientError, match="too much") as caught:
+        asking.check(question(b"x", 1, who="ann"))
+    assert caught.value.code == "too_many"
+
+
+def test_what_is_asked_again_costs_one_principal_little_however_much_waits() -> None:
+    """And nobody else waits for it: each has his own pace."""
+    desk = Desk()
+    for key in range(9):
+        many = question(b"r", 1_000, key=key)
+        asks = desk.asking.ask(many)
+        while asks:
+            desk.tell(asks)
+            asks = desk.asking.more()
+    desk.tell(desk.asking.ask(question(b"s", 1, who="ann")))
+    desk.journal.asked.clear()
+    mine = 0
+    for now_ms in range(0, 60_000, ASK_AGAIN_MS):
+        desk.journal.persisted += 1
+        asks = desk.asking.moved(desk.journal.persisted, now_ms)
+        while asks:
+            mine += sum(desk.asking._open[ask.cid][0].who == "ann" for ask in asks)
+            desk.tell(asks)
+            asks = desk.asking.more()
+    turns = 60_000 // ASK_AGAIN_MS
+    assert mine == turns - 1
+    assert len(desk.journal.asked) - mine <= turns * AGAIN_MAX + 1_000, "9,000 would be 2.1 million"
+    assert len(set(desk.journal.asked)) > 900

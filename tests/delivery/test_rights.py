@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.delivery.world import ANN, BOB, World
 from zbroker.access.core import Access
 from zbroker.access.format import parse
+from zbroker.budgets import Budget
+from zbroker.delivery.connections import CREDIT_MIN_BYTES
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry
@@ -287,3 +289,54 @@ def test_nothing_is_compiled_for_a_replacement_that_is_not_allowed() -> None:
     made.subscribe("open")
     made.send(m.Replace("s", topic="shut", filter=DEAR_FILTER))
     assert made.last().code == "not_entitled"
+
+
+# -- budgets --------------------------------------------------------------------------------------
+
+
+def two_of_ann(budget: Budget) -> World:
+    made = World(access=rules(MIXED), budget=budget)
+    made.welcome()
+    made.logon_as("ann", A)
+    made.logon_as("ann", A, BOB)
+    return made
+
+
+def test_the_connections_of_a_principal_share_its_budget_of_subscriptions() -> None:
+    made = two_of_ann(Budget(subscriptions=2))
+    made.subscribe("open", "a")
+    made.subscribe("open", "b", BOB)
+    made.subscribe("open", "c", BOB)
+    assert made.last().code == "too_many"
+    made.send(m.Unsubscribe("a"))
+    made.subscribe("open", "d", BOB)
+    assert made.errors() == ["too_many"]
+    made.core.check()
+
+
+def test_the_connections_of_a_principal_share_its_credit() -> None:
+    made = two_of_ann(Budget(credit_bytes=3 << 20))
+    made.subscribe("open", "a", credit=2 << 20)
+    made.subscribe("open", "b", BOB, credit=2 << 20)
+    made.subscribe("open", "c", BOB, credit=2 << 20)
+    given = [ack.credit for ack in made.acks("processed") if ack.sid]
+    assert given == [2 << 20, 1 << 20, CREDIT_MIN_BYTES]
+    made.send(m.Logoff())
+    made.send(m.Flow("b", 8 << 20), BOB)
+    one = made.core.connections[BOB].subscriptions["b"]
+    assert one.credit > 1 << 20, "what others gave back may be had"
+    assert made.core.connections[BOB].use.credit <= 3 << 20
+
+
+def test_look_ups_have_a_budget() -> None:
+    made = two_of_ann(Budget(lookups=1_000))
+    marks = ",".join(f"1|{n}|" for n in range(1, 601))
+    waits = m.Options(wait_s=60)
+    made.publish("open")
+    made.persist()
+    made.subscribe("open", "a", bookmark=marks.replace("1|1|,", ""), options=waits)
+    made.send(m.Ranges("r", bookmark="0"), BOB)
+    assert made.errors() == []
+    made.send(m.Subscribe("b", "open", bookmark=marks, options=waits), BOB)
+    assert made.last().code == "too_many"
+    made.core.check()

@@ -14,6 +14,7 @@ from google_crc32c import value as crc32c
 from zbroker.access.core import Access
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
+from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Plan
@@ -55,11 +56,14 @@ class World:
     def __init__(
         self,
         clients_max: int = 100,
+        budget: Budget = DEFAULT,
         recording: Recording = EVERYTHING,
         access: Access | None = None,
         vocabulary: Vocabulary = BUILT_IN,
     ) -> None:
-        settings = Settings(KEY, clients_max, recording, access or Access.off(), 0, vocabulary)
+        settings = Settings(
+            KEY, clients_max, recording, access or Access.off(), 0, vocabulary, budget
+        )
         self.core = Core(settings)
         self.keys: dict[bytes, str] = {}  # of the connections that have one
         self.passed: list[tuple[bytes, bytes, bytes]] = []  # rid, header, body: all that went out
@@ -239,7 +243,7 @@ class World:
     ) -> None:
         """With the key of a connection."""
         self.keys[rid] = key
-        said = token.Token("ann", principal, "i", 1, int(NOW_S) + 60, key)
+        said = token.Token(principal or "ann", principal, "i", 1, int(NOW_S) + 60, key)
         self.send(m.DoorLogon(token.make(KEY, said), "1", heartbeat_s), rid)
 
     def send(self, command: m.Command, rid: bytes = ANN) -> None:

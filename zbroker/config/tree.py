@@ -183,8 +183,8 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=0,
-            description="Logged-on connections of one principal at the ingest door, with security\n"
-            "on; 0 is half of `clients`.",
+            description="Logged-on connections of one principal at one door, with security on;\n"
+            "0 is half of `clients`.",
         ),
     ] = 0
     names_per_principal: Annotated[
@@ -197,6 +197,15 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     connections: Annotated[
         Positive, Meta(description="Connections of one door, whether logged on or not.")
     ] = limits.CONNECTIONS_MAX
+    subscriptions_per_principal: Annotated[
+        Positive, Meta(description="Subscriptions, or consumers, of one principal at one door.")
+    ] = limits.PRINCIPAL_SUBSCRIPTIONS_MAX
+    credit_bytes_per_principal: Annotated[
+        int, Meta(ge=1 << 20, extra=BYTES, description="Sent to one principal and not read yet.")
+    ] = limits.PRINCIPAL_CREDIT_BYTES
+    lookups_per_principal: Annotated[
+        int, Meta(ge=1000, description="Bookmarks that are looked up or waited for.")
+    ] = limits.LOOKUPS_MAX
 
     @property
     def clients_of_one(self) -> int:

@@ -12,19 +12,25 @@ client wants to wait for a bookmark that is not here yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from zbroker.delivery.points import Point, refusal, refused, settle, wanted
 from zbroker.errors import ClientError
 from zbroker.ids import NOW, Origin
+from zbroker.limits import LOOKUPS_MAX
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.messages import Ranges, Subscribe
 from zbroker.wire.ranges import Cut, is_range
 
 PATIENCE_MS: Final = 10_000  # how long a client waits for a journal that does not answer
 ASK_AGAIN_MS: Final = 250  # a question whose bookmark is not here yet is not asked more often
+AGAIN_MAX: Final = 64  # look-ups asked again in that time for one principal
+IN_FLIGHT_MAX: Final = 256  # look-ups that the journal has at a time; others want it, too
+LOOKUPS_ALL_MAX: Final = 100_000  # of all principals: some 100 bytes each
 
 _PENDING: Final = "bookmark_pending"
 _LATER: Final = frozenset({_PENDING, "bookmark_not_found"})  # may be found later
@@ -51,6 +57,8 @@ class Question:
     waiting: bool = False
     at: int = -1
     answers: dict[int, Located] = field(default_factory=dict)  # by place in first + last
+    who: Hashable = ""  # whose look-ups these are
+    cids: list[int] = field(default_factory=list)  # numbers of those that were opened last
 
     @classmethod
     def of(cls, rid: bytes, command: Subscribe | Ranges, now_ms: int, key: int = 0) -> Question:
@@ -74,9 +82,14 @@ class Question:
         return self.command.topic if isinstance(self.command, Subscribe) else "ranges"
 
     @property
+    def values(self) -> int:
+        """How many look-ups it takes."""
+        return len(self.first) + len(self.last)
+
+    @property
     def complete(self) -> bool:
         """True if every value has its answer."""
-        return len(self.answers) == len(self.first) + len(self.last)
+        return len(self.answers) == self.values
 
     @property
     def persisted(self) -> int:
@@ -167,24 +180,68 @@ def _until(command: Subscribe | Ranges) -> str | None:
 
 
 class Asking:
-    """All open questions, and those that wait."""
+    """All open questions, and those that wait.
 
-    def __init__(self) -> None:
+    The journal has so many look-ups at a time; the others wait here, and connections take turns. A
+    question that waits is asked again less often the more values it has, and the more look-ups wait
+    for the same principal: what somebody asks for again and again costs only himself.
+    """
+
+    def __init__(self, most: int = LOOKUPS_MAX) -> None:
+        """most: look-ups of one principal."""
+        self._most = most
         self._last_cid = 0
-        self._open: dict[int, tuple[Question, int]] = {}
-        self._waiting: dict[int, Question] = {}  # by identity
+        self._open: dict[int, tuple[Question, int]] = {}  # sent or not, by number
+        self._sent: set[int] = set()  # numbers that the journal has not answered
+        self._queues: dict[bytes, deque[int]] = {}  # numbers to be sent, by connection
+        self._questions: dict[bytes, dict[int, Question]] = {}  # all, by connection and identity
+        self._waiting: dict[int, Question] = {}  # by identity; who waits longest comes first
+        self._values: Counter[Hashable] = Counter()  # look-ups, by who asks
+        self._busy_ms: dict[Hashable, float] = {}  # until when what was asked again is paid for
 
     def __len__(self) -> int:
         return len(self._open) + len(self._waiting)
 
+    def check(self, question: Question) -> None:
+        """Raises: ClientError too_many, if so much is looked up already."""
+        count = question.values
+        if self._values[question.who] + count > self._most:
+            reason = f"at most {self._most} points may be looked up at a time for one principal"
+            raise ClientError("too_many", reason, "wait for answers, or end what waits")
+        if self._values.total() + count > LOOKUPS_ALL_MAX:
+            raise ClientError("too_many", "too much is looked up here", "ask again in a while")
+
     def ask(self, question: Question) -> list[Locate]:
-        """Opens a question; returns what to send to the journal: what it has no answer to."""
-        messages = []
-        for place in range(len(question.first) + len(question.last)):
+        """Opens a question; returns what to send to the journal now."""
+        self.keep(question)
+        return self.more()
+
+    def keep(self, question: Question) -> None:
+        """Opens a question, to be sent later."""
+        mine = self._questions.setdefault(question.rid, {})
+        if id(question) not in mine:
+            mine[id(question)] = question
+            self._values[question.who] += question.values
+        question.cids.clear()
+        for place in range(question.values):
             if place not in question.answers:
                 self._last_cid += 1
                 self._open[self._last_cid] = (question, place)
-                messages.append(self._message(self._last_cid))
+                question.cids.append(self._last_cid)
+        self._queues.setdefault(question.rid, deque()).extend(question.cids)
+
+    def more(self) -> list[Locate]:
+        """What to send now, as answers have come."""
+        messages = []
+        while self._queues and len(self._sent) < IN_FLIGHT_MAX:
+            rid = next(iter(self._queues))
+            queue = self._queues.pop(rid)
+            cid = queue.popleft()
+            if queue:
+                self._queues[rid] = queue  # behind the others
+            if cid in self._open:
+                self._sent.add(cid)
+                messages.append(self._message(cid))
         return messages
 
     def repeat(self, question: Question) -> list[Locate]:
@@ -199,14 +256,22 @@ class Asking:
         """
         for question in self._waiting.values():
             question.at = -1
-        return [self._message(cid) for cid in self._open]
+        self._sent.clear()
+        self._queues.clear()
+        for cid, (question, _) in self._open.items():
+            self._queues.setdefault(question.rid, deque()).append(cid)
+        return self.more()
 
     def moved(self, persisted: int, now_ms: int) -> list[Locate]:
         """The log may hold more now: asks those that wait once more, each at most every 250 ms."""
-        due = [
-            one for one in self._waiting.values()
-            if one.at != persisted and now_ms - one.asked_ms >= ASK_AGAIN_MS
-        ]  # fmt: skip
+        due = []
+        for one in self._waiting.values():
+            if one.at == persisted or now_ms - one.asked_ms < ASK_AGAIN_MS:
+                continue
+            busy_ms = max(now_ms, self._busy_ms.get(one.who, now_ms))
+            if busy_ms - now_ms < ASK_AGAIN_MS:
+                self._busy_ms[one.who] = busy_ms + ASK_AGAIN_MS * one.values / AGAIN_MAX
+                due.append(one)
         messages = []
         for question in due:
             del self._waiting[id(question)]
@@ -224,6 +289,7 @@ class Asking:
 
     def answered(self, located: Located) -> Question | None:
         """The question that this answer completes, if it does and has not to wait."""
+        self._sent.discard(located.cid)
         question, place = self._open.pop(located.cid, (None, 0))
         if question is None:
             return None
@@ -235,13 +301,15 @@ class Asking:
             question.at = min(one.persisted for one in question.answers.values() if one.code)
             self._waiting[id(question)] = question
             return None
+        self._drop(question)
         return question
 
     def overdue(self, now_ms: int) -> list[Question]:
         """Closes and returns the questions whose time is over; `late` says which of the two."""
-        late = {id(one): one for one in self.questions() if _ends_ms(one) <= now_ms}
-        self._drop(late)
-        return list(late.values())
+        late = [one for one in self.questions() if _ends_ms(one) <= now_ms]
+        for question in late:
+            self._drop(question)
+        return late
 
     def next_wake_ms(self) -> int | None:
         """When the next question is overdue."""
@@ -249,22 +317,27 @@ class Asking:
 
     def forget(self, rid: bytes, key: int | None = None) -> None:
         """Closes the questions of a connection, or of one of its subscriptions."""
-        self._drop({
-            id(question): question for question in self.questions()
-            if question.rid == rid and key in (None, question.key)
-        })  # fmt: skip
+        for question in list(self._questions.get(rid, {}).values()):
+            if key in (None, question.key):
+                self._drop(question)
 
     def questions(self) -> Iterator[Question]:
-        """The open ones and those that wait; one with several points may come several times."""
-        yield from (question for question, _ in self._open.values())
-        yield from self._waiting.values()
+        """The open ones and those that wait."""
+        return chain.from_iterable(map(dict.values, self._questions.values()))
 
-    def _drop(self, questions: Iterable[int]) -> None:
-        gone = set(questions)
-        for cid in [cid for cid, (question, _) in self._open.items() if id(question) in gone]:
-            del self._open[cid]
-        for key in gone & self._waiting.keys():
-            del self._waiting[key]
+    def _drop(self, question: Question) -> None:
+        rid, who = question.rid, question.who
+        for cid in question.cids:
+            self._open.pop(cid, None)
+        self._waiting.pop(id(question), None)
+        mine = self._questions[rid]
+        del mine[id(question)]
+        if not mine:
+            del self._questions[rid]
+        self._values[who] -= question.values
+        if not self._values[who]:
+            del self._values[who]
+            self._busy_ms.pop(who, None)
 
 
 def _ends_ms(question: Question) -> int:

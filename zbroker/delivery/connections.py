@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from zbroker.budgets import DEFAULT, Budget
 from zbroker.delivery.subscription import Subscription
 from zbroker.heartbeats import QuietMs
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
@@ -28,17 +29,29 @@ class Connection(Peer):
 
         What was granted once is given again as it is used: who returns it is not left without.
         """
-        promised = sum(other.window for other in self.subscriptions.values())
-        room = max(0, CREDIT_MAX_BYTES - promised)
+        room = min(max(0, CREDIT_MAX_BYTES - self.use.credit), self.use.account.credit_left)
         if one is None:
             return min(asked, max(room, CREDIT_MIN_BYTES))
         given = min(asked, max(0, max(one.window, CREDIT_MIN_BYTES) - one.credit + room))
-        one.window = max(one.window, one.credit + given)
+        self._widen(one, one.credit + given)
         return given
+
+    def _widen(self, one: Subscription, window: int) -> None:
+        if window > one.window:
+            self.use.promise(window - one.window)
+            one.window = window
+
+    def begin(self, one: Subscription) -> None:
+        """A new one, with its credit."""
+        self.subscriptions[one.names.sid] = one
+        self.use.subscribe()
+        self._widen(one, one.credit)
 
     def end(self, sid: str) -> None:
         """Remembers that a subscription is over."""
-        del self.subscriptions[sid]
+        one = self.subscriptions.pop(sid)
+        self.use.subscribe(-1)
+        self.use.promise(-one.window)
         if len(self.ended) >= ENDED_MAX:
             del self.ended[next(iter(self.ended))]
         self.ended[sid] = None
@@ -47,5 +60,5 @@ class Connection(Peer):
 class Connections(Peers[Connection]):
     """All connections by routing id."""
 
-    def __init__(self, quiet_ms: QuietMs | None = None) -> None:
-        super().__init__(Connection, quiet_ms)
+    def __init__(self, quiet_ms: QuietMs | None = None, budget: Budget = DEFAULT) -> None:
+        super().__init__(Connection, quiet_ms, budget)

@@ -18,13 +18,15 @@ from typing import Any, Final, NamedTuple
 from zbroker.access.core import Access
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
+from zbroker.budgets import DEFAULT, Budget
 from zbroker.delivery.asking import Asking, Question
 from zbroker.delivery.commands import cid_of, refusal, sid_of
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Ask, Counts, Effect, Plan
+from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.holds import Needs
 from zbroker.delivery.live import Live
+from zbroker.delivery.locating import Locating
 from zbroker.delivery.plans import Plans
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.rights import Rights
@@ -60,6 +62,7 @@ class Settings(NamedTuple):
     access: Access = Access.off()
     incarnation: int = 0  # of this process
     vocabulary: Vocabulary = BUILT_IN  # what filters of subscriptions may call
+    budget: Budget = DEFAULT  # of each principal
 
 
 class Core:
@@ -69,10 +72,10 @@ class Core:
         """quiet_ms: see DoorHeartbeats."""
         self.counts = Counts()
         self.refusals = Refusals(settings.incarnation)
-        self.connections = Connections(quiet_ms)
+        self.connections = Connections(quiet_ms, settings.budget)
         self.cursors = Cursors()
         self._settings = settings
-        self._asking = Asking()
+        self._asking = Asking(settings.budget.lookups)
         self.needs = Needs(self.connections, self.cursors, self._asking)
         self.live = Live(self.counts)
         self.plans = Plans(self.connections, self.cursors, self.counts)
@@ -82,7 +85,10 @@ class Core:
             settings.vocabulary,
         )  # fmt: skip
         self._progress = Progress(self.cursors, self.counts, self._end)
-        self._welcomed = False
+        self._locating = Locating(
+            self._asking, self.cursors, (self.connections, many), self._progress, self._refusal,
+            self._end,
+        )  # fmt: skip
         self._next_tick_ms = self._next_told_ms = 0
         self._handlers: dict[type, Callable[[Connection, Any], list[Effect]]] = {
             m.Flow: many.flow,
@@ -151,12 +157,9 @@ class Core:
         self, connection: Connection, command: m.Subscribe, now_ms: int, now_s: float
     ) -> list[Effect]:
         question = Question.of(connection.rid, command, now_ms)
+        self._locating.check(question, connection)
         question.key = self.subscriptions.begin(connection, command, now_s).names.key
-        return self._ask(question)
-
-    def _ask(self, question: Question) -> list[Effect]:
-        messages = self._asking.ask(question)
-        return [Ask(message) for message in messages] if self._welcomed else []
+        return self._locating.ask(question)
 
     def _unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
         one = connection.subscriptions.get(command.sid)
@@ -171,8 +174,9 @@ class Core:
         if command.topic is not None:
             matcher(command.topic, regex=command.regex)
         question = Question.of(connection.rid, command, now_ms)
+        self._locating.check(question, connection)
         connection.plans += 1
-        return self._ask(question)
+        return self._locating.ask(question)
 
     def _logoff(self, connection: Connection, command: m.Logoff) -> list[Effect]:
         self._drop(connection.rid)
@@ -208,13 +212,12 @@ class Core:
     def marks(self, marks: Marks) -> list[Effect]:
         """How far the log is durable. Another incarnation has to be asked everything again."""
         if marks.incarnation != self.cursors.incarnation:
-            self._welcomed = False
+            self._locating.lost()
         return self._heard(marks)
 
     def welcomed(self, welcome: Welcome) -> list[Effect]:
         """A journal that has not been asked yet."""
-        self._welcomed = True
-        return self._heard(welcome) + [Ask(message) for message in self._asking.again()]
+        return self._heard(welcome) + self._locating.welcomed()
 
     def _heard(self, said: Marks | Welcome) -> list[Effect]:
         here = Origin(said.instance, said.generation)
@@ -232,38 +235,7 @@ class Core:
 
     def located(self, located: Located) -> list[Effect]:
         """The journal's answer to one look-up."""
-        question = self._asking.answered(located)
-        if question is None:
-            return []  # its subscription is gone
-        here = self.cursors.here
-        assert here is not None, "the journal answers nothing before its welcome"
-        try:
-            start, end = question.start(here), question.end(here)
-        except ClientError as error:
-            return self._give_up(question, error)
-        if start.position < self.cursors.floor:  # it rose after the answer: see holds.py
-            return [Ask(message) for message in self._asking.repeat(question)]
-        if isinstance(question.command, m.Ranges):
-            assert end is not None, "ranges have an end by default"
-            persisted, command = question.persisted, question.command  # newer than marks may be
-            last = min(end.position, persisted)
-            return [Plan(question.rid, command.cid, start, last, command.parts, persisted)]
-        one = self.subscriptions[question.key]
-        one.start(start, end, question.persisted)
-        replay = self.cursors.add(one, start)
-        self.subscriptions.started(one)
-        answer = m.Ack(
-            "processed", question.command.cid, sid=one.names.sid, position=replay.position,
-            credit=one.credit,
-        )  # fmt: skip
-        return [Send(question.rid, codec.encode(answer)), *self._progress.look(replay)]
-
-    def _give_up(self, question: Question, error: ClientError) -> list[Effect]:
-        if isinstance(question.command, m.Ranges):
-            self.connections[question.rid].plans -= 1
-            return [self._refusal(question.rid, error, question.command.cid, None)]
-        self._end(self.subscriptions[question.key])
-        return [self._refusal(question.rid, error, question.command.cid, question.command.sid)]
+        return self._locating.located(located)
 
     # -- reading and sending ------------------------------------------------------------------
 
@@ -333,11 +305,7 @@ class Core:
         if now_ms < self._next_tick_ms:
             return effects
         self._next_tick_ms = now_ms + TICK_MS
-        if self._welcomed:
-            effects += [Ask(one) for one in self._asking.moved(self.cursors.persisted, now_ms)]
-        for question in self._asking.overdue(now_ms):
-            effects += self._give_up(question, question.late())
-        return effects + self._tell(now_ms)
+        return effects + self._locating.tick(now_ms) + self._tell(now_ms)
 
     def _beat(self, now_ms: int, drained: bool) -> list[Effect]:
         silent, due = self.connections.beats(now_ms, drained=drained)

@@ -23,6 +23,7 @@ import zmq
 from zbroker import sockets
 from zbroker.blocks.read import Read
 from zbroker.blocks.reading import Reading
+from zbroker.budgets import budget_of
 from zbroker.config import socket_of
 from zbroker.delivery import ranges
 from zbroker.delivery.core import Core, Settings
@@ -70,6 +71,7 @@ class DeliveryRoom:
         settings = Settings(
             key, config.limits.clients, recording, self._front.access, process.incarnation,
             Vocabulary.of_instance(config.instance.name, config.instance.group),
+            budget_of(config.limits),
         )  # fmt: skip
         self.core = Core(settings, self._door.wires.quiet_ms)
         self._router = self._door.router

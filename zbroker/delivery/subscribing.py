@@ -62,6 +62,7 @@ class Subscriptions(dict[int, Subscription]):
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
         if len(connection.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
+        connection.use.account.check_subscription()
         principal, unrecorded = connection.token.principal, command.unrecorded is True
         wanted = Wanted(
             action_of(command), command.topic, regex=command.regex, unrecorded=unrecorded
@@ -75,10 +76,11 @@ class Subscriptions(dict[int, Subscription]):
         plain = wants_unrecorded(command) and not self._recording.everything
         if plain:
             _check_at_once(one.wish)
-        one.credit = one.window = connection.grant(command.credit)
+        one.credit = connection.grant(command.credit)
         if plain:
             self._plain.add(one.names.key)
-        self[one.names.key] = connection.subscriptions[command.sid] = one
+        self[one.names.key] = one
+        connection.begin(one)
         return one
 
     def _of(self, connection: Connection) -> Vocabulary:

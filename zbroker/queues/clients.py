@@ -45,16 +45,20 @@ class Connection(Peer):
 
     def grant(self, sid: str, asked: int, credit: int = 0) -> int:
         """How much of the credit asked for a consumer, or more of it, may be given."""
-        others = sum(window for other, window in self.windows.items() if other != sid)
-        most = max(CREDIT_MIN_BYTES, CREDIT_MAX_BYTES - others)
+        window = self.windows.get(sid, 0)
+        left = min(CREDIT_MAX_BYTES - self.use.credit, self.use.account.credit_left)
+        most = max(CREDIT_MIN_BYTES, window + left)
         given = min(asked, max(0, most - max(credit, 0)))
-        self.windows[sid] = max(self.windows.get(sid, 0), credit + given)
+        if credit + given > window:
+            self.windows[sid] = credit + given
+            self.use.promise(credit + given - window)
         return given
 
     def end(self, sid: str) -> None:
         """Remembers that a consumer is over."""
         del self.consumers[sid]
-        self.windows.pop(sid, None)
+        self.use.subscribe(-1)
+        self.use.promise(-self.windows.pop(sid, 0))
         if len(self.ended) >= ENDED_MAX:
             del self.ended[next(iter(self.ended))]
         self.ended[sid] = None

@@ -48,6 +48,7 @@ class Consuming:
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
         if len(connection.consumers) >= CONSUMERS_MAX:
             raise ClientError("too_many", f"{CONSUMERS_MAX} consumers per connection")
+        connection.use.account.check_subscription()
         if isinstance(one.queue, Replayable):
             self._read(connection, command, one, one.queue)
         else:

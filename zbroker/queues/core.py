@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 from zbroker.access.core import Access
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
+from zbroker.budgets import DEFAULT, Budget
 from zbroker.effects import Send
 from zbroker.errors import ClientError, StorageError
 from zbroker.heartbeats import QuietMs
@@ -58,7 +59,7 @@ from zbroker.wire.surveys import (
 )
 from zbroker.wire.units import AskNamed, Named
 
-TICK_MS: Final = 250  # how exact the patience with the journal is
+TICK_MS: Final = 250  # of the patience with the journal
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
 
@@ -70,6 +71,7 @@ class Settings(NamedTuple):
     incarnation: int
     recording: Recording = Recording([])
     access: Access = Access.off()
+    budget: Budget = DEFAULT
 
 
 class Core:
@@ -81,15 +83,14 @@ class Core:
         """quiet_ms: see DoorHeartbeats."""
         self.manager = manager
         self.refusals = Refusals(settings.incarnation)
-        self.shared = Shared(manager, settings.access, quiet_ms)
+        self.shared = Shared(manager, settings.access, quiet_ms, settings.budget)
         self.consuming = Consuming(self.shared)
         self.burying = Burying(self.shared)
         self._handing = Handing(self.shared, self.consuming)
         self.managing = Managing(self.shared, self.consuming, settings.recording)
         self._settling = Settling(self.shared, self.consuming)
         self._settings = settings
-        self._journal = 0  # the incarnation that welcomed us
-        self._next_tick_ms = 0
+        self._journal = self._next_tick_ms = 0  # the incarnation that welcomed us; when to tick
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
         manager.changed, manager.locate = self.shared.touch, self.shared.locate

@@ -25,6 +25,7 @@ from pyroaring import BitMap64
 from zbroker import desk, sockets
 from zbroker.blocks.making import Maker
 from zbroker.blocks.reading import Reading
+from zbroker.budgets import budget_of
 from zbroker.effects import Note, Send
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
@@ -79,8 +80,9 @@ class QueuesRoom:
         self._type_of = recording.type_of
         manager = Manager(process.incarnation, config.queue, recording)
         settings = Settings(
-            key, config.limits.clients, process.incarnation, recording, self._front.access
-        )
+            key, config.limits.clients, process.incarnation, recording, self._front.access,
+            budget_of(config.limits),
+        )  # fmt: skip
         self.core = Core(settings, manager, self._door.wires.quiet_ms)
         self._router = self._door.router
         self._poller = zmq.Poller()

@@ -12,6 +12,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.access.core import Access
+from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
 from zbroker.filters import Filter
@@ -38,10 +39,16 @@ Reentered = Callable[[list[Entered]], None]
 class Shared:
     """`out`: effects of this turn. `now`: of this turn."""
 
-    def __init__(self, manager: Manager, access: Access, quiet_ms: QuietMs | None) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        access: Access,
+        quiet_ms: QuietMs | None,
+        budget: Budget = DEFAULT,
+    ) -> None:
         self.manager = manager
         self.access = access
-        self.connections: Peers[Connection] = Peers(Connection, quiet_ms)
+        self.connections: Peers[Connection] = Peers(Connection, quiet_ms, budget)
         self.consumers: dict[int, Consumer] = {}
         self.of: dict[str, dict[int, Consumer]] = {}  # by queue
         self.out: list[Effect] = []
@@ -56,6 +63,7 @@ class Shared:
 
     def add(self, connection: Connection, consumer: Consumer) -> None:
         """A new consumer."""
+        connection.use.subscribe()
         self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
         self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
 
