@@ -13,7 +13,7 @@ from zbroker import sockets
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire.queue_surveys import QueuesAnswer
-from zbroker.wire.surveys import Answer
+from zbroker.wire.surveys import DISCONNECTED, Answer
 
 QUESTIONS_MAX: Final = 4  # of one turn: the rest waits for the next
 
@@ -49,6 +49,15 @@ class Desk(Generic[Q]):
                 yield rid, codec.decode(self._questions, frames[0].buffer)
             except ClientError as error:
                 self._log.error("a question that no room of ours asks: %s; ignored", error)
+
+    def note_disconnected(self, client: str, count: int) -> None:
+        """Logs that an operator ended connections of a client; of one that has none, nothing."""
+        if count:
+            self._log.warning(
+                "%(client)s: %(count)d connections " + DISCONNECTED,
+                {"client": client, "count": count},
+                extra={"code": "client.disconnected"},
+            )
 
     def tell(self, rid: bytes, answer: Answer | QueuesAnswer) -> None:
         """The answer. Who asked does not wait long, and may be gone."""

@@ -200,9 +200,14 @@ class Answers:
         codes = {alarm.finding.code for alarm in found}
         for alarm in found:
             if alarm.finding.code not in before:
-                log.warning("alarm %s: %s; %s; %s", *alarm.finding)
+                log.warning(
+                    "alarm %(alarm)s: %(what)s; %(means)s; %(next)s",
+                    {"alarm" if key == "code" else key: text for key, text in
+                     alarm.finding._asdict().items()},
+                    extra={"code": "admin.alarm"},
+                )  # fmt: skip
         for code in sorted(before - codes):
-            log.info("alarm %s is over", code)
+            log.info("alarm %(alarm)s is over", {"alarm": code}, extra={"code": "admin.alarm_over"})
         return found
 
     def journal(self) -> dict[str, Any]:

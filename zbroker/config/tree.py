@@ -277,7 +277,13 @@ class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Literal["debug", "info", "warning", "error"],
         Meta(description='"debug", "info", "warning" or "error".'),
     ] = "info"
-    format: Annotated[Literal["text", "json"], Meta(description='"text" or "json".')] = "text"
+    format: Annotated[
+        Literal["text", "json"],
+        Meta(
+            description='"text", or "json": an object a line with time, level, room, code, '
+            "message, and the numbers of the message by name."
+        ),
+    ] = "text"
     file: Annotated[
         str, Meta(description='Appended to instead of stderr (may be rotated); "" is stderr.')
     ] = ""

@@ -42,7 +42,7 @@ class Desk:
     ) -> tuple[s.Answer, list[Effect]]:
         if isinstance(ask, s.Disconnect):
             count, effects = surveying.disconnect(core, ask.client)
-            self._log.warning("%s: %d connections %s", ask.client, count, s.DISCONNECTED)
+            self._desk.note_disconnected(ask.client, count)
             return s.Disconnected(ask.cid, count), effects
         if isinstance(ask, s.AskRefusals):
             return core.refusals.told(ask, peers), []

@@ -30,7 +30,7 @@ class Desk:
             if isinstance(ask, s.Disconnect):
                 count, more = surveying.disconnect(core, ask.client, now_ms)
                 effects += more
-                self._log.warning("%s: %d sessions %s", ask.client, count, s.DISCONNECTED)
+                self._desk.note_disconnected(ask.client, count)
                 self._desk.tell(rid, s.Disconnected(ask.cid, count))
             elif isinstance(ask, s.AskRefusals):
                 self._desk.tell(rid, core.refusals.told(ask, peers))

@@ -129,11 +129,14 @@ class Chores:
         if self._late_ms is None or now_ms >= self._late_ms + LATE_TELL_MS:
             self._late_ms = now_ms
             self._process.log.warning(
-                "journal.flush_late: a write took %.0f ms to become durable, flush_interval is "
-                "%d ms; nothing is lost, its ack waited as long; look at the disk (%d so far)",
-                took_s * 1_000,
-                self._process.config.journal.flush_interval,
-                self.flush_late,
+                "journal.flush_late: a write took %(took_ms)d ms to become durable, flush_interval "
+                "is %(flush_interval_ms)d ms; nothing is lost, its ack waited as long; look at the "
+                "disk (%(count)d so far)",
+                {
+                    "took_ms": round(took_s * 1_000),
+                    "flush_interval_ms": self._process.config.journal.flush_interval,
+                    "count": self.flush_late,
+                },
             )
 
     # -- statistics ---------------------------------------------------------------------------

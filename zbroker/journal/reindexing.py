@@ -74,7 +74,8 @@ class Reindexing:
             self._end(error)
             return
         self._process.log.info(
-            "journal.reindexed: the bookmark index was made anew from %d batches", rebuild.batches
+            "journal.reindexed: the bookmark index was made anew from %(batches)d batches",
+            {"batches": rebuild.batches},
         )
         self._helpers.submit(rebuild.remove_old, lambda _: self._end(None))
 

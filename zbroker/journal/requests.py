@@ -162,10 +162,12 @@ class Requests:
         self._core.floor = self.floor.position
         self._emit(self._core.marks())
         self._log.info(
-            "journal.floor_raised: positions below %d are not served any more; the files of "
-            "segments %s go when no reader needs them",
-            self.floor.position,
-            ", ".join(str(one.serial) for one in plan.segments),
+            "journal.floor_raised: positions below %(position)d are not served any more; the files "
+            "of segments %(segments)s go when no reader needs them",
+            {
+                "position": self.floor.position,
+                "segments": ", ".join(str(one.serial) for one in plan.segments),
+            },
         )
 
     def step(self, now_ms: int) -> None:
@@ -190,7 +192,8 @@ class Requests:
         self._opened.log.refresh()
         self._opened.forget_removed()
         self._log.info(
-            "journal.removed: segments up to %d are gone, %d bytes", through, freed_bytes
+            "journal.removed: segments up to %(through)d are gone, %(bytes)d bytes",
+            {"through": through, "bytes": freed_bytes},
         )
 
     def _not_unlinked(self, error: Exception) -> None:

@@ -99,12 +99,17 @@ class Space:
         if self.used_percent >= WARN_PERCENT and not self._warned:
             self._warned = True
             self._log.warning(
-                "journal.disk_80: the disk of %s is %d %% full, %d bytes are free; %s; free space, "
-                "or let [retention] remove old segments",
-                self._directory,
-                self.used_percent,
-                self.free_bytes,
-                "nothing is refused yet" if self.accepting else "publishers are refused",
+                "journal.disk_80: the disk of %(directory)s is %(used_percent)d %% full, "
+                "%(free_bytes)d bytes are free; %(so_far)s; free space, or let [retention] remove "
+                "old segments",
+                {
+                    "directory": str(self._directory),
+                    "used_percent": self.used_percent,
+                    "free_bytes": self.free_bytes,
+                    "so_far": "nothing is refused yet"
+                    if self.accepting
+                    else "publishers are refused",
+                },
             )
         elif self.used_percent < WARN_PERCENT - QUIET_PERCENT:
             self._warned = False

@@ -247,8 +247,8 @@ class QueuesRoom:
                 self.core.managing.ask(rid, ask)
                 continue
             answer = self.core.told(ask, self._door.peer)
-            if isinstance(ask, surveys.Disconnect):
-                self._process.log.warning("%s: %s", ask.client, surveys.DISCONNECTED)
+            if isinstance(ask, surveys.Disconnect) and isinstance(answer, surveys.Disconnected):
+                self._desk.note_disconnected(ask.client, answer.count)
             self._desk.tell(rid, answer)
 
     def _follow(self) -> None:

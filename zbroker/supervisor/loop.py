@@ -328,7 +328,10 @@ class Supervisor:
         directory.write_running(self._paths, running)
         if is_ready:
             took_ms = self._clock.mono_ms() - self._began_ms
-            self._log.info("ready in %d ms: %s", took_ms, running["url"])
+            what = {"took_ms": took_ms, "url": running["url"]}
+            self._log.info(
+                "ready in %(took_ms)d ms: %(url)s", what, extra={"code": "supervisor.ready"}
+            )
             self._announce(running["url"])
 
     def _running(self, bound: dict[str, str]) -> dict[str, Any]:

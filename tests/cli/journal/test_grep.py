@@ -72,7 +72,7 @@ def test_a_pattern_that_is_none_is_a_usage_error(maker: Maker, arguments) -> Non
 def test_a_person_gets_a_line_per_message(maker: Maker) -> None:
     some(maker)
     lines = run(maker, "grep", "--limit", "3").stdout.splitlines()
-    assert lines[0] == '1 20231114T221321Z orders {"id":1}'
+    assert lines[0] == '1 20231114T221321Z orders {"id": 1}'
     assert lines[2] == "3 20231114T221323Z trades.eu Alpha"
 
 
@@ -156,3 +156,11 @@ def test_compressed_bodies_are_looked_into(maker: Maker) -> None:
     body = zstandard.compress(pack([b"needle " + b"a" * 1000, b"b" * 1000]))
     maker.batch([b"", b""], body=body, flags=f.FLAG_ZSTD)
     assert found(maker, "needle") == [1]
+
+
+def test_what_is_shown_is_found_again(maker: Maker) -> None:
+    """Text is shown as it was published, not as JSON that looks nicer."""
+    some(maker)
+    for line in run(maker, "grep").stdout.splitlines():
+        position, _, _, shown = line.split(" ", 3)
+        assert int(position) in found(maker, shown)

@@ -15,6 +15,8 @@ from zbroker.clock import format_time
 TOPICS_MAX: Final = 10_000  # whose types are remembered
 _READABLE: Final = frozenset({"auto", "json", "binary"})  # text or base64 says all there is
 
+_TEXTS: Final = frozenset({"auto", "json", "nvfix", "fix", "xml"})  # bytes that people write
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -43,11 +45,11 @@ class Payloads:
         return head.encode() + self.text(message) + b"\n"
 
     def text(self, message: Message) -> bytes:
-        """A payload in one line."""
-        value = formats.show(self.type_of(message.topic), message.data)
-        if isinstance(value, dict) and list(value) == ["text"]:
-            return str(value["text"]).replace("\n", "\\n").encode()
-        return _encode(value)
+        """A payload in one line. Text is shown as it was published: grep looks in that."""
+        type_, data = self.type_of(message.topic), bytes(message.data)
+        if type_ in _TEXTS and is_text(data):
+            return data.replace(b"\n", b"\\n")
+        return _encode(formats.show(type_, data))
 
     def type_of(self, topic: str) -> str:
         """The message type of a topic: of the first rule that fits."""
@@ -58,3 +60,12 @@ class Payloads:
             if len(self._known) < TOPICS_MAX:
                 self._known[topic] = known
         return known
+
+
+def is_text(data: bytes) -> bool:
+    """True if they are UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
