@@ -11,6 +11,7 @@ import pytest
 
 from tests.client.fakes import WAIT_S as T
 from zbroker.client import connect
+from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.publishing import file_store, packing, publisher, staging, store_files
 from zbroker.client.publishing.file_store import FileStore
 from zbroker.client.publishing.packing import Extra
@@ -388,3 +389,107 @@ def test_a_full_disk_holds_up_publishing_which_goes_on_by_itself(
     numbers = [int(row[3].rstrip(b"x")) for row in broker.log[:-1]]
     assert numbers == list(range(count))
     assert broker.log[-1][3] == b"last"
+
+
+# -- a store that is opened on a full disk ----------------------------------------------------
+
+
+def number_of(data):
+    return int(data.rstrip(b"x"))
+
+
+def everything(store):
+    """All that is owed, in order: what is in batches, then what is still staged."""
+    batches = [data for _, _, many in contents(store) for data in many]
+    return [number_of(data) for data in [*batches, *(one.value for one in store.leftover)]]
+
+
+@pytest.fixture
+def full(directory, monkeypatch):
+    """A directory that a killed publisher filled, on a disk that stays full; how many it has."""
+    monkeypatch.setattr(store_files, "SEGMENT_BYTES", 1 << 20)
+    directory.mkdir()
+    monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 7 << 20))
+    store, inbox, count = FileStore(directory, "pricer"), [], 0
+    for _ in range(20):
+        count = stage_until_full(store, inbox, count)
+        while inbox and store.secure(1 << 18):
+            pack(store, inbox, min(200, len(inbox)), max(store.next_sequence, 1))
+    store.close()
+    used = sum(path.stat().st_size for path in directory.iterdir())
+    monkeypatch.setattr(os, "posix_fallocate", Budget(directory, used))
+    return count
+
+
+def test_a_store_on_a_full_disk_opens_with_all_that_it_owes(full, opened):
+    store = opened()
+    assert store.leftover, "not all of it found space"
+    assert everything(store) == list(range(full))
+    assert everything(opened()) == list(range(full)), "and again"
+
+
+def test_a_store_on_a_full_disk_drains_as_the_broker_makes_room(full, opened):
+    store, sent = opened(), []
+    inbox = [Receipt(Track(1), "t", one.value) for one in store.leftover]
+    while inbox or len(store):
+        sent += [data for _, _, many in contents(store) for data in many]
+        settle(store, len(store))
+        while inbox and store.secure(1 << 18):
+            pack(store, inbox, min(200, len(inbox)), store.next_sequence)
+        assert len(store) or not inbox, "there is always room for one more"
+    assert list(map(number_of, sent)) == list(range(full))
+
+
+def test_what_is_published_after_that_comes_behind_it(full, opened, monkeypatch):
+    store = opened()
+    inbox = [Receipt(Track(1), "t", one.value) for one in store.leftover]
+    monkeypatch.undo()
+    stage(store, inbox, [full, full + 1])
+    assert everything(opened()) == list(range(full + 2))
+
+
+def test_files_of_staged_messages_go_when_those_are_packed(full, opened, directory, monkeypatch):
+    store = opened()
+    monkeypatch.undo()
+    inbox = [Receipt(Track(1), "t", one.value) for one in store.leftover]
+    while inbox:
+        pack(store, inbox, min(200, len(inbox)), store.next_sequence)
+    kept = sorted(directory.glob(f"{staging.PREFIX}*"))
+    assert len(kept) <= 1 + staging.SPARES_MAX
+    assert everything(opened()) == list(range(full))
+
+
+def test_the_next_client_on_a_full_disk_publishes_it(full, broker, directory, monkeypatch):
+    monkeypatch.setattr(publisher, "SPACE_AGAIN_MS", 10)
+    with connect(broker.url, "pricer", timeout=T, publish_store=directory) as client:
+        client.flush(T)
+        client.publish("t", b"%d" % full, timeout=T)
+        client.flush(T)
+    assert [number_of(row[3]) for row in broker.log] == list(range(full + 1))
+
+
+def test_an_empty_store_says_that_it_has_no_space(opened, directory, monkeypatch):
+    opened().close()
+    monkeypatch.setattr(os, "posix_fallocate", Budget(directory, 1))
+    for path in directory.glob("next*"):
+        path.unlink()
+    with pytest.raises(StorageError, match="disk_full"):
+        opened()
+
+
+def test_a_boot_of_the_machine_is_noted_without_new_space(opened, monkeypatch, tmp_path):
+    opened().close()
+    boot = tmp_path / "boot"
+    boot.write_text("other-boot")
+    monkeypatch.setattr(store_files, "BOOT_ID", boot)
+    monkeypatch.setattr(store_files.CacheDisk, "create", None)
+    assert opened().may_lag
+
+
+@pytest.mark.parametrize("make", [FileStore, lambda path, _name: FileBookmarkStore(path)])
+def test_a_directory_that_is_made_belongs_to_its_user_alone(make, tmp_path):
+    store = make(tmp_path / "new" / "store", "pricer")
+    store.close()
+    assert (tmp_path / "new" / "store").stat().st_mode & 0o777 == 0o700
+    files = [path for path in (tmp_path / "new" / "store").iterdir() if path.is_file()]
+    assert not [path for path in files if path.stat().st_mode & 0o077]

@@ -41,7 +41,7 @@ def prepare(directory: Path) -> str:
     told = ""
     if directory.exists() and any(directory.iterdir()):
         told = _clear(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write(directory, Marker())
     return told
 

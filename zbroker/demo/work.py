@@ -51,7 +51,7 @@ def run(story: Story, client: Client, url: str, ask: Ask, directory: Path, table
     time_ns = table.departure_ns[-1]
     last = [client.publish(BROKEN_TOPIC, data, time=time_ns) for data in BROKEN][-1]
     last.wait(timeout=30)
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     with _workers(url, directory) as workers:
         begun = time.perf_counter()
         total = len(table) + len(BROKEN)

@@ -66,6 +66,7 @@ class Tail:
     group_crc: int  # of its last group; 0 if it has none
     note_counter: int  # of the newest acked-through note
     oldest: int = 0  # serial of the oldest segment that is kept, 0 if nothing was ever removed
+    allocated: int = 0  # bytes of a next segment that an earlier run left, and that is kept
 
 
 class Writer:
@@ -97,10 +98,10 @@ class Writer:
         self._salt = salt
         self._notes = tail.note_counter
         self._failed = False
-        for name in (SPARE, PLAIN):
+        for name in (SPARE,) if tail.allocated else (SPARE, PLAIN):
             discard(disk, name)  # of an earlier run: never announced, never trusted, takes space
         self._spare = _Spare(disk, segment_bytes)
-        self._allocated = 0  # size of a next segment that is only allocated; 0: there is none
+        self._allocated = tail.allocated  # size of a next segment, not filled; 0: there is none
         self._open(tail.header, tail.end, tail.group_crc)
 
     def _open(self, header: SegmentHeader, end: int, group_crc: int) -> None:

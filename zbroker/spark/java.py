@@ -100,7 +100,7 @@ def _wrapped(java: Path) -> Path:
     home = _cache() / f"java-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
     program = home / "bin" / "java"
     if not (program.exists() and program.read_text() == text and os.access(program, os.X_OK)):
-        program.parent.mkdir(parents=True, exist_ok=True)
+        program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _publish_program(program, text)
     return home
 
@@ -118,7 +118,7 @@ def _cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         cache = (Path(base) if base else Path.home() / ".cache") / "zbroker"
-        cache.mkdir(parents=True, exist_ok=True)
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError):
         return Path(tempfile.mkdtemp(prefix="zbroker-java-"))
     return cache if os.access(cache, os.W_OK) else Path(tempfile.mkdtemp(prefix="zbroker-java-"))

@@ -195,7 +195,7 @@ class FileBookmarkStore(MemoryBookmarkStore):
 def _locked(path: Path) -> int:
     """The lock of the directory, which is made. Raises: StorageError store_in_use, store_failed."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_fd = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _failure(path, error) from error

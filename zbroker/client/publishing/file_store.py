@@ -8,7 +8,8 @@ batch. Files whose batches are all settled are removed, or used again.
 
 The space of the next segment is taken before it is needed, and a settled segment becomes the next
 one. So whatever else fills the disk (messages that are staged, too), what the broker acknowledges
-makes room for what comes behind it.
+makes room for what comes behind it. To open a store that owes something takes no space either:
+what was staged and has none stays staged until there is some.
 """
 
 from __future__ import annotations
@@ -67,24 +68,46 @@ class FileStore(MemoryStore):
             self._disk, found.tail, segment_bytes=store_files.SEGMENT_BYTES, preallocate=False,
             clock=self._clock,
         )  # fmt: skip
-        self._writer.allocate_next()
         for batch in found.batches:
             self._keep(batch)
         self.recorded = found.note.recorded
         self.next_sequence = max(found.note.next_sequence, found.last + 1 if found.last else 0)
-        self._adopt(staging.leftover(self._directory, self._writer.position))
-        staging.forget(self._directory)
-        self.staging = Staging(self._directory, self._writer.position)
+        items = staging.leftover(self._directory, self._writer.position)
+        if not found.tail.allocated:
+            self._allocate_next(owed=bool(items) or len(self) > 0)
+        self.leftover = items[self._adopt(items) :]
+        kept = staging.forget(self._directory, self._writer.position, len(self.leftover))
+        end = self._writer.position + len(self.leftover)
+        self.staging = Staging(self._directory, end, kept)
 
-    def _adopt(self, items: list[staging.Staged]) -> None:
-        """What was staged in an earlier life becomes batches, before anything new."""
+    def _allocate_next(self, *, owed: bool) -> None:
+        """Without space for it what is owed is sent all the same, which makes room.
+
+        Raises: StorageError disk_full, if nothing is owed.
+        """
+        try:
+            self._writer.allocate_next()
+        except StorageError as error:
+            if error.code != "disk_full" or not owed:
+                raise
+
+    def _adopt(self, items: list[staging.Staged]) -> int:
+        """What was staged in an earlier life becomes batches, before anything new: so many of it.
+
+        The rest found no space. It stays where it is, and is packed when the broker makes room.
+        """
+        adopted = 0
         for start in range(0, len(items), packing.BATCH_MESSAGES):
             part = items[start : start + packing.BATCH_MESSAGES]
             for run in packing.split(packing.rows(part)):
                 batch = packing.pack(run)
+                if not self.secure(batch.size):
+                    return adopted
                 batch.first, batch.prev = self.next_sequence, self.next_sequence - 1
                 batch.last = batch.first + batch.count - 1
                 self.append(batch)
+                adopted += batch.count
+        return adopted
 
     # -- as in memory -------------------------------------------------------------------------
 

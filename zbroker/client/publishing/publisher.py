@@ -113,6 +113,12 @@ class Publisher:
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
         self.track.last_refusal = self._last_refusal
         self.track.unrecorded = self._core.unrecorded
+        self.inbox += [
+            Receipt(self.track, one.topic, one.value, one.time, one.extra)
+            for one in self.store.leftover
+        ]
+        self.store.leftover = ()
+        self.largest = max((len(one.value) for one in self.inbox), default=0)  # type: ignore[arg-type]
         self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._following = threading.Lock()
 

@@ -18,7 +18,7 @@ import mmap
 import os
 import time as clock
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
@@ -59,13 +59,14 @@ class Staged(Struct, gc=False):
 class Staging:
     """The files of one store. `end`: the number that the next message gets."""
 
-    def __init__(self, directory: Path, end: int) -> None:
+    def __init__(self, directory: Path, end: int, kept: Iterable[Path] = ()) -> None:
+        """kept: files of an earlier life, oldest first, whose messages are still to be packed."""
         self._directory = directory
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
         self._try_lock, self._unlock = (lock := Lock()).acquire, lock.release
         self._file = _File(0, directory, mmap.mmap(-1, 1))  # full: the first message makes another
-        self._files: deque[_File] = deque()  # oldest first
+        self._files = deque(map(_kept, kept))  # oldest first
         self._spares: list[_File] = []
 
     def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
@@ -210,7 +211,7 @@ def leftover(directory: Path, start: int) -> list[Staged]:
     found: list[Staged] = []
     expected = start
     for path in sorted(directory.glob(f"{PREFIX}*")):
-        first = int(path.name.removeprefix(PREFIX))
+        first = _first(path)
         messages = list(_read(path.read_bytes(), first))
         if first > expected and messages:
             raise StorageError(
@@ -224,10 +225,35 @@ def leftover(directory: Path, start: int) -> list[Staged]:
     return found
 
 
-def forget(directory: Path) -> None:
-    """Removes all files: what they hold is in batches."""
-    for path in directory.glob(f"{PREFIX}*"):
-        path.unlink()
+def forget(directory: Path, below: int, count: int) -> list[Path]:
+    """Removes files whose messages are in batches of the store, all below that number.
+
+    The others, which hold the `count` messages from there on, oldest first.
+    """
+    paths = sorted(directory.glob(f"{PREFIX}*"))
+    firsts = [_first(path) for path in paths]
+    ends = [*firsts, below + count][1:]
+    kept = []
+    for path, first, end in zip(paths, firsts, ends, strict=True):
+        if end <= below or first >= below + count:
+            path.unlink()
+        else:
+            kept.append(path)
+    return kept
+
+
+def _first(path: Path) -> int:
+    """The number of a file's first message."""
+    return int(path.name.removeprefix(PREFIX))
+
+
+def _kept(path: Path) -> _File:
+    """A file of an earlier life. Nothing more is written to it. Raises: StorageError."""
+    try:
+        with path.open("r+b") as file:
+            return _File(_first(path), path, mmap.mmap(file.fileno(), 0))
+    except OSError as error:
+        raise failed("open", str(path), error) from None
 
 
 def _read(data: bytes, first: int) -> Iterator[Staged]:

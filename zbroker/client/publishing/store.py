@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 from zbroker.client.publishing.packing import Batch
 
 if TYPE_CHECKING:
-    from zbroker.client.publishing.staging import Staging
+    from collections.abc import Sequence
+
+    from zbroker.client.publishing.staging import Staged, Staging
 
 BATCH_OVERHEAD: Final = (
     512  # what one entry costs beside its body; bounds the number of tiny batches
@@ -31,6 +33,7 @@ class MemoryStore:
     """
 
     staging: Staging | None = None
+    leftover: Sequence[Staged] = ()  # what was staged in an earlier life and found no space yet
     may_lag = False  # the machine went down, and the newest of it may be lost
 
     def __init__(self) -> None:

@@ -169,10 +169,12 @@ def _check_boot(disk: Disk) -> bool:
     """Whether the machine was started since the store was open."""
     boot = BOOT_ID.read_bytes().strip()
     if disk.exists(BOOT):
-        if disk.read(BOOT, 0, 100) == boot:
+        known = disk.read(BOOT, 0, 100)
+        boot = boot.ljust(len(known))  # in place: on a full disk there is no other
+        if known == boot:
             return False
-        disk.unlink(BOOT)
-    disk.create(BOOT)
+    else:
+        disk.create(BOOT)
     disk.write(BOOT, 0, [boot])
     return True
 
@@ -203,6 +205,12 @@ def _first_segment(disk: Disk, publisher: int) -> Tail:
     return Tail(header, DATA_AT, 1, 0, 0)
 
 
+def _allocated(disk: Disk) -> int:
+    """Bytes of the next segment that an earlier life allocated; 0 if it has not enough."""
+    size = dict(disk.list()).get(PLAIN, 0)
+    return size if size >= SEGMENT_BYTES else 0
+
+
 class _Walk:
     """Over all segments, oldest first."""
 
@@ -212,6 +220,7 @@ class _Walk:
         self.tail: Tail | None = None
         self._disk = disk
         self._settled = settled
+        self._allocated = _allocated(disk)
 
     def segment(self, serial: int, size: int) -> None:
         """Its good groups; what follows them was not written whole, and belongs to nobody."""
@@ -226,7 +235,7 @@ class _Walk:
             group = item.header
             end, crc = group.offset + group.length, group.crc
             position = group.first_position + group.positions
-        self.tail = Tail(header, end, position, crc, 0)
+        self.tail = Tail(header, end, position, crc, 0, allocated=self._allocated)
 
     def _group(self, group: Group, header: SegmentHeader) -> None:
         at = group.header.offset + GROUP_LENGTH
