@@ -153,7 +153,7 @@ class LocalBroker:
         if instance is not None:
             data = self.data_dir
             paths = Paths(data, data / "journal", data / "archive", instance)
-            shutil.rmtree(paths.sockets, ignore_errors=True)
+            directory.remove_sockets(paths)
 
     def __enter__(self) -> LocalBroker:
         return self

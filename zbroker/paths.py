@@ -11,9 +11,10 @@
     <data>/index/            LMDB: may be deleted at any time
     <data>/queues/           LMDB, state of queues: may be deleted at any time, the log has it, too
     <data>/run/              instance.json of the running instance, keys of tokens, log
+    <data>/run/sockets       where its ipc sockets are
 
-ipc paths longer than 107 bytes do not bind, so sockets stand in the system's directory for
-temporary files, in a 0700 directory named by user and instance id.
+ipc paths longer than 107 bytes do not bind, so sockets are in the system's directory for temporary
+files, in a 0700 directory that each start makes: nobody else can know its name before.
 """
 
 from __future__ import annotations
@@ -88,11 +89,25 @@ class Paths:
         return self.run / "admin-read.token"
 
     @property
+    def sockets_note(self) -> Path:
+        """Names the directory of the ipc sockets."""
+        return self.run / "sockets"
+
+    @property
     def sockets(self) -> Path:
-        name = f"zbroker-{os.getuid()}-{self.instance:016x}"
-        place = Path(tempfile.gettempdir()) / name
-        return place if len(os.fsencode(place)) < IPC_MAX_BYTES - 20 else Path("/tmp") / name
+        """The directory that the note names; without a note, one in which nobody listens."""
+        try:
+            return Path(self.sockets_note.read_text().rstrip("\n"))
+        except (OSError, ValueError):
+            name = f"zbroker-{os.getuid()}-{self.instance:016x}"
+            return sockets_parent() / name
 
     def ipc(self, name: str) -> str:
         """The endpoint of one internal socket: journal, marks, live, desk or supervisor."""
         return f"ipc://{self.sockets / name}"
+
+
+def sockets_parent() -> Path:
+    """Where directories of sockets are made; their paths have to stay short."""
+    place = Path(tempfile.gettempdir())
+    return place if len(os.fsencode(place)) < IPC_MAX_BYTES - 60 else Path("/tmp")

@@ -271,24 +271,22 @@ def test_an_archive_directory_that_is_not_mounted(patient: Patient, tmp_path: Pa
     assert f"mkdir -p {archive}" in patient.only("archive_directory")["fix"]
 
 
-def test_a_sockets_directory_that_others_can_enter(patient: Patient) -> None:
-    place = patient.paths.sockets
+def test_a_sockets_directory_that_others_can_enter(patient: Patient, tmp_path: Path) -> None:
+    place = tmp_path / "sockets"
     place.mkdir(mode=0o700)
-    try:
-        assert patient.doctor()["findings"] == []
-        place.chmod(0o755)
-        assert patient.only("sockets_directory")["fix"] == f"chmod 700 {place}"
-    finally:
-        place.rmdir()
+    patient.paths.run.mkdir(exist_ok=True)
+    patient.paths.sockets_note.write_text(f"{place}\n")
+    assert patient.doctor()["findings"] == []
+    place.chmod(0o755)
+    assert patient.only("sockets_directory")["fix"] == f"chmod 700 {place}"
 
 
-def test_a_sockets_directory_that_is_none(patient: Patient) -> None:
-    place = patient.paths.sockets
-    place.write_text("")
-    try:
-        assert patient.only("sockets_directory")["fix"] == f"rm {place}"
-    finally:
-        place.unlink()
+def test_a_sockets_directory_that_is_gone_is_made_by_the_next_start(
+    patient: Patient, tmp_path: Path
+) -> None:
+    patient.paths.run.mkdir(exist_ok=True)
+    patient.paths.sockets_note.write_text(f"{tmp_path / 'gone'}\n")
+    assert patient.doctor()["findings"] == []
 
 
 def test_a_token_that_others_can_read(patient: Patient, running: FakeAdmin) -> None:

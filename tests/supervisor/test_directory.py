@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,6 @@ def settings(tmp_path: Path) -> Iterator[Config]:
     yield settings
     with contextlib.suppress(StorageError):
         if instance := directory.read_identity(tmp_path / "data"):
-            sockets = settings.paths(instance).sockets
-            if sockets.is_symlink():
-                sockets.unlink()
             directory.clean(settings.paths(instance))
 
 
@@ -89,20 +87,58 @@ def test_only_the_owner_may_enter_or_read(locked: Config) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_sockets_never_stand_where_others_may_enter(locked: Config) -> None:
-    sockets = directory.prepare(locked).sockets
-    sockets.chmod(0o755)
-    with pytest.raises(StorageError, match="only this user may enter"):
-        directory.prepare(locked)
+def test_each_start_has_a_socket_directory_that_nobody_could_guess(locked: Config) -> None:
+    first = directory.prepare(locked).sockets
+    second = directory.prepare(locked).sockets
+    assert first != second
+    assert not first.exists()
+    assert second.is_dir()
 
 
-def test_sockets_never_stand_behind_a_link(locked: Config, tmp_path: Path) -> None:
-    sockets = directory.prepare(locked).sockets
-    sockets.rmdir()
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    sockets.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match="only this user may enter"):
+def test_a_foreign_directory_neither_prevents_a_start_nor_is_removed(
+    locked: Config, tmp_path: Path
+) -> None:
+    """Whatever the note names: another user may have made it after the last stop."""
+    paths = directory.prepare(locked)
+    directory.clean(paths)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir(mode=0o755)
+    paths.sockets_note.write_text(f"{foreign}\n")
+    again = directory.prepare(locked)
+    assert again.sockets != foreign
+    again.sockets_note.write_text(f"{foreign}\n")
+    directory.clean(again)
+    assert foreign.is_dir()
+
+
+def test_a_copy_of_a_running_instance_has_sockets_of_its_own(
+    locked: Config, tmp_path: Path
+) -> None:
+    original = directory.prepare(locked)
+    shutil.copytree(original.data, tmp_path / "copy")
+    copy = config.load(None, {"instance.data_dir": str(tmp_path / "copy")})
+    for shared in (True, False):
+        found = directory.prepare(copy, shared=shared)
+        assert found.sockets != original.sockets
+        assert original.sockets.is_dir()
+    directory.clean(found)
+
+
+def test_rooms_that_are_started_by_hand_share_their_sockets(locked: Config) -> None:
+    first = directory.prepare(locked, shared=True).sockets
+    assert directory.prepare(locked, shared=True).sockets == first
+    first.chmod(0o755)
+    assert directory.prepare(locked, shared=True).sockets != first
+    shutil.rmtree(first)
+
+
+def test_sockets_that_cannot_be_made_are_told(
+    locked: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(directory, "sockets_parent", lambda: tmp_path / "missing")
+    with pytest.raises(StorageError, match="no directory for sockets can be made") as caught:
         directory.prepare(locked)
+    assert caught.value.code == "sockets"
 
 
 def test_cleaning_leaves_nothing_of_a_running_instance(locked: Config) -> None:

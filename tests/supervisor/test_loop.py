@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -86,8 +85,7 @@ class Instance:
             self.process.kill()
         self.process.communicate(timeout=BOUND_S)
         if instance := directory.read_identity(self.data):
-            sockets = Paths(self.data, self.data, self.data, instance).sockets
-            shutil.rmtree(sockets, ignore_errors=True)  # a killed supervisor leaves them
+            directory.remove_sockets(Paths(self.data, self.data, self.data, instance))
 
 
 @pytest.fixture
@@ -322,16 +320,14 @@ def test_a_loss_is_accepted_at_the_first_start_only(data: Path) -> None:
 
 
 def test_a_stranger_on_the_supervisors_socket_is_ignored(instance: Instance) -> None:
-    import tempfile
-
     import zmq
 
     instance.ready()
-    name = f"zbroker-{os.getuid()}-{instance.running()['instance']}"
+    place = (instance.data / "run" / "sockets").read_text().strip()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         dealer = context.socket(zmq.DEALER)
-        dealer.connect(f"ipc://{tempfile.gettempdir()}/{name}/supervisor")
+        dealer.connect(f"ipc://{place}/supervisor")
         dealer.send(b"\xff\xff")
         assert instance.status()["state"] == "ready"
     finally:

@@ -2,7 +2,8 @@
 
 lock            flock; its holder's pid stands in it
 instance.json   {"version": 1, "instance": "<16 hex digits>"}, made once, durable before use
-run/            0700: token.key (32 bytes, 0600), instance.json of the running instance
+run/            0700: token.key (32 bytes, 0600), instance.json of the running instance, sockets:
+                the directory of its ipc sockets, which has a file `data` that names this one
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from zbroker.config import Config
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
-from zbroker.paths import Paths
+from zbroker.paths import Paths, sockets_parent
 
 VERSION: Final = 1  # of instance.json
 TOKEN_KEY_BYTES: Final = 32
+_OF: Final = "data"  # in the directory of sockets: whose it is
 
 
 def lock(data: Path, *, shared: bool = False) -> int:
@@ -50,16 +53,20 @@ def lock(data: Path, *, shared: bool = False) -> int:
     return descriptor
 
 
-def prepare(config: Config) -> Paths:
+def prepare(config: Config, *, shared: bool = False) -> Paths:
     """The paths of the instance in a locked data directory, with all that rooms expect there.
 
+    shared: rooms that are started by hand have their sockets in one place.
     Raises: StorageError.
     """
     try:
         paths = config.paths(_identity(config.paths(0).identity))
         paths.run.mkdir(mode=0o700, exist_ok=True)
         paths.journal.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make_sockets(paths.sockets)
+        if not shared:
+            paths.running.unlink(missing_ok=True)  # of a killed one: its endpoints are not ours
+        if not (shared and _are_ours(paths)):
+            _make_sockets(paths)
         # a new one at each start: what an earlier one has let in, logs on again
         write_durably(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
     except OSError as error:
@@ -98,14 +105,41 @@ def _identity(path: Path) -> int:
     return instance
 
 
-def _make_sockets(place: Path) -> None:
-    """A 0700 directory of our own, in a place where others may have put one before."""
-    place.mkdir(mode=0o700, exist_ok=True)
-    found = place.lstat()
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not ours or found.st_mode & 0o077:
-        reason = f"{place} is not a directory that only this user may enter"
-        raise StorageError("sockets", reason, "remove it, or set TMPDIR")
+def _make_sockets(paths: Paths) -> None:
+    """A new directory, with a name that nobody could know: others may write to its parent too.
+
+    Also with a note of an earlier start: that may be a copy, of an instance that runs.
+    """
+    remove_sockets(paths)
+    parent = sockets_parent()
+    try:
+        place = Path(tempfile.mkdtemp(prefix=f"zbroker-{os.getuid()}-", dir=parent))
+    except OSError as error:
+        reason = f"no directory for sockets can be made in {parent}: {error.strerror}"
+        raise StorageError("sockets", reason, "set TMPDIR") from None
+    (place / _OF).write_text(str(paths.data.resolve()))
+    temporary = paths.sockets_note.with_name("sockets.new")
+    temporary.write_text(f"{place}\n")
+    temporary.replace(paths.sockets_note)
+
+
+def _are_ours(paths: Paths) -> bool:
+    """Whether the note names a directory that only this user may enter, made for this one."""
+    place = paths.sockets
+    try:
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            return False
+        return (place / _OF).read_text() == str(paths.data.resolve())
+    except OSError:
+        return False
+
+
+def remove_sockets(paths: Paths) -> None:
+    """Removes the directory of the ipc sockets; one that is not of this instance stays."""
+    if _are_ours(paths):
+        shutil.rmtree(paths.sockets, ignore_errors=True)  # a leftover socket harms nobody
+    paths.sockets_note.unlink(missing_ok=True)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -134,4 +168,4 @@ def write_running(paths: Paths, running: dict[str, Any]) -> None:
 def clean(paths: Paths) -> None:
     """Removes what only a running instance has."""
     paths.running.unlink(missing_ok=True)
-    shutil.rmtree(paths.sockets, ignore_errors=True)  # a leftover socket harms nobody
+    remove_sockets(paths)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zbroker.cli.doctor.case import Case, quoted
 from zbroker.cli.doctor.finding import Finding
 from zbroker.errors import StorageError
-from zbroker.paths import Paths
+from zbroker.paths import Paths, sockets_parent
 from zbroker.supervisor.directory import read_identity
 
 
@@ -123,18 +123,16 @@ def archive_directory(case: Case) -> Iterator[Finding]:
 def sockets_directory(case: Case) -> Iterator[Finding]:
     """Whether the rooms can have their sockets, and nobody else can enter."""
     paths = _paths(case)
-    place = paths.sockets
-    means = "the instance does not start: others could speak to its rooms"
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        what = f"{place.parent} cannot be written by {owner_of(os.getuid())}"
+    place, parent = paths.sockets, sockets_parent()
+    if not os.access(parent, os.W_OK | os.X_OK):
+        means = "the instance does not start: its processes have to reach each other"
+        what = f"{parent} cannot be written by {owner_of(os.getuid())}"
         yield Finding("sockets_directory", what, means, "TMPDIR=/run/user/$UID zbroker start")
-    if not paths.instance or not os.path.lexists(place):
-        return
+    if not paths.sockets_note.exists() or not place.is_dir():
+        return  # it does not run; each start makes a new one
     found = place.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        what = f"{place} is not a directory"
-        yield Finding("sockets_directory", what, means, f"rm {quoted(place)}")
-    elif found.st_uid != os.getuid():
+    means = "others could speak to its processes"
+    if found.st_uid != os.getuid():
         what = f"{place} belongs to {owner_of(found.st_uid)}"
         fix = f"sudo rm -r {quoted(place)}, or run this as that user"
         yield Finding("sockets_directory", what, means, fix)
