@@ -87,7 +87,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "the disk is nearly full; publishing waits",
         "free space; sending again succeeds then",
     ),
-    "not_ready": ("the journal is starting or restarting", "send the same sequence again"),
+    "not_ready": (
+        "the journal, or the whole instance, is starting or restarting",
+        "send the same sequence, or log on, again",
+    ),
     "window_full": ("too many unacknowledged bytes", "wait for persisted acks, then send again"),
     "publisher_collision": ("two names have the same publisher id", "choose another name"),
     "gap": (

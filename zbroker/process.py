@@ -41,8 +41,11 @@ Stats = dict[str, int | float | str]
 class Process:
     """One room's process as its loop sees it.
 
-    `listen` is the public endpoint to bind, with a concrete port after the first start.
+    `listen` is the public endpoint to bind, with a concrete port after the first start. supervised:
+    not started by hand.
     """
+
+    supervised = False
 
     def __init__(
         self, room: str, config: Config, paths: Paths, listen: str = "", clock: Clock | None = None

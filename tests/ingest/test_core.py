@@ -302,6 +302,17 @@ def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
 
 
 @pytest.mark.seed("002-20")
+def test_nobody_logs_on_before_every_endpoint_is_known() -> None:
+    bench = Bench()
+    bench.core.clients.unknown = ["delivery", "queues"]
+    [refused] = bench.turn(Item(A, m.Logon("p", "x", "c"), None))
+    assert isinstance(refused, m.Error)
+    assert (refused.code, refused.cid) == ("not_ready", "c")
+    assert "delivery, queues cannot be reached yet" in refused.reason
+    bench.core.clients.unknown = []
+    assert isinstance(bench.logon(), m.Ack)
+
+
 def test_what_came_before_a_logon_is_refused() -> None:
     bench = Bench()
     assert error(bench.turn(single(1))).code == "not_logged_on"

@@ -7,8 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zbroker import config
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.doors import Spread, doors_for
+from zbroker.ingest.doors import Spread, doors_for, missing
 
 ROOMS = ("delivery", "delivery-2")
 KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "queues": "q", "admin": "a"}
@@ -77,3 +78,12 @@ def test_workers_get_as_many_connections_each(
         elif one := clients.by_rid.get(b"\0%04d" % rid):  # type: ignore[assignment]
             clients.remove(one)
         clients.check()
+
+
+def test_every_other_listener_of_the_config_is_missing_until_it_is_known() -> None:
+    free = "tcp://127.0.0.1:0"
+    settings = config.parse("", "z.toml", {"delivery.workers": 2, "listen.queues": free})
+    assert missing(settings, {}) == ["delivery", "delivery-2", "queues", "admin"]
+    known = dict.fromkeys(("ingest", "delivery", "queues"), "tcp://127.0.0.1:1")
+    assert missing(settings, known) == ["delivery-2", "admin"]
+    assert missing(settings, {**known, "delivery-2": "", "admin": ""}) == []

@@ -10,6 +10,7 @@ instance, or when the old connection is gone, as it is after two silent heartbea
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,6 +62,7 @@ class Clients:
     def __init__(self, workers: int = 1, quiet_ms: QuietMs | None = None) -> None:
         self.heartbeats = DoorHeartbeats(quiet_ms)
         self._spread = Spread(workers)
+        self.unknown: Sequence[str] = ()  # other listeners; until they are known nobody logs on
         self.by_rid: dict[bytes, Client] = {}
         self.by_name: dict[str, Client] = {}
         self.by_open: dict[int, Client] = {}
@@ -78,7 +80,10 @@ class Clients:
         return None if same else old
 
     def check_room(self, rid: bytes, principal: str, most: int, most_of_one: int) -> None:
-        """Raises: ClientError too_many, if one more may not log on."""
+        """Raises: ClientError not_ready, too_many, if one more may not log on."""
+        if self.unknown:
+            reason = f"this instance is starting: {', '.join(self.unknown)} cannot be reached yet"
+            raise ClientError("not_ready", reason, "log on again")
         if rid in self.by_rid:
             return
         if len(self.by_rid) >= most:

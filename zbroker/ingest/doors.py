@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from zlib import crc32
 
+from zbroker.config import Config, doors
+
 
 class Spread:
     """How many connections were told of each delivery worker; workers count from 0."""
@@ -38,3 +40,8 @@ def doors_for(worker: int, rooms: Sequence[str], known: Mapping[str, str]) -> di
     told = {door: at for door, at in known.items() if door != "ingest" and door not in rooms}
     found = [known[room] for room in (rooms[worker], *rooms) if room in known]
     return {"delivery": found[0], **told} if found else told
+
+
+def missing(config: Config, known: Mapping[str, str]) -> list[str]:
+    """The other listeners of an instance that are not `known` yet."""
+    return [room for room in doors(config) if room != "ingest" and room not in known]

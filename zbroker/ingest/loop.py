@@ -30,7 +30,7 @@ from zbroker.errors import ClientError
 from zbroker.front import Front
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.desk import Desk
-from zbroker.ingest.doors import doors_for
+from zbroker.ingest.doors import doors_for, missing
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward, Reconnect
 from zbroker.ingest.live import LiveForward
@@ -243,19 +243,21 @@ class IngestRoom:
             self._process.ready(self._endpoint)
 
     def _read_endpoints(self) -> None:
-        """What the supervisor wrote of the other doors; read again only when it changed."""
-        path = self._process.paths.running
+        """What the supervisor wrote of the other listeners; read again only when it changed.
+
+        It has all of them once each has been known, and keeps those of a process that is restarted.
+        """
+        process, path = self._process, self._process.paths.running
         try:
             stamp = path.stat().st_mtime_ns
             if stamp != self._endpoints[0]:
-                self._endpoints = (
-                    stamp,
-                    msgspec.json.decode(path.read_bytes()).get("endpoints", {}),
-                )
+                known = msgspec.json.decode(path.read_bytes()).get("endpoints", {})
+                self._endpoints = (stamp, known)
         except (OSError, msgspec.DecodeError):
-            self._process.log.warning(
-                "%s cannot be read: logons tell no other doors until it can", path
-            )
+            if not process.supervised:
+                process.log.warning("%s cannot be read: logons name no other endpoints", path)
+        if process.supervised:
+            self.core.clients.unknown = missing(process.config, self._endpoints[1])
 
     # -- performing ---------------------------------------------------------------------------
 

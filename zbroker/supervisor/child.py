@@ -41,7 +41,9 @@ class Room(Protocol):
         ...
 
 
-def run(room: str, module: str, config: Config, paths: Paths, listen: str) -> int:
+def run(
+    room: str, module: str, config: Config, paths: Paths, listen: str, *, supervised: bool = False
+) -> int:
     """Runs `module`'s `run` as `room`; every exception becomes a log line and an exit code."""
     logs.configure(config.log, room)
     log = logging.getLogger(room)
@@ -49,6 +51,7 @@ def run(room: str, module: str, config: Config, paths: Paths, listen: str) -> in
     try:
         loop: Room = import_module(module)
         process = Process(room, _for_this_machine(config), paths, listen)
+        process.supervised = supervised
         signal.signal(signal.SIGTERM, lambda *_: process.stop())
         return loop.run(process)
     except ConfigError as error:
@@ -90,7 +93,7 @@ def main(room: str) -> None:
         config = settings.load(options.config, overrides)
         module, room = f"zbroker.{room}.loop", _named(room, options.worker, config)
         directory.lock(config.paths(0).data, shared=True)
-        paths = directory.prepare(config)
+        paths = directory.prepare(config, shared=True)
     except ZBrokerError as error:
         parser.exit(EX_CONFIG if isinstance(error, ConfigError) else _EX_ERROR, f"{error}\n")
     become_room(room, os.getppid())

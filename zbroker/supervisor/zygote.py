@@ -173,7 +173,8 @@ class Zygote:
             tail_loss=launch.accept_tail_loss, missing=launch.accept_missing
         )
         paths = config.paths(setup.instance)
-        return child.run(launch.room, self._modules[launch.room], config, paths, launch.listen)
+        module = self._modules[launch.room]
+        return child.run(launch.room, module, config, paths, launch.listen, supervised=True)
 
     def _tell(self, message: NotForked) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
