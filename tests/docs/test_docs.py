@@ -278,6 +278,26 @@ def test_a_page_keeps_its_limit(each: Page) -> None:
     assert lines <= limit if limit else lines - made <= LINES_MAX_OTHERS
 
 
+#: what a page for users may not promise while there is no replication
+NOT_THERE = ("synchronous destination", "be a peer that copies", "waits for all destinations")
+
+
+def test_no_page_for_users_describes_what_is_not_there() -> None:
+    users = [each for each in PAGES if not each.name.startswith("docs/explanation/")]
+    told = [
+        (each.name, words)
+        for each in users
+        for words in NOT_THERE
+        if words in " ".join(each.text.split())
+    ]
+    assert told == []
+
+
+def test_the_readme_says_how_to_install_it() -> None:
+    assert "pip install ." in page("README.md").text
+    assert "pip install ." in page("docs/tutorial/first-steps.md").text
+
+
 def test_what_the_code_says_of_a_page_is_there() -> None:
     """Code names pages, and headings of them in quotes."""
     named = re.compile(r"docs/([\w/]+\.md)(?:, \"([^\"]+)\")?")

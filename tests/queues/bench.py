@@ -584,12 +584,12 @@ def bench(*configs: QueueConfig, **more: Any) -> Bench:
     return made
 
 
-def rules(*queues: str) -> Access:
-    """Access rules under which ann, with KEY_A, may consume these queues only."""
+def rules(*queues: str, more: str = "") -> Access:
+    """Access rules under which ann, with KEY_A, may consume these queues. more: of the grant."""
     names = ", ".join(f'"{name}"' for name in queues)
     return parse(
         f'[principal.ann]\nkeys = ["{KEY_A}"]\nroles = ["r"]\n'
-        f'[[role.r.allow]]\nactions = ["consume"]\ntopics = [{names}]\n',
+        f'[[role.r.allow]]\nactions = ["consume"]\ntopics = [{names}]\n{more}',
         "access.toml",
     )
 

@@ -107,6 +107,21 @@ def test_who_may_not_consume_a_queue_is_refused() -> None:
     assert len(at.of(q.Consuming)) == 1
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "filter = '/n = 1'",
+        '[[role.r.deny]]\nactions = ["consume"]\ntopics = ["*"]\nfilter = \'/n = 1\'',
+    ],
+)
+def test_a_right_to_a_part_of_a_queue_is_none(more: str) -> None:
+    """docs/reference/access.md: a filter does not go with `consume`."""
+    at = Bench(work("yes"), access=rules("yes", more=more))
+    at.logon(key=KEY_A)
+    at.consume("yes", "a")
+    assert at.errors() == [("not_entitled", "c-a", "a")]
+
+
 # -- credit -----------------------------------------------------------------------------------
 
 
