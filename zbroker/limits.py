@@ -35,6 +35,7 @@ PRINCIPAL_SUBSCRIPTIONS_MAX: Final = 10_000
 PRINCIPAL_CREDIT_BYTES: Final = 256 * MIB
 LOOKUPS_MAX: Final = 10_000  # points that are looked up for subscriptions, as bookmarks
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
+STAGED_BYTES: Final = 16 * GIB  # [config] of one principal, and of the log that it holds back
 NAMES_MAX: Final = 10_000  # [config] publishers of one principal; each takes about 2 KiB for ever
 CONNECTIONS_MAX: Final = 20_000  # [config] of one door; each has a descriptor and some kilobytes
 TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over

@@ -12,11 +12,12 @@ from zbroker.ids import publisher_id
 from zbroker.journal import placing, stages
 from zbroker.journal.format import KIND_PUBLISH, KIND_STAGED, Batch
 from zbroker.journal.headers import Gap, Skipped
-from zbroker.journal.stages import Stages
+from zbroker.journal.references import Reference
+from zbroker.journal.stages import AppRow, StageRow, Stages
 from zbroker.wire import internal as m
-from zbroker.wire.stages import AbortStages, StagesDone
+from zbroker.wire.stages import CommitStages, StagedBy, StagesDone
 
-DAY_NS = stages.STAGED_NS
+DAY_MS = stages.STAGED_MS
 
 
 def shown(at: Whole, max_bytes: int = 1 << 20) -> list[tuple[int, int, str, bytes]]:
@@ -100,8 +101,7 @@ def test_a_commit_of_nothing_is_done() -> None:
 def test_what_is_aborted_cannot_be_committed() -> None:
     at = Whole()
     at.stage("one", b"a")
-    at.core.receive(DOOR, AbortStages(MINE, 5, ["one", "never"]), [])
-    assert [s.message for s in at.commit() if isinstance(s.message, StagesDone)] == [StagesDone(5)]
+    assert at.abort_stages("one", "never") == StagesDone(5)
     assert at.core.sessions.stages.bytes == 0
     assert at.commit_stages("app", 1, one=1).code == "stage_unknown"
 
@@ -122,11 +122,11 @@ def test_more_than_the_quota_is_refused_until_there_is_room(
     at = Whole()
     at.stage("one", b"x" * 60)
     at.stage("two", b"x" * 60)
-    assert at.core.sessions.stages.get("two") is None
+    assert at.core.sessions.stages.get("alice", "two") is None
     assert at.core.refused == 1
     at.commit_stages("app", 1, one=1)
     at.stage("two", b"x" * 60)
-    assert at.core.sessions.stages.get("two") is not None
+    assert at.core.sessions.stages.get("alice", "two") is not None
 
 
 def test_a_staged_batch_that_comes_again_is_there_once() -> None:
@@ -268,13 +268,156 @@ def test_a_segment_with_parts_stays_as_long_as_their_commit_does() -> None:
     assert table.removable(low) == low
 
 
-def test_a_stage_that_nobody_adds_to_expires() -> None:
+def test_a_stage_that_nobody_adds_to_for_a_day_of_this_process_is_overdue() -> None:
+    """Whatever its messages, their log time, or any wall clock say."""
     at = Whole()
     at.stage("one", b"a")
-    table = at.core.sessions.stages
-    assert table.expire(DAY_NS) == 0
-    assert table.expire(2 * DAY_NS) == 1
-    assert (len(table), table.bytes) == (0, 0)
+    assert at.core.sessions.stages.overdue(10 * DAY_MS) == [], "seen for the first time"
+    assert at.core.sessions.stages.overdue(11 * DAY_MS - 1) == []
+    at.stage("one", b"b")
+    assert at.core.sessions.stages.overdue(11 * DAY_MS) == [], "something was added"
+    assert at.core.sessions.stages.overdue(12 * DAY_MS) == [("alice", "one")]
+    at.restart()
+    assert at.core.sessions.stages.overdue(7) == [], "who starts knows no earlier age"
+    assert at.core.sessions.stages.overdue(7 + DAY_MS) == [("alice", "one")]
+
+
+def test_what_is_aborted_stays_so_and_its_token_can_be_used_again() -> None:
+    at = Whole()
+    at.stage("one", b"a", b"b", b"c")
+    at.abort_stages("one")
+    at.stage("one", b"d", b"e", b"f")
+    before = table(at.core.sessions)
+    at.restart()
+    assert table(at.core.sessions) == before
+    assert at.commit_stages("app", 1, one=3).count == 3
+    assert [payload for *_, payload in shown(at)] == [b"d", b"e", b"f"]
+
+
+def test_an_abort_of_nothing_is_no_record() -> None:
+    at = Whole()
+    before = len(at.batches())
+    at.abort_stages("never")
+    assert len(at.batches()) == before
+
+
+def test_an_abort_ends_what_stands_before_it_in_its_group() -> None:
+    at = Whole()
+    at.stage("one", b"a")
+    known = at.core.sessions.get(publisher_id("task"))
+    assert known is not None
+    for _ in range(2):
+        body = msgspec.msgpack.encode([b"x"])
+        entry = m.Entry(
+            known.id, known.session, known.high + 1, 1, known.high, placing.crc32c(body), None,
+            ["t"], stage="one",
+        )  # fmt: skip
+        at.core.receive(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
+        at.ordinal += 1
+        at.abort_stages("one")
+        assert (len(at.core.sessions.stages), at.core.sessions.stages.bytes) == (0, 0)
+        at.restart()
+        assert len(at.core.sessions.stages) == 0
+        at.core.receive(DOOR, m.Open(1, MINE, "task", "alice"), [])
+        at.commit()
+        known = at.core.sessions.get(publisher_id("task"))
+        assert known is not None
+
+
+def test_a_nearly_full_disk_takes_small_aborts() -> None:
+    at = Whole()
+    at.stage("one", b"a")
+    at.core.accepting = False
+    assert at.abort_stages("one").code == ""
+    assert len(at.core.sessions.stages) == 0
+
+
+def test_stages_and_apps_belong_to_their_principal() -> None:
+    at = Whole()
+    at.stage("one", b"a")
+    at.stage("one", b"e", name="task-of-eve", owner="eve")
+    at.stage("mine", b"f", name="task-of-eve", owner="eve")
+    assert at.commit_of("eve", "z", 1, one=2).code == "stage_unknown"
+    at.abort_stages("one", owner="eve")
+    assert at.commit_of("eve", "jobs/nightly", 2**62, mine=1).count == 1
+    at.restart()
+    assert at.commit_of("eve", "other", 1, one=1).code == "stage_unknown"
+    done = at.commit_stages("jobs/nightly", 1, one=1)
+    assert (done.already, done.count) == (False, 1), "eve's app of that name is another one"
+    assert [payload for *_, payload in shown(at)] == [b"f", b"a"]
+    at.roll_over()
+    at.state()
+    at.restart()
+    assert at.commit_stages("jobs/nightly", 1).position == done.position
+    assert at.commit_of("bob", "jobs/nightly", 1) == StagesDone(1), "bob learns nothing of them"
+
+
+def test_who_may_not_commit_everything_is_told_the_topics_first() -> None:
+    at = Whole()
+    at.stage("one", b"a", topic="t")
+    at.stage("two", b"b", topic="u")
+    wanted = [StagedBy("one", 1), StagedBy("two", 1)]
+    ask = CommitStages(MINE, 1, "app", 1, wanted, "alice", asks_topics=True)
+    at.core.receive(DOOR, ask, [])
+    [answer] = [s.message for s in at.commit() if isinstance(s.message, StagesDone)]
+    assert answer == StagesDone(1, topics=["t", "u"])
+    assert shown(at) == []
+
+
+def test_what_an_earlier_release_committed_is_done_for_every_principal() -> None:
+    at = Whole()
+    at.core.sessions.stages.learn_app(AppRow("jobs/a", 1, 40, 3))
+    assert at.commit_stages("jobs/a", 1, any=3) == StagesDone(1, 40, 3, already=True)
+
+
+def test_what_an_earlier_release_staged_can_be_committed_and_aborted() -> None:
+    at = Whole()
+    for token in ("one", "two"):
+        at.core.sessions.stages.learn(StageRow(token, 5, 10, ["t"], [Reference(1, 1, 4096, 1)]))
+    assert at.abort_stages("two").code == ""
+    assert at.commit_stages("app", 1, one=1).count == 1
+    assert len(at.core.sessions.stages) == 0
+
+
+def test_with_security_off_everybody_may_mean_all_of_them() -> None:
+    at = Whole()
+    at.stage("one", b"a")
+    at.stage("two", b"b")
+    assert at.abort_stages("two", owner="").code == ""
+    assert at.commit_of("", "app", 1, one=1).count == 1
+    assert at.commit_of("", "app", 1).already
+
+
+def test_one_principal_may_stage_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Whole()
+    at.core.settings = at.core.settings._replace(staged_max_bytes=100)
+    at.stage("one", b"x" * 60)
+    at.stage("two", b"x" * 60)
+    assert at.core.sessions.stages.get("alice", "two") is None, "it was refused for now"
+    at.stage("eve", b"x" * 60, name="task-of-eve", owner="eve")
+    assert at.core.sessions.stages.get("eve", "eve") is not None
+
+
+def test_apps_of_one_principal_push_out_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "APPS_MAX", 2)
+    at = Whole()
+    at.stage("one", b"a")
+    at.commit_stages("mine", 1, one=1)
+    for number in range(5):
+        at.stage(f"s{number}", b"x", name="task-of-eve", owner="eve")
+        at.commit_of("eve", f"app{number}", 1, **{f"s{number}": 1})
+    assert at.commit_stages("mine", 1, any=1).already
+    assert [row.app for row in at.core.sessions.stages.app_rows()] == ["mine", "app3", "app4"]
+
+
+def test_names_of_apps_are_names_of_who_commits() -> None:
+    at = Whole()
+    at.core.settings = at.core.settings._replace(names_max=2)
+    codes = []
+    for number in range(3):
+        at.stage(f"s{number}", b"x")
+        codes.append(at.commit_stages(f"app{number}", 1, **{f"s{number}": 1}).code)
+    assert codes == ["", "too_many", "too_many"], "the publisher of the parts is one of them"
 
 
 def test_of_many_apps_the_longest_unused_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +426,7 @@ def test_of_many_apps_the_longest_unused_is_forgotten(monkeypatch: pytest.Monkey
     for number, app in enumerate(("a", "b", "a", "c")):
         at.stage(f"s{number}", b"x")
         at.commit_stages(app, number, **{f"s{number}": 1})
-    assert at.core.sessions.stages.last("b") is None
+    assert at.core.sessions.stages.last("alice", "b") is None
     assert [row.app for row in at.core.sessions.stages.app_rows()] == ["a", "c"]
     assert isinstance(at.core.sessions.stages, Stages)
 

@@ -7,9 +7,8 @@ import random
 import msgspec
 import pytest
 
-from tests.journal.whole import DOOR, MINE, Whole
+from tests.journal.whole import Whole
 from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.wire.stages import AbortStages
 
 STEPS = 60
 
@@ -20,7 +19,6 @@ class History:
     def __init__(self, seed: int) -> None:
         self.rng, self.at = random.Random(seed), Whole()
         self.staged: dict[str, list[bytes]] = {}
-        self.aborted: dict[str, list[bytes]] = {}
         self.seen: list[tuple[int, bytes]] = []
         self.done: dict[str, tuple[int, int, int]] = {}  # app: batch, position, count
         self.numbers = 0
@@ -39,8 +37,6 @@ class History:
 
     def stage(self) -> None:
         token = f"s{self.rng.randrange(12)}"
-        if token in self.aborted:
-            return  # after a crash the old parts may be there again: it could not be committed
         payloads = [self.payload() for _ in range(self.rng.randint(1, 4))]
         self.at.stage(token, *payloads, name=f"task-{self.rng.randrange(3)}")
         self.staged.setdefault(token, []).extend(payloads)
@@ -70,9 +66,8 @@ class History:
     def abort(self) -> None:
         if self.staged:
             token = self.rng.choice(sorted(self.staged))
-            self.at.core.receive(DOOR, AbortStages(MINE, 9, [token]), [])
-            self.at.commit()
-            self.aborted[token] = self.staged.pop(token)
+            self.at.abort_stages(token)
+            del self.staged[token]
 
     def publish(self) -> None:
         known = self.numbers + 1

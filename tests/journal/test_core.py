@@ -188,16 +188,16 @@ def test_publisher_time_is_made_monotonic_message_by_message() -> None:
     assert batch.log_time == group.log_time == 12
 
 
-def test_a_full_disk_refuses_and_holds_what_follows() -> None:
+def test_a_full_disk_refuses_and_so_what_follows_is_refused() -> None:
     core = welcomed()
     session = opened(core).session
     core.accepting = False
-    append(core, 1, entry(session, 1))
+    append(core, 1, entry(session, 1, prev=0))
     assert [i.code for i in receipts(step(core)[1])] == ["disk_full"]
     core.accepting = True
-    append(core, 2, entry(session, 2))
-    append(core, 3, entry(session, 1))
-    append(core, 4, entry(session, 2))
+    append(core, 2, entry(session, 2, prev=1))
+    append(core, 3, entry(session, 1, prev=0))
+    append(core, 4, entry(session, 2, prev=1))
     assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", "", ""]
 
 
@@ -275,14 +275,14 @@ def test_conflicts_are_given_once_and_are_bounded() -> None:
     assert kept[0] == Conflict(other, BODY, 3, "p", 1_000)
 
 
-def test_a_fenced_journal_refuses_publishers_for_now_and_holds_what_follows() -> None:
+def test_a_fenced_journal_refuses_publishers_for_now() -> None:
     core = welcomed()
     session = opened(core).session
     core.fenced = True
     append(core, 1, entry(session, 1))
     assert [i.code for i in receipts(step(core)[1])] == ["not_ready"]
     core.fenced = False
-    append(core, 2, entry(session, 2))
+    append(core, 2, entry(session, 2, prev=1))
     append(core, 3, entry(session, 1))
     assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", ""]
 

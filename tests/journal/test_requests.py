@@ -13,7 +13,7 @@ import pytest
 
 from tests.journal.build import INSTANCE, append, start, writer
 from tests.sim.disk import SimDisk
-from zbroker.config import Config, DeliveryConfig
+from zbroker.config import Config, DeliveryConfig, LimitsConfig
 from zbroker.errors import ClientError, StorageError
 from zbroker.journal.core import JournalCore, Send, Settings
 from zbroker.journal.fold import Fold
@@ -21,9 +21,10 @@ from zbroker.journal.helpers import Helpers
 from zbroker.journal.opening import Opened
 from zbroker.journal.places import Places
 from zbroker.journal.reader import Log
+from zbroker.journal.references import Reference
 from zbroker.journal.requests import RETRY_MS, Requests
 from zbroker.journal.segments import list_segments, read_note, segment_name
-from zbroker.journal.stages import LinkRow
+from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
 from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
 
@@ -312,6 +313,35 @@ def test_a_reindex_is_answered_at_its_end(bench: Bench) -> None:
     assert bench.reindexing.told is not None
     bench.reindexing.told(None)
     assert bench.sent[-1].message == m.Done(1)
+
+
+def test_a_stage_holds_back_so_much_of_the_log_and_no_more(bench: Bench) -> None:
+    stages = bench.core.sessions.stages
+    for serial, token in ((2, "old"), (5, "new")):
+        part = Reference(serial, serial, 4096, 1)
+        stages.learn(StageRow(token, 0, 10, ["t"], [part], "eve"))
+    assert bench.remove(4, dry_run=True).serials == [1]
+    assert bench.core.backlog == 0, "a dry run ends nothing"
+    bench.remove(4)
+    assert bench.core.backlog == 0, "it may hold back that much"
+    newest = bench.requests._kept()[-1].bytes
+    bench.config = Config(limits=LimitsConfig(staged_per_principal=newest))
+    bench.requests = bench.made([])
+    bench.remove(4)
+    bench.core.group(1)
+    assert list(stages.held_before(100)) == [("eve", "new")], "ended by a record"
+    bench.remove(4)
+    assert stages.removable(4) == 4
+
+
+def test_a_stage_of_a_day_is_ended_by_a_record(bench: Bench) -> None:
+    stages = bench.core.sessions.stages
+    stages.learn(StageRow("old", 0, 10, ["t"], [Reference(1, 2, 4096, 1)], "eve"))
+    for now_ms in (1, STAGED_MS, STAGED_MS + 1):
+        assert len(stages) == 1
+        bench.requests.step(now_ms)
+        bench.core.group(1)
+    assert len(stages) == 0
 
 
 def test_segments_that_a_commit_needs_stay_with_it(bench: Bench) -> None:

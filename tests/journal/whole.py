@@ -28,7 +28,7 @@ from zbroker.journal.segments import segment_name
 from zbroker.journal.sessions import Sessions
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
-from zbroker.wire.stages import CommitStages, StagedBy, StagesDone
+from zbroker.wire.stages import AbortStages, CommitStages, StagedBy, StagesDone
 from zbroker.wire.units import AskNamed, Commit, Named, Part
 
 DOOR, LINK, ROOM, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
@@ -92,11 +92,14 @@ class Whole:
         self.ordinal += 1
         self.commit()
 
-    def stage(self, token: str, *payloads: bytes, topic: str = "t", name: str = "task") -> None:
+    def stage(
+        self, token: str, *payloads: bytes, topic: str = "t", name: str = "task",
+        owner: str = "alice",
+    ) -> None:  # fmt: skip
         """A batch of a publisher that goes on where it was, staged."""
         known = self.core.sessions.get(publisher_id(name))
         if known is None or not known.session:
-            self.core.receive(DOOR, m.Open(1, MINE, name, "alice"), [])
+            self.core.receive(DOOR, m.Open(1, MINE, name, owner), [])
             self.commit()
             known = self.core.sessions.get(publisher_id(name))
         assert known is not None
@@ -111,8 +114,18 @@ class Whole:
 
     def commit_stages(self, app: str, batch: int, **stages: int) -> StagesDone:
         """What becomes of a commit of these tokens, with so many messages each."""
+        return self.commit_of("alice", app, batch, **stages)
+
+    def commit_of(self, owner: str, app: str, batch: int, **stages: int) -> StagesDone:
+        """The same for another principal."""
         wanted = [StagedBy(token, messages) for token, messages in stages.items()]
-        self.core.receive(DOOR, CommitStages(MINE, 1, app, batch, wanted), [])
+        self.core.receive(DOOR, CommitStages(MINE, 1, app, batch, wanted, owner), [])
+        [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
+        return answer
+
+    def abort_stages(self, *tokens: str, owner: str = "alice") -> StagesDone:
+        """What becomes of an abort."""
+        self.core.receive(DOOR, AbortStages(MINE, 5, list(tokens), owner), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
         return answer
 

@@ -60,8 +60,9 @@ def commit(
     app, batch: a batch of an app is committed once, whoever asks how often; its number must rise.
     app is 1 to 200 bytes. stages: each token, and how many messages were published under it.
     Returns: when it is durable.
-    Raises: ZBrokerError stage_unknown (aborted, expired, or not so many messages), bad_field,
-    too_large, disk_full, timeout, or why nobody could log on.
+    Raises: ZBrokerError stage_unknown (aborted, ended, or not so many messages), not_entitled (to
+    publish on all of its topics, now), bad_field, too_large, disk_full, timeout, or why nobody
+    could log on.
     """
     body = msgpack.encode([(token, messages) for token, messages in stages])
     done = _ask(url, CommitStaged(app, batch), body, credentials, timeout)
@@ -75,7 +76,7 @@ def abort(
     credentials: Credentials | None = None,
     timeout: float = TIMEOUT_S,
 ) -> None:
-    """Forgets what was staged under these tokens and not committed; what nobody aborts expires."""
+    """Forgets what was staged under these tokens and not committed; what nobody aborts ends."""
     _ask(url, AbortStaged(), msgpack.encode(list(tokens)), credentials, timeout)
 
 

@@ -194,6 +194,16 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "The log keeps each of them for ever."
         ),
     ] = limits.NAMES_MAX
+    staged_per_principal: Annotated[
+        int,
+        Meta(
+            ge=limits.MIB,
+            le=1 << 40,
+            extra=BYTES,
+            description="Of what one principal staged and did not commit: its bytes, and how much\n"
+            "of the log it may hold back from removal.",
+        ),
+    ] = limits.STAGED_BYTES
     connections: Annotated[
         Positive, Meta(description="Connections of one door, whether logged on or not.")
     ] = limits.CONNECTIONS_MAX

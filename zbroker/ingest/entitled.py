@@ -5,7 +5,7 @@ A batch is taken whole or refused whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from zbroker.access.core import Permit
 from zbroker.errors import ClientError
@@ -26,6 +26,21 @@ def check(
         raise ClientError("not_entitled", f"you may not publish on {topic!r}")
     if "some" in verdicts:
         _check_content(permit, publish, topics, _messages(publish, body, max_bytes), type_of)
+
+
+def check_staged(permit: Permit, topics: Iterable[str]) -> None:
+    """Whether staged messages of these topics may be published, now that they are staged or shown.
+
+    Their content is not looked at again when they are shown, so all of it must be permitted.
+    Raises: ClientError not_entitled.
+    """
+    for topic in topics:
+        verdict = permit.verdict(topic)
+        if verdict == "no":
+            raise ClientError("not_entitled", f"you may not publish on {topic!r}")
+        if verdict == "some":
+            text = f"what you may publish on {topic!r} depends on its content: it cannot be staged"
+            raise ClientError("not_entitled", text)
 
 
 def _messages(publish: Publish, body: bytes, max_bytes: int) -> list[bytes]:

@@ -58,11 +58,11 @@ class Publishing:
         if body is None:
             raise ClientError("bad_frame", "a publish has a body frame behind its header")
         self._checks.check(publish, body)
+        if publish.stage is not None:
+            self._check_stage(client, publish)
         if client.permit is not None:
             limit = max(self._limits.batch_bytes, self._limits.message_bytes) + 8
             entitled.check(client.permit, publish, body, self._type_of, limit)
-        if publish.stage is not None:
-            self._check_stage(publish)
         self._room_for(turn, client, len(body))
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
@@ -77,8 +77,8 @@ class Publishing:
         else:
             self._packed(turn, client, publish, body)
 
-    def _check_stage(self, publish: m.Publish) -> None:
-        """Raises: ClientError bad_field, topic_not_recorded."""
+    def _check_stage(self, client: Client, publish: m.Publish) -> None:
+        """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
         if publish.count is None:
             raise ClientError("bad_field", "only packed messages can be staged")
         topics = publish.topics if publish.topics is not None else [publish.topic or ""]
@@ -86,6 +86,8 @@ class Publishing:
         if other:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
             raise ClientError("topic_not_recorded", text)
+        if client.permit is not None:
+            entitled.check_staged(client.permit, topics)
 
     def _room_for(self, turn: Turn, client: Client, size: int) -> None:
         """Raises: ClientError window_full, not_ready."""

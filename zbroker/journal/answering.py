@@ -5,13 +5,16 @@ The answer leaves after the sync of what stands before the question, so what it 
 
 from __future__ import annotations
 
+from typing import Final
+
 from zbroker.errors import ClientError
 from zbroker.journal.committing import Committing
-from zbroker.journal.placing import Placing
+from zbroker.journal.placing import DISK_FULL, NOT_READY, Placing
 from zbroker.wire import internal as m
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, Named
 
+ABORTED_MAX: Final = 100  # stages at once, while the disk is nearly full
 Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages
 Answer = m.Opened | Named | StagesDone
 
@@ -35,11 +38,21 @@ class Answering:
         if isinstance(ask, CommitStages):
             return self._committing.place(ask)
         if isinstance(ask, AbortStages):
-            for token in ask.stages:
-                sessions.stages.forget(token)
-            return StagesDone(ask.cid)
+            return self._abort(ask)
         sessions.close(ask.name, ask.session)
         return None
+
+    def _abort(self, ask: AbortStages) -> StagesDone:
+        """What is not here needs no record."""
+        to = self._to
+        keys = to.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))
+        if keys and to.fenced:
+            return StagesDone(ask.cid, code="not_ready", reason=NOT_READY)
+        if keys and not to.accepting and len(keys) > ABORTED_MAX:
+            return StagesDone(ask.cid, code="disk_full", reason=DISK_FULL)
+        if keys:
+            to.end_stages(keys)
+        return StagesDone(ask.cid)
 
     def _open(self, ask: m.Open) -> m.Opened:
         """`seq` is durable when the answer leaves."""

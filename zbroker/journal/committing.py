@@ -17,16 +17,15 @@ from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import references
 from zbroker.journal.format import FLAG_SHOWS
-from zbroker.journal.placing import DISK_FULL, NOT_READY, Placing
+from zbroker.journal.placing import DISK_FULL, NAMES_FULL, NOT_READY, Placing
 from zbroker.journal.references import CommitRecord, Reference
 from zbroker.journal.sessions import Publisher
 from zbroker.journal.stages import Stage
 from zbroker.wire import internal as m
-from zbroker.wire.stages import CommitStages, StagesDone
+from zbroker.wire.stages import STAGES_MAX, CommitStages, StagesDone
 
 STAGED_NAME: Final = "$staged"
 MESSAGES_MAX: Final = (1 << 32) - 1
-STAGES_MAX: Final = 100_000  # in one commit
 PARTS_MAX: Final = 1_000_000
 TOPICS_MAX: Final = 10_000
 
@@ -41,7 +40,7 @@ class Committing:
     def place(self, ask: CommitStages) -> StagesDone:
         """What becomes of it; nothing is placed twice."""
         stages = self._to.sessions.stages
-        last = stages.last(ask.app)
+        last = stages.last(ask.principal, ask.app)
         if last is not None and ask.batch <= last.batch:
             same = ask.batch == last.batch
             place = (last.position, last.count) if same else (0, 0)
@@ -50,6 +49,9 @@ class Committing:
             return StagesDone(ask.cid)
         try:
             chosen = self._chosen(ask)
+            if ask.asks_topics:
+                topics = dict.fromkeys(topic for stage in chosen for topic in stage.topics)
+                return StagesDone(ask.cid, topics=list(topics))
             position, count = self._commit(ask, chosen)
         except ClientError as error:
             self._to.refused += 1
@@ -66,7 +68,7 @@ class Committing:
             raise ClientError("bad_field", f"a commit names 1 to {STAGES_MAX} stages, each once")
         chosen = []
         for one in ask.stages:
-            stage = self._to.sessions.stages.get(one.token)
+            stage = self._to.sessions.stages.get(ask.principal, one.token)
             have = stage.messages if stage is not None else 0
             if stage is None or have != one.messages:
                 text = f"of stage {one.token[:64]!r} {have} messages are here, not {one.messages}"
@@ -82,9 +84,9 @@ class Committing:
         if len(parts) > PARTS_MAX or len(topics) > TOPICS_MAX or count > MESSAGES_MAX:
             text = f"a commit shows at most {PARTS_MAX} parts and {TOPICS_MAX} topics"
             raise ClientError("too_large", text)
-        known = self._publisher(ask.app.partition("/")[0])
+        known = self._publisher(ask.app.partition("/")[0], ask.principal)
         tokens = [stage.token for stage in chosen]
-        record = CommitRecord(ask.app, ask.batch, tokens, parts)
+        record = CommitRecord(ask.app, ask.batch, tokens, parts, ask.principal)
         body, to = references.encode(record), self._to
         entry = m.Entry(
             known.id, known.session, known.high + 1, count, known.high, crc32c(body), None, topics
@@ -97,8 +99,11 @@ class Committing:
         to.sessions.stages.committed(record, batch)
         return batch.position, count
 
-    def _publisher(self, of: str) -> Publisher:
-        """Its name stands in the log before its messages. Raises: ClientError."""
+    def _publisher(self, of: str, principal: str) -> Publisher:
+        """Its name stands in the log before its messages. Raises: ClientError.
+
+        It counts as a name of who commits first; others may have apps of the same name.
+        """
         to, name = self._to, f"{STAGED_NAME}.{of}"
         known = to.sessions.get(publisher_id(name)) if of in self._open else None
         if known is None:
@@ -108,5 +113,8 @@ class Committing:
             raise ClientError("publisher_collision", reason)
         self._open.add(of)
         if not known.named:
+            if to.sessions.names_of(principal) >= to.settings.names_max:
+                raise ClientError("too_many", NAMES_FULL)
+            known.principal = known.principal or principal
             to.name(known)
         return known

@@ -17,6 +17,7 @@ from zbroker.errors import StorageError
 from zbroker.journal import named, references, snapshot, stated
 from zbroker.journal.format import (
     FLAG_SHOWS,
+    KIND_ABORT,
     KIND_NOOP,
     KIND_PUBLISHER,
     KIND_PURGE,
@@ -29,7 +30,7 @@ from zbroker.journal.format import (
     Batch,
 )
 from zbroker.journal.reader import Cursor, Log
-from zbroker.journal.records import PUBLISHER, PublisherRecord
+from zbroker.journal.records import ABORT, PUBLISHER, PublisherRecord
 from zbroker.journal.sessions import Sessions
 
 __all__ = ["Fold", "Learns", "PublisherRecord"]
@@ -94,7 +95,8 @@ class Fold:
         """A commit whose body is damaged leaves its parts waiting; what it shows is a gap."""
         stages = self.sessions.stages
         if batch.kind == KIND_STAGED:
-            stages.fold(batch, serial)
+            known = self.sessions.get(batch.publisher)
+            stages.fold(batch, serial, known.principal if known is not None else "")
         elif batch.flags & FLAG_SHOWS:
             record = references.decode(batch.body)
             if record is not None and record.parts:
@@ -113,6 +115,8 @@ class Fold:
             self._name(batch)
         elif batch.kind == KIND_STATE:
             self._state(batch, serial)
+        elif batch.kind == KIND_ABORT:
+            self._abort(batch)
         elif batch.kind in named.KINDS:
             self.sessions.named.fold(batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:
@@ -130,6 +134,16 @@ class Fold:
         except (DecodeError, UnicodeDecodeError):
             return
         self.sessions.fold_name(batch.publisher, record.name, record.principal)
+
+    def _abort(self, batch: Batch) -> None:
+        """One whose body is damaged leaves its parts waiting, until another one ends them."""
+        if batch.origin_instance != self.sessions.origins.instance:
+            return  # that instance's stages are none of ours
+        try:
+            record = ABORT.decode(batch.body)
+        except (DecodeError, UnicodeDecodeError):
+            return
+        self.sessions.stages.ended(record)
 
     def _state(self, batch: Batch, serial: int) -> None:
         """A part whose body is damaged is left out, and its snapshot is not complete."""

@@ -56,7 +56,6 @@ _U32: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<H")
 _COLUMN: Final = struct.Struct("<HHI")
 offset_bytes: Final = struct.Struct("<Q").pack  # an offset as header CRCs cover it
-
 KIND_PUBLISH: Final = 1
 KIND_PUBLISHER: Final = 2
 KIND_STATE: Final = 3
@@ -68,6 +67,7 @@ KIND_TIE: Final = STEP_OVER | 7
 KIND_QUEUE: Final = STEP_OVER | 8
 KIND_WIRING: Final = 9
 KIND_STAGED: Final = 10
+KIND_ABORT: Final = STEP_OVER | 11
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1

@@ -135,6 +135,7 @@ def _core(process: Process, fold: Fold, recovered: Recovered) -> JournalCore:
     settings = Settings(
         process.paths.instance, process.incarnation, config.durability,
         config.time == "publisher", names_max=process.config.limits.names_per_principal,
+        staged_max_bytes=process.config.limits.staged_per_principal,
     )  # fmt: skip
     core = JournalCore(
         settings,

@@ -22,6 +22,7 @@ from zbroker.journal import named, records
 from zbroker.journal.format import (
     FLAG_LATE,
     FLAG_ZSTD,
+    KIND_ABORT,
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_STAGED,
@@ -30,8 +31,15 @@ from zbroker.journal.format import (
 from zbroker.journal.holes import Run
 from zbroker.journal.references import COLUMN_STAGE
 from zbroker.journal.sessions import Publisher, Recent, Sessions, Verdict, prev_of
-from zbroker.journal.stages import STAGED_MAX_BYTES
-from zbroker.limits import JOURNAL_CREDIT_BYTES, MIB, NAMES_MAX, TOPIC_MAX_BYTES, U63_MAX
+from zbroker.journal.stages import STAGED_MAX_BYTES, Key
+from zbroker.limits import (
+    JOURNAL_CREDIT_BYTES,
+    MIB,
+    NAMES_MAX,
+    STAGED_BYTES,
+    TOPIC_MAX_BYTES,
+    U63_MAX,
+)
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 
@@ -46,13 +54,10 @@ _DISK_FULL: Final = Verdict("refuse", code="disk_full", reason=DISK_FULL)
 _STAGES_FULL: Final = Verdict(
     "refuse",
     code="disk_full",
-    reason=f"{STAGED_MAX_BYTES} bytes wait for a commit; it, an abort or time makes room",
+    reason="too much waits for a commit (staged_per_principal); it, an abort or time makes room",
 )
-_NAMES_FULL: Final = Verdict(
-    "refuse",
-    code="too_many",
-    reason="this principal has published under as many names as it may (names_per_principal)",
-)
+NAMES_FULL: Final = "as many names of this principal are in the log as may be (names_per_principal)"
+_NAMES_FULL: Final = Verdict("refuse", code="too_many", reason=NAMES_FULL)
 _NOT_READY: Final = Verdict("refuse", code="not_ready", reason=NOT_READY)
 
 BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
@@ -68,6 +73,7 @@ class Settings(NamedTuple):
     publisher_time: bool = False
     credit_bytes: int = JOURNAL_CREDIT_BYTES
     names_max: int = NAMES_MAX  # of one principal
+    staged_max_bytes: int = STAGED_BYTES  # of one principal, that wait for a commit
 
 
 class Conflict(NamedTuple):
@@ -173,7 +179,7 @@ class Placing:
         self.batches.append(batch)
         self.next_position = batch.end_position
         if entry.stage:
-            self.sessions.stages.placed(batch)
+            self.sessions.stages.placed(batch, known.principal)
         else:
             self.messages += batch.taken
         self.duplicates += verdict.skip
@@ -188,19 +194,19 @@ class Placing:
             return _NOT_READY
         if not self.accepting:
             return _DISK_FULL
-        if entry.stage and not self._stages_fit(size):
-            return _STAGES_FULL
         known = self.sessions.get(entry.publisher)
         assert known is not None
+        if entry.stage and not self._stages_fit(known.principal, size):
+            return _STAGES_FULL
         if not known.named and self.sessions.names_of(known.principal) >= self.settings.names_max:
             return _NAMES_FULL
         return None
 
-    def _stages_fit(self, size: int) -> bool:
-        stages = self.sessions.stages
+    def _stages_fit(self, principal: str, size: int) -> bool:
+        stages, most = self.sessions.stages, self.settings.staged_max_bytes
         if stages.bytes + size > STAGED_MAX_BYTES:
-            stages.expire(self.wall_ns)
-        return stages.bytes + size <= STAGED_MAX_BYTES
+            return False
+        return stages.bytes + size <= most or stages.bytes_of(principal) + size <= most
 
     def batch_of(self, entry: m.Entry, body: Body, skip: int, known: Publisher) -> Batch:
         """What is accepted of an entry, as it stands in the log."""
@@ -302,7 +308,7 @@ class Placing:
         )
         self.put(batch)
         if batch.kind == KIND_STAGED:
-            self.sessions.stages.placed(batch)
+            self.sessions.stages.placed(batch, known.principal)
         else:
             self.messages += batch.taken
         self.late += batch.taken if late else 0
@@ -315,8 +321,14 @@ class Placing:
         self.next_position = batch.end_position
         if batch.kind in named.KINDS:
             self.sessions.named.fold(batch)
+        elif batch.kind == KIND_ABORT and batch.origin_instance == self.settings.instance:
+            self.sessions.stages.ended(records.ABORT.decode(batch.body))
 
     # -- control records of this instance -----------------------------------------------------
+
+    def end_stages(self, keys: list[Key]) -> None:
+        """Stages that nobody will commit end here, by a record: also for the next start."""
+        self.control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
 
     def control(self, kind: int, body: bytes, publisher: int = 0, session: int = 0) -> None:
         """Places a record that says something besides messages."""

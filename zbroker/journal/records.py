@@ -43,8 +43,15 @@ class PurgeRecord(Struct, omit_defaults=True):
     unit: int = 0
 
 
+class AbortRecord(Struct):
+    """Body of a KIND_ABORT record: these stages end here. stages: principal and token of each."""
+
+    stages: list[tuple[str, str]]
+
+
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
 PURGE: Final = msgpack.Decoder(PurgeRecord)
+ABORT: Final = msgpack.Decoder(AbortRecord)
 
 encode = msgpack.encode

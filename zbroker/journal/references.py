@@ -35,12 +35,16 @@ class Reference(Struct, array_like=True, gc=False, frozen=True):
 
 
 class CommitRecord(Struct):
-    """Body of a commit. app, batch: who committed what; `stages`: the tokens, in order."""
+    """Body of a commit. app, batch: who committed what; `stages`: the tokens, in order.
+
+    principal: whose app and stages these are; "" also of releases that did not know.
+    """
 
     app: str
     batch: int
     stages: list[str]
     parts: list[Reference]
+    principal: str = ""
 
 
 class Shown(NamedTuple):

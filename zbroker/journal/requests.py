@@ -29,12 +29,15 @@ from typing import Final, get_args
 
 from zbroker.config import reader_rooms
 from zbroker.errors import ClientError, StorageError, ZBrokerError
+from zbroker.journal import records
 from zbroker.journal.core import Send
 from zbroker.journal.floor import Floor, Kept, Limits, Plan
+from zbroker.journal.format import KIND_ABORT
 from zbroker.journal.helpers import Helpers
 from zbroker.journal.opening import Opened
 from zbroker.journal.places import Places
 from zbroker.journal.reindexing import Reindexing
+from zbroker.journal.stages import Key
 from zbroker.journal.unlinking import remove_through, retire
 from zbroker.limits import HOLDINGS_MAX
 from zbroker.process import Process
@@ -129,10 +132,12 @@ class Requests:
     def _remove(self, ask: m.Remove) -> m.Removal:
         writer = self._opened.writer
         stages = self._core.sessions.stages
-        stages.expire(self._process.clock.wall_ns())
+        kept = self._kept()
         through = stages.removable(ask.through)
+        if through < ask.through and not ask.dry_run:
+            self._end_stages(stages.held_before(self._held_from(kept)))
         limits = Limits(through, self._core.state_serial, writer.serial, ask.share_max)
-        plan = self.floor.plan(self._kept(), limits)
+        plan = self.floor.plan(kept, limits)
         if through < ask.through and not plan.blocked:
             text = f"segment {through + 1} has staged messages that a commit shows, or that wait"
             plan = plan._replace(blocked=text)
@@ -141,6 +146,28 @@ class Requests:
         serials = [one.serial for one in plan.segments]
         held_by = list(plan.held_by[:HOLDINGS_MAX])
         return m.Removal(ask.cid, serials, plan.floor, plan.blocked, held_by)
+
+    def _held_from(self, kept: list[Kept]) -> int:
+        """Before this segment stands more of the log than what waits for a commit may hold back."""
+        size, most = 0, self._process.config.limits.staged_per_principal
+        for one in reversed(kept):
+            size += one.bytes
+            if size > most:
+                return one.serial + 1
+        return 0
+
+    def _end_stages(self, keys: list[Key]) -> None:
+        """By a record of the next group: what they hold back goes with the next removal."""
+        core = self._core
+        if not keys or core.fenced:
+            return
+        core.append_control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
+        self._log.warning(
+            "journal.stages_ended: %d stages that nobody committed were ended, since they were old "
+            "or held back too much of the log; they were shown to nobody, and a commit of them is "
+            "refused: stage them again",
+            len(keys),
+        )
 
     def _kept(self) -> list[Kept]:
         """The segments above the floor, as many as can be read; sizes of all copies together."""
@@ -174,6 +201,7 @@ class Requests:
         """Ends leases, and unlinks what nobody needs any more. Call it between syncs only."""
         self.due = False
         self.floor.tick(now_ms)
+        self._end_stages(self._core.sessions.stages.overdue(now_ms))
         due = self.floor.due()
         if not due or self._unlinking or now_ms < self._retry_ms:
             return

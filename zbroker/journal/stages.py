@@ -1,10 +1,15 @@
 """What is staged and not committed yet, and what was committed last. Pure.
 
     staged part --written--> known --commit--> shown by it, and held as long as that is kept
-                                   --abort, or nothing new for long--> forgotten
+                                   --a record ends it--> forgotten
 
-All of it is folded from the log and stands in state snapshots. An abort is no record: after a
-restart its parts are known again until they expire, which costs room and nothing else.
+All of it is folded from the log and stands in state snapshots. A stage belongs to the principal of
+its publishers: others have stages of their own under the same token. It ends by a record alone, of
+a commit or of an abort, so every start knows the same; `overdue` and `held_before` name those that
+an abort of the broker's own ends: after a day without a new part, measured while the journal runs
+and by no clock that somebody may set, or where they hold back more of the log than they may.
+
+Rows and records of releases that knew no principals have none: whoever asks may mean them.
 """
 
 from __future__ import annotations
@@ -16,22 +21,26 @@ from typing import Final
 from msgspec import Struct
 
 from zbroker.journal.format import Batch
+from zbroker.journal.records import AbortRecord
 from zbroker.journal.references import COLUMN_STAGE, CommitRecord, Reference
 from zbroker.limits import GIB
 
 STAGED_MAX_BYTES: Final = 64 * GIB  # that wait for a commit; more is refused
-STAGED_NS: Final = 24 * 3_600 * 10**9  # without a new part a stage is forgotten after this
-APPS_MAX: Final = 10_000  # whose last commit is known
+STAGED_MS: Final = 24 * 3_600 * 1_000  # without a new part a stage is ended after this
+APPS_MAX: Final = 10_000  # of one principal, whose last commit is known
+
+Key = tuple[str, str]  # principal and token of a stage
 
 
 class StageRow(Struct, array_like=True, gc=False):
-    """A stage in a state snapshot."""
+    """A stage in a state snapshot. newest_ns: not read any more."""
 
     token: str
     newest_ns: int
     bytes: int
     topics: list[str]
     parts: list[Reference]
+    principal: str = ""
 
 
 class AppRow(Struct, array_like=True, gc=False):
@@ -41,6 +50,7 @@ class AppRow(Struct, array_like=True, gc=False):
     batch: int
     position: int
     count: int
+    principal: str = ""
 
 
 class LinkRow(Struct, array_like=True, gc=False):
@@ -52,14 +62,15 @@ class LinkRow(Struct, array_like=True, gc=False):
 
 @dataclass(slots=True)
 class Stage:
-    """What was staged under one token; newest_ns: log time of the newest part."""
+    """What a principal staged under one token. since_ms: when `overdue` saw the newest part."""
 
     token: str
+    principal: str = ""
     parts: list[Reference] = field(default_factory=list)
     topics: dict[str, None] = field(default_factory=dict)
     bytes: int = 0
     messages: int = 0
-    newest_ns: int = 0
+    since_ms: int | None = None
 
 
 class Stages:
@@ -67,69 +78,94 @@ class Stages:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._stages: dict[str, Stage] = {}
-        self._apps: dict[str, AppRow] = {}
+        self._stages: dict[Key, Stage] = {}
+        self._apps: dict[str, dict[str, AppRow]] = {}  # by principal
         self._links: dict[int, int] = {}  # serial of commits: lowest serial that they refer to
-        self._placed: list[Batch] = []  # staged parts of the group that is being made
+        self._placed: list[tuple[Batch, str]] = []  # staged parts of the group that is being made
         self._lowest: list[int] = []  # of the commits of that group
 
     def __len__(self) -> int:
         return len(self._stages)
 
-    def get(self, token: str) -> Stage | None:
-        """What was staged under this token, as far as it is written."""
-        return self._stages.get(token)
+    def get(self, principal: str, token: str) -> Stage | None:
+        """What this principal staged under this token, as far as it is written."""
+        key = self._key(principal, token)
+        return self._stages[key] if key is not None else None
 
-    def last(self, app: str) -> AppRow | None:
-        """The newest commit of an app."""
-        return self._apps.get(app)
+    def _key(self, principal: str, token: str) -> Key | None:
+        for key in ((principal, token), ("", token)):
+            if key in self._stages:
+                return key
+        if principal:
+            return None
+        return next((key for key in self._stages if key[1] == token), None)
+
+    def last(self, principal: str, app: str) -> AppRow | None:
+        """The newest commit of an app of this principal."""
+        of_one = [self._apps.get(principal, {}), self._apps.get("", {})]
+        if not principal:
+            of_one = list(self._apps.values())
+        found = [rows[app] for rows in of_one if app in rows]
+        return max(found, key=lambda row: row.batch, default=None)
+
+    def bytes_of(self, principal: str) -> int:
+        """How much of this principal waits for a commit."""
+        placed = sum(batch.body_length for batch, owner in self._placed if owner == principal)
+        return placed + sum(s.bytes for key, s in self._stages.items() if key[0] == principal)
 
     # -- what comes into the log --------------------------------------------------------------
 
-    def placed(self, batch: Batch) -> None:
+    def placed(self, batch: Batch, principal: str) -> None:
         """A staged part has a position; it counts as soon as it is written."""
-        self._placed.append(batch)
+        self._placed.append((batch, principal))
         self.bytes += batch.body_length
 
     def committed(self, record: CommitRecord, batch: Batch) -> None:
         """A commit has a position."""
         for token in record.stages:
-            self.forget(token)
-        self._apps.pop(record.app, None)
-        self._apps[record.app] = AppRow(record.app, record.batch, batch.position, batch.taken)
-        if len(self._apps) > APPS_MAX:
-            runs = (app for app in self._apps if "/" in app)  # those that will hardly come again
-            del self._apps[next(runs, next(iter(self._apps)))]
+            self._forget(record.principal, token)
+        row = AppRow(record.app, record.batch, batch.position, batch.taken, record.principal)
+        self.learn_app(row)
         self._lowest.append(min(part.serial for part in record.parts))
+
+    def ended(self, record: AbortRecord) -> None:
+        """An abort has a position."""
+        for principal, token in record.stages:
+            self._forget(principal, token)
+            for batch, owner in [*self._placed]:
+                if (owner, token_of(batch)) == (principal, token):
+                    self._placed.remove((batch, owner))
+                    self.bytes -= batch.body_length
 
     def written(self, serial: int) -> None:
         """What was placed stands in this segment, or in the one before."""
-        for batch in self._placed:
-            self._learn(batch, serial)
+        for batch, principal in self._placed:
+            self._learn(batch, serial, principal)
             self.bytes -= batch.body_length  # _learn has counted it again
         self._placed = []
         for lowest in self._lowest:
             self._link(serial, lowest)
         self._lowest = []
 
-    def fold(self, batch: Batch, serial: int) -> None:
+    def fold(self, batch: Batch, serial: int, principal: str) -> None:
         """Learns from a staged part of the log."""
-        self._learn(batch, serial)
+        self._learn(batch, serial, principal)
 
     def fold_commit(self, record: CommitRecord, batch: Batch, serial: int) -> None:
         """Learns from a commit of the log."""
         self.committed(record, batch)
         self.written(serial)
 
-    def _learn(self, batch: Batch, serial: int) -> None:
-        stage = self._stages.setdefault(token_of(batch), Stage(token_of(batch)))
+    def _learn(self, batch: Batch, serial: int, principal: str) -> None:
+        key = principal, token_of(batch)
+        stage = self._stages.setdefault(key, Stage(key[1], principal))
         if stage.parts and stage.parts[-1].position >= batch.position:
             return  # a snapshot knew it
         stage.parts.append(Reference(batch.position, serial, batch.offset, batch.taken))
         stage.topics.update(dict.fromkeys(batch.topics))
         stage.bytes += batch.body_length
         stage.messages += batch.taken
-        stage.newest_ns = max(stage.newest_ns, batch.log_time)
+        stage.since_ms = None
         self.bytes += batch.body_length
 
     def _link(self, serial: int, lowest: int) -> None:
@@ -138,18 +174,29 @@ class Stages:
 
     # -- what goes ----------------------------------------------------------------------------
 
-    def forget(self, token: str) -> None:
-        """It is committed, or nobody will commit it."""
-        stage = self._stages.pop(token, None)
-        if stage is not None:
-            self.bytes -= stage.bytes
+    def _forget(self, principal: str, token: str) -> None:
+        key = self._key(principal, token)
+        if key is not None:
+            self.bytes -= self._stages.pop(key).bytes
 
-    def expire(self, now_ns: int) -> int:
-        """Forgets stages that nothing was added to for long; how many."""
-        old = [one.token for one in self._stages.values() if one.newest_ns + STAGED_NS <= now_ns]
-        for token in old:
-            self.forget(token)
-        return len(old)
+    def known(self, principal: str, tokens: Iterable[str]) -> list[Key]:
+        """The stages of these tokens that are here, also those of the group that is being made."""
+        placed = {(owner, token_of(batch)) for batch, owner in self._placed}
+        found = ((principal, token) for token in tokens)
+        return [key for key in found if key in placed or self._key(*key) is not None]
+
+    def overdue(self, now_ms: int) -> list[Key]:
+        """Stages without a new part for long. `now_ms`: of a clock that only runs forward."""
+        for stage in self._stages.values():
+            stage.since_ms = now_ms if stage.since_ms is None else stage.since_ms
+        return [
+            key for key, stage in self._stages.items()
+            if stage.since_ms is not None and stage.since_ms + STAGED_MS <= now_ms
+        ]  # fmt: skip
+
+    def held_before(self, serial: int) -> list[Key]:
+        """Stages with parts in segments before that one."""
+        return [key for key, stage in self._stages.items() if stage.parts[0].serial < serial]
 
     def removable(self, through: int) -> int:
         """Up to which segment all may go, at most `through`: no commit that stays shows parts of
@@ -170,11 +217,12 @@ class Stages:
     def rows(self) -> Iterator[StageRow]:
         """Of stages."""
         for one in list(self._stages.values()):
-            yield StageRow(one.token, one.newest_ns, one.bytes, list(one.topics), one.parts)
+            topics = list(one.topics)
+            yield StageRow(one.token, 0, one.bytes, topics, one.parts, one.principal)
 
     def app_rows(self) -> Iterable[AppRow]:
-        """Of apps, the longest unused first."""
-        return list(self._apps.values())
+        """Of apps, of each principal the longest unused first."""
+        return [row for rows in self._apps.values() for row in rows.values()]
 
     def link_rows(self) -> Iterable[LinkRow]:
         """Of commits whose parts stand in older segments."""
@@ -182,18 +230,24 @@ class Stages:
 
     def learn(self, row: StageRow) -> None:
         """It replaces what is known of its token."""
-        self.forget(row.token)
+        key = row.principal, row.token
+        if key in self._stages:
+            self.bytes -= self._stages.pop(key).bytes
         messages = sum(part.count for part in row.parts)
         topics = dict.fromkeys(row.topics)
-        self._stages[row.token] = Stage(
-            row.token, list(row.parts), topics, row.bytes, messages, row.newest_ns
+        self._stages[key] = Stage(
+            row.token, row.principal, list(row.parts), topics, row.bytes, messages
         )
         self.bytes += row.bytes
 
     def learn_app(self, row: AppRow) -> None:
         """It replaces what is known of its app."""
-        self._apps.pop(row.app, None)
-        self._apps[row.app] = row
+        rows = self._apps.setdefault(row.principal, {})
+        rows.pop(row.app, None)
+        rows[row.app] = row
+        if len(rows) > APPS_MAX:
+            runs = (app for app in rows if "/" in app)  # those that will hardly come again
+            del rows[next(runs, next(iter(rows)))]
 
     def learn_link(self, row: LinkRow) -> None:
         """It adds to what is known of its segment."""

@@ -24,6 +24,9 @@ from zbroker.wire.internal import Message
 from zbroker.wire.messages import U63, Answer, Cid, Command
 
 APP_MAX_BYTES: Final = 200
+TOKEN_MAX: Final = 64
+STAGES_MAX: Final = 100_000  # in one commit or abort
+BODY_MAX_BYTES: Final = 8 << 20  # of one: as many tokens of that length
 
 
 class CommitStaged(Command, tag="commit"):
@@ -50,17 +53,22 @@ class Committed(Answer, tag="committed"):
     already: bool = False
 
 
+Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
+
+
 class StagedBy(Struct, array_like=True, gc=False):
     """A token, and how many messages were staged under it."""
 
-    token: str
-    messages: int
+    token: Token
+    messages: U63
 
 
 class CommitStages(Message, tag="commit_stages"):
     """All of these become messages of the log, in this order, or none does.
 
-    app, batch: of one app a batch is committed once, and none that is older than its newest.
+    app, batch: of one app of a principal a batch is committed once, and none that is older than its
+    newest. principal: whose stages these are. asks_topics: nothing is committed, but answered what
+    would be: ingest asks first, and looks whether who asks may publish on these now.
     """
 
     incarnation: int
@@ -68,18 +76,22 @@ class CommitStages(Message, tag="commit_stages"):
     app: str
     batch: int
     stages: list[StagedBy]
+    principal: str = ""
+    asks_topics: bool = False
 
 
 class AbortStages(Message, tag="abort_stages"):
-    """What was staged under these tokens is forgotten."""
+    """What this principal staged under these tokens is forgotten."""
 
     incarnation: int
     cid: int
     stages: list[str]
+    principal: str = ""
 
 
 class StagesDone(Message, tag="stages_done"):
-    """position: of the first message; count: how many. already: they were committed before."""
+    """position: of the first message; count: how many. already: they were committed before.
+    topics: what was asked for instead of a commit."""
 
     cid: int
     position: int = 0
@@ -87,7 +99,8 @@ class StagesDone(Message, tag="stages_done"):
     already: bool = False
     code: str = ""
     reason: str = ""
+    topics: list[str] | None = None
 
 
 STAGES: Final = msgpack.Decoder(list[StagedBy])
-TOKENS: Final = msgpack.Decoder(list[str])
+TOKENS: Final = msgpack.Decoder(list[Token])

@@ -34,11 +34,13 @@ KINDS: Final = {
     f.KIND_QUEUE: "queue",
     f.KIND_WIRING: "wiring",
     f.KIND_STAGED: "staged",
+    f.KIND_ABORT: "abort",
 }
 _RECORDS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     f.KIND_PUBLISHER: records.PUBLISHER,
     f.KIND_POINT: records.POINT,
     f.KIND_PURGE: records.PURGE,
+    f.KIND_ABORT: records.ABORT,
     f.KIND_WIRING: queue_records.WIRING,
     f.KIND_QUEUE: queue_records.QUEUE,
 }
