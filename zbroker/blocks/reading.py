@@ -15,7 +15,7 @@ from typing import Final
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
 from zbroker.journal.format import Batch
-from zbroker.journal.reader import Cursor, Log
+from zbroker.journal.reader import Cursor, Gap, Log
 from zbroker.limits import MIB
 
 READ_CACHE_BYTES: Final = 16 * MIB
@@ -63,10 +63,10 @@ class Reading:
         items, behind = self._logs[read.live].read(
             cursor, read.limit, read.max_bytes, wants=read.wants
         )
-        batches = (item for item in items if isinstance(item, Batch))
+        batches = [item for item in items if isinstance(item, Batch)]
         size = sum(batch.header_length + batch.body_length for batch in batches)
         block = Block(cursor, items, behind, size)
-        if items:
+        if items and (len(batches) == len(items) or not _may_come_back(items)):
             self._keep(key, block)
         return block
 
@@ -96,6 +96,11 @@ class Reading:
     def _shrink(self) -> None:
         while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
             self._bytes -= _weight(self._blocks.popitem(last=False)[1])
+
+
+def _may_come_back(items: list[Batch | Gap]) -> bool:
+    """True if a file was missing: it is served again as soon as it is put back."""
+    return any(isinstance(item, Gap) and item.why == "missing" for item in items)
 
 
 def _weight(block: Block) -> int:
