@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from zbroker import config, security
 from zbroker.config import Config, QueueConfig
+from zbroker.config.units import format_micros, parse_micros
 from zbroker.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -68,6 +69,49 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 def test_a_size_may_be_a_number() -> None:
     assert config.parse("[journal]\nsegment_size = 2097152", "z").journal.segment_size == 2 << 20
+
+
+@pytest.mark.seed("004-29")
+def test_the_flush_interval_is_30_us_to_100_ms_by_default_100_ms() -> None:
+    def interval(text: str) -> int:
+        return config.parse(f"[journal]\nflush_interval = {text}", "z.toml").journal.flush_interval
+
+    assert Config().journal.flush_interval == interval('"100ms"') == 100_000
+    assert interval('"30us"') == 30
+    assert interval("50") == interval('"50ms"') == 50_000, "a plain number is milliseconds, as ever"
+    for text in ('"29us"', '"101ms"', '"1s"', "0", "1000"):
+        error = wrong(f"[journal]\nflush_interval = {text}")
+        assert "z.toml:2: `journal.flush_interval`" in error.reason
+        assert "30us to 100ms" in error.hint
+    assert "a duration" in wrong('[journal]\nflush_interval = "soon"').reason
+
+
+@given(st.integers(0, 1 << 50))
+def test_formatted_microseconds_read_back(us: int) -> None:
+    assert parse_micros(format_micros(us)) == us
+
+
+@pytest.mark.seed("004-24")
+def test_the_number_of_prepared_files_is_two_by_default_and_one_at_least() -> None:
+    def files(text: str) -> int:
+        return config.parse(f"[journal]\npreallocate = {text}", "z.toml").journal.files_ahead
+
+    assert Config().journal.files_ahead == files("2") == 2
+    assert [files(text) for text in ("1", "16", "true", "false")] == [1, 16, 2, 0]
+    for text in ("0", "-1", "17", '"2"', "1.5"):
+        assert "`journal.preallocate`" in wrong(f"[journal]\npreallocate = {text}").reason
+
+
+@pytest.mark.seed("004-28")
+def test_a_log_that_records_nothing_is_one_key() -> None:
+    nothing = config.parse('[journal]\nrecord = "nothing"', "z.toml")
+    assert nothing.records_nothing
+    assert not Config().records_nothing
+    assert not config.parse(
+        '[journal]\nrecord = "nothing"\n[[record]]\ntopic = "orders"', "z.toml"
+    ).records_nothing
+    text = '[journal]\nrecord = "nothing"\n[[queue]]\nname = "w"\ntopic = "t"'
+    assert "not recorded" in wrong(text).reason
 
 
 def test_a_list_of_durations_has_units() -> None:

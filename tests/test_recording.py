@@ -23,6 +23,15 @@ def test_without_a_table_everything_is_recorded() -> None:
     assert every.type_of("whatever") == "auto"
 
 
+@pytest.mark.seed("004-28")
+def test_without_a_table_nothing_may_be_recorded() -> None:
+    none = Recording([], nothing=True)
+    assert not none.everything
+    assert (none("whatever"), none.kind("whatever")) == (False, False)
+    some = Recording([RecordConfig("orders")], nothing=True)
+    assert [some("orders"), some("whatever")] == [True, False], "a table says what is"
+
+
 @pytest.mark.seed("004-03")
 def test_with_a_table_only_what_fits_one_is_recorded() -> None:
     some = recording(("orders", False, "nvfix"), ("trades[.].*", True, "json"))

@@ -51,7 +51,8 @@ _FRONT: Final = (
     "zbroker.sockets", "zbroker.wire",
 )  # fmt: skip
 _QUEUE_SETTINGS: Final = (
-    "zbroker.config.queues", "zbroker.config.record", "zbroker.config.tree", "zbroker.config.units",
+    "zbroker.config.journal", "zbroker.config.queues", "zbroker.config.record",
+    "zbroker.config.tree", "zbroker.config.units",
 )  # fmt: skip
 _ENTERING: Final = (
     "zbroker.definitions.definition", "zbroker.filters", "zbroker.journal.about",
@@ -87,6 +88,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.wire": _LEAVES,
     "zbroker.config.units": (),
     "zbroker.config.queues": ("zbroker.config.units",),
+    "zbroker.config.journal": ("zbroker.config.units", "zbroker.limits"),
     "zbroker.config.record": ("zbroker.config.units", "zbroker.formats"),
     "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.formats"),
     "zbroker.queues.work.values": (),

@@ -187,7 +187,7 @@ def _toml(settings: Settings, data_dir: Path) -> str:
             "queues": "tcp://127.0.0.1:0",
             "admin": "http://127.0.0.1:0",
         },
-        "journal": {"segment_size": SEGMENT_SIZE},
+        "journal": {"segment_size": SEGMENT_SIZE, "preallocate": 1},
     }
     many: list[tuple[str, Table]] = []
     for name, given in settings.items():

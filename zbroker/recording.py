@@ -1,9 +1,9 @@
 """What is recorded in the log, and what type its payloads have: the `[[record]]` tables. Pure.
 
-Without any table everything is recorded. With some, the first one that fits the topic decides: it
-says the type, and, if it has a filter, that only messages whose content it is true for are
-recorded. What is not recorded is live only: it goes from ingest to delivery, has no position and no
-bookmark, and nothing of it can be read again.
+Without any table everything is recorded, or nothing ([journal] record). With some, the first one
+that fits the topic decides: it says the type, and, if it has a filter, that only messages whose
+content it is true for are recorded. What is not recorded is live only: it goes from ingest to
+delivery, has no position and no bookmark, and nothing of it can be read again.
 
 The answer for a message depends on its topic, payload and headers, its publisher's time and the
 tables: the same message that comes again gets the same answer.
@@ -98,12 +98,12 @@ class _Table:
 class Recording:
     """The answer for each topic, remembered."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        """Raises: BadRule bad_topic or bad_filter."""
+    def __init__(self, rules: Sequence[Rule], *, nothing: bool = False) -> None:
+        """`nothing`: without rules nothing is recorded. Raises: BadRule bad_topic or bad_filter."""
         self._rules = list(rules)
         self._tables = [_Table(index, rule) for index, rule in enumerate(rules)]
         self._known: dict[str, _Table | None] = {}
-        self.everything = not rules
+        self.everything = not rules and not nothing
         self.by_content = any(table.content is not None for table in self._tables)
 
     def __call__(self, topic: str) -> bool:

@@ -7,7 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-from tests.journal.build import SEGMENT_BYTES, append, history, publish, read_all, start, writer
+from tests.journal.build import (
+    SEGMENT_BYTES,
+    append,
+    history,
+    positions,
+    publish,
+    read_all,
+    start,
+    writer,
+)
 from tests.sim.disk import SimCrash, SimDisk
 from zbroker.errors import StorageError
 from zbroker.journal.format import (
@@ -33,6 +42,7 @@ from zbroker.journal.segments import (
     read_header,
     read_note,
     segment_name,
+    spare_names,
 )
 from zbroker.journal.writer import RESERVE_SHARE, SHORT_BYTES, Writer
 
@@ -385,7 +395,7 @@ def test_what_was_filled_before_the_disk_was_full_is_the_successor() -> None:
 
 def test_without_preallocation_nothing_is_filled_and_no_roll_over_is_late() -> None:
     disk = SimDisk(random.Random(1))
-    to = Writer(disk, start(disk).tail, segment_bytes=SEGMENT_BYTES, preallocate=False)
+    to = Writer(disk, start(disk).tail, segment_bytes=SEGMENT_BYTES, files=0)
     for _ in range(40):
         assert to.secure(1_000)
         append(to, b"x" * 800)
@@ -394,9 +404,59 @@ def test_without_preallocation_nothing_is_filled_and_no_roll_over_is_late() -> N
     assert all(name != SPARE for name, _ in disk.list())
 
 
+def ahead(files: int) -> tuple[SimDisk, Writer]:
+    """A log whose next segments were prepared before anything was written."""
+    disk = SimDisk(random.Random(1))
+    to = Writer(disk, start(disk).tail, segment_bytes=SEGMENT_BYTES, files=files)
+    while to.prepare_step():
+        pass
+    return disk, to
+
+
+@pytest.mark.seed("004-24")
+@pytest.mark.parametrize(("files", "prepared"), [(0, 0), (1, 0), (2, 1), (4, 3)])
+def test_so_many_files_are_there_ahead_with_the_open_one(files: int, prepared: int) -> None:
+    disk, to = ahead(files)
+    assert not to.wants_preparing
+    names = {name: size for name, size in disk.list() if name.startswith(SPARE)}
+    assert names == dict.fromkeys(spare_names(prepared) if prepared else [], SEGMENT_BYTES)
+
+
+def test_each_roll_over_takes_the_next_prepared_file_and_one_more_is_prepared() -> None:
+    disk, to = ahead(3)
+    for serial in (2, 3):
+        while to.serial < serial:
+            append(to, b"x" * 2_000)
+        assert read_header(disk, serial) is not None
+    assert to.unprepared == 0
+    assert not [name for name, _ in disk.list() if name.startswith(SPARE)], "both were taken"
+    while to.prepare_step():
+        pass
+    assert {n for n, _ in disk.list() if n.startswith(SPARE)} == set(spare_names(2))
+    found = positions(read_all(disk, to.position))
+    assert found == list(range(1, to.position))
+
+
+def test_a_disk_that_is_full_gives_up_what_it_cannot_prepare_and_keeps_the_rest() -> None:
+    disk = SimDisk(random.Random(1))
+    to = Writer(disk, start(disk).tail, segment_bytes=SEGMENT_BYTES, files=4)
+    disk.capacity = disk.capacity - disk.free_bytes() + SEGMENT_BYTES
+    for _ in range(20):
+        to.prepare_step()
+    assert not to.wants_preparing
+    assert disk.content(SPARE) == bytes(SEGMENT_BYTES)
+    assert {n for n, _ in disk.list() if n.startswith(SPARE)} == {SPARE}
+    disk.capacity = 1 << 30
+    while to.serial < 2:
+        append(to, b"x" * 2_000)
+    assert to.unprepared == 0
+    assert to.wants_preparing, "with the next segment it is tried again"
+
+
 def test_files_that_an_earlier_run_prepared_give_their_space_back() -> None:
     disk, _, _ = history(1)
     disk.plant(SPARE, bytes(SEGMENT_BYTES))
+    disk.plant(f"{SPARE}-3", bytes(SEGMENT_BYTES))
     disk.plant(PLAIN, bytes(SEGMENT_BYTES))
     writer(disk, start(disk))
     assert {name for name, _ in disk.list()} == {segment_name(1), "acked-through"}

@@ -70,6 +70,23 @@ def test_recorded_and_unrecorded_topics_side_by_side(broker: LocalBroker) -> Non
     until(lambda: broker.status()["ingest"].get("unrecorded", 0) >= 1_000, "it is not counted")
 
 
+@pytest.mark.seed("004-28")
+def test_a_log_that_records_nothing_delivers_what_comes() -> None:
+    with (
+        LocalBroker(settings={"journal": {"record": "nothing"}}) as broker,
+        connect(broker.url, "live") as client,
+    ):
+        live_link_is_up(client)
+        with client.subscribe("orders") as plain:
+            receipts = [client.publish("orders", b"%d" % n) for n in range(10)]
+            client.flush(T)
+            assert not any(receipt.recorded for receipt in receipts)
+            messages = [plain.next(T) for _ in receipts]
+        assert [m.data for m in messages if m is not None] == [b"%d" % n for n in range(10)]
+        with pytest.raises(ZBrokerError, match="topic_not_recorded"):
+            client.subscribe("orders", since="epoch")
+
+
 @pytest.mark.seed("004-03")
 def test_content_decides_what_is_recorded() -> None:
     table = {"topic": "orders", "type": "json", "filter": "/price > 100"}

@@ -36,6 +36,8 @@ class SimCrash(Exception):
 
 def role(name: str) -> str:
     """What kind of file this is, for the names of boundaries."""
+    if name.startswith(SPARE):
+        return "spare"
     return _ROLES.get(name) or _ENDINGS.get(name[name.rfind(".") :], "other")
 
 

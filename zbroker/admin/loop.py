@@ -121,7 +121,11 @@ class AdminRoom:
             self._sampling,
             Subscriptions(desks, self._link, times),
             Clients(desks),
-            Topics(self._counting, desks, Recording(tools.config.record)),
+            Topics(
+                self._counting,
+                desks,
+                Recording(tools.config.record, nothing=tools.config.records_nothing),
+            ),
             self._audit,
             self._access,
             Queues(self._queue_desk, self._queue_watch, tools.clock),

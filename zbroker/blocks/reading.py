@@ -8,7 +8,7 @@ a time: little at the end of the log, much in a replay.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,7 +98,7 @@ class Reading:
             self._bytes -= _weight(self._blocks.popitem(last=False)[1])
 
 
-def _may_come_back(items: list[Batch | Gap]) -> bool:
+def _may_come_back(items: Sequence[object]) -> bool:
     """True if a file was missing: it is served again as soon as it is put back."""
     return any(isinstance(item, Gap) and item.why == "missing" for item in items)
 

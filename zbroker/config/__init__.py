@@ -3,6 +3,7 @@
 A wrong file raises a ConfigError that says file, line and what to write instead.
 """
 
+from zbroker.config.journal import JournalConfig
 from zbroker.config.queues import QueueConfig
 from zbroker.config.reading import find_line, load, parse
 from zbroker.config.record import RecordConfig
@@ -11,7 +12,6 @@ from zbroker.config.tree import (
     DeliveryConfig,
     IngestConfig,
     InstanceConfig,
-    JournalConfig,
     LimitsConfig,
     ListenConfig,
     LogConfig,

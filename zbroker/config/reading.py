@@ -174,7 +174,7 @@ def _described(config: Config, source: _Source) -> list[RecordConfig]:
 
 def _recording(config: Config, source: _Source) -> Recording:
     try:
-        return Recording(config.record)
+        return Recording(config.record, nothing=config.records_nothing)
     except BadRule as error:
         path = ("record", error.key)
         reason = f"`record.{error.key}` of table {error.index + 1}: {error.reason}"

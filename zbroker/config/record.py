@@ -11,7 +11,7 @@ from zbroker.formats.types import MessageType
 
 
 class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is recorded in the log; without any such table: everything.
+    """What is recorded in the log; without any such table: what [journal] record says.
 
     A topic is recorded if one of the tables fits; the first that fits says its type. What is not
     recorded is live only: subscribers get it as it comes, nothing of it can be read again.

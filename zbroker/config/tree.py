@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from zbroker import limits
+from zbroker.config.journal import JournalConfig
 from zbroker.config.queues import QueueConfig
 from zbroker.config.record import RecordConfig
 from zbroker.config.units import BYTES, DURATION, LAUNCH
@@ -62,52 +63,6 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
     advertise: Annotated[
         str, Meta(description='Host that clients are told instead of the bound one; "" is none.')
     ] = ""
-
-
-class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The log."""
-
-    directory: Annotated[
-        str, Meta(description='Segments; "" is the folder journal in data_dir.')
-    ] = ""
-    archive_directory: Annotated[
-        str, Meta(description='Archived segments; "" is the folder archive in data_dir.')
-    ] = ""
-    segment_size: Annotated[
-        int,
-        Meta(
-            ge=limits.SEGMENT_MIN_BYTES,
-            le=1 << 40,
-            extra=BYTES,
-            description="Size of one file of the log, 1MiB at least; the first one may be smaller.",
-        ),
-    ] = limits.SEGMENT_BYTES
-    preallocate: Annotated[
-        bool,
-        Meta(description="Fill the next file with zeros ahead of time: faster writes."),
-    ] = True
-    flush_interval: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=60_000,
-            extra=DURATION,
-            description="A message is on stable storage this long after it was written, at most.\n"
-            "Nothing waits for it: every group is synced at once; a slower disk is an alarm.",
-        ),
-    ] = 1_000
-    durability: Annotated[
-        Literal["disk"],
-        Meta(description='"disk": nothing is acknowledged before it is on stable storage.'),
-    ] = "disk"
-    time: Annotated[
-        Literal["append", "publisher"],
-        Meta(description='Log time: "append" is the broker\'s clock, "publisher" the message\'s.'),
-    ] = "append"
-    #: `zbroker start --accept-tail-loss`: not in the file, or it would accept every loss to come
-    accept_tail_loss: Annotated[bool, Meta(extra=LAUNCH)] = False
-    #: `zbroker start --accept-missing`: go on without the oldest segments, which are not there
-    accept_missing: Annotated[bool, Meta(extra=LAUNCH)] = False
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -313,6 +268,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     ingest: IngestConfig = field(default_factory=IngestConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     log: LogConfig = field(default_factory=LogConfig)
+
+    @property
+    def records_nothing(self) -> bool:
+        """True if the log records no topic: everything is live only."""
+        return not self.record and self.journal.record == "nothing"
 
     def accepting(self, *, tail_loss: bool = False, missing: bool = False) -> Config:
         """These settings for a journal that may give something up, once.

@@ -8,11 +8,14 @@ from typing import Any, Final, NamedTuple
 
 BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "256MiB"
 DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
+MICROS: Final = {"unit": "us"}  # the same in microseconds, of which a plain number is 1,000
 LAUNCH: Final = {"set": "by the start"}  # marks a field that the file may not write
 
 _SIZE: Final = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB)?")
 _SIZES: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _DURATION: Final = re.compile(r"([0-9]+)\s*(ms|s|m|h|d)?")
+_MICROS: Final = re.compile(r"([0-9]+)\s*us")
+US_PER_MS: Final = 1_000
 _DURATIONS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -48,16 +51,29 @@ def format_duration(ms: int) -> str:
     return f"{ms}ms" if ms else "0s"
 
 
+def parse_micros(text: str) -> int:
+    """Microseconds of `"30us"`, or of what `parse_duration` reads. Raises: ValueError."""
+    match = _MICROS.fullmatch(text.strip())
+    return int(match[1]) if match is not None else parse_duration(text) * US_PER_MS
+
+
+def format_micros(us: int) -> str:
+    """The shortest exact text of `us`, as `parse_micros` reads it."""
+    return f"{us}us" if us % US_PER_MS else format_duration(us // US_PER_MS)
+
+
 class Unit(NamedTuple):
     """How texts in a unit are read. hint: what to write instead of what cannot be read."""
 
     parse: Callable[[str], int]
     hint: str
+    of_number: int = 1  # what a plain number in the file is multiplied with
 
 
 UNITS: Final[dict[str, Unit]] = {
     BYTES["unit"]: Unit(parse_size, 'write "256MiB", "64KiB" or bytes'),
     DURATION["unit"]: Unit(parse_duration, 'write "100ms", "30s", "12h" or "7d"'),
+    MICROS["unit"]: Unit(parse_micros, 'write "30us", "500us" or "100ms"', US_PER_MS),
 }
 
 
@@ -70,4 +86,6 @@ def read_unit(value: Any, unit: str | None) -> Any:  # noqa: ANN401 - what a fil
         return value
     if isinstance(value, list):
         return [read_unit(each, unit) for each in value]
-    return UNITS[unit].parse(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return UNITS[unit].parse(value)
+    return value * UNITS[unit].of_number if isinstance(value, int) else value

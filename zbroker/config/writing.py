@@ -6,7 +6,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from zbroker.config.tree import Config, Section, default_of, fields, sections
-from zbroker.config.units import BYTES, DURATION, format_duration, format_size
+from zbroker.config.units import (
+    BYTES,
+    DURATION,
+    MICROS,
+    format_duration,
+    format_micros,
+    format_size,
+)
 
 
 def to_toml(config: Config, *, comments: bool = False) -> str:
@@ -70,6 +77,8 @@ def toml_value(value: object, meta: Meta) -> str:
             text = format_size(value)
         elif meta.extra == DURATION:
             text = format_duration(value)
+        elif meta.extra == MICROS:
+            text = format_micros(value)
         else:
             return text
     return msgspec.json.encode(text).decode()  # a JSON string is a TOML string

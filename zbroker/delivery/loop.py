@@ -64,7 +64,7 @@ class DeliveryRoom:
     def __init__(self, process: Process) -> None:
         self._process = process
         key, config = process.paths.token_key.read_bytes(), process.config
-        recording = Recording(config.record)
+        recording = Recording(config.record, nothing=config.records_nothing)
         frame_bytes = HEADER_MAX_BYTES + FRAME_SLACK_BYTES
         self._front = Front(process, frame_bytes=frame_bytes, sndhwm=0)
         self._door = self._front.door

@@ -83,8 +83,9 @@ class IngestRoom:
         self._front = Front(process, frame_bytes=frame_bytes, sndhwm=SEND_HWM)
         self._door = self._front.door
         self._passwords = Verifier()
+        recording = Recording(config.record, nothing=config.records_nothing)
         self.core = IngestCore(
-            limits, process.incarnation, Recording(config.record), len(self._workers),
+            limits, process.incarnation, recording, len(self._workers),
             self._door.wires.quiet_ms, self._front.access,
         )  # fmt: skip
         self._key = process.paths.token_key.read_bytes()

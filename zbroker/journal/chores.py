@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from zbroker import known_log
+from zbroker.config.units import format_micros
 from zbroker.ids import Origin
 from zbroker.journal import placing
 from zbroker.journal.conflicts import Conflict, Conflicts
@@ -130,11 +131,11 @@ class Chores:
             self._late_ms = now_ms
             self._process.log.warning(
                 "journal.flush_late: a write took %(took_ms)d ms to become durable, flush_interval "
-                "is %(flush_interval_ms)d ms; nothing is lost, its ack waited as long; look at the "
-                "disk (%(count)d so far)",
+                "is %(flush_interval)s; nothing is lost, its ack waited as long; look at the disk "
+                "(%(count)d so far)",
                 {
                     "took_ms": round(took_s * 1_000),
-                    "flush_interval_ms": self._process.config.journal.flush_interval,
+                    "flush_interval": format_micros(self._process.config.journal.flush_interval),
                     "count": self.flush_late,
                 },
             )

@@ -8,8 +8,8 @@ Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: com
           the admin: holders, leases, remove, retire, reindex); XPUB ipc marks.
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
           and <data>/index, which may be deleted.
-Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval (0: not
-          watched), time, durability; [ingest] spin_us.
+Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval,
+          time, durability; [ingest] spin_us.
 Exits     0 when told to stop; 74 when the disk failed (nothing is acknowledged then; recovery
           decides at the next start), or when segments are missing; 78 when the directory is not
           this instance's. A full disk ends nothing: publishers are refused `disk_full` until there
@@ -83,8 +83,7 @@ class JournalRoom:
         self._syncing: Future[int] | None = None
         self._pending: Group | None = None  # written, not synced
         self._written_s = self._sync_s = 0.0
-        flush_ms = process.config.journal.flush_interval
-        self._flush_s = flush_ms / 1_000 if flush_ms else float("inf")
+        self._flush_s = process.config.journal.flush_interval / 1e6
         self._small = False
         self._spin_s = process.config.ingest.spin_us / 1e6
         self._groups = self._group_bytes = self._beat_ms = 0

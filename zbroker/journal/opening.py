@@ -75,7 +75,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     _tell(recovered, index, process.log)
     _claim(places, process.log)
     writer = Writer(
-        disk, recovered.tail, segment_bytes=config.segment_size, preallocate=config.preallocate
+        disk, recovered.tail, segment_bytes=config.segment_size, files=config.files_ahead
     )
     core = _core(process, fold, recovered)
     core.serial, core.state_serial = writer.serial, fold.state_serial

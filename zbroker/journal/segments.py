@@ -5,7 +5,7 @@
                              archive directory (places.py)
     0000000007.idx           a summary of a sealed segment, which can be made anew (zbroker.archive)
     *.part                   a copy or packed file that is not finished
-    next.prepared            the next segment, being filled with zeros
+    next.prepared            the next segment, being filled with zeros; -2 is the one after
     next.allocated           the same in a hurry: space reserved, nothing filled
     acked-through            two slots that say below which position everything was durable
 
@@ -74,6 +74,11 @@ def packed_name(serial: int) -> str:
 def summary_name(serial: int) -> str:
     """The file name of a segment's summary."""
     return f"{serial:010d}.idx"
+
+
+def spare_names(count: int) -> list[str]:
+    """The names of so many segments that are being made ahead."""
+    return [SPARE, *(f"{SPARE}-{number}" for number in range(2, count + 1))]
 
 
 def parse_name(name: str) -> tuple[int, bool] | None:

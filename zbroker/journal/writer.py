@@ -46,6 +46,7 @@ from zbroker.journal.segments import (
     publish,
     random_salt,
     segment_name,
+    spare_names,
     write_note,
 )
 from zbroker.limits import MIB, SEGMENT_BYTES
@@ -70,11 +71,11 @@ class Tail:
 
 
 class Writer:
-    """Appends groups behind `tail`.
+    """Appends groups behind `tail`. files: so many are there ahead, with the open one.
 
     position: the next one; everything below is written. synced: everything below is durable.
     oldest: serial of the oldest segment that is kept. unprepared: roll-overs to a segment that was
-    not filled with zeros in time; without `preallocate` none is.
+    not filled with zeros in time; with `files` = 0 none is.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Writer:
         tail: Tail,
         *,
         segment_bytes: int = SEGMENT_BYTES,
-        preallocate: bool = True,
+        files: int = 1,
         clock: Clock | None = None,
         salt: Callable[[], int] = random_salt,
     ) -> None:
@@ -93,14 +94,17 @@ class Writer:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._reserve = min(RESERVE_BYTES, segment_bytes // RESERVE_SHARE)
-        self._preallocate = preallocate
+        self._files = files
         self._clock = clock or SystemClock()
         self._salt = salt
         self._notes = tail.note_counter
         self._failed = False
-        for name in (SPARE,) if tail.allocated else (SPARE, PLAIN):
-            discard(disk, name)  # of an earlier run: never announced, never trusted, takes space
-        self._spare = _Spare(disk, segment_bytes)
+        for name, _ in disk.list():
+            if name.startswith(SPARE) or (name == PLAIN and not tail.allocated):
+                discard(disk, name)  # of an earlier run: never announced or trusted, takes space
+        self._spares = [
+            _Spare(disk, segment_bytes, name) for name in spare_names(max(files - 1, 1))
+        ]
         self._allocated = tail.allocated  # size of a next segment, not filled; 0: there is none
         self._open(tail.header, tail.end, tail.group_crc)
 
@@ -190,7 +194,7 @@ class Writer:
 
     def _left(self) -> tuple[int, int]:
         """Bytes for one group in the open segment, and in the next one as far as it exists."""
-        behind = max(self._spare.certain, self._allocated) - DATA_AT
+        behind = max(self._spares[0].certain, self._allocated) - DATA_AT
         return self._header.size - pad(self._end, GROUP_ALIGN), behind
 
     def secure(self, length: int) -> bool:
@@ -232,15 +236,20 @@ class Writer:
 
         Raises: StorageError (never "disk_full": the roll-over is the place to find that out).
         """
-        return self.wants_preparing and self._spare.step(self.serial)
+        if not self.wants_preparing:
+            return False
+        spare = next((one for one in self._spares if one.can_step(self.serial)), None)
+        return spare is not None and (spare.step(self.serial) or self.wants_preparing)
 
     @property
     def wants_preparing(self) -> bool:
-        """True if the next segment should be made: this one is half full, or a small first one."""
-        if not self._preallocate or not self._spare.can_step(self.serial):
+        """True if a next segment should be made: always one of `files` ahead, or else when this one
+        is half full, or a small first one."""
+        if not self._files or not any(one.can_step(self.serial) for one in self._spares):
             return False
-        size = self._header.size
-        return self._end * 2 >= size or size < self._segment_bytes or self._spare.begun
+        size, spare = self._header.size, self._spares[0]
+        soon = self._end * 2 >= size or size < self._segment_bytes or spare.begun
+        return soon or self._files > 1
 
     @property
     def behind(self) -> bool:
@@ -251,7 +260,7 @@ class Writer:
         """
         size = self._header.size
         used = self._end if size < self._segment_bytes else self._end - size // 2
-        return self._spare.filled < min(2 * used, self._segment_bytes)
+        return self._spares[0].filled < min(2 * used, self._segment_bytes)
 
     def _check(self) -> None:
         if self._failed:
@@ -285,7 +294,8 @@ class Writer:
         if self.synced < self.position:
             self.sync()
         needed = pad(DATA_AT + length, 4096)
-        spare, size = SPARE, self._spare.take(max(needed, min(self._segment_bytes, SHORT_BYTES)))
+        first = self._spares[0]
+        spare, size = first.name, first.take(max(needed, min(self._segment_bytes, SHORT_BYTES)))
         if not size:
             if self._allocated < needed:
                 self._allocate(max(self._segment_bytes, needed))
@@ -294,11 +304,12 @@ class Writer:
         self._failed = True
         publish(self._disk, spare, header)
         self._failed = False
-        if spare == SPARE:
-            self._spare = _Spare(self._disk, self._segment_bytes)
+        if spare == first.name:
+            fresh = _Spare(self._disk, self._segment_bytes, first.name)
+            self._spares = [*self._spares[1:], fresh]
         else:
             self._allocated = 0
-            self.unprepared += self._preallocate
+            self.unprepared += bool(self._files)
         self._open(header, DATA_AT, 0)
 
     def _next_header(self, size: int) -> SegmentHeader:
@@ -331,7 +342,8 @@ class _Spare:
     certain: bytes that a roll-over finds whatever becomes of the filling, 0 if too few.
     """
 
-    def __init__(self, disk: Disk, size: int) -> None:
+    def __init__(self, disk: Disk, size: int, name: str) -> None:
+        self.name = name
         self._disk = disk
         self._size = size
         self._short = min(size, SHORT_BYTES)
@@ -352,7 +364,7 @@ class _Spare:
             if self.filled < least:
                 return 0
             if not self.ready:
-                self._disk.sync(SPARE)
+                self._disk.sync(self.name)
             self.ready = True
             return self.filled
 
@@ -372,14 +384,14 @@ class _Spare:
         """What was synced is kept; the rest cannot be trusted after a failure."""
         self.filled, self.ready = self.certain, self.certain > 0
         if not self.certain:
-            discard(self._disk, SPARE)
+            discard(self._disk, self.name)
             self.begun, self._given_up = False, serial
 
     def _fill(self) -> None:
         if not self.begun:
-            self._disk.create(SPARE)
+            self._disk.create(self.name)
             self.begun = True
-        self.filled = fill_step(self._disk, SPARE, self.filled, self._size)
+        self.filled = fill_step(self._disk, self.name, self.filled, self._size)
         self.ready = self.filled == self._size
         if self.filled >= self._short and (self.ready or self.filled % FILL_SYNC_BYTES == 0):
             self.certain = self.filled  # fill_step synced it

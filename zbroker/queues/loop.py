@@ -74,7 +74,7 @@ class QueuesRoom:
     def __init__(self, process: Process) -> None:
         self._process = process
         key, config = process.paths.token_key.read_bytes(), process.config
-        recording = Recording(config.record)
+        recording = Recording(config.record, nothing=config.records_nothing)
         self._front = Front(process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0)
         self._door = self._front.door
         self._type_of = recording.type_of

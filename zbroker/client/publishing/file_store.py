@@ -65,7 +65,7 @@ class FileStore(MemoryStore):
         self._note, self._serials = found.note, deque(found.serials)
         self.may_lag = found.rebooted
         self._writer = Writer(
-            self._disk, found.tail, segment_bytes=store_files.SEGMENT_BYTES, preallocate=False,
+            self._disk, found.tail, segment_bytes=store_files.SEGMENT_BYTES, files=0,
             clock=self._clock,
         )  # fmt: skip
         for batch in found.batches:
