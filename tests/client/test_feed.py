@@ -331,7 +331,7 @@ def test_as_many_publishers_as_can_be_connected_are_remembered():
     ("options", "plain"),
     [
         ({}, True), ({"limit": 3}, True), ({"select": "/a"}, True), ({"rate": 5}, False),
-        ({"paused": True}, False), ({"conflation_s": 1.0}, False), ({"delivery": "live"}, False),
+        ({"paused": True}, False), ({"conflation_s": 1.0}, True), ({"delivery": "live"}, True),
         ({"delivery": "fully_durable"}, False),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -176,3 +177,20 @@ def test_killed_rooms_lose_nothing_that_is_recorded(broker: LocalBroker) -> None
         ]
         assert found == [b"%d" % n for n, _ in receipts if n % 3 != 1]
         live_link_is_up(client)
+
+
+@pytest.mark.seed("004-77")
+def test_what_is_not_recorded_is_conflated(broker: LocalBroker) -> None:
+    with connect(broker.url) as client:
+        live_link_is_up(client)
+        found = client.subscribe("passed", conflation="200ms", conflation_key="/id")
+        for n in range(50):
+            client.publish("passed", b'{"id": %d, "n": %d}' % (n % 2, n))
+        client.flush(T)
+        newest: dict[int, int] = {}
+        while sorted(newest.values()) != [48, 49]:
+            message = found.next(T)
+            assert message is not None
+            row = json.loads(message.data)
+            newest[row["id"]] = row["n"]
+        assert found.dropped == 0

@@ -280,10 +280,12 @@ class Core:
         return self._progress.fail(replay, error, Note("delivery.read_failed", note))
 
     def unrecorded(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int
+        self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int, now_ms: int = 0
     ) -> list[Effect]:
         """What ingest passed on; a subscription may reach its limit by it."""
-        effects = self.live.fan_out(entries, bodies, wall_ns)
+        return self._passed(self.live.fan_out(entries, bodies, wall_ns, now_ms * NS_PER_MS))
+
+    def _passed(self, effects: list[Effect]) -> list[Effect]:
         for one in list(self.live.over):
             effects += self._progress.look(self.cursors.of[one.names.key])
         return effects
@@ -301,7 +303,7 @@ class Core:
         drained: this turn has everything that waited at the door.
         """
         self.cursors.ring(now_ms * NS_PER_MS)
-        effects = self._beat(now_ms, drained)
+        effects = self._passed(self.live.tick(now_ms * NS_PER_MS)) + self._beat(now_ms, drained)
         if now_ms < self._next_tick_ms:
             return effects
         self._next_tick_ms = now_ms + TICK_MS
@@ -336,8 +338,8 @@ class Core:
             wakes += [self._next_tick_ms] if beat_ms is None else [self._next_tick_ms, beat_ms]
         elif len(self._asking):
             wakes.append(self._next_tick_ms)
-        if self.cursors.next_ns is not None:
-            wakes.append(-(-self.cursors.next_ns // NS_PER_MS))
+        times = (self.cursors.next_ns, self.live.next_ns)
+        wakes += [-(-time_ns // NS_PER_MS) for time_ns in times if time_ns is not None]
         return min(wakes, default=None)
 
     def _end(self, one: Subscription) -> None:

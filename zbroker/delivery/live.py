@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zbroker.blocks.making import Block, Maker, Parts, counting
+from zbroker.blocks.making import Block, Maker, Part, Parts, counting
+from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.live_intervals import LiveIntervals
 from zbroker.delivery.subscription import Subscription
 from zbroker.effects import Send
 from zbroker.ids import Origin
@@ -82,10 +84,18 @@ class Live:
         self._exact: dict[str, dict[int, Subscription]] = {}
         self._patterns: dict[int, Subscription] = {}
         self._maker = Maker(Origin(0, 0))
+        self._held = LiveIntervals()
         self.over: list[Subscription] = []  # whose limit was reached here; the core ends them
 
-    def add(self, one: Subscription, *, regex: bool) -> None:
-        """From now on it gets what matches."""
+    @property
+    def next_ns(self) -> int | None:
+        """When `tick` has something to do, monotonic."""
+        return self._held.next_ns
+
+    def add(self, one: Subscription, conflation: Conflation | None = None, *, regex: bool) -> None:
+        """From now on it gets what matches. conflation: of its own, for what is not recorded."""
+        if conflation is not None:
+            self._held.add(one, conflation)
         place = self._patterns if regex else self._exact.setdefault(one.topic, {})
         place[one.names.key] = one
 
@@ -93,22 +103,62 @@ class Live:
         """It is over; it may never have been here."""
         if one in self.over:
             self.over.remove(one)
+        self._held.remove(one)
+        self._leave(one)
+
+    def move(self, one: Subscription, topic: str, *, regex: bool) -> None:
+        """It wants another topic from now on; what it holds stays."""
+        self._leave(one)
+        place = self._patterns if regex else self._exact.setdefault(topic, {})
+        place[one.names.key] = one
+
+    def forget(self, one: Subscription) -> None:
+        """What it holds may not be sent any more."""
+        self._held.forget(one)
+
+    def _leave(self, one: Subscription) -> None:
         self._patterns.pop(one.names.key, None)
         exact = self._exact.get(one.topic)
         if exact is not None and exact.pop(one.names.key, None) is not None and not exact:
             del self._exact[one.topic]
 
     def fan_out(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int
+        self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int, now_ns: int = 0
     ) -> list[Effect]:
-        """Sends batches that just came; `wall_ns` is the time of those that bring none."""
+        """Sends batches that just came; `wall_ns` is the time of those that bring none.
+
+        now_ns: monotonic.
+        """
         batches = [_batch(*pair, wall_ns) for pair in zip(entries, bodies, strict=True)]
         block = Block(_NOWHERE, batches, _NOWHERE)
         effects: list[Effect] = []
         for at, batch in enumerate(batches):
             for one in self._wanting(batch.topics):
-                effects += self._sends(one, block, at)
+                if one in self._held:
+                    effects += self._hold(one, block, at, now_ns)
+                else:
+                    effects += self._sends(one, block, at)
         return effects
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """What is due because intervals are over."""
+        return [send for one in self._held.ended(now_ns) for send in self.drain(one)]
+
+    def drain(self, one: Subscription) -> list[Effect]:
+        """What is due for one that conflates, as far as its credit goes."""
+        sends: list[Effect] = [  # one by one: each takes of the credit
+            self._sent(one, self._maker.held(held, one.look)) for held in self._held.due(one)
+        ]
+        if one.left <= 0 and one not in self.over:
+            self.over.append(one)
+        return sends
+
+    def _hold(self, one: Subscription, block: Block, at: int, now_ns: int) -> list[Effect]:
+        picks, _ = one.wish.picks(block, at, counting(block.batch(at)), one.look.type_of)
+        dropped = self._held.hold(one, block, at, picks, now_ns) if picks else 0
+        one.dropped += dropped
+        self._counts.dropped += dropped
+        return self.drain(one)
 
     def _wanting(self, topics: list[str]) -> Iterator[Subscription]:
         """Who may want a batch, each once: an exact topic is wanted by its own name only."""
@@ -123,16 +173,18 @@ class Live:
                 one.dropped += part.messages
                 self._counts.dropped += part.messages
                 continue
-            one.credit -= part.size
-            one.left -= part.messages
-            one.sent_messages += part.messages
-            one.sent_bytes += len(part.body)
-            self._counts.messages_out += part.messages
-            self._counts.bytes_out += len(part.body)
-            header = part.before + one.sid_packed + part.after
-            yield Send(one.names.rid, header, part.body)
+            yield self._sent(one, part)
         if one.left <= 0:
             self.over.append(one)
+
+    def _sent(self, one: Subscription, part: Part) -> Send:
+        one.credit -= part.size
+        one.left -= part.messages
+        one.sent_messages += part.messages
+        one.sent_bytes += len(part.body)
+        self._counts.messages_out += part.messages
+        self._counts.bytes_out += len(part.body)
+        return Send(one.names.rid, part.before + one.sid_packed + part.after, part.body)
 
     def _parts(self, one: Subscription, block: Block, at: int) -> Parts:
         """What it wants of a batch."""
@@ -150,6 +202,7 @@ class Live:
 
     def check(self, running: dict[int, Subscription]) -> None:
         """Asserts what is always true."""
+        self._held.check()
         known = dict(self._patterns)
         for topic, exact in self._exact.items():
             assert exact, topic

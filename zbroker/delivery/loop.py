@@ -206,7 +206,7 @@ class DeliveryRoom:
         """Passes on what is not recorded, then grants more."""
         for entries, bodies in live.read():
             wall_ns = self._process.clock.wall_ns()
-            self._perform(self.core.unrecorded(entries, bodies, wall_ns))
+            self._perform(self.core.unrecorded(entries, bodies, wall_ns, now_ms))
         live.tick(now_ms, wanted=bool(self.core.connections))
 
     # -- sending ------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def made(
     return Subscription(
         names, wish_of(command.topic, command.filter, vocabulary, regex=command.regex),
         Look(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
-        command.regex, action_of(command), since_ms, _conflation(options),
+        command.regex, action_of(command), since_ms, conflation_of(options),
         left=options.limit or U63_MAX, paused=options.paused,
         sid_packed=msgspec.msgpack.encode(command.sid),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def check(command: m.Subscribe, options: Options) -> None:
         raise ClientError("bad_field", f"`{name}` goes with `conflation_s`")
     if command.unrecorded and replays_only(options):
         raise ClientError(
-            "bad_field", "what is not recorded has neither rate, pause, conflation nor delivery"
+            "bad_field", "what is not recorded has neither rate nor pause, and is durable nowhere"
         )
 
 
@@ -95,12 +95,13 @@ def pace_of(options: Options) -> Pace | None:
     return Pace(rate, int(gap * NS) if gap is not None else None)
 
 
-def _conflation(options: Options) -> Conflation | None:
+def conflation_of(options: Options, *, live: bool = False) -> Conflation | None:
+    """live: for what is not recorded, which has the clock of the replay only."""
     if options.conflation_s is None:
         return None
     paths = [parse_key(text) for text in options.conflation_key]
     interval_ns = max(1, int(options.conflation_s * NS))
-    return Conflation(interval_ns, paths, by_replay=by_replay(options))
+    return Conflation(interval_ns, paths, by_replay=live or by_replay(options))
 
 
 def by_replay(options: Options) -> bool:
@@ -113,8 +114,7 @@ def replays_only(options: Options) -> bool:
     return bool(
         options.rate is not None
         or options.paused
-        or options.conflation_s is not None
-        or options.delivery != _PLAIN.delivery
+        or options.delivery not in (_PLAIN.delivery, LIVE)
     )
 
 

@@ -13,6 +13,7 @@ from zbroker.delivery.live import Live, told_of_drops
 from zbroker.delivery.options import (
     action_of,
     check_recorded,
+    conflation_of,
     made,
     pace_of,
     wants_unrecorded,
@@ -93,7 +94,7 @@ class Subscriptions(dict[int, Subscription]):
         replay.paused = one.paused
         replay.pace = pace_of(one.options)
         if one.names.key in self._plain:
-            self._live.add(one, regex=one.regex)
+            self._live.add(one, conflation_of(one.options, live=True), regex=one.regex)
         self._cursors.wake(replay)
 
     def end(self, one: Subscription) -> None:
@@ -110,6 +111,8 @@ class Subscriptions(dict[int, Subscription]):
         unrecorded = one.names.key in self._plain
         principal = self._connections[one.names.rid].token.principal
         changed = self._rights.allow(one, principal, unrecorded=unrecorded)
+        if changed:
+            self._live.forget(one)
         if changed and one.conflation is not None and one.names.key in self._cursors.of:
             self._cursors.again(one)
 
@@ -126,8 +129,8 @@ class Subscriptions(dict[int, Subscription]):
         replay = self._cursors.of.get(one.names.key)
         if replay is not None:
             self._cursors.wake(replay)
-        told = told_of_drops(one)
-        return [Send(connection.rid, told)] if told is not None else []
+        sends, told = self._live.drain(one), told_of_drops(one)
+        return [*sends, Send(connection.rid, told)] if told is not None else sends
 
     def pause(self, connection: Connection, command: m.Pause) -> list[Effect]:
         """Nothing more is sent to them; their positions stay."""
@@ -210,10 +213,8 @@ class Subscriptions(dict[int, Subscription]):
         other = replace(one, wish=wish, topic=topic, regex=regex)
         self._rights.allow(other, principal, unrecorded=plain)
         if plain:
-            self._live.remove(one)
+            self._live.move(one, topic, regex=regex)
         one.wish, one.topic, one.regex = wish, topic, regex
-        if plain:
-            self._live.add(one, regex=regex)
 
     def unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
         """The answer to one that ends, or has ended."""

@@ -65,8 +65,7 @@ def replays_only(options: Options | None) -> bool:
     return options is not None and bool(
         options.rate is not None
         or options.paused
-        or options.conflation_s is not None
-        or options.delivery != _PLAIN.delivery
+        or options.delivery not in (_PLAIN.delivery, "live")
     )
 
 
