@@ -7,7 +7,9 @@ from typing import Any, Final
 
 SAFE_MAX: Final = (1 << 53) - 1
 #: counted upwards from the time in ns; a bookmark has the number exactly, as text
-COUNTED: Final = frozenset({"sequence", "prev", "session", "acked", "first", "last", "time_ns"})
+COUNTED: Final = frozenset(
+    {"sequence", "prev", "session", "acked", "first", "last", "time_ns", "log_time_ns"}
+)
 
 
 def rounded(document: Any, path: str = "") -> Iterator[str]:

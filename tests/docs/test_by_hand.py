@@ -26,14 +26,13 @@ T: Final = 60.0
 
 @pytest.fixture(name="by_hand")
 def by_hand_fixture() -> Iterator[ModuleType]:
-    """The program, freshly loaded, with intervals that suit a test."""
+    """The program, freshly loaded. Shorter heartbeats would make it fail on a busy machine."""
     spec = spec_from_file_location("by_hand", ROOT / "docs/howto/by_hand.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules["by_hand"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
-    module.HEARTBEAT_S = 0.5  # type: ignore[attr-defined]
     made: list[Any] = []
     connect = module.Connection.__init__
     module.Connection.__init__ = lambda one, *given: (made.append(one), connect(one, *given))[1]
@@ -179,12 +178,13 @@ def test_keys_are_read_from_the_files_of_the_broker(by_hand: ModuleType, tmp_pat
 class Scripted(threading.Thread):
     """A ROUTER that holds what follows `prev`, and refuses once what `refuse` names."""
 
-    def __init__(self, refuse: dict[int, str], window: int = 1 << 20) -> None:
+    def __init__(self, refuse: dict[int, str], window: int = 0) -> None:
+        """window: if it is given, nothing is acknowledged."""
         super().__init__(daemon=True)
         self.socket = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.linger = 0
         self.url = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
-        self.refuse, self.window = refuse, window
+        self.refuse, self.window, self.acks = refuse, window or 1 << 20, not window
         self.held: list[int] = [0]
         self.overfull = False
         self.stopped = threading.Event()
@@ -210,8 +210,11 @@ class Scripted(threading.Thread):
             code = self.refuse.pop(asked["seq"], "")
             if code or asked["prev"] > held:
                 yield {**said, "code": code or "sequence_gap", "high": held}
-            elif asked["seq"] > held:
-                self.held.append(asked["seq"])
+            else:
+                if asked["seq"] > held:
+                    self.held.append(asked["seq"])
+                if self.acks:
+                    yield {"cmd": "ack", "type": "persisted", "seq": self.held[-1]}
         elif asked["cmd"] in ("flush", "logoff"):
             yield {"cmd": "ack", "type": "persisted", "cid": asked["cid"], "seq": held}
 
@@ -235,7 +238,7 @@ def test_a_refusal_costs_one_round(by_hand: ModuleType, sends: Sends, code: str)
     final = [5, 40] if code in ("bad_topic", "not_entitled") else []
     assert [sequence for sequence, _ in publisher.refused] == final
     assert broker.held == [n for n in range(101) if n not in final]
-    assert max(sends.of.values()) == 2
+    assert max(sends.of.values()) <= 2
 
 
 def test_a_broker_that_lacks_what_it_acknowledged_is_an_error(by_hand: ModuleType) -> None:
