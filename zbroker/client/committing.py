@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, overload
 
 import zmq
 from msgspec import msgpack
@@ -80,13 +80,35 @@ def abort(
     _ask(url, AbortStaged(), msgpack.encode(list(tokens)), credentials, timeout)
 
 
+def principal_of(
+    url: URLs, *, credentials: Credentials | None = None, timeout: float = TIMEOUT_S
+) -> str:
+    """Whom the broker takes these credentials for; "" where security is off.
+
+    Raises: ZBrokerError timeout, or why nobody could log on.
+    """
+    return _ask(url, None, b"", credentials, timeout).principal or ""
+
+
+@overload
+def _ask(
+    url: URLs, command: None, body: bytes, credentials: Credentials | None, timeout: float
+) -> Ack: ...
+@overload
 def _ask(
     url: URLs,
     command: CommitStaged | AbortStaged,
     body: bytes,
     credentials: Credentials | None,
     timeout: float,
-) -> Committed:
+) -> Committed: ...
+def _ask(
+    url: URLs,
+    command: CommitStaged | AbortStaged | None,
+    body: bytes,
+    credentials: Credentials | None,
+    timeout: float,
+) -> Committed | Ack:
     deadline, chooser = time.monotonic() + timeout, servers(url)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
@@ -104,11 +126,11 @@ def _ask(
 def _try(
     context: zmq.Context[zmq.Socket[bytes]],
     chooser: ServerChooser,
-    command: CommitStaged | AbortStaged,
+    command: CommitStaged | AbortStaged | None,
     body: bytes,
     credentials: Credentials | None,
     deadline: float,
-) -> Committed:
+) -> Committed | Ack:
     """Raises: ClientError timeout, auth_failed, or what the broker says."""
     url = chooser.choose()
     link = Link(context, url, curve=credentials.curve() if credentials is not None else None)
@@ -120,12 +142,12 @@ def _try(
     try:
         _connected(link, url, until)
         link.send(Logon(name, secrets.token_hex(8), cid="1", credentials=given))
-        _answer(link, url, Ack, until)
-        command.cid = "2"
-        link.send(command, body)
-        done = _answer(link, url, Committed, min(deadline, time.monotonic() + ANSWER_S))
+        done = _answer(link, url, Ack, until)
+        if command is not None:
+            command.cid = "2"
+            link.send(command, body)
+            done = _answer(link, url, Committed, min(deadline, time.monotonic() + ANSWER_S))
         link.send(Logoff())
-        assert isinstance(done, Committed)
     except ClientError as error:
         chooser.failed(url, ZBrokerError(error.code, error.reason))
         raise

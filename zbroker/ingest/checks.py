@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from google_crc32c import value as crc32c
 
 from zbroker.errors import ClientError
@@ -16,6 +18,8 @@ from zbroker.wire.bodies import (
     is_scalar,
 )
 from zbroker.wire.messages import Publish
+
+PACKED_SLACK_BYTES: Final = 8  # of a packed body: heads of its array and of one binary, at most 6
 
 
 class PublishChecks:
@@ -49,8 +53,9 @@ class PublishChecks:
             raise ClientError("bad_frame", "the body does not have the CRC-32C that key `crc` says")
         if publish.count is not None:
             check_packed(
-                body, publish.count, publish.codec, max(self._batch_bytes, self._message_bytes)
-            )
+                body, publish.count, publish.codec,
+                max(self._batch_bytes, self._message_bytes) + PACKED_SLACK_BYTES,
+            )  # fmt: skip
 
     @staticmethod
     def crc(body: bytes) -> int:
@@ -58,16 +63,16 @@ class PublishChecks:
         return int(crc32c(body))
 
     def _body(self, publish: Publish, body: bytes) -> None:
-        limit = self._message_bytes
+        what, limit, size = "a message", self._message_bytes, len(body)
         if publish.count is not None and publish.count > 1:
-            limit = self._batch_bytes
-        if len(body) > limit + (0 if publish.count is None else 8):
-            what = (
-                "a message" if publish.count in (None, 1) else "a packed body of several messages"
+            what, limit = (
+                "a packed body of several messages",
+                self._batch_bytes + PACKED_SLACK_BYTES,
             )
-            raise ClientError(
-                "too_large", f"{what} has at most {limit} bytes, this one {len(body)}"
-            )
+        elif publish.count == 1 and publish.codec is None:
+            size -= _framing(body)
+        if size > limit:
+            raise ClientError("too_large", f"{what} has at most {limit} bytes, this one {size}")
 
     def _topics(self, publish: Publish) -> None:
         index = publish.columns.index if publish.columns is not None else None
@@ -111,6 +116,13 @@ class PublishChecks:
             )
         if publish.time_ns is not None and abs(publish.time_ns) > U63_MAX:
             raise ClientError("bad_field", "key `time_ns` must fit 64 bits")
+
+
+def _framing(body: bytes) -> int:
+    """Bytes of a packed body of one message that are not the message; of no such body any."""
+    array = {0x91: 1, 0xDC: 3, 0xDD: 5}.get(body[0] if body else 0, 0)
+    kind = body[array] if len(body) > array else 0
+    return array + {0xC4: 2, 0xC5: 3, 0xC6: 5}.get(kind, 0)
 
 
 def _extra(publish: Publish) -> None:

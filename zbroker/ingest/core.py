@@ -293,7 +293,7 @@ class IngestCore:
             origin=(welcome.instance, welcome.generation), window_bytes=limits.window_bytes,
             max_message_bytes=limits.message_bytes, max_batch_bytes=limits.batch_bytes,
             heartbeat_s=client.heartbeat_s,
-            recording=None if self._everything else "some",
+            recording=None if self._everything else "some", principal=client.principal or None,
         )  # fmt: skip
         return [Token(client, answer)]
 

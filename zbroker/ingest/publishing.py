@@ -12,7 +12,7 @@ from zbroker.errors import ClientError
 from zbroker.ingest import entitled
 from zbroker.ingest.acks import Acks, persisted
 from zbroker.ingest.chain import Ask, Waiting
-from zbroker.ingest.checks import PublishChecks
+from zbroker.ingest.checks import PACKED_SLACK_BYTES, PublishChecks
 from zbroker.ingest.clients import Client
 from zbroker.ingest.content import Contents
 from zbroker.ingest.effects import Send
@@ -44,7 +44,7 @@ class Publishing:
         self._kind = recording.kind if recording is not None else None
         self._splitter: Splitter | None = None
         if recording is not None:
-            max_bytes = max(limits.batch_bytes, limits.message_bytes) + 8
+            max_bytes = max(limits.batch_bytes, limits.message_bytes) + PACKED_SLACK_BYTES
             self._splitter = Splitter(recording, max_bytes)
             self.contents = self._splitter.contents if recording.by_content else None
         self._checks = PublishChecks(
@@ -61,7 +61,7 @@ class Publishing:
         if publish.stage is not None:
             self._check_stage(client, publish)
         if client.permit is not None:
-            limit = max(self._limits.batch_bytes, self._limits.message_bytes) + 8
+            limit = max(self._limits.batch_bytes, self._limits.message_bytes) + PACKED_SLACK_BYTES
             entitled.check(client.permit, publish, body, self._type_of, limit)
         self._room_for(turn, client, len(body))
         if publish.prev is None:

@@ -293,6 +293,7 @@ class Ack(Answer, tag="ack"):
     max_batch_bytes: int | None = None
     heartbeat_s: float | None = None
     endpoints: dict[str, str] | None = None
+    principal: str | None = None  # whom the access file takes this connection for
     token: str | None = None
 
 

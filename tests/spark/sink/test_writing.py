@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 import zbroker
+from tests.process.secured import Secured
 from zbroker import LocalBroker
+from zbroker.journal.format import KIND_PUBLISHER
+from zbroker.journal.reader import Gap, Log
+from zbroker.journal.records import PUBLISHER
 
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
@@ -157,3 +161,57 @@ def test_a_micro_batch_that_is_done_again_publishes_nothing_twice(
         client.publish_many("in", [b"%d" % n for n in range(400, 500)])
     drain(spark, broker, tmp_path)
     assert read(broker, "out") == [b"%d" % n for n in range(500)]
+
+
+# -- with security on -------------------------------------------------------------------------
+
+ROLES = """
+[[role.ann.allow]]
+actions = ["publish", "replay"]
+topics = ["jobs"]
+[[role.eve.allow]]
+actions = ["publish"]
+topics = ["open"]
+"""
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    place = tmp_path_factory.mktemp("secured")
+    with Secured(place, {"ann": ["ann"], "eve": ["eve"]}, ROLES) as made:
+        yield made
+
+
+def write_as(frame: Any, broker: Secured, who: str, **options: str) -> None:
+    key = str(broker.place / f"{who}.key_secret")
+    writer = frame.write.format("zbroker").mode("append").option("endpoint", broker.url)
+    writer.options(keyFile=key, serverKey=broker.server.public, **options).save()
+
+
+def names_of(broker: Secured) -> set[str]:
+    """Of all publishers that the log names."""
+    log = Log(broker.broker.data_dir / "journal")
+    found = log.headers(log.seek(1), 1_000_000)
+    named = [one for one in found if not isinstance(one, Gap) and one[0].kind == KIND_PUBLISHER]
+    return {PUBLISHER.decode(log.body(batch, at) or b"").name for batch, at in named}
+
+
+def test_a_principal_writes_what_it_may_publish(spark: Any, secured: Secured) -> None:
+    with secured.connect("eve", "spark-jobs-p0-a0") as first:
+        first.publish("open", b"taken").wait(10)  # the name that all jobs shared is hers now
+    rows = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as payload")
+    for _ in range(2):
+        write_as(rows, secured, "ann", topic="jobs", publishId="nightly")
+    with (
+        secured.connect("ann") as client,
+        client.subscribe("jobs", since="epoch", until="now") as subscription,
+    ):
+        assert [message.data for message in subscription] == [b"%d" % n for n in range(100)]
+    of_tasks = {name for name in names_of(secured) if "spark" in name} - {"spark-jobs-p0-a0"}
+    assert {name.partition("-p")[0] for name in of_tasks} == {"ann.spark-jobs"}
+
+
+def test_who_may_not_publish_writes_nothing(spark: Any, secured: Secured) -> None:
+    rows = spark.range(10).selectExpr("cast(id as string) as payload")
+    with pytest.raises(Exception, match="may not publish"):
+        write_as(rows, secured, "eve", topic="jobs", publishId="nightly-2")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from contextlib import suppress
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from zbroker.client import Client, connect
+from zbroker.client.committing import principal_of
 from zbroker.credentials import Credentials
-from zbroker.errors import NameInUse
+from zbroker.errors import ClientError, NameInUse
 from zbroker.limits import MIB
 from zbroker.spark.sink.rows import Messages, messages
 
@@ -65,7 +66,12 @@ def stage(batches: Iterable[pa.RecordBatch], to: Target, name: str) -> Staged:
 
 
 def _connect(to: Target, name: str, token: str) -> Client:
-    """Another job's task may have the name, or one that lives on although Spark gave it up."""
+    """Another job's task may have the name, or one that lives on although Spark gave it up.
+
+    With security on names begin with the principal: its own, which nobody else can take first.
+    """
+    principal = _principal(to.url, to.credentials) if to.credentials is not None else ""
+    names = [f"{principal}.{name}", name] if principal else [name]
 
     def log_on(as_who: str) -> Client:
         return connect(
@@ -73,10 +79,23 @@ def _connect(to: Target, name: str, token: str) -> Client:
             store_bytes=STORE_BYTES,
         )  # fmt: skip
 
-    for number in range(1, NAMES_MAX):
-        with suppress(NameInUse):
-            return log_on(name if number == 1 else f"{name}-{number}")
+    for base in names:
+        for number in range(1, NAMES_MAX):
+            try:
+                return log_on(base if number == 1 else f"{base}-{number}")
+            except NameInUse:
+                continue
+            except ClientError as error:
+                if error.code != "not_entitled":
+                    raise
+                break  # its names are listed in the access file, or this one is another's
     return log_on(f"{name}-{token[:8]}")
+
+
+@lru_cache(maxsize=100)
+def _principal(url: str, credentials: Credentials) -> str:
+    """Asked once by each worker process of Spark."""
+    return principal_of(url, credentials=credentials, timeout=CONNECT_S)
 
 
 def _publish(client: Client, rows: Messages) -> None:
