@@ -18,12 +18,11 @@ TYPE_DEFAULT: Final = "auto"
 
 
 class TopicType(Struct, omit_defaults=True, frozen=True):
-    """How payloads of the topics that fit are read. schema: what a type needs besides its name."""
+    """How payloads of the topics that fit are read. type: of `zbroker.formats`, with its schema."""
 
     topic: str
     regex: bool = False
     type: str = TYPE_DEFAULT
-    schema: bytes = b""
 
 
 class TopicTypes:

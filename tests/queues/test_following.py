@@ -16,7 +16,9 @@ def _read(following: Following, size: int) -> tuple[set[str], int, int]:
     first = read.cursor.position
     behind = min(first + size, read.limit)
     block = Block(read.cursor, [], Cursor(1, behind, behind))
-    return following.read(read.key, block), first, behind
+    found = following.read(read.key, block)
+    assert found is not None
+    return set(found[0].members), first, behind
 
 
 def test_nothing_is_read_for_nobody() -> None:

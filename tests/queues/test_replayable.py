@@ -127,7 +127,7 @@ class Beside(RuleBasedStateMachine):
         assert queue.lowest == (self.here[0] if self.here else None)
         first, until = self.reader or (0, U63_MAX)
         left = until == U63_MAX or any(first <= at < until for at in self.here)
-        assert queue.ended() == (not left)
+        assert queue.ended(U63_MAX) == (not left)
 
 
 def test_it_is_a_list_with_a_reader() -> None:

@@ -158,19 +158,18 @@ def test_a_queue_is_ready_once_it_was_read_as_far_as_the_log_went() -> None:
     _, one, positions = _filled()
     one.ready, one.ready_at, one.horizon = False, one.folded + 10, positions[1]
     assert code_of(one.check_ready) == "not_ready"
-    one.read_to(one.folded + 9)
+    one.begin_to_offer()
     assert not one.ready
-    one.read_to(one.ready_at)
+    one.ahead = one.ready_at
+    one.begin_to_offer()
     one.check_ready()
     assert one.queue.deliveries_of(BitMap64(positions)) == [2, 1, 1, 1]
-    one.read_to(1)
-    assert one.folded == one.ready_at
 
 
 def test_a_replayable_queue_suspects_nothing() -> None:
     _, one, _ = _filled(replayable())
     one.ready, one.ready_at = False, one.folded
-    one.read_to(one.folded)
+    one.begin_to_offer()
     assert one.ready
 
 
@@ -178,7 +177,7 @@ def test_of_a_batch_only_what_was_not_read_yet_enters() -> None:
     at = bench()
     at.reading = False
     positions = at.many(5)
-    at.one().folded = positions[2]
+    at.one().ahead = positions[2]
     at.reading = True
     at.run()
     assert at.here() == positions[2:]

@@ -70,9 +70,6 @@ class RoomNode:
         self.incarnation, self._hellos = next(world.incarnations), 0
         recording = Recording([])
         manager = Manager(self.incarnation, world.configs, world.recording())
-        # a set of names has another order in each process, and a seed is to repeat its history
-        read = manager.following.read
-        manager.following.read = lambda *given: dict.fromkeys(sorted(read(*given)))  # type: ignore
         settings = Settings(KEY, CLIENTS_MAX, self.incarnation, recording)
         self.core = world.core_of(settings, manager)
         self._type_of = recording.type_of

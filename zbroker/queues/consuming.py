@@ -180,6 +180,7 @@ class Consuming:
             for consumer in list(shared.of.get(one.name, {}).values()):
                 self.end(consumer, error)
             one.abandon("unknown_queue")
+            shared.note_use(one)
         manager.overtaken.clear()
         manager.ended.clear()
 

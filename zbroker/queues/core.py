@@ -14,6 +14,7 @@ Nothing is true of a queue before it stands in the log and was read there: see q
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -242,14 +243,15 @@ class Core:
         if not manager.known or not all(one.ready for one in manager.running.values()):
             # dead letters that were brought back may stand before the place that is read from
             return Holds(self._journal, manager.floor, 0)
-        many = sorted((one.lowest, one.name) for one in manager.running.values())
+        walks = manager.following.lowest  # also that of units in doubt
+        many = sorted((one.lowest, one.name) for one in self.shared.holding.values())
+        lowest = min((many[0][0] if many else U63_MAX, U63_MAX if walks is None else walks))
+        others = (one for one in manager.running.values() if one.name not in self.shared.holding)
+        many += ((one.folded, one.name) for one in islice(others, HOLDINGS_MAX))
+        del many[HOLDINGS_MAX:]
         self._since = {name: self._since.get(name, wall_ms) for _, name in many}
         holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
-        lowest = many[0][0] if many else U63_MAX
-        doubtful_from = manager.commits.doubtful_from
-        if doubtful_from is not None:  # read for what landed
-            lowest = min(lowest, doubtful_from)
-        return Holds(self._journal, manager.floor, lowest, holdings[:HOLDINGS_MAX])
+        return Holds(self._journal, manager.floor, lowest, holdings)
 
     def told(self, ask: DoorQuestion, peers: Peers) -> Answer:
         """What the admin asks all doors. peers: who is at which address."""
@@ -320,11 +322,10 @@ class Core:
         if now.mono_ms >= self._next_tick_ms:
             self._next_tick_ms = now.mono_ms + TICK_MS
             self.shared.give_up()
-            for one in self.manager.running.values():  # the clock of delays may have jumped
-                self._look_when(one)
-                if 0 < one.paused_until_ms <= now.mono_ms:
-                    one.paused_until_ms = 0
-                    self.shared.touch(one)
+            self.shared.go_on()
+            for one in [self.manager.running.get(name) for name in self._wakes_ms]:
+                if one is not None:  # the clock of delays may have jumped
+                    self._look_when(one)
         for name, wake_ms in list(self._wakes_ms.items()):
             if wake_ms > now.mono_ms:
                 continue
@@ -353,13 +354,17 @@ class Core:
         """Offers of what changed, units of what was decided; all that is to be done now."""
         shared, manager = self.shared, self.manager
         self.consuming.end_with_queues()
+        shared.go_on_committing()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
             self._handing.hand_out(one)
             manager.commit(one)
             if one.entries and isinstance(one.queue, Queue):
                 self.burying.begin(one)
+                if one.entries and manager.commits.full:
+                    shared.held_back[one.name] = one
             self._look_when(one)
+            shared.note_use(one)
         out, shared.out = [*manager.notes, *shared.out], []
         manager.notes.clear()
         return out

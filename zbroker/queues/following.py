@@ -39,14 +39,15 @@ class Following:
         self._last_key = 0
         self._turn = 0
 
-    def begin(self, member: str, position: int) -> None:
-        """`member` reads from `position` on; with those who stand there already, if there are."""
+    def begin(self, member: str, position: int) -> Walk:
+        """`member` reads from `position` on; with those who are there already, if there are."""
         walk = next((one for one in self._walks.values() if one.position == position), None)
         if walk is None:
             self._last_key += 1
             walk = Walk(self._last_key, Cursor(0, 0, position), position)
             self._walks[walk.key] = walk
         walk.members.add(member)
+        return walk
 
     def end(self, member: str) -> None:
         """It reads no more."""
@@ -64,12 +65,15 @@ class Following:
         walk = due[self._turn % len(due)]
         return Read(walk.key, walk.cursor, walk.seek, self.persisted, BLOCK_BYTES)
 
-    def read(self, key: int, block: Block) -> set[str]:
-        """Moves a walk behind what was read; one that reaches another joins it. Who had it read."""
+    def read(self, key: int, block: Block) -> tuple[Walk, Walk] | None:
+        """Moves a walk behind what was read; one that reaches another joins it.
+
+        The walk whose members had it read, and the one that they are in now; None: nobody had.
+        """
         walk = self._walks.get(key)
         if walk is None:
-            return set()
-        before, members = walk.position, set(walk.members)
+            return None
+        before = walk.position
         walk.cursor, walk.position, walk.seek = block.next, block.next.position, False
         passed = next(
             (one for one in self._walks.values() if before < one.position <= walk.position), walk
@@ -77,7 +81,7 @@ class Following:
         if passed is not walk:
             passed.members |= walk.members
             del self._walks[walk.key]
-        return members
+        return walk, passed
 
     @property
     def behind(self) -> int:

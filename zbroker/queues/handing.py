@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Send
 from zbroker.journal.queue_records import BarrierDelivered, Horizon
+from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Consumer
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Give
@@ -44,7 +45,10 @@ class Handing:
         if one.parked:
             self._unpark(one)
         paused = one.paused_until_ms > shared.now.mono_ms
-        if not one.ready or not mine or paused or shared.manager.commits.full:
+        if not one.ready or not mine or paused:
+            return
+        if shared.manager.commits.full:
+            shared.held_back[one.name] = one
             return
         if isinstance(queue, Queue):
             self._examine_for(one, queue, mine.values())
@@ -57,8 +61,15 @@ class Handing:
             self._beyond(one, one.highest)  # it was refused
         if isinstance(queue, Queue) and queue.more:
             shared.touch(one)
-        if isinstance(queue, Replayable) and not offers and queue.ended():
+        if isinstance(queue, Replayable) and not offers:
+            self._look_for_end(one, queue)
+
+    def _look_for_end(self, one: Running, queue: Replayable) -> None:
+        """Ends its consumer, if that was given everything before the end that it wanted."""
+        if queue.ended(one.folded):
             self._completed(queue)
+        elif queue.reader is not None and one.folded < queue.reader.until < U63_MAX:
+            self._shared.manager.folding.awaited[one.name] = queue.reader.until
 
     def _examine_for(self, one: Running, queue: Queue, consumers: Iterable[Consumer]) -> None:
         for consumer in consumers:
@@ -177,6 +188,7 @@ class Handing:
         if isinstance(one.queue, Replayable):
             one.queue.go_back(give.to.key, positions.min())
             one.paused_until_ms = until_ms
+            self._shared.paused[one.name] = one
             return True
         return False
 

@@ -363,12 +363,12 @@ class QueuesRoom:
     # -- telling ------------------------------------------------------------------------------
 
     def _stats(self) -> dict[str, int | float | str]:
-        manager, many = self.core.manager, list(self.core.manager.running.values())
+        manager, many = self.core.manager, list(self.core.shared.used.values())
         return {
             "clients": len(self.core.connections),
-            "queues": len(many),
+            "queues": len(manager.running),
             "consumers": len(self.core.shared.consumers),
-            "depth": sum(len(one.queue.here) for one in many),
+            "depth": sum(len(one.queue.here) for one in self.core.shared.holding.values()),
             "delivered": sum(one.counts.delivered for one in many),
             "redelivered": sum(one.counts.redelivered for one in many),
             "acked": sum(one.counts.acked for one in many),

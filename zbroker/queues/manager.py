@@ -39,6 +39,7 @@ from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import Named, Part
 
+NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its whole schema
 NOW: Final = -1  # of WiringRecord.begins: behind the record
 
 
@@ -206,8 +207,7 @@ class Manager:
                 one.horizon = self.floor + AHEAD
         one.ready_at = self.following.persisted
         self.running[record.name] = one
-        self.following.begin(record.name, one.folded)
-        one.read_to(one.folded)
+        self.folding.begin(one)
 
     def _made(self, definition: Definition, folded: int) -> Running:
         config = definition.config
@@ -235,14 +235,14 @@ class Manager:
         return one
 
     def _alter(self, one: Running, record: r.WiringRecord) -> None:
-        one.definition = _compiled(record)
+        one.definition, one.idle_row = _compiled(record), None
         one.entering = Entering(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
             one.queue.alter(one.definition.config)
 
     def _end(self, one: Running) -> None:
         del self.running[one.name]
-        self.following.end(one.name)
+        self.folding.end(one)
         self.ended.append(one)
 
     # -- fold ---------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def _compiled(record: r.WiringRecord) -> Definition:
 
 def _types_kept(record: r.WiringRecord, now: list[TopicType]) -> str:
     told = [
-        ", ".join(f"{one.topic} as {one.type}" for one in each) or "all as auto"
+        ", ".join(f"{one.topic} as {one.type[:NAMED_CHARS]}" for one in each) or "all as auto"
         for each in (record.types or (), now)
     ]
     return (

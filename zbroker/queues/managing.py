@@ -246,6 +246,7 @@ class Managing:
             self._shared.touch(one)
 
         one.returning |= positions  # held in the log from now on
+        self._shared.note_use(one)
         self._shared.reenter(one.name, positions, entered)
 
     # -- definitions --------------------------------------------------------------------------

@@ -117,13 +117,13 @@ class Replayable:
         if self.reader is not None and self.reader.key == key:
             self.reader.position = min(self.reader.position, position)
 
-    def ended(self) -> bool:
-        """True if the consumer was given everything before its end."""
+    def ended(self, folded: int) -> bool:
+        """True if the consumer was given everything before its end; `folded`: of the log."""
         reader = self.reader
         if reader is None or reader.until == U63_MAX:
             return False
         following = first_of(self.here, reader.position)
-        return following is None or following >= reader.until
+        return folded >= reader.until if following is None else following >= reader.until
 
     # -- what is asked of it ------------------------------------------------------------------
 

@@ -28,9 +28,11 @@ from zbroker.journal.queue_records import (
 from zbroker.queues.ages import Ages
 from zbroker.queues.effects import Give
 from zbroker.queues.finding import Found
+from zbroker.queues.following import Walk
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Entered, Outcome
+from zbroker.wire.queue_surveys import QueueRow
 
 #: why a message became a dead letter, or would have, if there were a topic for these
 GIVEN_UP: Final = frozenset(
@@ -78,7 +80,8 @@ class Counts:
 
 @dataclass(slots=True)
 class Running:
-    """A queue at work. folded: what stands in the log before it counts already.
+    """A queue at work. folded: what is in the log before it counts already: where its walk is, or
+    `ahead` of that, where it was when it joined the walk.
 
     ready_at: it offers nothing before it was folded up to there. horizon: whatever stands before it
     may have been delivered, and that is durable. highest: position that was offered. parked: offers
@@ -88,7 +91,8 @@ class Running:
     definition: Definition
     queue: Queue | Replayable
     entering: Entering
-    folded: int
+    ahead: int
+    walk: Walk | None = None
     ready_at: int = 0
     ready: bool = False
     horizon: int = 0
@@ -99,6 +103,7 @@ class Running:
     entries: list[Entry] = field(default_factory=list)
     facts: list[AnyFact] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)  # of the facts
+    idle_row: QueueRow | None = None  # as long as it is not used
     waiters: list[tuple[BitMap64, Ending]] = field(default_factory=list)  # until none is going
     paused_until_ms: int = 0  # the log could not be read for it
     burying: int = 0  # messages that are being read to make dead letters of them
@@ -110,6 +115,10 @@ class Running:
     @property
     def name(self) -> str:
         return self.definition.config.name
+
+    @property
+    def folded(self) -> int:
+        return self.ahead if self.walk is None else max(self.ahead, self.walk.position)
 
     @property
     def lowest(self) -> int:
@@ -133,20 +142,20 @@ class Running:
         """What stands before the floor of the log is not brought back any more."""
         self.dead.remove_range(0, floor)
 
-    def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> None:
-        """Takes what enters of a batch that was read behind what is folded."""
+    def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> bool:
+        """Takes what enters of a batch that was read. False: nothing does."""
         entered = self.entering(batch, payloads)
         if entered is None:
-            return
-        if batch.position < self.folded:
-            entered = behind(entered, self.folded)
+            return False
+        if batch.position < self.ahead:
+            entered = behind(entered, self.ahead)
         self.queue.entered(entered)
         self.ages.add(batch.position, batch.log_time, len(batch.body))
         self.counts.entered += len(entered.positions)
+        return True
 
-    def read_to(self, position: int) -> None:
-        """The log was folded up to there; behind a start what may have been sent is flagged."""
-        self.folded = max(self.folded, position)
+    def begin_to_offer(self) -> None:
+        """If the log was folded that far; after a start what may have been sent is flagged."""
         if not self.ready and self.folded >= self.ready_at:
             self.ready, self.wanted_horizon = True, self.horizon
             if isinstance(self.queue, Queue):

@@ -51,8 +51,8 @@ class Saving:
             if not self._writing.done():
                 return
             self._finish()
-        folded = sum(one.folded for one in manager.running.values())
-        far = folded - self._saved_at >= SAVE_POSITIONS * max(1, len(manager.running))
+        folded = manager.following.lowest or 0
+        far = folded - self._saved_at >= SAVE_POSITIONS
         if (now_ms >= self._next_ms and folded != self._saved_at) or far:
             self._next_ms = now_ms + SAVE_MS
             self._saved_at = folded

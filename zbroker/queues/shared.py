@@ -54,6 +54,10 @@ class Shared:
         self.out: list[Effect] = []
         self.now = Now(0, 0)
         self.dirty: dict[str, Running] = {}
+        self.held_back: dict[str, Running] = {}  # until fewer units wait
+        self.holding: dict[str, Running] = {}  # those with messages; what is idle costs nothing
+        self.used: dict[str, Running] = {}  # those that had messages since the start
+        self.paused: dict[str, Running] = {}  # until the log can be read for them again
         self.errors = 0
         self._last_job = 0
         self._lookups: dict[int, tuple[Locate, Found, int]] = {}
@@ -80,6 +84,33 @@ class Shared:
         """Something changed that may let messages go to consumers; not of a queue that is over."""
         if self.manager.running.get(one.name) is one:
             self.dirty[one.name] = one
+
+    def note_use(self, one: Running) -> None:
+        """What a queue holds may have changed."""
+        runs = self.manager.running.get(one.name) is one
+        for found, those in (
+            (runs and (one.queue.lowest is not None or bool(one.returning)), self.holding),
+            (runs and (one.counts.entered > 0 or one.taken_ms is not None), self.used),
+        ):
+            if found:
+                those[one.name] = one
+            else:
+                those.pop(one.name, None)
+
+    def go_on(self) -> None:
+        """Those whose messages could not be read are tried again when it is time."""
+        for name, one in list(self.paused.items()):
+            if one.paused_until_ms <= self.now.mono_ms:
+                one.paused_until_ms = 0
+                del self.paused[name]
+                self.touch(one)
+
+    def go_on_committing(self) -> None:
+        """Those that decided nothing while too many units waited go on."""
+        if self.held_back and not self.manager.commits.full:
+            held_back, self.held_back = self.held_back, {}
+            for one in held_back.values():
+                self.touch(one)
 
     def running(self, name: str) -> Running:
         """Raises: ClientError unknown_queue, not_ready."""

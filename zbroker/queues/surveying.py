@@ -19,7 +19,18 @@ ROWS_MAX = 10_000
 
 
 def row(shared: Shared, one: Running) -> s.QueueRow:
-    """One queue."""
+    """One queue. That of a queue which was never used is kept: there may be thousands."""
+    idle = one.ready and one.name not in shared.used and not shared.of.get(one.name)
+    found = one.idle_row if idle and one.name not in shared.holding else None
+    if found is None:
+        found = _row(shared, one)
+        one.idle_row = found if idle else None
+    found.behind = max(0, shared.manager.following.persisted - one.folded)
+    found.holding = one.folded if one.idle_row is not None else one.lowest
+    return found
+
+
+def _row(shared: Shared, one: Running) -> s.QueueRow:
     queue, definition, counts = one.queue, one.definition, one.counts
     config = definition.config
     now_ms = shared.now.mono_ms
@@ -27,10 +38,9 @@ def row(shared: Shared, one: Running) -> s.QueueRow:
         one.name, config.kind, config.topic or config.name, config.regex, definition.source,
         definition.life, definition.created, to_builtins(config), _state(one),
         depth=len(queue.here), going=len(queue.going),
-        consumers=sum(each.queue == one.name for each in shared.consumers.values()),
+        consumers=len(shared.of.get(one.name, ())),
         first=queue.here.min() if queue.here else 0, last=queue.here.max() if queue.here else 0,
-        oldest_ns=one.oldest_ns, behind=max(0, shared.manager.following.persisted - one.folded),
-        holding=one.lowest, bytes=one.log_bytes,
+        oldest_ns=one.oldest_ns, bytes=one.log_bytes,
         idle_ms=None if one.taken_ms is None else now_ms - one.taken_ms,
         memory_bytes=queue.memory_bytes(), entered=counts.entered, delivered=counts.delivered,
         redelivered=counts.redelivered, acked=counts.acked, failed=counts.failed,
