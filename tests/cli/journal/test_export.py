@@ -119,7 +119,7 @@ def test_what_is_written_meanwhile_is_left_out(
         if not grown:
             live.disk = RealDisk(live.directory)
             grown.append(live.writer.serial)
-            live.writer._disk = live.writer._spare._disk = live.disk
+            live.writer._disk = live.writer._spares[0]._disk = live.disk
             segments(live, 5)
         return real(places, serial, target, copied)
 

@@ -187,7 +187,7 @@ def test_what_is_damaged_here_is_taken_from_a_backup(maker: Maker, tmp_path: Pat
     backup = tmp_path / "backup"
     assert run(maker, "export", "--output", str(backup)).exit_code == 0
     maker.disk = RealDisk(maker.directory)
-    maker.writer._disk = maker.writer._spare._disk = maker.disk
+    maker.writer._disk = maker.writer._spares[0]._disk = maker.disk
     segments(maker, 5)
     for number in (3, 4, 20):
         flip(maker, serial_of(maker, number), DAMAGE["batch header"](maker.batches[number]))

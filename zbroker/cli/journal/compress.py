@@ -29,6 +29,7 @@ def compress(  # noqa: PLR0913 - click passes each option by itself
     target: Target,
     through: int | None,
     before: str | None,
+    point: str | None,
     all_sealed: bool,
     dry_run: bool,
     no_wait: bool,
@@ -41,6 +42,6 @@ def compress(  # noqa: PLR0913 - click passes each option by itself
 
     Example: zbroker-admin journal compress --all-sealed --dry-run
     """
-    selection = Selection(through, before, all_sealed)
+    selection = Selection(through, before, point, all_sealed)
     how = managing.How(dry_run, wait=not no_wait, in_json=show.wants_json(target, json_here))
     managing.rewrite(target, "compress", selection, how)

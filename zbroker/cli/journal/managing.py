@@ -17,7 +17,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.journal import offline, opened
 from zbroker.cli.journal.following import follow
-from zbroker.cli.journal.selecting import Selection
+from zbroker.cli.journal.selecting import Find, Selection
 from zbroker.cli.target import Admin, Target
 from zbroker.errors import ZBrokerError
 
@@ -51,12 +51,26 @@ def rewrite(
                 opened.find(target), action, selection, dry_run=how.dry_run, step=step
             )
         else:
-            through = selection.last(admin.ask("/journal")["segments"])
+            rows = admin.ask("/journal")["segments"]
+            through = selection.last(rows, places_of(admin))
             body = {"through": through, "dry_run": how.dry_run}
             found = (
                 by_admin(admin, action, body, step, wait=how.wait) if through else nothing(action)
             )
     say(found, plan_rows(found), in_json=how.in_json)
+
+
+def places_of(admin: Admin) -> Find:
+    """Where the points of a running instance are."""
+
+    def find(name: str) -> int:
+        for row in admin.ask("/points")["points"]:
+            if row["name"] == name:
+                return int(row["position"])
+        hint = "`zbroker-admin point ls` names them"
+        raise ZBrokerError("unknown_point", f"there is no point {name!r}", hint)
+
+    return find
 
 
 def nothing(action: str, **more: Any) -> Document:  # noqa: ANN401 - values of JSON

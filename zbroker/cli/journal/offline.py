@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from zbroker.archive.copying import copy
 from zbroker.archive.making import Made, Steps
 from zbroker.archive.packing import pack
 from zbroker.archive.tidying import tidy
-from zbroker.cli.journal import opened
+from zbroker.cli.journal import opened, points
 from zbroker.cli.journal.listing import segment_rows
 from zbroker.cli.journal.selecting import Selection
 from zbroker.cli.progress import Step
@@ -45,8 +46,8 @@ def rewrite(
 ) -> Document:  # fmt: skip
     """Archives or compresses. Raises: ZBrokerError, StorageError second_writer."""
     with opened.locked(paths) as places:
-        rows = segment_rows(Log(places=places))
-        through = selection.last(rows)
+        log = Log(places=places)
+        through = selection.last(segment_rows(log), partial(points.named, log))
         found: Document = {"action": action, "dry_run": dry_run, "id": None} | _plan(
             places, action, through
         )

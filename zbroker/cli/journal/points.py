@@ -1,7 +1,7 @@
-"""Points in the log as people write them: a position, a bookmark, a time, -1h, epoch, now.
+"""Points in the log as people write them: a position, a bookmark, a time, -1h, epoch, now, point:x.
 
-`--since` a position or time begins there, `--since` a bookmark behind it. `--until` a position or
-time ends before it, `--until` a bookmark with it. So it is for subscriptions too.
+`--since` a position, time or named point begins there, a bookmark behind its message. `--until` one
+of the first three ends before it, a bookmark with its message. So it is for subscriptions too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import click
 
 from zbroker.clock import SystemClock, is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError
-from zbroker.ids import format_bookmark, parse_bookmark
-from zbroker.journal.reader import Log
+from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
+from zbroker.journal.fold import Fold
+from zbroker.journal.format import FLAG_SHOWS, SEQUENCED
+from zbroker.journal.reader import Gap, Log
+from zbroker.journal.records import POINT as POINT_RECORD
 
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
 _UNITS_NS: Final = {unit: s * 1_000_000_000 for unit, s in
                     {"s": 1, "m": 60, "h": 3_600, "d": 86_400}.items()}  # fmt: skip
-_FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, epoch or now"
+_FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, point:NAME, epoch or now"
 
 since_option = click.option(
     "--since", metavar="POINT", help=f"Begin here: {_FORMS}; behind a bookmark."
@@ -45,8 +48,10 @@ def edge(log: Log, text: str) -> int:
 def exactly(log: Log, text: str) -> int:
     """The position that a point names: of a bookmark's message, of the first one from a time on.
 
-    Raises: ZBrokerError not_found, click.UsageError.
+    Raises: ZBrokerError not_found, unknown_point, click.UsageError.
     """
+    if text.startswith(POINT):
+        return named(log, text.removeprefix(POINT))
     if text in ("epoch", "now"):
         return log.first_position if text == "epoch" else log.end()
     if text.isascii() and text.isdigit():
@@ -55,6 +60,35 @@ def exactly(log: Log, text: str) -> int:
     if at_ns is not None:
         return log.locate_time(at_ns)
     return _of_bookmark(log, text)
+
+
+def named(log: Log, name: str) -> int:
+    """The place with this name: messages at lower positions stand before it.
+
+    Raises: ZBrokerError unknown_point.
+    """
+    row = _folded(log).sessions.named.points.get(name)
+    vector = parse_vector(POINT_RECORD.decode(row.body).vector) if row is not None else {}
+    own = [origin for origin in vector if origin.instance == log.instance]
+    if not own:
+        hint = "`zbroker-admin point ls` names them"
+        raise ZBrokerError("unknown_point", f"there is no point {name!r}", hint)
+    newest = max(own)
+    return min(vector[newest] + 1, log.end_of(newest.generation) or log.end())
+
+
+def _folded(log: Log) -> Fold:
+    """What a start would learn from the newest state snapshot and what follows it."""
+    fold, end = Fold(log.instance), log.end()
+    cursor, _ = fold.begin(log, end)
+    for item in log.headers(cursor, end):
+        if isinstance(item, Gap):
+            continue
+        batch, at = item
+        if batch.body_length and (batch.kind not in SEQUENCED or batch.flags & FLAG_SHOWS):
+            batch.body = log.body(batch, at) or b""
+        fold(batch, at.serial)
+    return fold
 
 
 def time_ns(text: str) -> int | None:

@@ -12,12 +12,13 @@ the plan, and what became of it. Exit code 1 if somebody still needs what was to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
 from zbroker.cli import progress, show
-from zbroker.cli.journal import managing, offline, opened
+from zbroker.cli.journal import managing, offline, opened, points
 from zbroker.cli.journal.following import wait_option
 from zbroker.cli.journal.listing import segment_rows
 from zbroker.cli.journal.managing import Document, How
@@ -36,6 +37,7 @@ def remove(  # noqa: PLR0913 - click passes each option by itself
     target: Target,
     through: int | None,
     before: str | None,
+    point: str | None,
     all_sealed: bool,
     dry_run: bool,
     no_wait: bool,
@@ -49,13 +51,14 @@ def remove(  # noqa: PLR0913 - click passes each option by itself
 
     Example: zbroker-admin journal remove --before -30d --dry-run
     """
-    selection = Selection(through, before, all_sealed)
+    selection = Selection(through, before, point, all_sealed)
     how = How(dry_run, wait=not no_wait, in_json=show.wants_json(target, json_here))
     admin = target.running()
     with progress.bar() as step:
         if admin is not None:
             segments = admin.ask("/journal")["segments"]
-            body = {"through": selection.last(segments), "dry_run": dry_run}
+            last = selection.last(segments, managing.places_of(admin))
+            body = {"through": last, "dry_run": dry_run}
             found = (
                 managing.by_admin(admin, "remove", body, step, wait=how.wait)
                 if body["through"]
@@ -65,7 +68,8 @@ def remove(  # noqa: PLR0913 - click passes each option by itself
             paths = opened.find(target)
             with opened.log(target) as log:
                 segments = segment_rows(log)
-            found = offline.remove(paths, selection.last(segments), dry_run=dry_run, step=step)
+                last = selection.last(segments, partial(points.named, log))
+            found = offline.remove(paths, last, dry_run=dry_run, step=step)
     managing.say(found, plan_rows(found, segments), in_json=how.in_json)
     _end(found)
 

@@ -13,12 +13,17 @@ from zbroker.clock import format_time, parse_time
 from zbroker.errors import ZBrokerError
 
 Command = Callable[..., None]
+Find = Callable[[str], int]  # the position of the point with this name
 
 
 def selection_options(command: Command) -> Command:
-    """`--through`, `--before`, `--all-sealed`: one of them has to be given."""
+    """`--through`, `--before`, `--point`, `--all-sealed`: one of them has to be given."""
     for option in (
         click.option("--all-sealed", is_flag=True, help="All segments but the open one."),
+        click.option(
+            "--point", metavar="NAME",
+            help="Segments that end before the place with this name (see `point ls`).",
+        ),
         click.option(
             "--before", metavar="TIME",
             help="Segments whose last message is older: YYYYmmddTHHMMSS in UTC, or -7d.",
@@ -34,23 +39,26 @@ def selection_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for. Raises: click.UsageError unless it is exactly one of the three."""
+    """What was asked for. Raises: click.UsageError unless it is exactly one of the four."""
 
     through: int | None
     before: str | None
+    point: str | None
     all_sealed: bool
 
     def __post_init__(self) -> None:
-        given = (self.through is not None) + (self.before is not None) + self.all_sealed
-        if given != 1:
-            raise click.UsageError("give one of --through SERIAL, --before TIME, --all-sealed")
+        named = [one for one in (self.through, self.before, self.point) if one is not None]
+        if len(named) + self.all_sealed != 1:
+            raise click.UsageError(
+                "give one of --through SERIAL, --before TIME, --point NAME, --all-sealed"
+            )
         self.before_ns()
 
-    def last(self, segments: Sequence[dict[str, Any]]) -> int:
+    def last(self, segments: Sequence[dict[str, Any]], find: Find) -> int:
         """The newest serial that is meant; 0 if none is.
 
         segments: rows as `journal ls --json` has them, oldest first.
-        Raises: ZBrokerError not_found for a serial that is not there.
+        Raises: ZBrokerError not_found for a serial that is not there; what `find` raises.
         """
         sealed = [row for row in segments if not row["open"]]
         if self.through is not None:
@@ -58,8 +66,10 @@ class Selection:
             return self.through
         if self.all_sealed:
             return int(sealed[-1]["serial"]) if sealed else 0
+        if self.point is not None:
+            return _ending_before(sealed, find(self.point))
         before, last = self.before_ns(), 0
-        assert before is not None, "one of the three is given"
+        assert before is not None, "one of the four is given"
         for row in sealed:
             if row["last_time"] is None or parse_time(row["last_time"]) >= before:
                 break
@@ -81,6 +91,8 @@ class Selection:
         """As it is told to people."""
         if self.through is not None:
             return f"through segment {self.through}"
+        if self.point is not None:
+            return f"before point {self.point}"
         before = self.before_ns()
         return "all sealed segments" if before is None else f"before {format_time(before)}"
 
@@ -90,3 +102,13 @@ class Selection:
             there = f"there are {serials[0]} to {serials[-1]}" if serials else "there are none"
             reason = f"there is no segment {self.through}"
             raise ZBrokerError("not_found", reason, f"{there}: see `journal ls`")
+
+
+def _ending_before(sealed: Sequence[dict[str, Any]], position: int) -> int:
+    """The newest of the oldest segments that hold nothing from this position on; 0: none."""
+    last = 0
+    for row in sealed:
+        if row["end"] is None or row["end"] > position:
+            break
+        last = int(row["serial"])
+    return last
