@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 from zbroker.client import opening
-from zbroker.client.opening import BookmarkStore, Listener, PublishStore, URLs
+from zbroker.client.opening import BookmarkStore, Listener, PublishStore, PublishSync, URLs
 from zbroker.client.subscribing.options import Duration
 from zbroker.client.sync import Client
 from zbroker.credentials import Credentials
@@ -20,6 +20,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     name: str | None = None,
     *,
     publish_store: PublishStore = "memory",
+    publish_sync: PublishSync = None,
     store_bytes: int | None = None,
     store_messages: int | None = None,
     bookmark_store: BookmarkStore | None = None,
@@ -38,7 +39,9 @@ def connect(  # noqa: PLR0913 - every option by its name
     name: of the publisher; the broker knows by it what it has already. None makes a new one.
     publish_store: keeps what the broker has not acknowledged: "memory", or a directory, which a
     kill of this process does not touch; one client at a time has it open, under one name. What it
-    holds is published first. store_bytes, store_messages: how much (64 MiB, in a directory 1 GiB).
+    holds is published first. publish_sync: what of a directory a power cut does not touch: "each",
+    all that `publish` returned for; an interval, all that is older; None, nothing.
+    store_bytes, store_messages: how much it holds (64 MiB, in a directory 1 GiB).
     bookmark_store: for `subscribe(name=...)`: "memory", a directory, or a store that its maker
     closes, after the client.
     heartbeat: after twice that time each side takes a silent other one for gone.
@@ -52,7 +55,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     store_in_use, store_damaged, broker_behind, ...
     """
     wanted = opening.wanted(
-        url, name, publish_store=publish_store, store_bytes=store_bytes,
+        url, name, publish_store=publish_store, publish_sync=publish_sync, store_bytes=store_bytes,
         store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
         give_up=give_up, broker_behind=broker_behind, on_state=on_state, on_refused=on_refused,
         credentials=credentials, stage=stage,

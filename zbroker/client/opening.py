@@ -15,6 +15,7 @@ from zbroker.client.publishing.core import Policy
 from zbroker.client.publishing.file_store import FileStore
 from zbroker.client.publishing.publisher import NEVER, Settings
 from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.publishing.syncing import Sync
 from zbroker.client.servers import ListChooser, ServerChooser
 from zbroker.client.states import ConnectionState
 from zbroker.client.subscribing.options import Duration, seconds
@@ -30,6 +31,7 @@ STAGE_MAX_BYTES = 64
 
 URLs = str | Sequence[str] | ServerChooser
 PublishStore = Literal["memory"] | str | PathLike[str]
+PublishSync = Literal["each"] | Duration | None
 BookmarkStore = Literal["memory"] | str | PathLike[str] | MemoryBookmarkStore
 Listener = Callable[[ConnectionState], object]
 
@@ -51,6 +53,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     name: str | None,
     *,
     publish_store: PublishStore,
+    publish_sync: PublishSync,
     store_bytes: int | None,
     store_messages: int | None,
     bookmark_store: BookmarkStore | None,
@@ -84,7 +87,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     chooser = servers(url)
     bookmarks = _bookmarks(bookmark_store, name)
     try:
-        store = _store(publish_store, client)
+        store = _store(publish_store, publish_sync, client)
     except BaseException:
         if bookmarks is not None and bookmarks is not bookmark_store:
             bookmarks.close()
@@ -105,8 +108,18 @@ def servers(url: URLs) -> ServerChooser:
     return ListChooser(list(url)) if isinstance(url, Sequence) else url
 
 
-def _store(wish: PublishStore, client: str) -> MemoryStore:
-    return MemoryStore() if wish == "memory" else FileStore(wish, client)
+def _store(wish: PublishStore, sync: PublishSync, client: str) -> MemoryStore:
+    if wish != "memory":
+        return FileStore(wish, client, sync=_sync(sync))
+    if sync is not None:
+        raise ZBrokerError("bad_field", "publish_sync goes with a publish_store in a directory")
+    return MemoryStore()
+
+
+def _sync(wish: PublishSync) -> Sync:
+    if wish is None:
+        return None
+    return "each" if wish == "each" else float(seconds("publish_sync", wish))
 
 
 def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkStore | None:

@@ -10,7 +10,7 @@ from typing import Literal
 from zbroker.client import opening
 from zbroker.client.aio.client import Client
 from zbroker.client.connecting import TIMEOUT_S
-from zbroker.client.opening import BookmarkStore, Listener, PublishStore, URLs, Wanted
+from zbroker.client.opening import BookmarkStore, Listener, PublishStore, PublishSync, URLs, Wanted
 from zbroker.client.subscribing.options import Duration
 from zbroker.credentials import Credentials
 from zbroker.errors import ZBrokerError
@@ -55,6 +55,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     name: str | None = None,
     *,
     publish_store: PublishStore = "memory",
+    publish_sync: PublishSync = None,
     store_bytes: int | None = None,
     store_messages: int | None = None,
     bookmark_store: BookmarkStore | None = None,
@@ -75,8 +76,9 @@ def connect(  # noqa: PLR0913 - every option by its name
     """
     return Connecting(
         partial(
-            opening.wanted, url, name, publish_store=publish_store, store_bytes=store_bytes,
-            store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
+            opening.wanted, url, name, publish_store=publish_store, publish_sync=publish_sync,
+            store_bytes=store_bytes, store_messages=store_messages, bookmark_store=bookmark_store,
+            heartbeat=heartbeat,
             give_up=give_up, broker_behind=broker_behind, on_state=on_state,
             on_refused=on_refused, credentials=credentials, stage=stage,
         ),

@@ -3,6 +3,9 @@
     put (staging.py) --> append: a batch, as it is sent --> popleft, when persisted
     a kill at any point: the next life finds the batches and what was staged behind them
 
+With `sync` a power cut is survived, too: messages are synced where they are staged, and stay there
+until the batches that have them are synced. Numbers are noted, and synced, before they can be lost.
+
 Bodies are kept in memory, too, as long as they are few; a large store costs some 400 bytes per
 batch. Files whose batches are all settled are removed, or used again.
 
@@ -24,11 +27,12 @@ from zbroker.client.publishing.packing import Batch
 from zbroker.client.publishing.staging import Staging
 from zbroker.client.publishing.store import MemoryStore
 from zbroker.client.publishing.store_files import CacheDisk
+from zbroker.client.publishing.syncing import Sync, Syncing
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
 from zbroker.journal import format as log
-from zbroker.journal.disk import Disk, failed
+from zbroker.journal.disk import Disk, RealDisk, failed
 from zbroker.journal.segments import read_header, segment_name
 from zbroker.journal.writer import Writer
 from zbroker.limits import KIB, MIB
@@ -46,14 +50,21 @@ class FileStore(MemoryStore):
         client: str,
         disk: Disk | None = None,
         clock: Clock | None = None,
+        sync: Sync = None,
     ) -> None:
-        """Raises: ZBrokerError store_in_use, bad_field; StorageError store_damaged, disk_full."""
+        """sync: what a power cut does not touch: None is nothing, "each" all that was put, a
+        number of seconds all that was put so long ago.
+
+        Raises: ZBrokerError store_in_use, bad_field; StorageError store_damaged, disk_full.
+        """
         super().__init__()
+        self._sync = sync
         self._directory = Path(fspath(directory))
         self._publisher = publisher_id(client)
-        self._disk = disk or _disk(self._directory)
+        self._disk = disk or _disk(self._directory, durable=sync is not None)
         self._clock = clock or SystemClock()
         self._resident = 0
+        self._syncing: Syncing | None = None
         try:
             self._open(client)
         except BaseException:
@@ -76,9 +87,22 @@ class FileStore(MemoryStore):
         if not found.tail.allocated:
             self._allocate_next(owed=bool(items) or len(self) > 0)
         self.leftover = items[self._adopt(items) :]
+        self._make_durable()
         kept = staging.forget(self._directory, self._writer.position, len(self.leftover))
         end = self._writer.position + len(self.leftover)
         self.staging = Staging(self._directory, end, kept)
+        self.staging.each = self._sync == "each"
+        if isinstance(self._sync, float):
+            self._syncing = Syncing(self.staging.sync, self._sync)
+
+    def _make_durable(self) -> None:
+        """All that is in files, and their names, before what was staged goes."""
+        self._writer.sync()
+        for name in (store_files.CLIENT, store_files.BOOT, store_files.SETTLED):
+            self._disk.sync(name)
+        self._disk.sync_dir()
+        if self._sync is not None:
+            staging.sync_names(self._directory.parent)
 
     def _allocate_next(self, *, owed: bool) -> None:
         """Without space for it what is owed is sent all the same, which makes room.
@@ -131,6 +155,8 @@ class FileStore(MemoryStore):
         batch.place = entry.place
         self._keep(batch if self._resident + batch.size <= RESIDENT_BYTES else entry)
         if self.staging is not None:
+            if self.staging.frees(self._writer.position):
+                self._writer.sync()
             self.staging.packed(self._writer.position)
 
     def popleft(self) -> Batch:
@@ -146,8 +172,10 @@ class FileStore(MemoryStore):
     def begin(self, next_sequence: int) -> None:
         """Notes it before the first message: one that is staged then gets its number later."""
         if next_sequence > self.next_sequence:
+            self._writer.sync()  # what is behind it would get another number in the next life
             self.next_sequence = self._note.next_sequence = next_sequence
             self._note.write(self._disk)
+            self._disk.sync(store_files.SETTLED)
 
     def settled(self) -> None:
         """Notes how far the broker is, and removes files that nobody needs any more."""
@@ -158,6 +186,8 @@ class FileStore(MemoryStore):
         note.recorded, note.settled, note.next_sequence = self.recorded, through, self.next_sequence
         note.write(self._disk)
         needed = self[0].place[0] if len(self) and self[0].place else self._writer.serial
+        if self._serials[0] < needed:
+            self._disk.sync(store_files.SETTLED)  # it alone knows then which numbers were given
         while self._serials[0] < needed:
             self._give_up(self._serials.popleft())
 
@@ -165,11 +195,14 @@ class FileStore(MemoryStore):
         header = read_header(self._disk, serial)
         if not isinstance(header, log.SegmentHeader) or not self._writer.reuse(serial, header.size):
             self._disk.unlink(segment_name(serial))
+        self._disk.sync_dir()  # before the file is written to under another name
 
     def secure(self, size: int) -> bool:
         return self._writer.secure(size + HEADERS_BYTES)
 
     def close(self) -> None:
+        if self._syncing is not None:
+            self._syncing.close()
         if self.staging is not None:
             self.staging.close()
         self._disk.close()
@@ -179,11 +212,11 @@ class FileStore(MemoryStore):
         self._resident += len(batch.body)
 
 
-def _disk(directory: Path) -> CacheDisk:
+def _disk(directory: Path, *, durable: bool) -> RealDisk:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise failed("create", str(directory), error) from None
     if not directory.is_dir():
         raise StorageError("disk_error", f"{directory} is no directory")
-    return CacheDisk(directory)
+    return RealDisk(directory) if durable else CacheDisk(directory)

@@ -10,6 +10,9 @@ used again, is told from a message. (To touch new pages costs more than to write
 
 The space of a file is reserved when it is made, because writing to a mapped file on a full disk
 would end the process.
+
+`sync` makes durable what was put so far: the files with something new in them, then their names.
+Whoever waits for a sync that began after his put has none of his own to do.
 """
 
 from __future__ import annotations
@@ -68,6 +71,12 @@ class Staging:
         self._file = _File(0, directory, mmap.mmap(-1, 1))  # full: the first message makes another
         self._files = deque(map(_kept, kept))  # oldest first
         self._spares: list[_File] = []
+        self.each = False  # a put returns when its message is durable
+        self._synced = end  # what is below that number is durable
+        self._dirty: list[_File] = []  # files that may have something that is not
+        self._renamed = False  # a name may be not durable either
+        self._failed: StorageError | None = None  # what a failed sync left is not known
+        self._syncing = Lock()  # one after the other; nobody reuses a file meanwhile
 
     def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
         """Keeps one message, then queues it. Raises: StorageError disk_full, ...; nothing is."""
@@ -88,10 +97,12 @@ class Staging:
                     self._keep(topic, data, form)
             else:
                 self._keep(topic, data, form)
-            self._end += 1
+            self._end = end = self._end + 1
             inbox.append(receipt)
         finally:
             self._unlock()
+        if self.each:
+            self.sync(end)
 
     def put_many(self, inbox: list[Receipt], receipts: Sequence[Receipt]) -> None:
         """The same with messages of one topic that have neither key nor headers nor expiry."""
@@ -103,20 +114,58 @@ class Staging:
             self._lock()
         try:
             self._keep(receipts[0].topic, content, MANY)
-            self._end += len(receipts)
+            self._end = end = self._end + len(receipts)
             inbox.extend(receipts)
         finally:
             self._unlock()
+        if self.each:
+            self.sync(end)
+
+    def sync(self, below: int | None = None) -> None:
+        """Makes durable what has a number below that; None: all. Raises: StorageError disk_error.
+
+        After an error the message was put all the same.
+        """
+        with self._syncing:
+            if self._failed is not None:
+                raise self._failed
+            if self._synced >= (self._end if below is None else below):
+                return
+            if not self._try_lock(False):
+                self._lock()
+            end, dirty, renamed = self._end, self._dirty, self._renamed
+            self._dirty, self._renamed = [self._file], False
+            self._unlock()
+            try:
+                for file in dirty:
+                    flush(file.map)
+                if renamed:
+                    sync_names(self._directory)
+            except OSError as error:
+                self._failed = _not_durable(self._directory, error)
+                raise self._failed from None
+            self._synced = end
+
+    def frees(self, below: int) -> bool:
+        """True if `packed` would let a file go."""
+        return len(self._files) > 1 and self._files[1].first <= below
 
     def packed(self, below: int) -> None:
-        """All messages below that number are in batches of the store."""
-        while len(self._files) > 1 and self._files[1].first <= below:
-            file = self._files.popleft()
-            if len(self._spares) < SPARES_MAX and len(file.map) == FILE_BYTES:
-                self._spares.append(file)
-            else:
-                file.map.close()
-                file.path.unlink(missing_ok=True)
+        """All messages below that number are in batches of the store, durably if need be."""
+        if not self.frees(below):
+            return
+        with self._syncing:
+            while self.frees(below):
+                self._let_go(self._files.popleft())
+
+    def _let_go(self, file: _File) -> None:
+        if file in self._dirty:
+            self._dirty.remove(file)
+        if len(self._spares) < SPARES_MAX and len(file.map) == FILE_BYTES:
+            self._spares.append(file)
+        else:
+            file.map.close()
+            file.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets go of the files; they stay."""
@@ -148,6 +197,8 @@ class Staging:
         else:
             self._file = _File(self._end, path, _mapped(path, max(FILE_BYTES, size)))
         self._files.append(self._file)
+        self._dirty.append(self._file)
+        self._renamed = True
 
 
 class _File:
@@ -186,6 +237,28 @@ class _Seeds(dict[str, int]):
 def _whole(receipt: Receipt) -> tuple[Any, ...]:
     extra = receipt.extra or _NO_EXTRA
     return receipt.value, receipt.time, extra.key, extra.headers, extra.expires_ns
+
+
+def flush(mapped: mmap.mmap) -> None:
+    """Waits until a file's contents are on the medium."""
+    mapped.flush()
+
+
+def sync_names(directory: Path) -> None:
+    """The same for the names in a directory."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _not_durable(directory: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "disk_error",
+        f"the publish store {directory} cannot be synced: {error.strerror or error}",
+        "the message may be published all the same; look at the disk, then open the store again",
+    )
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:

@@ -7,8 +7,9 @@
     settled                two slots, written in turn: up to where the broker has everything
     staged-...             messages that are not packed yet: staging.py
 
-A position in these segments is the number of a message in the store. Nothing is synced: a file
-survives the death of its writer, not that of the machine; after that the newest of it may be gone.
+A position in these segments is the number of a message in the store. Without `sync` nothing is
+synced: a file survives the death of its writer, not that of the machine; after that the newest of
+it may be gone.
 """
 
 from __future__ import annotations
