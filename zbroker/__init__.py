@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zbroker.client import connect
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+    from zbroker.client.commands import Command
     from zbroker.client.consuming.rejecting import Reject
     from zbroker.client.subscribing.points import Range
     from zbroker.credentials import Credentials
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Command",
     "Credentials",
     "FileBookmarkStore",
     "LocalBroker",
@@ -37,6 +39,7 @@ __all__ = [
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
+    "Command": ("zbroker.client.commands", "Command"),
     "Credentials": ("zbroker.credentials", "Credentials"),
     "FileBookmarkStore": ("zbroker.client.bookmark_stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),

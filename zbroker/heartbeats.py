@@ -1,7 +1,8 @@
 """Heartbeats: how each side of a connection notices that the other one is gone. Pure.
 
-A client that asked for an interval gets two beats per interval and must be heard within two
-intervals, by any byte. It takes a broker for gone that was not heard for two intervals.
+A client that asked for an interval, at its logon or by a heartbeat that names one, gets two beats
+per interval and must be heard within two intervals, by any byte. It takes a broker for gone that
+was not heard for two intervals.
 
     heard --two intervals without a byte, while there was somebody to hear it--> silent
       ^------------------- anything arrives, or nobody was listening -------------+
@@ -70,6 +71,10 @@ class Pulse:
     __slots__ = ("beat_ms", "heard_ms", "interval_ms")
 
     def __init__(self, interval_s: float | None, now_ms: int) -> None:
+        self.change(interval_s, now_ms)
+
+    def change(self, interval_s: float | None, now_ms: int) -> None:
+        """Counts from now on, by this interval."""
         self.interval_ms = None if interval_s is None else max(1, int(interval_s * 1_000))
         self.heard_ms = now_ms
         self.beat_ms = now_ms + self.every_ms
@@ -112,6 +117,13 @@ class DoorHeartbeats:
         pulse = Pulse(interval_s, now_ms)
         self._plan(pulse)
         return pulse
+
+    def heard(self, pulse: Pulse, now_ms: int, interval_s: float | None = None) -> None:
+        """A client said something. interval_s: another interval from now on; 0: none."""
+        pulse.heard_ms = now_ms
+        if interval_s is not None:
+            pulse.change(interval_s or None, now_ms)
+            self._plan(pulse)
 
     def tick(
         self, now_ms: int, clients: Iterable[tuple[bytes, Pulse]], *, drained: bool

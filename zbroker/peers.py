@@ -90,6 +90,11 @@ class Peers(dict[bytes, P], Generic[P]):
         peer.use = use
         return peer
 
+    def heard(self, peer: P, command: object, now_ms: int) -> None:
+        """A command came, which may ask for other heartbeats."""
+        interval_s = command.heartbeat_s if isinstance(command, m.Heartbeat) else None
+        self.heartbeats.heard(peer.pulse, now_ms, interval_s)
+
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
         """Who is silent, and whom to send a heartbeat now."""
         pulses = ((rid, peer.pulse) for rid, peer in self.items())

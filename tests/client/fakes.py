@@ -44,6 +44,8 @@ class FakeBroker:
         self.handled = {}  # publisher -> highest sequence taken in its session
         self.token = "t1"
         self.logons = []
+        self.door_logons = []
+        self.beats = []  # the door, and what a heartbeat asks for
         self.subscribes = []
         self.flows = []
         self.asked = []  # pause, resume, replace
@@ -183,6 +185,8 @@ class FakeBroker:
             self._answer("ingest", rid, m.Error("not_logged_on", "who are you", cid=cid, seq=seq))
         elif isinstance(command, m.Publish):
             self._publish(rid, command, frames[1])
+        elif isinstance(command, m.Heartbeat):
+            self.beats.append(("ingest", command.heartbeat_s))
         elif isinstance(command, m.Logoff):
             self.logoffs += 1
             del self._names[rid]
@@ -261,9 +265,12 @@ class FakeBroker:
                 self._answer("delivery", rid, m.Error("auth_failed", "old token", cid=cid))
                 return
             self._tokens.add(rid)
+            self.door_logons.append(command)
             self._answer("delivery", rid, m.Ack("processed", cid, origin=tuple(HERE)))
         elif rid not in self._tokens:
             self._answer("delivery", rid, m.Error("not_logged_on", "who are you", cid=cid))
+        elif isinstance(command, m.Heartbeat):
+            self.beats.append(("delivery", command.heartbeat_s))
         else:
             self._on_door(rid, command, cid)
 

@@ -425,6 +425,36 @@ def test_two_silent_intervals_end_a_logon():
     assert world.errors() == ["not_logged_on"]
 
 
+@pytest.mark.seed("002-43")
+def test_a_heartbeat_that_names_an_interval_begins_them():
+    world = ready()
+    world.wake_until(5_000)
+    world.send(m.Heartbeat(1.0))
+    world.wake_until(6_999)
+    beats = [rid for rid, answer in world.answers if isinstance(answer, m.Heartbeat)]
+    assert beats == [ANN] * 3
+    assert ANN in world.core.connections
+    world.wake_until(7_000)
+    assert ANN not in world.core.connections
+
+
+def test_a_heartbeat_that_names_none_ends_them():
+    world = ready(logon=False)
+    world.logon(ANN, heartbeat_s=1)
+    world.send(m.Heartbeat(0))
+    world.wake_until(HEARTBEAT_MS - 1)
+    assert not [answer for _, answer in world.answers if isinstance(answer, m.Heartbeat)]
+    world.wake_until(3 * HEARTBEAT_MS)
+    assert ANN in world.core.connections
+
+
+@pytest.mark.parametrize("interval", [-1, 3_601, "1"])
+def test_an_interval_that_cannot_be_is_refused(interval):
+    world = ready()
+    world.frames([codec.encode({"cmd": "heartbeat", "heartbeat_s": interval})])
+    assert world.errors() == ["bad_field"]
+
+
 def test_a_client_that_asked_for_no_heartbeat_is_never_ended_for_silence():
     world = ready()
     for _ in range(10):

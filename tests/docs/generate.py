@@ -38,7 +38,7 @@ _CLASSES: Final = (
     "ListChooser",
 )
 _LOOPED: Final = ("Client", "Receipt", "Subscription", "Combined", "Consumer", "Worker")
-_OBJECTS: Final = ("MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker", "Reject")
+_OBJECTS: Final = ("Command", "MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker", "Reject")
 _MADE_BY_USERS: Final = frozenset(
     {"zbroker.client.ListChooser", *(f"zbroker.{name}" for name in _OBJECTS)}
 )

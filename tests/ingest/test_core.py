@@ -412,6 +412,20 @@ def test_a_silent_client_ends_after_two_intervals_only_if_it_asked_for_heartbeat
     assert error([one for one in told if isinstance(one, m.Error)]).code == "not_logged_on"
 
 
+@pytest.mark.seed("002-43")
+def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
+    bench = Bench()
+    bench.logon(A)
+    bench.turn(Item(A, m.Heartbeat(1.0), None))
+    assert bench.core.clients.by_rid[A].heartbeat_s == 1.0
+    beats = 0
+    while bench.core.clients.by_rid:
+        bench.now_ms = bench.core.next_wake_ms(bench.now_ms)
+        told = bench.take(bench.core.tick(bench.now_ms))
+        beats += sum(isinstance(one, m.Heartbeat) for one in told)
+    assert (bench.now_ms, beats) == (2_000, 3)
+
+
 @pytest.mark.parametrize(
     ("rid", "logon", "code"),
     [

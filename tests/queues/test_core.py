@@ -326,6 +326,17 @@ def test_a_silent_peer_is_forgotten() -> None:
     assert at.core.connections == {}
 
 
+@pytest.mark.seed("002-43")
+def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
+    at = bench()
+    at.send(m.Heartbeat(1.0))
+    at.pass_ms(500)
+    assert at.of(m.Heartbeat)
+    for _ in range(3):
+        at.pass_ms(500)
+    assert at.core.connections == {}
+
+
 def test_a_peer_of_which_more_may_wait_is_not_silent() -> None:
     at = bench()
     at.logon(heartbeat_s=1)

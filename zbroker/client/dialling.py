@@ -20,7 +20,7 @@ from zbroker.client.effects import Backoff, Connect, Connected, Event, Lost, Sen
 from zbroker.client.publishing.core import CONNECT_MS, RECONNECT_MS, SETTLED_MS
 from zbroker.heartbeats import Silence
 from zbroker.ids import Origin
-from zbroker.wire.messages import Ack, DoorLogon, Error
+from zbroker.wire.messages import Ack, DoorLogon, Error, Heartbeat
 
 ANSWER_MS: Final = 15_000  # a room waits ten seconds for its journal, then says so
 TOKENS_MAX: Final = 3  # refused one after the other: it is not about their age
@@ -55,12 +55,27 @@ class Dialling:
         self._heartbeat_s = heartbeat_s
         self._silence = Silence(heartbeat_s)
         self._broken = False  # it was live, and is not now
+        self._renew = False  # another connection is needed
+        self._asked_s = heartbeat_s  # by the logon
 
     def use(self, token: str, origin: Origin, now_ms: int) -> list[Effect]:
         """In NO_TOKEN: a token for the door, and the origin of positions that name none."""
         self._token, self.own = token, origin
         self.state, self._deadline_ms = State.DOWN, now_ms
         return self.tick(now_ms)
+
+    def beat_each(self, interval_s: float | None) -> list[Effect]:
+        """Another interval of heartbeats from now on; None: none.
+
+        A shorter one takes a new connection: the PINGs of a socket keep the pace that it was made
+        with, and are all that the door hears of a reader that is busy.
+        """
+        before, self._heartbeat_s = self._heartbeat_s, interval_s
+        self._silence = Silence(interval_s)
+        shorter = interval_s is not None and (before is None or interval_s < before)
+        self._renew |= shorter
+        live = self.state is State.LIVE and not shorter
+        return [Send(Heartbeat(interval_s or 0))] if live else []
 
     # -- what a subclass adds -----------------------------------------------------------------
 
@@ -105,7 +120,7 @@ class Dialling:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """What follows from the time, when nothing waits to be read."""
-        silent = self._silence.look(now_ms) and self.state is State.LIVE
+        silent = (self._silence.look(now_ms) or self._renew) and self.state is State.LIVE
         due_ms = self._due_ms()
         if not silent and (due_ms is None or now_ms < due_ms):
             return []
@@ -136,7 +151,7 @@ class Dialling:
 
     def _lose(self, now_ms: int) -> list[Effect]:
         """Begins anew with another socket: at once when the link had been good, else later."""
-        since_ms, delay_ms = self._live_since_ms, 0
+        since_ms, delay_ms, self._renew = self._live_since_ms, 0, False
         if since_ms is not None and now_ms - since_ms >= SETTLED_MS:
             self._reconnect.attempt = 0
         else:
@@ -148,7 +163,7 @@ class Dialling:
 
     def _log_on(self, now_ms: int) -> list[Effect]:
         self._forget()
-        self._logon_cid = self._cid()
+        self._logon_cid, self._asked_s = self._cid(), self._heartbeat_s
         self.state, self._deadline_ms = State.LOGON_SENT, now_ms + ANSWER_MS
         return [Send(DoorLogon(self._token, self._logon_cid, self._heartbeat_s))]
 
@@ -156,7 +171,9 @@ class Dialling:
         if ack.origin is not None:
             self.own = Origin(*ack.origin)
         self.state, self._deadline_ms, self._tokens_refused = State.LIVE, None, 0
-        return self._begin(now_ms)
+        changed = self._asked_s != self._heartbeat_s
+        told: list[Effect] = [Send(Heartbeat(self._heartbeat_s or 0))] if changed else []
+        return told + self._begin(now_ms)
 
     def _unknown(self, error: Error, now_ms: int) -> list[Effect]:
         """The door forgot who this is."""

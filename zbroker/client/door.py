@@ -34,9 +34,17 @@ class Doors:
     ) -> None:
         self.door = door
         self._publisher = publisher
-        self.heartbeat_s = publisher.heartbeat_s
         self.context: Context = zmq.Context.instance()
         self._endpoint = ""  # where it was at the last connect
+
+    @property
+    def heartbeat_s(self) -> float | None:
+        """The interval that its connections ask for."""
+        return self._publisher.heartbeat_s
+
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats for all connections of the client; None: none."""
+        self._publisher.beat_each(interval_s)
 
     def session(self, than: int = 0) -> Session | None:
         """A session newer than `than` that names the door; None while there is none.

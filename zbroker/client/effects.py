@@ -108,3 +108,13 @@ class Backoff:
         top = min(high, low << min(self.attempt, 16))
         self.attempt += 1
         return int(top * (0.5 + 0.5 * self._jitter()))
+
+
+def gave_up(patience_ms: int | None, refusal: Error | None) -> ZBrokerError:
+    """The error of a client that got no session for so long."""
+    said = f"; the broker said {refusal.code}: {refusal.reason}" if refusal is not None else ""
+    return ZBrokerError(
+        "gave_up",
+        f"no broker gave a session for {(patience_ms or 0) / 1_000:g} s{said}",
+        "what is not acknowledged is in the publish store; a store in a file keeps it",
+    )

@@ -22,6 +22,7 @@ from typing import Final, Literal
 
 from zbroker.client import diagnosis, forks
 from zbroker.client.bookmark_stores import opening
+from zbroker.client.commands import Commanding
 from zbroker.client.consuming.client import QueueClient
 from zbroker.client.door import Doors, ask_ranges
 from zbroker.client.message import Message
@@ -47,7 +48,7 @@ MANY: Final = 1_000  # messages that publish_many queues at a time; the thread p
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Client(QueueClient):
+class Client(Commanding, QueueClient):
     """A publisher's session, and the way to subscriptions and queues; a context manager.
 
     Made by `connect`.

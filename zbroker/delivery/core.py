@@ -120,7 +120,7 @@ class Core:
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
             check_key(connection, received.key)
-            connection.pulse.heard_ms = now_ms
+            self.connections.heard(connection, command, now_ms)
             if isinstance(command, m.Subscribe):
                 return self._subscribe(connection, command, now_ms, now_s)
             if isinstance(command, m.Ranges):

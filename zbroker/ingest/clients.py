@@ -21,6 +21,7 @@ from zbroker.ingest.chain import Chain
 from zbroker.ingest.doors import Spread
 from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.limits import HEARTBEAT_MS
+from zbroker.wire.messages import Heartbeat
 
 
 @dataclass(slots=True)
@@ -91,6 +92,11 @@ class Clients:
         if principal and self._principals[principal] >= most_of_one:
             text = f"{self._principals[principal]} clients of {principal!r} are logged on already"
             raise ClientError("too_many", text)
+
+    def heard(self, client: Client, command: object, now_ms: int) -> None:
+        """A command came, which may ask for other heartbeats."""
+        interval_s = command.heartbeat_s if isinstance(command, Heartbeat) else None
+        self.heartbeats.heard(client.pulse, now_ms, interval_s)
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[Client], list[bytes]]:
         """Who is silent, and whom to send a heartbeat now."""

@@ -121,7 +121,7 @@ class IngestCore:
         if client is not None:
             if client.key != item.key:
                 raise ClientError("auth_failed", "this connection was logged on with another key")
-            client.pulse.heard_ms = turn.now_ms
+            self.clients.heard(client, command, turn.now_ms)
         if isinstance(command, m.Publish):
             if client is None:
                 raise ClientError("not_logged_on", "this connection has no session here")

@@ -133,7 +133,7 @@ class Core:
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
             check_key(connection, received.key)
-            connection.pulse.heard_ms = now.mono_ms
+            self.shared.connections.heard(connection, command, now.mono_ms)
             self._handlers[type(command)](connection, command)
         except ClientError as error:
             if error.code in CODES:

@@ -54,7 +54,12 @@ class Columns(Struct, omit_defaults=True, gc=False):
 
 
 class Heartbeat(Command, tag="heartbeat"):
-    """Both directions. Not answered."""
+    """Both directions. Not answered.
+
+    heartbeat_s (-> only): from now on as if the logon had asked for it; 0: for none.
+    """
+
+    heartbeat_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
 
 
 class Logoff(Command, tag="logoff"):

@@ -27,6 +27,7 @@ from zbroker.client.aio.room import Room
 from zbroker.client.aio.subscription import Subscription
 from zbroker.client.aio.waiting import check_loop, running
 from zbroker.client.bookmark_stores import opening
+from zbroker.client.commands import Commanding
 from zbroker.client.door import Doors, ask_ranges
 from zbroker.client.message import Message
 from zbroker.client.opening import Listener, Wanted
@@ -44,7 +45,7 @@ from zbroker.wire.messages import RangeList, Ranges
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Client(QueueClient):
+class Client(Commanding, QueueClient):
     """A publisher's session, the way to subscriptions and queues. Made by `zbroker.aio.connect`.
 
     The same as `zbroker.client.Client`; used by `async with`.

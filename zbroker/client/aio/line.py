@@ -65,6 +65,11 @@ class Line(Carrying):
         self._close()
         self._waiters.look()
 
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on."""
+        self._perform(self._connection.beat_each(interval_s))
+        self._turns.soon()
+
     def hand_out(self, feed: Feed) -> Item:
         """The next item of an inbox that is not empty."""
         item, effects = feed.hand_out()

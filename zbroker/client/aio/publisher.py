@@ -170,6 +170,12 @@ class Publisher(common.Publisher):
         self._renew = True
         self.loop.call_soon_threadsafe(self._turns.soon)
 
+    def _ask_beats(self) -> None:
+        if self.track.error is not None:
+            raise self.track.error
+        self._guard(self._beat_each)
+        self._turns.soon()
+
     def _linked(self, link: Link) -> None:
         self._watch = Watch(self.loop, link, self.turn, self._monitored)
         self._monitored()

@@ -113,6 +113,11 @@ class QueueLine(Carrying):
         self._shut()
         self._waiters.look()
 
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on."""
+        self._perform(self.core.beat_each(interval_s))
+        self._turns.soon()
+
     # -- the turn -----------------------------------------------------------------------------
 
     def _turn(self) -> None:

@@ -169,6 +169,12 @@ class Line(Carrying):
             self._came.notify_all()
             self._changed.notify_all()
 
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on."""
+        with self._lock:
+            self._outbox += self.core.beat_each(interval_s)
+            self._wake()
+
     def _wake(self) -> None:
         """Ends the thread's sleep."""
         if self._asleep and not self._woken:

@@ -36,6 +36,7 @@ from zbroker.client.effects import (
     Send,
     Unreached,
     broker_behind,
+    gave_up,
     raised,
 )
 from zbroker.client.publishing.packing import Batch
@@ -168,7 +169,7 @@ class Core:
         if self.state is State.ENDED:
             return []
         if self.state is not State.LIVE and self._is_hopeless(now_ms):
-            return self._end(_gave_up(self._policy.give_up_ms, self.refusal))
+            return self._end(gave_up(self._policy.give_up_ms, self.refusal))
         if self._deadline_ms is not None and now_ms >= self._deadline_ms:
             return self._past_deadline(now_ms)
         if self.state is not State.LIVE:
@@ -198,6 +199,13 @@ class Core:
     def log_on_again(self, now_ms: int) -> list[Effect]:
         """Opens a new session on the same connection: somebody needs a fresh token."""
         return self._log_on(now_ms) if self.state is State.LIVE else []
+
+    def beat_each(self, interval_s: float | None, now_ms: int) -> list[Effect]:
+        """Another interval of heartbeats from now on; None: none."""
+        self._logon.heartbeat_s, self._silence = interval_s, Silence(interval_s)
+        if self.state is State.LOGON_SENT:
+            return self._log_on(now_ms)
+        return [Send(Heartbeat(interval_s or 0))] if self.state is State.LIVE else []
 
     def log_off(self) -> list[Effect]:
         """Ends the session, so that the name is free at once."""
@@ -384,12 +392,3 @@ class Core:
         if self._logon.heartbeat_s is not None:
             return int(self._logon.heartbeat_s * 1_000 / BEATS_PER_INTERVAL)
         return HEARTBEAT_MS if len(self.store) else None
-
-
-def _gave_up(patience_ms: int | None, refusal: Error | None) -> ZBrokerError:
-    said = f"; the broker said {refusal.code}: {refusal.reason}" if refusal is not None else ""
-    return ZBrokerError(
-        "gave_up",
-        f"no broker gave a session for {(patience_ms or 0) / 1_000:g} s{said}",
-        "what is not acknowledged is in the publish store; a store in a file keeps it",
-    )

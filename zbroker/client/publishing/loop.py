@@ -96,6 +96,9 @@ class IOThread(Publisher):
         self._requests.append(Request("token", threading.Event()))
         self.wake()
 
+    def _ask_beats(self) -> None:
+        self.ask("beats")
+
     def stop(self, timeout: float = 2.0) -> None:
         """Logs off and ends the thread; what is not persisted stays in the store, if it lasts."""
         if self._thread.is_alive():
@@ -158,6 +161,8 @@ class IOThread(Publisher):
     def _serve(self, request: Request) -> None:
         if request.kind == "token":
             self._perform(self._core.log_on_again(self._clock.mono_ms()))
+        elif request.kind == "beats":
+            self._beat_each()
         else:
             request.result = self._number_all()
         request.done.set()

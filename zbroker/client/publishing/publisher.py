@@ -71,6 +71,9 @@ class Follower(Protocol):
     def client_ended(self, error: ZBrokerError) -> None:
         """There will be no session any more. In the publisher's thread or event loop."""
 
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on; None: none."""
+
 
 class Publisher:
     """The inbox, the core and the link. Attributes without underscore are read by all threads."""
@@ -141,6 +144,19 @@ class Publisher:
             self._ask_session()
         return None
 
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats for all its connections; None: none."""
+        self.heartbeat_s = interval_s
+        self._ask_beats()
+        with self._following:
+            followers = list(self._followers)
+        for follower in followers:
+            follower.beat_each(interval_s)
+
+    def _beat_each(self) -> None:
+        """In the shell's turn."""
+        self._perform(self._core.beat_each(self.heartbeat_s, self._clock.mono_ms()))
+
     # -- what a shell adds --------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -153,6 +169,10 @@ class Publisher:
 
     def _ask_session(self) -> None:
         """Has the core log on again, soon."""
+        raise NotImplementedError
+
+    def _ask_beats(self) -> None:
+        """Has `_beat_each` called. Raises: ZBrokerError, what ended the client."""
         raise NotImplementedError
 
     def _linked(self, link: Link) -> None:

@@ -94,6 +94,12 @@ class Line(Carrying):
             self._close_if_over()
             self._wake()
 
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on."""
+        with self._changed:
+            self._perform(self._connection.beat_each(interval_s))
+            self._wake()
+
     # -- waiting ------------------------------------------------------------------------------
 
     def wait(self, done: Callable[[], object], end: float | None) -> bool:
