@@ -22,7 +22,7 @@ _RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: what is not sent or r
 _OWN_PERCENT: Final = 20  # of the descriptors are for everything but a door's connections
 _OWN_MIN: Final = 128
 INTERNAL: Final = 32  # that a room with a door has when it serves and nobody is connected: 22 to 25
-BURST: Final = 32_768  # that come within one long turn; libzmq accepts some 20,000 a second
+BURST: Final = 8_192  # that come within one long turn, 0.4 s: libzmq takes some 20,000 a second
 _STEPS: Final = 4  # of what is spare, by those that come at once: the rest is not theirs
 
 _getsockopt: Final = ctypes.CDLL(None).getsockopt
