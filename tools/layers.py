@@ -94,7 +94,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.queues.work.values": (),
     "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
     "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
-    "zbroker.config": (*_LEAVES, "zbroker.definitions", "zbroker.formats"),
+    "zbroker.config": (*_LEAVES, "zbroker.definitions", "zbroker.filters", "zbroker.formats"),
     "zbroker.logs": ("zbroker.config", "zbroker.errors"),
     "zbroker.sockets": (*_LEAVES, "zbroker.wire"),
     "zbroker.credentials": (*_LEAVES, "zbroker.access.keys", "zbroker.sockets"),

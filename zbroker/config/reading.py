@@ -125,6 +125,7 @@ def _unknown(path: tuple[str, ...], known: list[str], source: _Source, nth: int 
 
 
 def _check_values(config: Config, source: _Source) -> None:
+    _check_functions(config, source)
     _check_queues(config, _recording(config, source), source)
     for key in ("ingest", "delivery", "queues", "admin"):
         value: str = getattr(config.listen, key)
@@ -170,6 +171,18 @@ def _described(config: Config, source: _Source) -> list[RecordConfig]:
             reason = f"`record.{error.key}` of table {index + 1}: {error.reason}"
             source.fail(path, reason, error.hint, index)
     return found
+
+
+def _check_functions(config: Config, source: _Source) -> None:
+    if not config.filters.functions:
+        return
+    from zbroker.filters import own  # it takes time, and few instances have any
+
+    try:
+        own.load(config.filters.functions)
+    except ClientError as error:
+        path = ("filters", "functions")
+        source.fail(path, f"`filters.functions`: {error.reason}", error.hint)
 
 
 def _recording(config: Config, source: _Source) -> Recording:

@@ -192,6 +192,18 @@ class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 1
 
 
+class FiltersConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Content filters."""
+
+    functions: Annotated[
+        list[str],
+        Meta(
+            description='Functions that filters of subscriptions may call besides, ["REGION"]:\n'
+            "what installed packages offer as entry points of the group zbroker_functions."
+        ),
+    ] = []
+
+
 class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The front door."""
 
@@ -265,6 +277,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     queue: list[QueueConfig] = []
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    filters: FiltersConfig = field(default_factory=FiltersConfig)
     ingest: IngestConfig = field(default_factory=IngestConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     log: LogConfig = field(default_factory=LogConfig)

@@ -24,7 +24,7 @@ from zbroker import sockets
 from zbroker.blocks.read import Read
 from zbroker.blocks.reading import Reading
 from zbroker.budgets import budget_of
-from zbroker.config import socket_of
+from zbroker.config import Config, socket_of
 from zbroker.delivery import ranges
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.desk import Desk
@@ -32,7 +32,7 @@ from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.delivery.live_door import LiveDoor
 from zbroker.effects import Note, Send
 from zbroker.errors import StorageError
-from zbroker.filters import Vocabulary
+from zbroker.filters import Vocabulary, own
 from zbroker.front import Front
 from zbroker.journal.reader import Log
 from zbroker.journal_link import Events, JournalLink
@@ -58,6 +58,12 @@ def run(process: Process) -> int:
     return EX_OK
 
 
+def vocabulary_of(config: Config) -> Vocabulary:
+    """What filters of subscriptions may call. Raises: ClientError."""
+    functions = own.load(config.filters.functions)
+    return Vocabulary.of_instance(config.instance.name, config.instance.group, functions)
+
+
 class DeliveryRoom:
     """Moves frames between clients, core, journal and log."""
 
@@ -70,7 +76,7 @@ class DeliveryRoom:
         self._door = self._front.door
         settings = Settings(
             key, config.limits.clients, recording, self._front.access, process.incarnation,
-            Vocabulary.of_instance(config.instance.name, config.instance.group),
+            vocabulary_of(config),
             budget_of(config.limits),
         )  # fmt: skip
         self.core = Core(settings, self._door.wires.quiet_ms)

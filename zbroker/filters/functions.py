@@ -24,7 +24,7 @@ def _value(item: Any) -> Any:  # noqa: ANN401 - what a payload may hold
     return values.scalar(values.first(item))
 
 
-_READ: Final[dict[str, Callable[[Any], Any]]] = {"t": values.text, "n": values.number, "v": _value}
+READ: Final[dict[str, Callable[[Any], Any]]] = {"t": values.text, "n": values.number, "v": _value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Function:
 
 def _checked(compute: Callable[..., Any], takes: str) -> Callable[..., Any]:
     """`compute` of arguments that are read as `takes` says and of which none is NULL."""
-    readers = [_READ.get(letter) for letter in takes]
+    readers = [READ.get(letter) for letter in takes]
 
     def call(*items: Any) -> Any:  # noqa: ANN401 - what a payload may hold
         read = []

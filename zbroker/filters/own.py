@@ -1,0 +1,102 @@
+"""Functions of one's own: what installed packages offer under `zbroker_functions`, if the config
+names it.
+
+    [project.entry-points."zbroker_functions"]        in the package's pyproject.toml
+    REGION = "mine.geo:region"                        def region(country: str) -> str | None: ...
+
+An argument that is annotated as `str` is a text, one as `float` or `int` a number; NULL for one of
+these gives NULL, and nothing is called. Any other gets the value as it is. What is raised, and
+what is neither text nor number nor truth, is NULL.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, get_type_hints
+
+from zbroker.errors import ClientError
+from zbroker.filters.building import SPECIAL
+from zbroker.filters.functions import CHANGING, FUNCTIONS, READ, Function
+from zbroker.filters.limits import TEXT_MAX_CHARS
+from zbroker.filters.values import fit
+from zbroker.filters.vocabulary import CONSTANTS
+
+GROUP: Final = "zbroker_functions"
+
+_NAME: Final = re.compile(r"[A-Z_][A-Z_0-9]{0,63}")
+_TAKEN: Final = frozenset({*FUNCTIONS, *CHANGING, *SPECIAL, *CONSTANTS})
+_LETTERS: Final[Mapping[object, str]] = {str: "t", float: "n", int: "n"}
+_MANY: Final = 100
+
+
+def load(names: Sequence[str]) -> dict[str, Function]:
+    """The functions of these names. Raises: ClientError bad_field."""
+    if not names:
+        return {}
+    offered = {one.name: one for one in entry_points(group=GROUP)}
+    return {name: _loaded(name, offered) for name in names}
+
+
+def _loaded(name: str, offered: Mapping[str, EntryPoint]) -> Function:
+    if not _NAME.fullmatch(name):
+        raise _bad(name, "is no name of a function", "it has A to Z, 0 to 9 and _")
+    if name in _TAKEN:
+        raise _bad(name, "is a function of the language", "give it another name")
+    if name not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        raise _bad(name, f"is offered by no installed package as {GROUP}", f"there are: {known}")
+    try:
+        found = offered[name].load()
+        return function_of(found)
+    except Exception as error:  # whatever an import of others raises
+        raise _bad(name, f"cannot be loaded: {error!r}", "mend or upgrade its package") from error
+
+
+def function_of(called: Callable[..., Any]) -> Function:
+    """A function of Python as one of the language. Raises: TypeError, ValueError."""
+    hints = get_type_hints(called)
+    letters, least, most = "", 0, 0
+    for one in inspect.signature(called).parameters.values():
+        if one.kind is one.KEYWORD_ONLY and one.default is one.empty:
+            raise TypeError(f"its parameter {one.name!r} can only be given by name")
+        if one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD):
+            continue
+        letters += _LETTERS.get(hints.get(one.name), "a")
+        many = one.kind is one.VAR_POSITIONAL
+        least += one.default is one.empty and not many
+        most += _MANY if many else 1
+    return Function(_guarded(called, letters), letters or "a", least, most, deterministic=False)
+
+
+def _guarded(called: Callable[..., Any], letters: str) -> Callable[..., Any]:
+    readers = [READ.get(letter) for letter in letters]
+
+    def call(*items: Any) -> Any:  # noqa: ANN401 - what a payload may hold
+        given = []
+        for at, item in enumerate(items):
+            reader = readers[min(at, len(readers) - 1)]
+            value = reader(item) if reader else item
+            if reader and value is None:
+                return None
+            given.append(value)
+        try:
+            return _result(called(*given))
+        except Exception:
+            return None
+
+    return call
+
+
+def _result(found: Any) -> Any:  # noqa: ANN401 - whatever it gives
+    if found.__class__ is bool or found is None:
+        return found
+    if found.__class__ is str:
+        return found if len(found) <= TEXT_MAX_CHARS else None
+    return fit(found) if found.__class__ in (int, float) else None
+
+
+def _bad(name: str, why: str, hint: str) -> ClientError:
+    return ClientError("bad_field", f"{name[:64]!r} {why}", hint)
