@@ -25,6 +25,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     store_messages: int | None = None,
     bookmark_store: BookmarkStore | None = None,
     heartbeat: Duration | None = None,
+    ack_interval: Duration | None = None,
     timeout: float = TIMEOUT_S,
     give_up: Duration | None = None,
     broker_behind: Literal["fail", "go_on"] = "fail",
@@ -45,6 +46,8 @@ def connect(  # noqa: PLR0913 - every option by its name
     bookmark_store: for `subscribe(name=...)`: "memory", a directory, or a store that its maker
     closes, after the client.
     heartbeat: after twice that time each side takes a silent other one for gone.
+    ack_interval: the broker acknowledges once in this time (60 s at most), not with each commit:
+    less traffic, while receipts and `flush` wait that much longer.
     timeout: seconds for the first session. give_up: how long a lost one is sought; None: for ever.
     broker_behind: what to do at a broker that lacks messages which were acknowledged: another
     instance, or an old copy. on_state: told of what becomes of the connection; on_refused: of each
@@ -57,8 +60,8 @@ def connect(  # noqa: PLR0913 - every option by its name
     wanted = opening.wanted(
         url, name, publish_store=publish_store, publish_sync=publish_sync, store_bytes=store_bytes,
         store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
-        give_up=give_up, broker_behind=broker_behind, on_state=on_state, on_refused=on_refused,
-        credentials=credentials, stage=stage,
+        ack_interval=ack_interval, give_up=give_up, broker_behind=broker_behind,
+        on_state=on_state, on_refused=on_refused, credentials=credentials, stage=stage,
     )  # fmt: skip
     client = Client(wanted)
     try:

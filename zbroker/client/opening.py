@@ -58,6 +58,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     store_messages: int | None,
     bookmark_store: BookmarkStore | None,
     heartbeat: Duration | None,
+    ack_interval: Duration | None,
     give_up: Duration | None,
     broker_behind: Literal["fail", "go_on"],
     on_state: Listener | Iterable[Listener] | None,
@@ -75,6 +76,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
         )  # fmt: skip
     client = name or f"client-{secrets.token_hex(8)}"
     heartbeat_s = None if heartbeat is None else seconds("heartbeat", heartbeat)
+    interval_s = None if ack_interval is None else seconds("ack_interval", ack_interval)
     settings = Settings(
         _limit("store_bytes", store_bytes)
         or (MEMORY_BYTES if publish_store == "memory" else FILE_BYTES),
@@ -93,7 +95,10 @@ def wanted(  # noqa: PLR0913 - every option by its name
             bookmarks.close()
         raise
     given = credentials.given() if credentials is not None else None
-    logon = Logon(client, secrets.token_hex(8), credentials=given, heartbeat_s=heartbeat_s)
+    logon = Logon(
+        client, secrets.token_hex(8), credentials=given, heartbeat_s=heartbeat_s,
+        ack_interval_s=interval_s,
+    )  # fmt: skip
     owned = bookmarks is not bookmark_store
     return Wanted(chooser, logon, publisher_id(client), settings, store, bookmarks, owned)
 

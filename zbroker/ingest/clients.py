@@ -21,7 +21,7 @@ from zbroker.ingest.chain import Chain
 from zbroker.ingest.doors import Spread
 from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.limits import HEARTBEAT_MS
-from zbroker.wire.messages import Heartbeat
+from zbroker.wire.messages import Ack, Heartbeat
 
 
 @dataclass(slots=True)
@@ -48,6 +48,9 @@ class Client:
     window_used: int = 0  # bytes forwarded and not receipted
     last_ordinal: int = 0  # of the newest batch forwarded
     used: PrevTracker = field(default_factory=PrevTracker)
+    ack_interval_ms: int = 0  # of merged acks; 0: as soon as there is something to tell
+    ack_told_ms: int | None = None
+    acks: list[Ack] = field(default_factory=list)  # that wait for the interval
     flushes: list[tuple[int, str | None]] = field(default_factory=list)  # (ordinal waited for, cid)
     chain: Chain | None = None  # where not everything is recorded, once it is live
 

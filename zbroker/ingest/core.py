@@ -12,12 +12,12 @@ loses only its place, never what it was told is persisted.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from zbroker.access.core import Access, Permit
 from zbroker.errors import TEMPORARY, ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_client_name
+from zbroker.ingest.ack_pacer import AckPacer
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
 from zbroker.ingest.committing import Committing
@@ -28,7 +28,7 @@ from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.prev_tracker import RUNS_MAX
 from zbroker.ingest.publishing import Publishing
-from zbroker.ingest.turn import Limits, Turn
+from zbroker.ingest.turn import Item, Limits, Turn
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
@@ -39,16 +39,6 @@ from zbroker.wire.stages import AbortStaged, CommitStaged
 __all__ = ["PROBES", "PROBE_MS", "IngestCore", "Item", "Limits"]
 
 _RID_BYTES = 5  # of ids that ZeroMQ gives, which begin with 0; others were chosen by the peer
-
-
-class Item(NamedTuple):
-    """One command of a turn: decoded, or the error that decoding gave."""
-
-    rid: bytes
-    command: m.Command | ClientError
-    body: bytes | None
-    cid: str | None = None
-    key: str = ""  # the CURVE key of its connection
 
 
 class IngestCore:
@@ -80,6 +70,7 @@ class IngestCore:
         )
         self.committing = Committing(self.link)
         self._contests = Contests(self.clients)
+        self._pacer = AckPacer(self.clients)
 
     @property
     def messages(self) -> int:
@@ -105,7 +96,7 @@ class IngestCore:
             self._command_or_refuse(turn, item)
         for rid in list(turn.runs):
             self._end_run(turn, rid)
-        return [*turn.effects, *self.link.flush(), *self.live.flush()]
+        return [*self._pacer.pace(turn.effects), *self.link.flush(), *self.live.flush()]
 
     def _command_or_refuse(self, turn: Turn, item: Item) -> None:
         try:
@@ -235,6 +226,7 @@ class IngestCore:
         pulse = self.clients.heartbeats.begin(logon.heartbeat_s, turn.now_ms)
         client = Client(rid, logon.client, logon.instance, logon.cid, pulse, *who)
         client.permit = self._permit(who.principal)
+        self._pacer.begin(client, logon.ack_interval_s)
         replaced = self.clients.add(client)
         if replaced is not None and replaced.rid != rid:
             self.clients.remove(replaced)
@@ -325,7 +317,7 @@ class IngestCore:
         for send in sends:
             if isinstance(send.message, m.Error):
                 self.errors[send.message.code] += 1
-        return list(sends)
+        return self._pacer.pace(list(sends))
 
     @property
     def _durability(self) -> str | None:
@@ -355,6 +347,7 @@ class IngestCore:
                 "not_logged_on", "nothing was heard for two heartbeats"
             )))  # fmt: skip
         turn.effects += [Send(rid, m.Heartbeat()) for rid in due]
+        turn.effects += self._pacer.due(now_ms)
         self._settle_contested(turn)
         turn.effects += self.link.tick(now_ms, [] if self.link.up else self._sessions())
         if not self._everything:
@@ -367,7 +360,7 @@ class IngestCore:
 
     def next_wake_ms(self, now_ms: int) -> int:
         """When `tick` has something to do at the latest."""
-        wakes = self._contests.next_ms()
+        wakes = [*self._contests.next_ms(), *self._pacer.wakes()]
         if self.clients.heartbeats.due_ms is not None:
             wakes.append(self.clients.heartbeats.due_ms)
         wakes.append(now_ms + (HEARTBEAT_MS if self.link.up else PROBE_MS))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from zbroker.errors import ClientError
 from zbroker.ingest.effects import Effect
 from zbroker.ingest.packing import Run
 from zbroker.limits import CLIENTS_MAX
+from zbroker.wire.messages import Command
 
 
 @dataclass(slots=True, frozen=True)
@@ -19,6 +22,16 @@ class Limits:
     clients: int
     publisher_time: bool = False
     clients_per_principal: int = CLIENTS_MAX
+
+
+class Item(NamedTuple):
+    """One command of a turn: decoded, or the error that decoding gave."""
+
+    rid: bytes
+    command: Command | ClientError
+    body: bytes | None
+    cid: str | None = None
+    key: str = ""  # the CURVE key of its connection
 
 
 @dataclass(slots=True)

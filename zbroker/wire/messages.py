@@ -75,6 +75,7 @@ class Logon(Command, tag="logon"):
     """-> ingest. Opens a publisher session; answered `processed`, behind all it sent before.
 
     credentials: `user` and `password`, where the key of the connection does not say it all.
+    ack_interval_s: merged acks come once in this time, not with each commit.
     """
 
     client: Text
@@ -83,6 +84,7 @@ class Logon(Command, tag="logon"):
     version: int = VERSION
     credentials: Annotated[dict[Secret, Secret], Meta(max_length=4)] | None = None
     heartbeat_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
+    ack_interval_s: Annotated[float, Meta(gt=0, le=60)] | None = None
 
     def __repr__(self) -> str:  # without what is secret
         return f"Logon(client={self.client!r}, instance={self.instance!r})"

@@ -60,6 +60,7 @@ def connect(  # noqa: PLR0913 - every option by its name
     store_messages: int | None = None,
     bookmark_store: BookmarkStore | None = None,
     heartbeat: Duration | None = None,
+    ack_interval: Duration | None = None,
     timeout: float = TIMEOUT_S,
     give_up: Duration | None = None,
     broker_behind: Literal["fail", "go_on"] = "fail",
@@ -78,7 +79,7 @@ def connect(  # noqa: PLR0913 - every option by its name
         partial(
             opening.wanted, url, name, publish_store=publish_store, publish_sync=publish_sync,
             store_bytes=store_bytes, store_messages=store_messages, bookmark_store=bookmark_store,
-            heartbeat=heartbeat,
+            heartbeat=heartbeat, ack_interval=ack_interval,
             give_up=give_up, broker_behind=broker_behind, on_state=on_state,
             on_refused=on_refused, credentials=credentials, stage=stage,
         ),
