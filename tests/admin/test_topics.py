@@ -27,6 +27,10 @@ class Rule(NamedTuple):
     type: str = "auto"
     filter: str = ""
 
+    @property
+    def payload_type(self) -> str:
+        return self.type
+
 
 class Counting:
     def __init__(self) -> None:
