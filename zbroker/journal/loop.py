@@ -7,7 +7,7 @@ Purpose   takes record batches from the other rooms, gives them positions, write
 Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: commit, ask_named; of
           the admin: holders, leases, remove, retire, reindex); XPUB ipc marks.
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
-          and <data>/index, which may be deleted.
+          <data>/journal.json, and <data>/index, which may be deleted.
 Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval,
           time, durability; [ingest] spin_us.
 Exits     0 when told to stop; 74 when the disk failed (nothing is acknowledged then; recovery
