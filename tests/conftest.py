@@ -29,7 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked `long` too")
 
 
+#: PythonWorkerFactory gives the workers of streams 10 s to start, and no setting says otherwise
+SPARK_GAVE_UP: Final = "Python worker failed to connect back"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    again = pytest.mark.flaky(reruns=5, reruns_delay=5, only_rerun=SPARK_GAVE_UP)
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(again)
     if config.getoption("--long"):
         return
     for item in items:

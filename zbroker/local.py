@@ -29,7 +29,7 @@ from zbroker.spawn import command
 from zbroker.supervisor import directory
 
 SEGMENT_SIZE: Final = "8MiB"  # so that roll-over happens in small runs too
-START_S: Final = 20.0
+START_S: Final = 60.0  # a second, but on a busy machine
 STOP_S: Final = 40.0  # every room may take its ten seconds, in two steps, before it is killed
 LOG_TAIL_LINES: Final = 20
 

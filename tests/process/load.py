@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests import waiting
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.ids import publisher_id
@@ -178,10 +179,7 @@ def _differ(found: list[int]) -> int:
 def until(done: object, what: str, seconds: float = WAIT_S) -> None:
     """Polls `done()`; fails when it is not true in time."""
     assert callable(done)
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
-        time.sleep(0.01)
+    waiting.until(done, what, seconds)
 
 
 def processes(broker: LocalBroker) -> dict[str, int]:

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.waiting import Limit
 from zbroker.paths import Paths
 from zbroker.supervisor import directory
 
@@ -32,8 +33,8 @@ BOUND_S = 20.0
 
 
 def wait_for(claim: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + BOUND_S
-    while time.monotonic() < deadline:
+    limit = Limit(BOUND_S)
+    while not limit.is_over:
         if found := claim():
             return found
         time.sleep(0.02)

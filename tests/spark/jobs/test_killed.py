@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.spark.jobs.test_export import rows_of, written
 from tests.spark.logs import JournalMaker
+from tests.waiting import Limit
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 120
@@ -52,10 +53,10 @@ def test_a_killed_export_is_completed(tmp_path: Path, units: int) -> None:
     to = tmp_path / "to"
     process = start(maker, to)
     try:
-        deadline = time.monotonic() + WAIT_S
+        limit = Limit(WAIT_S)
         while units_begun(to) < units:
             assert process.poll() is None, "it ended before it could be killed"
-            assert time.monotonic() < deadline
+            assert not limit.is_over
             time.sleep(0.01)
     finally:
         kill(process)

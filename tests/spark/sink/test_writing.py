@@ -10,6 +10,7 @@ import pytest
 
 import zbroker
 from tests.process.secured import Secured
+from tests.waiting import until
 from zbroker import LocalBroker
 from zbroker.journal.format import KIND_PUBLISHER
 from zbroker.journal.reader import Gap, Log
@@ -141,7 +142,7 @@ def drain(spark: Any, broker: LocalBroker, checkpoint: Path) -> None:
         .start()
     )
     try:
-        assert query.awaitTermination(WAIT_S)
+        until(lambda: query.awaitTermination(1), "the query ends", WAIT_S)
     finally:
         query.stop()
 

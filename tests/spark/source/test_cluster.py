@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.spark.logs import JournalMaker
+from tests.waiting import Limit
 from zbroker.spark import java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
@@ -110,8 +111,8 @@ def _kill(running: subprocess.Popen[bytes]) -> None:
 
 
 def until_said(log: Path, text: str) -> str:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+    limit = Limit(WAIT_S)
+    while not limit.is_over:
         said = log.read_text(errors="replace") if log.exists() else ""
         if text in said:
             return said

@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 import zbroker
 from tests.spark.logs import JournalMaker
+from tests.waiting import Limit, until
 from zbroker import archive
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.places import Places
@@ -47,7 +48,7 @@ def run(spark: Any, checkpoint: Path, **options: Any) -> Batches:
     batches: Batches = []
     query = start(spark, checkpoint, batches, **options)
     try:
-        assert query.awaitTermination(WAIT_S), "the query did not end"
+        until(lambda: query.awaitTermination(1), "the query ends", WAIT_S)
     finally:
         query.stop()
     return batches
@@ -201,7 +202,7 @@ def test_a_broker_that_stays_away_ends_the_query_which_goes_on_where_it_was(
         _until(lambda: len(positions(batches)) == 500, query)
     try:
         with pytest.raises(Exception, match="timeout"):
-            query.awaitTermination(WAIT_S)
+            until(lambda: query.awaitTermination(1), "the query ends", WAIT_S)
     finally:
         query.stop()
     with broker_with_500_more() as broker:
@@ -213,7 +214,8 @@ def test_a_broker_that_stays_away_ends_the_query_which_goes_on_where_it_was(
 
 
 def _until(done: Callable[[], bool], query: Any) -> None:
-    for _ in range(WAIT_S * 10):
+    limit = Limit(WAIT_S)
+    while not limit.is_over:
         if done():
             return
         assert not query.awaitTermination(0.1), f"the query ended: {query.exception()}"
