@@ -20,15 +20,17 @@ from zbroker.wire.messages import Options
 
 KEYS = {
     "worker", "client", "sid", "topic", "regex", "filter", "options", "state", "due_ms", "starts",
-    "position", "lag", "lag_s", "credit", "sent_messages", "sent_bytes", "since",
+    "position", "handled", "in_hand", "lag", "lag_s", "credit", "sent_messages", "sent_bytes",
+    "since",
 }  # fmt: skip
 
 
 def row(client: str, position: int, sid: str = "s", **more: Any) -> surveys.SubscriptionRow:
     lag = max(0, 100 - position) if position else 0
     made = surveys.SubscriptionRow(
-        client, sid, "t", False, "", Options(), "sending", position, lag, 10, 1, 2, 1_000
-    )
+        client, sid, "t", False, "", Options(), "sending", position, lag, 10, 1, 2, 1_000,
+        handled=position,
+    )  # fmt: skip
     for key, value in more.items():
         setattr(made, key, value)
     return made

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, wired
 from zbroker.client.effects import Send
 from zbroker.client.message import decode
-from zbroker.client.subscribing.feed import Batch, End, Feed, Passed, State
+from zbroker.client.subscribing.feed import RETURN_MS, Batch, End, Feed, Passed, State
 from zbroker.client.subscribing.repeats import PUBLISHERS_MAX, Repeats
 from zbroker.ids import Origin
 from zbroker.limits import CREDIT_MAX_BYTES
@@ -138,12 +138,40 @@ def hand_in(feed, position, size):
     return feed.receive(decode(msg, pack([b"x"]), HERE, 100), size, position)
 
 
-def test_credit_goes_back_when_half_of_it_was_handed_out():
+def test_credit_goes_back_when_half_of_it_was_handled():
+    """That is when the program asks for more."""
     world, _ = wired(credit=100)
     feed = world.feed
     for position, size in enumerate((49, 2, 49), 1):
         assert hand_in(feed, position, size) == []
-    assert [feed.hand_out()[1] for _ in range(3)] == [[], commands_of(Flow("s1", 51)), []]
+    told = [feed.hand_out()[1] for _ in range(3)]
+    assert told == [[], [], commands_of(Flow("s1", 51))]
+    assert feed.asked(0) == [], "49 are less than half"
+
+
+def test_what_is_handled_is_given_back_once_a_second():
+    world, _ = wired(credit=1_000)
+    feed, connection = world.feed, world.connection
+    for position in (1, 2):
+        hand_in(feed, position, 10)
+    now_ms = 50_000
+    connection.hand_out(feed, now_ms)
+    assert feed.return_ms is None, "the program has it in hand"
+    _, effects = connection.hand_out(feed, now_ms)
+    assert effects == commands_of(Flow("s1", 10))
+    assert connection.asked(feed, now_ms + 1) == [], "not at once again"
+    assert connection.next_wake_ms() <= now_ms + RETURN_MS
+    assert Send(Flow("s1", 10)) not in connection.tick(now_ms + RETURN_MS - 1)
+    assert Send(Flow("s1", 10)) in connection.tick(now_ms + RETURN_MS)
+    assert feed.return_ms is None
+
+
+def test_the_time_gives_nothing_back_that_is_in_hand():
+    world, _ = wired(credit=100)
+    hand_in(world.feed, 1, 90)
+    world.connection.hand_out(world.feed, 50_000)
+    assert world.connection.tick(90_000) == [] or world.feed.return_ms is None
+    assert not world.feed._used
 
 
 def commands_of(command):
@@ -162,12 +190,14 @@ def test_a_reconnect_asks_for_less_while_something_waits():
     for position in (1, 2):
         hand_in(feed, position, 30)
     feed.hand_out()
+    feed.asked(0)  # else it is in hand
     (again,) = world.lose()
     assert (again.credit, again.bookmark) == (70, HERE_TEXT + "2")
     assert feed.hand_out()[1] == [], "not before it is accepted"
     assert world.accept(again, credit=70) == []
     hand_in(feed, 3, 20)
-    assert feed.hand_out()[1] == commands_of(Flow("s1", 50))
+    assert feed.hand_out()[1] == []
+    assert feed.asked(0) == commands_of(Flow("s1", 50))
 
 
 def test_what_is_over_the_credit_is_no_less_than_nothing():
@@ -196,11 +226,12 @@ def test_credit_is_neither_lost_nor_made(steps):
             accepted = Ack("processed", asked.cid, sid="s1", position=1, credit=asked.credit)
             effects = world.handle(accepted)
         may += sum(effect.command.bytes for effect in effects)
-        waiting = sum(item.size for item in feed.inbox if isinstance(item, Batch))
+        waiting = feed._in_hand + sum(i.size for i in feed.inbox if isinstance(i, Batch))
         assert may + waiting <= max(100, waiting), "one batch may go over it"
         assert waiting < 100 + 400
     while feed.inbox:
         may += sum(effect.command.bytes for effect in feed.hand_out()[1])
+    may += sum(effect.command.bytes for effect in feed.asked(0))
     assert may >= 50, "it never runs dry"
 
 

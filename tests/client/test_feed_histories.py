@@ -73,11 +73,14 @@ class World:
 
     def read(self):
         """Something of what came first of all that waits is handed out."""
+        for feed in self.feeds:
+            if not feed.inbox:
+                self.door.perform(self.connection.asked(feed, self.now))
         waiting = [feed for feed in self.feeds if feed.inbox]
         if not waiting:
             return
         feed = min(waiting, key=arrival)
-        item, effects = feed.hand_out()
+        item, effects = self.connection.hand_out(feed, self.now)
         self.door.perform(effects)
         if isinstance(item, Batch):
             self.got[feed] += [(x.position, x.publisher, x.sequence) for x in item.messages]

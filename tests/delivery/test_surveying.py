@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from zbroker.delivery import surveying
 from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.trail import Trail
 from zbroker.effects import Send
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -66,6 +67,7 @@ class Subscription:
     since_ms: int = 0
     paused: bool = False
     not_before_ns: int | None = None
+    trail: Trail = field(default_factory=Trail)
 
 
 @dataclass
@@ -122,7 +124,7 @@ def test_a_row_tells_everything() -> None:
     assert world.rows() == [
         SubscriptionRow(
             "ann", "s1", "a.*", True, "/x > 1", Options(rate="2X"), "sending", 40, 60, 10, 3, 300,
-            77,
+            77, handled=40,
         )
     ]  # fmt: skip
 
@@ -300,3 +302,23 @@ def test_a_client_that_is_not_there_cannot_be_ended(client: str) -> None:
     world = World()
     world.add(1, "ann")
     assert surveying.disconnect(world, client) == (0, [])
+
+
+def test_lag_counts_what_was_sent_and_is_not_handled() -> None:
+    """Caught up, and far behind: the program has it in hand."""
+    world = World()
+    one = world.add(100)
+    one.trail.begin(1)
+    one.sent_messages, one.trail.spent = 99, 990
+    one.trail.mark(99, 100)
+    [row] = world.rows()
+    assert (row.state, row.position, row.handled, row.lag, row.in_hand) == (
+        "in hand",
+        100,
+        1,
+        99,
+        99,
+    )
+    one.trail.give_back(990)
+    [row] = world.rows()
+    assert (row.state, row.handled, row.lag, row.in_hand) == ("caught up", 100, 0, 0)

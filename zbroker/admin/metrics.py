@@ -46,7 +46,7 @@ GAUGES: Final = {
         ("clients", "clients", "Connections that are logged on."),
         ("connections", "connections", "Connections of a door, whether logged on or not."),
         ("subscriptions", "subscriptions", "Running subscriptions."),
-        ("lag_max_messages", "lag_max", "How far behind the slowest subscription is."),
+        ("lag_max_messages", "lag_max", "How far what the slowest one has handled is behind."),
     ),
     "queues": (
         ("clients", "clients", "Connections that are logged on."),

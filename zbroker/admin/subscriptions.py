@@ -50,13 +50,13 @@ class Subscriptions:
             "persisted": max((answer.persisted for answer in answers.values()), default=0),
             "silent": [worker for worker, answer in told.items() if answer is None],
             "left_out": sum(one.left_out for one in answers.values()) + len(found) - len(shown),
-            "subscriptions": [_told(one, lags.get(one.row.position)) for one in shown],
+            "subscriptions": [_told(one, lags.get(one.row.handled)) for one in shown],
         }
 
     def _lags(self, rows: list[SubscriptionRow]) -> dict[int, float]:
         """By position how far behind in log time, in s, where that can be told."""
-        behind = [row.position for row in rows if row.lag]
-        lags = {row.position: 0.0 for row in rows if row.position and not row.lag}
+        behind = [row.handled for row in rows if row.lag]
+        lags = {row.handled: 0.0 for row in rows if row.handled and not row.lag}
         if not behind:
             return lags
         try:
@@ -82,6 +82,8 @@ def _told(found: _Found, lag_s: float | None) -> dict[str, Any]:
         "due_ms": row.due_ms,
         "starts": None if row.starts_ns is None else format_time(row.starts_ns),
         "position": row.position,
+        "handled": row.handled,
+        "in_hand": row.in_hand,
         "lag": row.lag,
         "lag_s": lag_s,
         "credit": row.credit,

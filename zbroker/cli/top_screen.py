@@ -122,13 +122,13 @@ def _processes(processes: Sequence[Row], usage: Mapping[int, tuple[float, int]])
 
 
 def _farthest(rows: Sequence[Row]) -> Table:
-    table = Table("client", "topic", "state", "lag", "lag s", "sent", "credit")
+    table = Table("client", "topic", "state", "lag", "lag s", "in hand", "sent", "credit")
     for row in rows:
         topic = f"/{row.get('topic')}/" if row.get("regex") else row.get("topic")
         table.add_row(
             _text(row.get("client")), _text(topic),
             _text(row.get("state")),
-            plain(row.get("lag")), plain(row.get("lag_s")), plain(row.get("sent_messages")),
-            _size(row.get("credit")),
+            plain(row.get("lag")), plain(row.get("lag_s")), plain(row.get("in_hand")),
+            plain(row.get("sent_messages")), _size(row.get("credit")),
         )  # fmt: skip
     return table

@@ -263,8 +263,11 @@ class Core:
         for one, part in sent:
             self.counts.messages_out += part.messages
             self.counts.bytes_out += len(part.body)
+            one.trail.spent += part.size
             header = part.before + one.sid_packed + part.after
             effects.append(Send(one.names.rid, header, part.body))
+        for one in dict.fromkeys(one for one, _ in sent):
+            one.trail.mark(one.sent_messages, replay.position)
         replay.dry = not block.items
         effects += self._progress.look(replay)
         self.cursors.rest(replay)

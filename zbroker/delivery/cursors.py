@@ -204,9 +204,12 @@ class Cursors:
 
     @property
     def lag_max(self) -> int:
-        """How far the slowest subscription is behind what is durable."""
-        lowest = min((one.position for one in self.running.values()), default=self.persisted)
-        return max(0, self.persisted - lowest)
+        """How far what the slowest subscription has handled is behind what is durable."""
+        handled = (
+            one.trail.handled(replay.position)
+            for replay in self.running.values() for one in replay.members
+        )  # fmt: skip
+        return max(0, self.persisted - min(handled, default=self.persisted))
 
     @property
     def busy(self) -> bool:

@@ -179,6 +179,7 @@ class Live:
 
     def _sent(self, one: Subscription, part: Part) -> Send:
         one.credit -= part.size
+        one.trail.spent += part.size
         one.left -= part.messages
         one.sent_messages += part.messages
         one.sent_bytes += len(part.body)

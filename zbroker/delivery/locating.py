@@ -89,6 +89,7 @@ class Locating:
         one = self._subscriptions[question.key]
         one.start(start, end, question.persisted)
         replay = self._cursors.add(one, start)
+        one.trail.begin(replay.position)
         self._subscriptions.started(one)
         answer = m.Ack(
             "processed", question.command.cid, sid=one.names.sid, position=replay.position,

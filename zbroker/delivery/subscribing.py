@@ -126,6 +126,7 @@ class Subscriptions(dict[int, Subscription]):
                 return []  # it ended while this was on its way
             raise unknown_sid(command.sid)
         one.credit += connection.grant(command.bytes, one)
+        one.trail.give_back(command.bytes)
         replay = self._cursors.of.get(one.names.key)
         if replay is not None:
             self._cursors.wake(replay)

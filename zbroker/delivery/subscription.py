@@ -17,6 +17,7 @@ from zbroker.blocks.making import Look, Span, since
 from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.picking import Wish
 from zbroker.delivery.points import Point
+from zbroker.delivery.trail import Trail
 from zbroker.journal.format import Batch
 from zbroker.limits import U63_MAX
 from zbroker.wire.messages import Options
@@ -69,6 +70,7 @@ class Subscription:
     window: int = 0
     sent_messages: int = 0
     sent_bytes: int = 0
+    trail: Trail = field(default_factory=Trail, repr=False)
     sid_packed: bytes = field(default=b"", repr=False)
 
     @property

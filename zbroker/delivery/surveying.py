@@ -65,7 +65,9 @@ def _found(core: Core, ask: AskSubscriptions) -> Iterator[_Found]:
         if ask.client and client != ask.client:
             continue
         replay = replays.get(key)
-        ahead = replay.position - persisted if replay is not None else 0
+        ahead = 0
+        if replay is not None:
+            ahead = one.trail.handled(replay.position) - persisted
         yield min(0, ahead), client, one.names.sid, key
 
 
@@ -80,6 +82,8 @@ def _row(core: Core, found: _Found, now_ms: int) -> SubscriptionRow:
         client, one.names.sid, one.topic, one.regex, one.filter_text, one.options, state,
         replay.position if replay is not None else 0, -ahead, one.credit, one.sent_messages,
         one.sent_bytes, one.since_ms, due_ms if state == "rate" else None, one.not_before_ns,
+        one.trail.handled(replay.position) if replay is not None else 0,
+        one.trail.in_hand(one.sent_messages),
     )  # fmt: skip
 
 
@@ -91,7 +95,7 @@ def _state(one: Subscription, replay: Replay | None, persisted: int) -> str:
     if one.not_before_ns is not None:
         return "future start"
     if replay.position >= persisted:
-        return "caught up"
+        return "in hand" if one.trail.in_hand(one.sent_messages) else "caught up"
     if any(member.credit <= 0 for member in replay.members):
         return "no credit"
     return "rate" if replay.due_ns is not None else "sending"

@@ -56,9 +56,11 @@ class AskSubscriptions(Message, tag="ask_subscriptions"):
 class SubscriptionRow(Struct, array_like=True, gc=False):
     """One subscription: whose, what it wants, where it stands and what it waits for.
 
-    position: the first one not yet sent or stepped over; 0 while it is located. lag: positions
-    behind what is durable. due_ms: when its rate lets the next message go. starts_ns: the log time
-    at which it begins, while that is later than the log. since_ms: wall clock, ms since 1970.
+    position: the first one not yet sent or stepped over; 0 while it is located. handled: the first
+    one whose credit did not come back, and in_hand: how many messages were sent since then. lag:
+    positions that `handled` is behind what is durable. due_ms: when its rate lets the next message
+    go. starts_ns: the log time at which it begins, while that is later than the log. since_ms: wall
+    clock, ms since 1970.
     """
 
     client: str
@@ -76,6 +78,8 @@ class SubscriptionRow(Struct, array_like=True, gc=False):
     since_ms: int
     due_ms: int | None = None
     starts_ns: int | None = None
+    handled: int = 0
+    in_hand: int = 0
 
 
 class Subscriptions(Message, tag="subscriptions"):

@@ -41,6 +41,7 @@ export function subscriptions() {
     sorted("State", (row) => row.state, { tone: (row) => (WAITS.has(row.state) ? "warn" : "") }),
     number("Lag, messages", (row) => row.lag),
     number("Lag, s", (row) => row.lag_s, { text: (row) => seconds(row.lag_s) }),
+    number("In hand", (row) => row.in_hand),
     number("Position", (row) => row.position),
     bytes("Credit", (row) => row.credit),
     number("Sent", (row) => row.sent_messages),

@@ -28,6 +28,7 @@ COLUMNS: Final = (
     show.number("position", 3),
     show.number("lag", 0),
     show.number("lag_s"),
+    show.number("in_hand", 2),
     show.byte_size("credit", 3),
     show.number("sent_messages", 4),
     show.byte_size("sent_bytes", 5),
@@ -51,9 +52,11 @@ COLUMNS: Final = (
 def ls(target: Target, client: str, topic: str, limit: int, json_here: bool) -> None:
     """List subscriptions, the farthest behind first.
 
-    `lag` counts messages, `lag_s` is about the same in log time. `state` is why it waits:
-    `sending`, `caught up`, `no credit` (its reader is slow), `paused`, `rate`, `future start`,
-    `locating`. A pattern of topics stands between slashes.
+    `lag` counts messages that its program has not handled: what was not sent yet, and the `in_hand`
+    that were, as long as their credit has not come back. `lag_s` is about the same in log time.
+    `state` is why it waits: `sending`, `in hand` (all is sent, not all handled), `caught up`,
+    `no credit` (its reader is slow), `paused`, `rate`, `future start`, `locating`. A
+    pattern of topics stands between slashes.
 
     Example: zbroker-admin subscription ls --client spark --limit 10
     """

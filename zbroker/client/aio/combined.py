@@ -55,6 +55,8 @@ class Combined(Merging[Subscription]):
         one = self._in_hand()
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while one is None and (members := self._members()):
+            for member in members:
+                self._line.asked(member._feed)
             if not await self._line.until(partial(self._is_due, members), end):
                 raise ZBrokerError(
                     "timeout", f"no message in {timeout} s", "the subscriptions go on"

@@ -20,7 +20,7 @@ from zbroker.client.effects import Connect
 from zbroker.client.link import CLOSE_LINGER_MS, Link
 from zbroker.client.subscribing.carrying import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
 from zbroker.client.subscribing.connection import Connection, Effect, State
-from zbroker.client.subscribing.feed import Feed, Item
+from zbroker.client.subscribing.feed import RETURN_MS, Feed, Item
 from zbroker.client.subscribing.requests import Asked
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
@@ -72,10 +72,17 @@ class Line(Carrying):
 
     def hand_out(self, feed: Feed) -> Item:
         """The next item of an inbox that is not empty."""
-        item, effects = feed.hand_out()
+        item, effects = self._connection.hand_out(feed, now_ms())
         if effects:
-            self._perform([*effects])
+            self._perform(effects)
         return item
+
+    def asked(self, feed: Feed) -> None:
+        """A program waits for more: what it had is handled."""
+        effects = self._connection.asked(feed, now_ms())
+        if effects:
+            self._perform(effects)
+        self._turns.within(RETURN_MS)
 
     def combined_with(self, feed: Feed) -> list[Feed]:
         """Those that share one replay with it, itself among them; empty if it has its own."""

@@ -354,6 +354,8 @@ class Subscription(Reading):
         try:
             if inbox:
                 await asyncio.sleep(0)
+            elif self._line is line and not self._closed:
+                line.asked(self._feed)
             return await line.until(lambda: inbox or self._closed or self._line is not line, end)
         finally:
             self._waiting = False

@@ -54,6 +54,8 @@ class Combined(Merging[Subscription]):
         one = self._in_hand()
         end = None if timeout is None else clock.monotonic() + timeout
         while one is None and (members := self._members()):
+            for member in members:
+                self._line.asked(member._feed)
             if not self._line.wait(partial(self._is_due, members), end):
                 raise ZBrokerError(
                     "timeout", f"no message in {timeout} s", "the subscriptions go on"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from zbroker.client import message as messages
 from zbroker.client.dialling import ANSWER_MS, TOKENS_MAX, Dialling, Effect, State
 from zbroker.client.effects import Event, Send, raised
-from zbroker.client.subscribing.feed import Feed
+from zbroker.client.subscribing.feed import Feed, Item
 from zbroker.client.subscribing.feed import State as FeedState
 from zbroker.client.subscribing.requests import Asked, Request, Requests
 from zbroker.errors import TEMPORARY, ZBrokerError
@@ -37,6 +37,7 @@ class Connection(Dialling):
         self.requests = Requests()
         self._sids = self._arrivals = 0
         self._asked: dict[str, Feed] = {}  # by the cid of the question that is open
+        self._owing: dict[str, Feed] = {}  # by sid, those that may have credit to give back
         self._on_resubscribed = on_resubscribed  # told when all are live again after a loss
 
     # -- what it carries ----------------------------------------------------------------------
@@ -98,6 +99,35 @@ class Connection(Dialling):
         ]
         self._look(feed)
         return effects
+
+    # -- credit -------------------------------------------------------------------------------
+
+    def hand_out(self, feed: Feed, now_ms: int) -> tuple[Item, list[Effect]]:
+        """The next item of a subscription, whose inbox is not empty."""
+        item, effects = feed.hand_out(now_ms)
+        self._owing[feed.sid] = feed
+        return item, [*effects]
+
+    def asked(self, feed: Feed, now_ms: int) -> list[Effect]:
+        """A program asks for more, and nothing is there: it is done with what it had."""
+        self._owing[feed.sid] = feed
+        return [*feed.asked(now_ms)]
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """What follows from the time; credit that was not given back for a while."""
+        effects = super().tick(now_ms)
+        for sid, feed in list(self._owing.items()):
+            due_ms = feed.return_ms
+            if due_ms is None or self.feeds.get(sid) is not feed:
+                del self._owing[sid]
+            elif now_ms >= due_ms:
+                effects += feed.give_back(now_ms)
+        return effects
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        times = [super().next_wake_ms(), *(feed.return_ms for feed in self._owing.values())]
+        return min((time for time in times if time is not None), default=None)
 
     # -- connecting ---------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ delivery repeats is known by publisher and sequence.
 Messages that are not recorded have no position: they are handed out as they come.
 
 What came in and was not handed out waits in the inbox, in order, with what the broker said of the
-way. Credit goes back when a batch is handed out, so the inbox never holds more than the credit (and
-one batch); a reconnect asks for so much less.
+way. Credit goes back when a batch is done with: when the program asks for more. So the inbox never
+holds more than the credit (and one batch), a reconnect asks for so much less, and the broker knows
+what was handled, as it counts what comes back.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from zbroker.ids import Origin, parse_vector
 from zbroker.wire.messages import Ack, Flow, Options, Replace, Subscribe, Unsubscribe
 
 Vector = dict[Origin, int]
+
+RETURN_MS: Final = 1_000  # credit that is not much goes back so often, for the broker to know
 
 _PLAIN: Final = Options()
 
@@ -108,7 +111,9 @@ class Feed:
         self._last: Message | None = None  # the last recorded one handed out
         self._dropped_before = 0  # on earlier connections
         self._credit = command.credit  # as granted
-        self._buffered = self._used = 0  # bytes: in the inbox; handed out and not given back
+        self._buffered = self._used = 0  # bytes: in the inbox or in hand; done with, not given back
+        self._in_hand = 0  # bytes of what was handed out last
+        self._returned_ms = 0
 
     @property
     def sid(self) -> str:
@@ -182,7 +187,7 @@ class Feed:
             for vector in (self.seen, self.mark, self.passed, self.durable):
                 if not vector:
                     vector[own] = ack.position - 1
-        return self._give_back(0)
+        return self.give_back(self._returned_ms)
 
     # -- what comes in ------------------------------------------------------------------------
 
@@ -192,7 +197,8 @@ class Feed:
             return []
         fresh = self._fresh(messages)
         if not fresh:
-            return self._give_back(size)
+            self._used += size
+            return self.give_back(self._returned_ms)
         self._any = True
         self._buffered += size
         self.inbox.append(Batch(fresh, size, arrival))
@@ -268,19 +274,23 @@ class Feed:
 
     # -- what goes out ------------------------------------------------------------------------
 
-    def hand_out(self) -> tuple[Item, list[Send]]:
-        """The next item of the inbox, which is not empty, and the credit to give back for it."""
-        self._fold()
+    def hand_out(self, now_ms: int = 0) -> tuple[Item, list[Send]]:
+        """The next item of the inbox, which is not empty, and the credit to give back."""
+        effects = self.asked(now_ms)
         item = self.inbox.popleft()
         if isinstance(item, Batch):
             self._last = item.messages[-1] if item.messages[-1].recorded else None
-            self._buffered -= item.size
-            return item, self._give_back(item.size)
-        if isinstance(item, Passed):
+            self._in_hand = item.size
+        elif isinstance(item, Passed):
             raise_to(self.passed, item.vector)
             raise_to(self.durable, item.vector)
             self.caught_up |= item.caught_up
-        return item, []
+        return item, effects
+
+    def asked(self, now_ms: int) -> list[Send]:
+        """The program asks for more: it is done with what it has. The credit to give back."""
+        self._fold()
+        return self.give_back(now_ms)
 
     @property
     def at_mark(self) -> bool:
@@ -290,17 +300,28 @@ class Feed:
 
     def _fold(self) -> None:
         """Who asks for more has passed the last batch."""
+        self._buffered -= self._in_hand
+        self._used += self._in_hand
+        self._in_hand = 0
         if self._last is not None:
             self.passed[self._last.origin] = self._last.position
             self._last = None
 
-    def _give_back(self, size: int) -> list[Send]:
-        """Credit is returned when half of it is used: few small commands, and it never runs dry."""
-        if self.state not in (State.LIVE, State.SUBSCRIBED):
+    @property
+    def return_ms(self) -> int | None:
+        """When what is done with has to be given back, however little it is."""
+        owes = self._used > 0 and self.state is State.LIVE
+        return self._returned_ms + RETURN_MS if owes else None
+
+    def give_back(self, now_ms: int) -> list[Send]:
+        """Credit is returned when half of it is used: few small commands, and it never runs dry;
+        and once a second.
+        """
+        if self._used <= 0 or self.state is not State.LIVE:
             return []  # the next subscribe command counts what waits in the inbox
-        self._used += size
-        if self._used <= 0 or self._used * 2 < self._credit or self.state is not State.LIVE:
+        if self._used * 2 < self._credit and now_ms - self._returned_ms < RETURN_MS:
             return []
+        self._returned_ms = now_ms
         used, self._used = self._used, 0
         return [Send(Flow(self.sid, used))]
 

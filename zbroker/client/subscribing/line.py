@@ -116,6 +116,8 @@ class Line(Carrying):
         """The next item of a subscription, if there is one; whether there is, or it was stopped."""
         inbox = feed.inbox
         with self._changed:
+            if not inbox and not stopped():
+                self.asked(feed)
             if not inbox and not self._wait(lambda: inbox or stopped(), end):
                 return None, False
             return (self.hand_out(feed) if inbox and not stopped() else None), True
@@ -123,10 +125,17 @@ class Line(Carrying):
     def hand_out(self, feed: Feed) -> Item:
         """The next item of an inbox that is not empty."""
         with self._changed:
-            item, effects = feed.hand_out()
+            item, effects = self._connection.hand_out(feed, now_ms())
             if effects:
-                self._perform([*effects])
+                self._perform(effects)
             return item
+
+    def asked(self, feed: Feed) -> None:
+        """A program waits for more: what it had is handled."""
+        with self._changed:
+            effects = self._connection.asked(feed, now_ms())
+            if effects:
+                self._perform(effects)
 
     def look(self) -> None:
         """Has those who wait look again: something was handed out."""
