@@ -58,7 +58,7 @@ PLACES: Final = {
     "cli/journal/offline.py _unlink": HEADER,
     "client/publishing/file_store.py FileStore._give_up": STORE,
     "client/publishing/staging.py Staging._next_file": SCRATCH,
-    "client/publishing/staging.py Staging.packed": SCRATCH,
+    "client/publishing/staging.py Staging._let_go": SCRATCH,
     "client/publishing/staging.py _mapped": SCRATCH,
     "client/publishing/staging.py forget": SCRATCH,
     "client/publishing/store_files.py _check_client": STORE,

@@ -163,10 +163,10 @@ class Requests:
             return
         core.append_control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
         self._log.warning(
-            "journal.stages_ended: %d stages that nobody committed were ended, since they were old "
-            "or held back too much of the log; they were shown to nobody, and a commit of them is "
-            "refused: stage them again",
-            len(keys),
+            "journal.stages_ended: %(stages)d stages that nobody committed were ended, since they "
+            "were old or held back too much of the log; they were shown to nobody, and a commit of "
+            "them is refused: stage them again",
+            {"stages": len(keys)},
         )
 
     def _kept(self) -> list[Kept]:
