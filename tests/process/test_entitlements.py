@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ import pytest
 from tests.process.load import until
 from tests.process.secured import Secured, token_of
 from zbroker import aio
+from zbroker.client.committing import abort, commit
 from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.sync import Client
 from zbroker.errors import Timeout, ZBrokerError
@@ -277,6 +280,52 @@ def _published(receipt: Any) -> bool:
     except ZBrokerError as error:
         return error.code != "not_entitled"  # anything else is wrong, too
     return True
+
+
+def test_staging(broker: Secured) -> None:
+    """What is staged is committed and aborted by its principal only, and needs all of a topic."""
+    cells, wanted, numbers = Cells(), set[bytes](), count(1)
+    for role in ROLES:
+        mine = broker.credentials(role)
+        theirs = broker.credentials("star" if role != "star" else "all-but")
+        for topic in TOPICS:
+            token, data = secrets.token_hex(8), payload(topic, 1, f"{role}-staged")
+            with broker.connect(role, stage=token) as client:
+                found = _published(client.publish(topic, data))
+            good = all(may(role, "publish", topic, n) for n in (1, 9))
+            cells.expect((role, "stage", topic), found, good)
+            if good:
+                stages = [(token, 1)]
+                found = _code_of(commit, broker.url, "app", next(numbers), stages, theirs)
+                cells.expect((role, "commit of another", topic), found, "stage_unknown")
+                _code_of(abort, broker.url, [token], theirs)
+                found = _code_of(commit, broker.url, "app", next(numbers), stages, mine)
+                cells.expect((role, "commit", topic), found, "")
+                wanted.add(data)
+        entitled = any(may(role, "publish", topic, 1) for topic in (*TOPICS, "never"))
+        for what in ("commit", "abort"):
+            if what == "commit":
+                found = _code_of(commit, broker.url, "app", 1 << 62, [("none", 1)], mine)
+            else:
+                found = _code_of(abort, broker.url, ["none"], mine)
+            good_code = "stage_unknown" if what == "commit" else ""
+            cells.expect((role, what), found, good_code if entitled else "not_entitled")
+    with broker.connect() as root:
+        everything = root.subscribe(".*", regex=True, since="epoch", until="now")
+        log = [bytes(message.data) for message in everything]
+    shown = [data for data in log if json.loads(data)["tag"].endswith("-staged")]
+    assert sorted(shown) == sorted(wanted), "each once"
+    cells.tell("staging")
+    assert cells.wrong == []
+
+
+def _code_of(verb: Callable[..., object], *args: object) -> str:
+    *rest, credentials = args
+    try:
+        verb(*rest, credentials=credentials)
+    except ZBrokerError as error:
+        return error.code
+    return ""
 
 
 def test_the_asynchronous_client(broker: Secured) -> None:
