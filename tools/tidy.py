@@ -28,7 +28,14 @@ PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
 PURE_FOLDERS: Final = {
     "zbroker/blocks": ("reading.py",),
     "zbroker/definitions": (),
-    "zbroker/queues": ("__main__.py", "finding.py", "loop.py", "saving.py", "tables.py"),
+    "zbroker/queues": (
+        "__main__.py",
+        "delivered.py",
+        "finding.py",
+        "loop.py",
+        "saving.py",
+        "tables.py",
+    ),
     "zbroker/queues/work": (),
 }
 PURE_NAMES: Final = frozenset({"core.py", "format.py", "messages.py", "internal.py", "codec.py"})

@@ -265,3 +265,15 @@ def test_who_waits_for_a_queue_that_is_over_is_told() -> None:
     one.abandon("unknown_queue")
     assert told == ["unknown_queue"] * 3
     assert (one.endings, one.entries, one.waiters) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("noted", "deliveries"), [(None, [2, 2, 1, 1]), (0, [1, 1, 1, 1]), (9_999, [2, 2, 1, 1])]
+)
+def test_what_was_noted_narrows_what_is_flagged_and_never_widens_it(
+    noted: int | None, deliveries: list[int]
+) -> None:
+    _, one, positions = _filled()
+    one.ready, one.ready_at, one.horizon, one.noted = False, one.folded, positions[2], noted
+    one.begin_to_offer()
+    assert (one.queue.deliveries_of(BitMap64(positions)) or [1] * 4) == deliveries

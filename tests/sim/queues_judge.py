@@ -693,7 +693,8 @@ class Judge:
         self.demand(kept.issubset(holding), "keeps more than was held")
         self.checks["kept"] += len(kept)
         if answer.position is not None:
-            self._check_start(room, command, answer.position)
+            if any(each.sid == answer.sid for each in room.core.shared.consumers.values()):
+                self._check_start(room, command, answer.position)  # else it was overtaken since
             purges = self._purges(room, self.refs[command.queue])
             oldest = max((purged.max() for purged in purges), default=0)
             self._readers[answer.sid] = max(answer.position - 1, oldest)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 QUEUES = "tcp-queues"
 KEY = b"k" * 32
 WELCOME_WAIT_MS = 200
+NOTED_LATE = "what is sent is noted later"
 AGAIN_MS = 60  # after a read that failed
 CLIENTS_MAX = 100
 
@@ -156,7 +157,11 @@ class RoomNode:
         manager = self.core.manager
         assert manager.here is not None
         if not manager.known:
-            manager.restore(self.world.tables_up_to(manager.following.persisted))
+            noted, self.world.noted = self.world.noted, {}
+            if self.world.rng.random() < 0.2:
+                noted = {}  # as after a reboot
+            saved = self.world.tables_up_to(manager.following.persisted)
+            manager.restore(saved, lambda name, life: noted.get((name, life)))
             self._giving = giving.Giving(Maker(manager.here, Job))
         self.core.named(named)
 
@@ -219,6 +224,9 @@ class RoomNode:
         effects = core.finish()
         self.world.judge.offered(self, effects)
         self._point()
+        for one in core.manager.began:
+            self.world.noted[one.name, one.definition.life] = one.suspected_to
+        core.manager.began.clear()
         self._perform(effects)
         self._point()
         persisted = core.manager.following.persisted
@@ -322,14 +330,24 @@ class RoomNode:
             rows = [row for found in many for row in giving.looked(found)]
             self.core.looked(effect.job, rows)
 
+    def _note(self, give: Give) -> None:
+        one = self.running(give.to.queue)
+        if one is not None:
+            key = one.name, one.definition.life
+            self.world.noted[key] = max(self.world.noted.get(key, 0), give.positions.max() + 1)
+
     def _give(self, give: Give) -> None:
         unread = give.positions.copy()
+        if self.world.bug != NOTED_LATE:
+            self._note(give)
         try:
             size = self._send_all(give, unread)
         except StorageError:
             if not self.core.put_off(give, unread, self.world.at.now_ms + AGAIN_MS):
                 self._put_off(give._replace(positions=unread))
             return
+        if self.world.bug == NOTED_LATE:
+            self._note(give)
         if size is not None:
             self.core.given(give, size, unread)
 

@@ -100,6 +100,7 @@ class World:
         self.slow_until_ms = self.unreadable_until_ms = self.deaths = self._wall_shift_ms = (
             self._published
         ) = 0
+        self.noted: dict[tuple[str, int], int] = {}  # of deliveries, by queue and life
         self.drifted = False  # the config says other types than the queues know
         self.tables: dict[tuple[str, int], Saved] = {}
         self.faults: list[str] = []

@@ -73,8 +73,7 @@ class Folding:
         """It reads the log from where it was folded to."""
         one.walk = self._following.begin(one.name, one.ahead)
         self.index.add(one)
-        one.begin_to_offer()
-        if not one.ready:
+        if not self._begin_to_offer(one):
             self.awaited[one.name] = one.ready_at
         self._manager.changed(one)
 
@@ -97,8 +96,15 @@ class Folding:
             if one is None or one.folded >= position:
                 del self.awaited[name]
             if one is not None and one.folded >= position:
-                one.begin_to_offer()
+                self._begin_to_offer(one)
                 self._manager.changed(one)
+
+    def _begin_to_offer(self, one: Running) -> bool:
+        was_ready = one.ready
+        one.begin_to_offer()
+        if one.ready and not was_ready:
+            self._manager.began.append(one)
+        return one.ready
 
     def _record(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
         if batch.kind == KIND_QUEUE:

@@ -5,7 +5,8 @@ Purpose   folds the log into the state of every queue, gives messages to consume
           of it. Nothing is given before it is durable, and no ack is answered before it is.
 Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc marks; DEALER ipc
           journal; ROUTER ipc queues-desk for questions of the admin.
-Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted.
+Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted; a note in
+          /dev/shm of how far each was delivered, likewise.
 Settings  [listen] queues; [[queue]]; [limits] clients; [[record]]; [security].
 Exits     0 when told to stop; 74 when the journal lost what was read of it: the next start reads it
           again; 78 when a [[queue]] table cannot follow from what the log knows of that queue.
@@ -34,8 +35,9 @@ from zbroker.journal_link import Events, JournalLink
 from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.peers import Received
 from zbroker.process import EX_OK, Process
-from zbroker.queues import giving
+from zbroker.queues import giving, surveying
 from zbroker.queues.core import Core, Settings
+from zbroker.queues.delivered import Delivered
 from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
 from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
@@ -98,6 +100,7 @@ class QueuesRoom:
         self._reading = Reading(process.paths.journal, process.paths.archive)
         self._finder = Finder(self._reading)
         self._saving = Saving(process, Path(process.paths.queues))
+        self._delivered: Delivered | None = None
         self._giving: giving.Giving | None = None
         self._incarnation = 0
         self._later: list[Give | Examine | Reenter | Look] = []  # what could not be read
@@ -143,7 +146,9 @@ class QueuesRoom:
         self._follow()
         self.core.tick(now, drained=drained)
         self._try_again(now)
-        self._perform(self.core.finish())
+        effects = self.core.finish()
+        self._note_begun()
+        self._perform(effects)
         self._commit(now)
         self._mind_the_door()
         self._saving.turn(self.core.manager, now.mono_ms)
@@ -206,7 +211,12 @@ class QueuesRoom:
         manager = self.core.manager
         assert manager.here is not None, "a Welcome came before"
         if not manager.known:
-            manager.restore(self._saving.load(manager.here, manager.following.persisted))
+            self._delivered = Delivered(manager.here, self._process.paths.queues / "sent.id")
+            if self._delivered.failed:
+                text = "queues.no_note: %s; after a kill more may be flagged as redelivered"
+                self._process.log.warning(text, self._delivered.failed)
+            saved = self._saving.load(manager.here, manager.following.persisted)
+            manager.restore(saved, self._delivered.before)
             self._giving = giving.Giving(Maker(manager.here, Job))
         self.core.named(named)
         self._holds_ms = 0
@@ -322,8 +332,18 @@ class QueuesRoom:
             rows = [row for each in found for row in giving.looked(each)]
             self.core.looked(effect.job, rows)
 
+    def _note_begun(self) -> None:
+        manager = self.core.manager
+        for one in manager.began:
+            assert self._delivered is not None, "queues begin when the journal was heard of"
+            self._delivered.begin(one.name, one.definition.life, one.suspected_to)
+        manager.began.clear()
+
     def _give(self, give: Give) -> None:
         unread = give.positions.copy()
+        one = self.core.manager.running.get(give.to.queue)
+        if one is not None and self._delivered is not None:
+            self._delivered.sending(one.name, one.definition.life, give.positions.max())
         try:
             size = self._send_all(give, unread)
         except StorageError as error:
@@ -363,21 +383,7 @@ class QueuesRoom:
     # -- telling ------------------------------------------------------------------------------
 
     def _stats(self) -> dict[str, int | float | str]:
-        manager, many = self.core.manager, list(self.core.shared.used.values())
-        return {
-            "clients": len(self.core.connections),
-            "queues": len(manager.running),
-            "consumers": len(self.core.shared.consumers),
-            "depth": sum(len(one.queue.here) for one in self.core.shared.holding.values()),
-            "delivered": sum(one.counts.delivered for one in many),
-            "redelivered": sum(one.counts.redelivered for one in many),
-            "acked": sum(one.counts.acked for one in many),
-            "dead": sum(one.counts.dead for one in many),
-            "behind": manager.following.behind,
-            "units_open": manager.commits.open,
-            "errors": self.core.shared.errors,
-            **self._front.stats(),
-        }
+        return {**surveying.numbers(self.core.shared), **self._front.stats()}
 
     def save(self) -> None:
         """Saves the state, so that the next start is fast."""
@@ -386,3 +392,5 @@ class QueuesRoom:
     def close(self) -> None:
         """Ends the helper thread and closes the tables."""
         self._saving.close()
+        if self._delivered is not None:
+            self._delivered.close()

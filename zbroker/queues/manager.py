@@ -43,6 +43,10 @@ NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its who
 NOW: Final = -1  # of WiringRecord.begins: behind the record
 
 
+#: what was noted of a queue with this name and life: nothing from that position on was sent
+Noted = Callable[[str, int], int | None]
+
+
 class Saved(NamedTuple):
     """What the tables hold of a queue: its state when the log was folded up to `position`."""
 
@@ -67,6 +71,7 @@ class Manager:
         self.floor = 1
         self.known = False
         self.ended: list[Running] = []  # deleted: for who minds their consumers
+        self.began: list[Running] = []  # offers from now on: for who notes what is sent
         self.overtaken: list[Running] = []  # purged of what their consumer was to get; likewise
         self.changed: Callable[[Running], None] = lambda one: None
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
@@ -74,12 +79,15 @@ class Manager:
         self._configs = {one.name: one for one in configs}
         self._recording = recording
         self._saved: Mapping[tuple[str, int], Saved] = {}
+        self._noted: Noted = lambda name, life: None
 
     # -- definitions --------------------------------------------------------------------------
 
-    def restore(self, saved: Mapping[tuple[str, int], Saved]) -> None:
-        """What the tables hold, by name and life; before `named`."""
+    def restore(self, saved: Mapping[tuple[str, int], Saved], noted: Noted | None = None) -> None:
+        """What the tables hold, by name and life, and what was noted of deliveries; before
+        `named`."""
         self._saved = saved
+        self._noted = noted or self._noted
 
     def named(self, named: Named) -> None:
         """What the log says is defined. Raises: ConfigError, if the config contradicts it."""
@@ -206,6 +214,7 @@ class Manager:
             if record.created < self.floor:  # what told its horizon may be removed
                 one.horizon = self.floor + AHEAD
         one.ready_at = self.following.persisted
+        one.noted = self._noted(record.name, record.life)
         self.running[record.name] = one
         self.folding.begin(one)
 

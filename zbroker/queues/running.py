@@ -96,6 +96,7 @@ class Running:
     ready_at: int = 0
     ready: bool = False
     horizon: int = 0
+    noted: int | None = None  # nothing from there on was sent, as far as that was noted
     wanted_horizon: int = 0
     highest: int = 0
     taken_ms: int | None = None
@@ -119,6 +120,11 @@ class Running:
     @property
     def folded(self) -> int:
         return self.ahead if self.walk is None else max(self.ahead, self.walk.position)
+
+    @property
+    def suspected_to(self) -> int:
+        """What is before this position may have been delivered by the process before this one."""
+        return self.horizon if self.noted is None else min(self.horizon, self.noted)
 
     @property
     def lowest(self) -> int:
@@ -159,7 +165,7 @@ class Running:
         if not self.ready and self.folded >= self.ready_at:
             self.ready, self.wanted_horizon = True, self.horizon
             if isinstance(self.queue, Queue):
-                self.queue.suspect(self.horizon)
+                self.queue.suspect(self.suspected_to)
 
     def check_ready(self) -> None:
         """Raises: ClientError not_ready, as long as it is not known what is in the queue."""

@@ -59,6 +59,24 @@ def _state(one: Running) -> str:
     return "running" if one.ready else "reading"
 
 
+def numbers(shared: Shared) -> dict[str, int | float | str]:
+    """What the process reports of all queues."""
+    manager, used = shared.manager, shared.used.values()
+    return {
+        "clients": len(shared.connections),
+        "queues": len(manager.running),
+        "consumers": len(shared.consumers),
+        "depth": sum(len(one.queue.here) for one in shared.holding.values()),
+        "delivered": sum(one.counts.delivered for one in used),
+        "redelivered": sum(one.counts.redelivered for one in used),
+        "acked": sum(one.counts.acked for one in used),
+        "dead": sum(one.counts.dead for one in used),
+        "behind": manager.following.behind,
+        "units_open": manager.commits.open,
+        "errors": shared.errors,
+    }
+
+
 def consumers(shared: Shared, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
     """Those that are asked for, by queue and client."""
     rows = [_consumer(shared, each) for each in shared.consumers.values()

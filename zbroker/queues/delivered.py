@@ -1,0 +1,137 @@
+"""A note of how far each queue was delivered, in memory that survives the process.
+
+    header   magic, id (16 bytes), instance, generation             64 bytes, zero behind it
+    slots    hash of name and life, position behind the highest one that was sent   16 bytes each
+
+The log knows a horizon, written ahead: what is before it may have been delivered, so after a crash
+it is flagged. This note, in a file system that a kill does not touch and a reboot empties, says how
+much of that was sent. It can only narrow the horizon. It counts if its id is that in the data
+directory, which each start replaces before anything is sent: so a note that is missing, foreign or
+older counts for nothing, and neither does one of a process that could not keep it up. A position is
+in the note before the message is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import stat
+import struct
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from zbroker.errors import StorageError
+from zbroker.ids import Origin
+
+SHARED_MEMORY: Final = Path("/dev/shm")
+SLOTS_MAX: Final = 60_000  # queues and lives of one process; the horizon holds for more
+_HEAD: Final = struct.Struct("<8s16sQQ")
+_SLOTS_AT: Final = 64
+_SLOT: Final = struct.Struct("<QQ")
+_POSITION: Final = struct.Struct("<Q")
+_MAGIC: Final = b"zb-sent\x01"
+_BYTES: Final = _SLOTS_AT + SLOTS_MAX * _SLOT.size
+
+Key = tuple[str, int]  # name and life of a queue
+
+
+class Delivered:
+    """Of one process. `before`: what the process before it noted."""
+
+    def __init__(self, origin: Origin, id_file: Path, directory: Path = SHARED_MEMORY) -> None:
+        """Raises: StorageError, if an older note cannot be taken away."""
+        self.failed = ""  # why there is none
+        self._path = directory / f"zbroker-{os.getuid()}-{origin.instance:016x}-sent"
+        self._memory: mmap.mmap | None = None
+        self._at: dict[Key, int] = {}  # offsets of positions
+        self._highest: dict[Key, int] = {}
+        self._before = self._read(origin, id_file)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()  # it is ours by its name, and counts no more
+        except OSError as error:
+            reason = f"{self._path} cannot be removed, and would be believed: {error}"
+            raise StorageError("disk_error", reason, "remove it by hand") from None
+        try:
+            self._make(origin, _new_id(id_file))
+        except OSError as error:
+            self.failed = str(error)
+
+    def before(self, name: str, life: int) -> int | None:
+        """What stands at this position or behind it was not sent; None: it is not known."""
+        return self._before.get(_hash((name, life)))
+
+    def _read(self, origin: Origin, id_file: Path) -> dict[int, int]:
+        try:
+            wanted = id_file.read_bytes()
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+                status = os.fstat(descriptor)
+                ours = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
+                data = file.read(_BYTES) if ours else b""
+        except OSError:
+            return {}
+        if len(data) < _SLOTS_AT or _HEAD.unpack_from(data) != (_MAGIC, wanted, *origin):
+            return {}
+        slots = _SLOT.iter_unpack(data[_SLOTS_AT : len(data) // _SLOT.size * _SLOT.size])
+        return {key: position for key, position in slots if key}
+
+    def _make(self, origin: Origin, id_: bytes) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, _BYTES)  # a page that is missing later is a SIGBUS
+            memory = mmap.mmap(descriptor, _BYTES)
+        finally:
+            os.close(descriptor)
+        memory[: _HEAD.size] = _HEAD.pack(_MAGIC, id_, *origin)
+        self._memory = memory
+
+    def begin(self, name: str, life: int, position: int) -> None:
+        """A queue of which nothing from `position` on was sent, by whomever."""
+        at = _SLOTS_AT + len(self._at) * _SLOT.size
+        if self._memory is None or (name, life) in self._at or at + _SLOT.size > _BYTES:
+            return
+        self._memory[at : at + _SLOT.size] = _SLOT.pack(_hash((name, life)), position)
+        self._at[name, life] = at + _POSITION.size
+        self._highest[name, life] = position
+
+    def sending(self, name: str, life: int, position: int) -> None:
+        """Everything up to `position` may be sent now."""
+        at = self._at.get((name, life))
+        if at is None or self._memory is None or position < self._highest[name, life]:
+            return
+        self._highest[name, life] = position + 1
+        self._memory[at : at + _POSITION.size] = _POSITION.pack(position + 1)
+
+    def close(self) -> None:
+        """The note stays."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+
+def _hash(key: Key) -> int:
+    name, life = key
+    data = blake2b(f"{name}\0{life}".encode(), digest_size=8).digest()
+    return int.from_bytes(data, "little") or 1
+
+
+def _new_id(path: Path) -> bytes:
+    """Durable when it returns: whoever finds another note finds that it is older."""
+    made, new = secrets.token_bytes(16), path.with_suffix(".new")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with new.open("wb") as file:
+        file.write(made)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return made
