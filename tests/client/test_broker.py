@@ -151,3 +151,30 @@ def test_every_option_is_spoken_by_the_broker():
             with pytest.raises(ZBrokerError) as raised:
                 read(**wrong)
             assert raised.value.code == code
+
+
+@pytest.mark.seed("004-71")
+@pytest.mark.seed("004-72")
+@pytest.mark.process
+def test_every_group_that_is_resumed_at_once_comes_in_the_order_of_the_log():
+    with LocalBroker() as broker, connect(broker.url, "p") as client:
+        receipts = [client.publish("abcdef"[n % 6], b'{"n": %d}' % n) for n in range(60)]
+        client.flush(T)
+        half = receipts[29].wait(T)
+        early = [client.subscribe(one, since="epoch", until="now", paused=True) for one in "ab"]
+        late = [client.subscribe(one, since=half, until="now", paused=True) for one in "cd"]
+        calm = [
+            client.subscribe(
+                one, since="epoch", until="now", paused=True, conflation="1d", conflation_key="/n"
+            )
+            for one in "ef"
+        ]  # fmt: skip
+        together = client.resume([*early, *late, *calm])
+        assert {tuple(group) for group in together.groups} == {
+            tuple(early), tuple(late), tuple(calm),
+        }  # fmt: skip
+        came = [(one, message.position) for one, message in together]
+        for group in (early, late, calm):
+            order = [position for one, position in came if one in group]
+            assert len(order) == {0: 20, 1: 10, 2: 20}[[early, late, calm].index(group)]
+            assert order == sorted(order)

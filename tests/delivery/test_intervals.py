@@ -381,6 +381,36 @@ def test_one_that_leaves_a_group_keeps_what_it_holds():
     assert [sid for sid, _ in world.arrived] in (["a", "b"], ["b", "a"])
 
 
+def test_intervals_of_a_group_end_together():
+    world = ready()
+    group = paused(world, "a", "b", conflation_s=1.0, conflation_clock="replay")
+    resume(world, group)
+    world.publish("a")
+    world.persist()
+    world.wake_until(600)
+    world.publish("b")
+    world.persist()
+    world.wake_until(999)
+    assert world.arrived == []
+    world.wake_until(1_000)
+    assert [sid for sid, _ in world.arrived] == ["a", "b"]
+
+
+@pytest.mark.parametrize("clock", ["log", "replay"])
+def test_what_one_holds_when_it_joins_a_group_is_sent_in_time(clock):
+    """The replay that they share is that of the first one, which holds nothing."""
+    world = ready()
+    world.publish("b")
+    world.persist()
+    options = m.Options(conflation_s=1.0, conflation_clock=clock)
+    for sid in "ab":
+        world.subscribe(sid, sid=sid, options=options, credit=PLENTY)
+    world.send(m.Pause(["a", "b"]))
+    assert resume(world, ["a", "b"]).groups == [["a", "b"]]
+    world.wake_until(5 * SECOND_MS)
+    assert [sid for sid, _ in world.arrived] == ["b"]
+
+
 def test_a_resume_point_of_one_in_a_group_is_before_what_it_holds():
     world = ready()
     world.publish("a", "b", "a", "b")
