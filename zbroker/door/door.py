@@ -118,8 +118,9 @@ class Door:
             self._zap.turn()
         if self._monitor in events:
             self._follow(now_ms)
-        if self._gate is not None:
-            self._step(self._gate)
+        gate = self._gate
+        if gate is not None and (gate.is_letting or any(fd in events for fd in gate.fds)):
+            self._step(gate)
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
