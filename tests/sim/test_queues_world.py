@@ -13,6 +13,8 @@ from tests.sim.queues_world import World
 SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 500  # within so many a planted bug is found
+#: looked at first, so that the rare ones take no minute; another history of it may find nothing
+SEED_OF_RARE = {"purges are not noticed by consumers": 324}
 
 FAULTS = {
     "clock jumped", "connection cut", "consumer frozen", "consumer killed", "disk full",
@@ -54,7 +56,7 @@ def test_no_history_breaks_a_promise() -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    for seed in range(SEEDS_OF_BUG):
+    for seed in (SEED_OF_RARE.get(bug, 0), *range(SEEDS_OF_BUG)):
         try:
             run(seed, bug)
         except Violation:
