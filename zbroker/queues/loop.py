@@ -43,7 +43,7 @@ from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
 from zbroker.queues.running import entered_of
 from zbroker.queues.saving import Saving
-from zbroker.queues.work.values import Now
+from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import surveys
@@ -103,6 +103,7 @@ class QueuesRoom:
         self._delivered: Delivered | None = None
         self._giving: giving.Giving | None = None
         self._incarnation = 0
+        self._zero_ns = process.clock.wall_ns() - process.clock.mono_ms() * MS_NS
         self._later: list[Give | Examine | Reenter | Look] = []  # what could not be read
         self._later_ms = 0
         self._stats_ms = self._holds_ms = self._let_go_ms = self._told_floor = 0
@@ -159,7 +160,8 @@ class QueuesRoom:
             self._process.turn()
 
     def _now(self) -> Now:
-        return Now(self._process.clock.mono_ms(), self._process.clock.wall_ns())
+        clock = self._process.clock
+        return Now(clock.mono_ms(), clock.wall_ns(), self._zero_ns)
 
     def _wait_ms(self) -> int:
         if self.core.busy or self.core.next_read() is not None:

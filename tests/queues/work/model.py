@@ -584,7 +584,7 @@ class World:
             queue.suspect(horizon)
         self._compare_queues(loaded, folded)
         self.queue = loaded if from_tables else folded
-        self.queue.places.notice(self.now.wall_ns)
+        self.queue.places.notice(self.now)
         self.last_key = 0
         self.notice()
 

@@ -8,6 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import MS_NS, Entered, Now, Outcome
 
@@ -100,3 +101,23 @@ def test_what_expires_while_it_is_leased_goes_when_it_comes_back() -> None:
     queue.offer(NOW, {1: True})
     assert queue.tick(Now(NOW.mono_ms, NOW.wall_ns + 5)) == []
     assert release(queue) == Outcome(ONE, "gone", "time_limit", letter="time_limit")
+
+
+@pytest.mark.parametrize("jump_ns", [36_500 * 86_400 * 10**9, -3_650 * 86_400 * 10**9])
+def test_a_wall_clock_that_was_wrong_neither_ends_nor_lengthens_a_delay(jump_ns: int) -> None:
+    """It is set while a message is given back, and set right again."""
+    zero_ns = NOW.wall_ns
+    right = Now(1_000, zero_ns + 1_000 * MS_NS, zero_ns)
+    wrong = right._replace(wall_ns=right.wall_ns + jump_ns)
+    assert due_of(wrong.steady_ns, 2_000) == due_of(right.steady_ns, 2_000)
+    queue = Queue(QueueConfig("q"))
+    queue.entered(Entered(ONE))
+    queue.failed(ONE, "cancelled", due_of(wrong.steady_ns, 2_000))
+    for now in (right, wrong):
+        assert queue.tick(now) == []
+        assert queue.where(5).state == "delayed"
+        wake_ms = queue.next_wake(now)
+        assert wake_ms is not None
+        assert 2_900 <= wake_ms <= 3_100
+    queue.tick(wrong._replace(mono_ms=3_100))
+    assert queue.where(5).state == "ready"

@@ -22,7 +22,7 @@ from zbroker.queues.work.expiring import Expiring
 from zbroker.queues.work.leases import Leases
 from zbroker.queues.work.ready import Ready
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Entered, Now
 
 
 class Places:
@@ -177,19 +177,19 @@ class Places:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def notice(self, wall_ns: int) -> None:
+    def notice(self, now: Now) -> None:
         """What has expired, and what was delayed long enough."""
         next_ns = self.expiring.next_ns
-        if next_ns is not None and next_ns <= wall_ns:
-            late = self.expiring.over(wall_ns)
+        if next_ns is not None and next_ns <= now.wall_ns:
+            late = self.expiring.over(now.wall_ns)
             insert(self.expired, late)
             idle = without(without(late, self.going), self.leases.leased)
             self.ready.discard(idle)
             self.delays.drop(late)
             insert(self.overdue, idle)
         next_ns = self.delays.next_ns
-        if next_ns is not None and next_ns <= wall_ns:
-            self.back(self.delays.over(wall_ns))
+        if next_ns is not None and next_ns <= now.steady_ns:
+            self.back(self.delays.over(now.steady_ns))
 
     # -- look ---------------------------------------------------------------------------------
 

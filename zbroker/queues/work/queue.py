@@ -28,7 +28,6 @@ from zbroker.queues.work.ranked import Ranked
 from zbroker.queues.work.ready import Plain, Ready
 from zbroker.queues.work.sets import below, insert, remove, without
 from zbroker.queues.work.values import (
-    MS_NS,
     Entered,
     Now,
     Numbers,
@@ -193,7 +192,7 @@ class Queue:
         """Leases messages to consumers that have room; to nobody whose `room` is False. Offers are
         to be sent in this order."""
         self._now = now
-        self.places.notice(now.wall_ns)
+        self.places.notice(now)
         for one in self.consumers.current():
             one.credit = room.get(one.key, True)
         offered = self._offering.offer(self.config, now)
@@ -243,7 +242,7 @@ class Queue:
     def tick(self, now: Now) -> list[Outcome]:
         """Leases that have ended, and messages that have expired; also ends what was delayed."""
         self._now = now
-        self.places.notice(now.wall_ns)
+        self.places.notice(now)
         ended = self.places.leases.over(now.mono_ms)
         outcomes = self._ending.fail(ended, "lease_ended", now) if ended else []
         if self.places.overdue:
@@ -258,8 +257,9 @@ class Queue:
             wakes.append(now.mono_ms)
         if self.places.leases.next_ms is not None:
             wakes.append(self.places.leases.next_ms)
-        dues_ns = (self.places.expiring.next_ns, self.places.delays.next_ns)
-        wakes += [self._mono_ms(due_ns, now) for due_ns in dues_ns if due_ns is not None]
+        expires_ns, due_ns = self.places.expiring.next_ns, self.places.delays.next_ns
+        wakes += [now.ahead_ms(expires_ns - now.wall_ns)] if expires_ns is not None else []
+        wakes += [now.ahead_ms(due_ns - now.steady_ns)] if due_ns is not None else []
         return min(wakes, default=None)
 
     def purge(self, positions: BitMap64 | None, before: int, leased: bool) -> list[Outcome]:
@@ -324,7 +324,7 @@ class Queue:
 
     def why_nothing(self, now: Now) -> list[str]:
         """Why nothing is offered, the most important reason first; empty: nothing is in the way."""
-        self.places.notice(now.wall_ns)
+        self.places.notice(now)
         return reasons.why_nothing(self, now)
 
     def counts(self) -> Numbers:
@@ -332,8 +332,8 @@ class Queue:
         return reasons.counts(self)
 
     def mono_ms(self, due_ns: int) -> int:
-        """The monotonic ms of a wall time."""
-        return self._mono_ms(due_ns, self._now)
+        """The monotonic ms at which a delay ends."""
+        return self._now.ahead_ms(due_ns - self._now.steady_ns)
 
     def memory_bytes(self) -> int:
         """Roughly."""
@@ -389,9 +389,6 @@ class Queue:
             ready.appeared = None
         elif ready.appeared is None:
             ready.appeared = BitMap64()
-
-    def _mono_ms(self, due_ns: int, now: Now) -> int:
-        return now.mono_ms + max(0, -(-(due_ns - now.wall_ns) // MS_NS))
 
 
 def _ready_of(config: QueueConfig) -> Ready:
