@@ -67,7 +67,7 @@ def test_a_message_keeps_what_it_was_given_wherever_it_goes(
 ) -> None:
     kept = [n for n in range(COUNT) if n % 5 != 4]
     with connect(broker.url, "extras") as client:
-        with client.subscribe("orders", delivery="live") as live:
+        with client.subscribe("orders", since="now", delivery="live") as live:
             for n in range(COUNT):
                 client.publish("orders", b'{"n": %d}' % n, **extra(n))
             client.flush(T)

@@ -91,6 +91,6 @@ def test_strangers_on_ipv6_are_cut_and_keep_nobody_out() -> None:
             with connect(broker.url, "honest", timeout=WAIT_S) as client:
                 client.publish("t", b"in the crowd").wait(WAIT_S)
                 assert client.subscribe("t", since="epoch").next(WAIT_S) is not None
-            until(lambda: broker.status()["ingest"]["cut_over_limit"] > 0, "some were cut")
-            until(lambda: broker.status()["delivery"]["cut_over_limit"] > 0, "there, too")
+            until(lambda: broker.status()["ingest"].get("cut_over_limit", 0) > 0, "some were cut")
+            until(lambda: broker.status()["delivery"].get("cut_over_limit", 0) > 0, "there, too")
         assert processes(broker) == before
