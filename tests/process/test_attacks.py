@@ -22,6 +22,7 @@ import pytest
 import zmq
 import zstandard
 
+from tests.collisions import flood, header
 from tests.process.load import until
 from tests.process.secured import Secured, token_of
 from zbroker import endpoints, sockets
@@ -31,6 +32,7 @@ from zbroker.client.sync import Client
 from zbroker.clock import SystemClock
 from zbroker.credentials import Credentials
 from zbroker.errors import ZBrokerError
+from zbroker.ids import publisher_id
 from zbroker.journal.format import crc32c
 from zbroker.sockets import Curve
 from zbroker.wire import token
@@ -280,6 +282,39 @@ def test_a_body_that_grows_when_it_is_unpacked(broker: Secured) -> None:
         eve.send({"cmd": "publish", "topic": "open", "seq": 2**62 + 1, "count": 1, "codec": "zstd",
                   "crc": crc32c(bomb)}, bomb)  # fmt: skip
         assert eve.get()["code"] in ("too_large", "bad_frame")
+
+
+@pytest.mark.parametrize("door", ["delivery", "queues"])
+def test_frames_whose_maps_have_keys_that_collide(broker: Secured, door: str) -> None:
+    """Each would hold the listener for seconds, before any logon; it is ended when it is silent."""
+    before = broker.broker.pids
+    small, big = (header(cmd=b"\xa1x", cid=b"\xa1c", evil=flood(n)) for n in (3_800, 8_000))
+    with Raw(broker, door=door) as eve:
+        for frame in (small, *[big] * 6):
+            eve.socket.send(frame)
+        answers = [eve.get() for _ in range(7)]
+    assert [one.get("code") for one in answers] == ["bad_command"] + ["too_large"] * 6
+    assert answers[0].get("cid") == "c"
+    assert broker.broker.pids == before
+
+
+def test_look_ups_of_what_is_not_here_yet(broker: Secured) -> None:
+    """Look-ups beyond a principal's budget are refused; delivery and others go on."""
+    before = broker.broker.pids
+    with broker.connect("ann") as ann, broker.connect("eve") as client:
+        ann.publish("open", b"x").wait(timeout=10)
+        with Raw(broker, door="delivery") as eve:
+            assert eve.ask({"cmd": "logon", "token": token_of(client)})["cmd"] == "ack"
+            pid = publisher_id(ann.name)
+            for i in range(30):
+                marks = ",".join(f"{pid}|{10**8 + i * 1_000 + n}|" for n in range(1_000))
+                eve.send({"cmd": "subscribe", "sid": f"s{i}", "topic": "open", "bookmark": marks,
+                          "options": {"wait_s": 3e7}})  # fmt: skip
+            assert [eve.get().get("code") for _ in range(20)] == ["too_many"] * 20
+            for _ in range(5):
+                ann.publish("open", b"y").wait(timeout=10)
+            assert list(ann.subscribe("open", since="epoch", until="now"))
+    assert broker.broker.pids == before
 
 
 def test_patterns_and_filters_that_would_take_for_ever(broker: Secured) -> None:
