@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.delivery.test_live import RECORDING, WALL_NS
@@ -161,6 +161,18 @@ STEP = st.one_of(
 
 
 @RELAXED
+@example(  # its second interval is over while what was due after the first one waits
+    steps=[
+        ("live", ["a"]), ("time", 1000), ("live", ["a"]), ("time", 1000), ("live", ["b"]),
+    ],
+    credit=0,
+)  # fmt: skip
+@example(
+    steps=[
+        ("live", ["a"]), ("time", 1000), ("live", ["a"]), ("time", 1000), ("live", ["a"]),
+    ],
+    credit=0,
+)  # fmt: skip
 @given(steps=st.lists(STEP, max_size=25), credit=st.sampled_from([0, 1, 60, PLENTY]))
 def test_the_newest_of_each_key_comes_whatever_the_credit(steps, credit) -> None:
     world = ready(recording=RECORDING)

@@ -107,6 +107,10 @@ class Conflation:
             due += self._hold(key, messages, i)
         return due
 
+    def prolong(self, now_ns: int) -> None:
+        """The open interval is not over now: what is held could not be sent."""
+        self.end_ns = max(self.end_ns, now_ns + 1)
+
     def is_over(self, now_ns: int) -> bool:
         """True if something is held and its interval is over; no message to come is older."""
         return bool(self._held) and now_ns >= self.end_ns

@@ -57,6 +57,8 @@ class LiveIntervals:
         """Takes in messages of a batch. Returns: how many had to be dropped."""
         holding = self._of[one.names.key]
         messages = incoming(block, at, one.look.type_of)
+        if holding.due:
+            holding.conflation.prolong(now_ns)
         ended = holding.conflation.add(messages, picks, now_ns)
         self._plan(holding)
         if holding.due:
