@@ -82,6 +82,41 @@ def test_the_next_interval_begins_with_the_next_message():
     assert [position for position, _ in sent(world)] == [1, 2]
 
 
+@pytest.mark.parametrize("credit", [0, PLENTY])
+def test_an_interval_of_log_time_waits_for_what_is_written_and_not_durable_yet(credit):
+    """A slow sync does not cut live messages otherwise than replayed ones."""
+    world = filled(1)
+    world.subscribe(options=m.Options(conflation_s=2.5), credit=credit)
+    assert world.core.cursors.eager  # the journal says what is written before it is durable
+    world.publish("t")
+    world.write()
+    world.send(m.Flow("s", PLENTY))
+    world.wake_until(10 * SECOND_MS)
+    assert sent(world) == []
+    world.persist()
+    world.wake_until(20 * SECOND_MS)
+    assert sent(world) == [(1, content(world, 2))]
+
+
+def test_an_interval_of_log_time_ends_if_what_it_waited_for_is_lost():
+    """Written and never durable: the journal that comes back does not have it."""
+    world = filled(1)
+    world.subscribe(options=m.Options(conflation_s=2.5))
+    world.publish("t")
+    world.write()
+    world.wake_until(10 * SECOND_MS)
+    world.log.pop()
+    world.published.pop()
+    world.next_position = world.written = world.persisted
+    world.incarnation += 1
+    world.say_marks()
+    world.pump()
+    world.wake_until(20 * SECOND_MS)
+    assert sent(world) == [(1, content(world, 1))]
+    world.send(m.Unsubscribe("s"))
+    assert not world.core.cursors.eager
+
+
 def test_an_interval_ends_while_older_messages_are_still_read():
     """One block of the log is read per turn of a replay; time passes between them."""
     world = ready()

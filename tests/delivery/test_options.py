@@ -82,6 +82,7 @@ class Play:
                 payloads = [payload(*pair) for pair in zip(topics, xs, strict=False)]
                 self.pass_time(STEP_NS // MS)
                 world.publish(*topics, payloads=payloads)
+                world.write()
             case ("persist",):
                 world.persist()
             case ("control",):

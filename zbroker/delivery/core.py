@@ -256,7 +256,9 @@ class Core:
         assert self.cursors.maker is not None, "nothing is read before the journal was heard of"
         limit = self.cursors.limit(replay)
         try:
-            sent = replay.advance(block, limit, self.cursors.maker, now_ms * NS_PER_MS)
+            sent = replay.advance(
+                block, limit, self.cursors.maker, now_ms * NS_PER_MS, written=self.cursors.written
+            )
         except ClientError as error:
             return self.read_failed(read, str(error))
         effects: list[Effect] = []

@@ -34,6 +34,7 @@ class Cursors:
         self.of: dict[int, Replay] = {}  # by the key of a subscription
         self.fell_back = 0  # times that one with live delivery had to be replayed to, being slow
         self._eager: set[int] = set()  # keys of those that follow what is written
+        self._by_log: set[int] = set()  # and of those with intervals of log time
         self._last_key = 0
         self._queues: tuple[deque[Replay], deque[Replay]] = (deque(), deque())
         self._timers: list[tuple[int, int]] = []  # when, key
@@ -75,6 +76,7 @@ class Cursors:
             for one in replay.members:
                 one.drop_held()
         replay.go_to(Point(at, *replay.hint))
+        replay.flush = replay.intervals is not None  # what it waited for may never be in the log
         return behind_end
 
     # -- who follows which cursor -------------------------------------------------------------
@@ -90,6 +92,8 @@ class Cursors:
         self._last_key += 1
         replay = Replay(self._last_key, members, running=True)
         self.running[replay.key] = replay
+        if replay.intervals is not None and not replay.intervals.by_replay:
+            self._by_log.add(replay.key)
         for one in members:
             self.of[one.names.key] = replay
         return replay
@@ -142,6 +146,7 @@ class Cursors:
     def _close(self, replay: Replay) -> None:
         replay.running = False
         self._eager.discard(replay.key)
+        self._by_log.discard(replay.key)
         del self.running[replay.key]
 
     # -- whose turn it is ---------------------------------------------------------------------
@@ -194,8 +199,8 @@ class Cursors:
 
     @property
     def eager(self) -> bool:
-        """True if somebody follows what is written."""
-        return bool(self._eager)
+        """True if somebody has to know what is written before it is durable."""
+        return bool(self._eager or self._by_log)
 
     @property
     def next_ns(self) -> int | None:
@@ -249,4 +254,5 @@ class Cursors:
                 f"{replay} would wait for ever"
             )
         assert self._eager == {key for key, replay in self.running.items() if replay.eager}
+        assert self._by_log <= self.running.keys()
         assert sum(len(replay.members) for replay in self.running.values()) == len(self.of)

@@ -36,7 +36,11 @@ class Intervals:
         return max(one.seen for one in self._all)
 
     def begin(self, now_ns: int, *, at_end: bool) -> None:
-        """Ends intervals whose time is over; those of log time only at the end of the log."""
+        """Ends intervals whose time is over; those of log time only at the end of the log.
+
+        at_end: nothing is written behind what was passed; what is written and not durable yet may
+        belong to the open interval.
+        """
         if self.by_replay:
             if any(one.is_over(now_ns) for one in self._all):
                 self.close()

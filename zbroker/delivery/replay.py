@@ -136,10 +136,11 @@ class Replay:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def advance(self, block: Block, limit: int, maker: Maker, now_ns: int) -> Sent:
+    def advance(self, block: Block, limit: int, maker: Maker, now_ns: int, *, written: int) -> Sent:
         """What to send of `block`, below `limit`, while there is credit and the pace allows.
 
-        Sets `gap`, and goes no further, where positions are missing.
+        Sets `gap`, and goes no further, where positions are missing. written: where the log ends;
+        what stands between `limit` and that is not durable yet.
         """
         sent: Sent = []
         items = block.items
@@ -147,7 +148,7 @@ class Replay:
         at = bisect_right(items, self.position, key=_end) if items else 0
         if self.intervals is not None and (self.flush or self._paces_log):
             self.flush = False
-            self.intervals.begin(now_ns, at_end=self.position >= min(limit, self.until))
+            self.intervals.begin(now_ns, at_end=self.position >= min(written, self.until))
         self._drain(maker, now_ns, sent)
         while at < len(items) and self._goes_on() and self.position < min(limit, self.until):
             item = items[at]
@@ -159,7 +160,10 @@ class Replay:
             else:
                 self._step_over(item)
             at += self.position >= _end(item)
-        self._at_end(limit, maker, now_ns, sent)
+        if self.intervals is not None:
+            self._at_end(written, maker, now_ns, sent)
+        if self.pace is not None and self.due_ns is None and not self.due(limit):
+            self.pace.rest()
         self._remember(block, consumed=at == len(items))
         return sent
 
@@ -302,16 +306,14 @@ class Replay:
         self.due_ns = self.pace.next_ns
         return True
 
-    def _at_end(self, limit: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+    def _at_end(self, written: int, maker: Maker, now_ns: int, sent: Sent) -> None:
         """Nothing more to read: what is held may be due later, or now if the range is over."""
-        if self.intervals is not None:
-            if self.position >= self.until:
-                self.intervals.close()
-                self._drain(maker, now_ns, sent)
-            elif self.flush_ns is None:
-                self.flush_ns = self.intervals.ends_ns(now_ns, at_end=self.position >= limit)
-        if self.pace is not None and self.due_ns is None and not self.due(limit):
-            self.pace.rest()
+        assert self.intervals is not None
+        if self.position >= self.until:
+            self.intervals.close()
+            self._drain(maker, now_ns, sent)
+        elif self.flush_ns is None:
+            self.flush_ns = self.intervals.ends_ns(now_ns, at_end=self.position >= written)
 
     # -- reading ------------------------------------------------------------------------------
 

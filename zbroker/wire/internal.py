@@ -214,8 +214,8 @@ class Holds(Message, tag="holds"):
 
     floor: of the newest marks that the reader acted on; it opens no cursor below it any more.
     lowest: no cursor of the reader stands below it, U63_MAX if it has none. holdings: the lowest
-    ones, at most HOLDINGS_MAX, for people. eager: somebody wants what is written before it is
-    durable, so marks are wanted before the sync, too.
+    ones, at most HOLDINGS_MAX, for people. eager: somebody wants to know what is written before it
+    is durable, so marks are wanted before the sync, too.
     """
 
     incarnation: int
