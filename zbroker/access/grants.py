@@ -14,7 +14,7 @@ ACTIONS: Final[dict[str, str]] = {
     "subscribe": "receive what comes from now on: no bookmark, no `until`",
     "replay": "receive what is recorded, from any point and on: `bookmark`, `until`, ranges",
     "consume": "take messages from a queue, or look at them: `topics` are names of queues",
-    "replicate": "be a peer that copies the log",
+    "replicate": "nothing yet",
     "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
     "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
 }
