@@ -25,6 +25,8 @@ def queue(**keys: Any) -> QueueConfig:
         ({"priority": "/a", "group_key": "/b"}, "priority", "stay in order"),
         ({"max_backlog": 9}, "max_per_subscription", "no consumer can reach"),
         ({"max_backlog": 9, "max_per_subscription": 10}, "max_per_subscription", "max_backlog"),
+        ({"max_hold": 1}, "max_hold", "until somebody has done it"),
+        ({"max_hold": 1, **AT_MOST_ONCE}, "max_hold", "replayable"),
         ({"expiration_model": "queue"}, "expiration_model", "needs an `expiration`"),
         ({"expiration_model": "latest"}, "expiration_model", "needs an `expiration`"),
         ({"expiration_model": "earliest"}, "expiration_model", "needs an `expiration`"),
@@ -75,6 +77,7 @@ def test_a_contradiction_is_refused_with_its_reason(
         {**AT_MOST_ONCE, "fairness": "round-robin", "lease": 0, "max_backlog": 100},
         {**AT_MOST_ONCE, "priority": "/a", "dead_letter": "d", "expiration": 5},
         {**REPLAYABLE, "filter": "/a", "recovery_point": "now", "size_alarm": 1, "idle_alarm": 0},
+        {**REPLAYABLE, "max_hold": 1},
     ],
 )
 def test_what_goes_together_is_not_refused(keys: dict[str, Any]) -> None:

@@ -245,3 +245,34 @@ def test_a_purge_and_points_survive_a_restart(tmp_path: Any) -> None:
             client.consume("trades", since="point:end", until="now") as consumer,
         ):
             assert [m.data for m in consumer] == [b'{"n": 3}']
+
+
+@pytest.mark.seed("003-34")
+def test_a_bounded_queue_lets_the_log_of_other_topics_be_removed(tmp_path: Any) -> None:
+    settings = {
+        "journal": {"segment_size": "1MiB"},
+        "retention": {"max_bytes": "4MiB", "remove_share_max": 100, "every": "1s"},
+        "queue": [
+            {"name": "trades", "topic": "trades", "kind": "replayable", "max_hold": "3MiB"},
+        ],
+    }
+    with (
+        LocalBroker(tmp_path / "d", settings=settings) as broker,
+        connect(broker.url, name="desk") as desk,
+    ):
+        desk.publish("trades", b"{}").wait(timeout=WAIT_S)
+        until(lambda: queue_row(broker, "trades")["depth"] == 1, "it is in the queue")
+        while broker.status()["journal"]["segments"] < 6:
+            desk.publish_many("others", [bytes(50_000)] * 10)
+            desk.flush(timeout=WAIT_S)
+
+        def removed() -> bool:
+            """Snapshots come with new segments, so others go on publishing meanwhile."""
+            desk.publish_many("others", [bytes(50_000)] * 10)
+            desk.flush(timeout=WAIT_S)
+            return bool(broker.status()["journal"]["oldest"] > 1)
+
+        until(removed, "segments were removed", 30)
+        assert queue_row(broker, "trades")["depth"] == 0
+        desk.publish("trades", b"{}").wait(timeout=WAIT_S)
+        until(lambda: queue_row(broker, "trades")["depth"] == 1, "it takes what is new")

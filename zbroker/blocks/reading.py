@@ -15,7 +15,7 @@ from typing import Final
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
 from zbroker.journal.format import Batch
-from zbroker.journal.reader import Cursor, Gap, Log
+from zbroker.journal.reader import Cursor, Extent, Gap, Log
 from zbroker.limits import MIB
 
 READ_CACHE_BYTES: Final = 16 * MIB
@@ -42,6 +42,11 @@ class Reading:
         self._bytes, self._newest, self._used = 0, Cursor(0, 0, 0), None
         for log in self._logs:
             log.refresh()
+
+    @property
+    def extents(self) -> list[Extent]:
+        """The segments as they were when the newest of the log was read; nothing is looked up."""
+        return self._logs[False].extents
 
     def let_go(self) -> None:
         """Closes files: one that was removed takes space for as long as somebody has it open."""

@@ -114,6 +114,15 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
             "with what comes after it was made; or behind a bookmark, a time or a vector."
         ),
     ] = "epoch"
+    max_hold: Annotated[
+        int,
+        Meta(
+            ge=0,
+            extra=BYTES,
+            description="A replayable queue holds at most so much of the log, of all topics: it\n"
+            "lets go of its oldest messages, as a purge does; 0 is no limit.",
+        ),
+    ] = 0
     size_alarm: Annotated[
         int,
         Meta(ge=0, extra=BYTES, description="Alarm when it holds more of the log; 0 is none."),

@@ -106,6 +106,14 @@ class _Rule(NamedTuple):
 
 _RULES: Final = (
     _Rule(
+        lambda config: config.max_hold,
+        _Contradiction(
+            "max_hold",
+            "a work queue has no `max_hold`: a message stays until somebody has done it",
+            'leave it out, or write kind = "replayable"; `expiration` gives up what is old',
+        ),
+    ),
+    _Rule(
         lambda config: config.priority and config.barrier,
         _Contradiction(
             "priority",

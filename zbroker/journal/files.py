@@ -52,6 +52,13 @@ class Cursor(NamedTuple):
     position: int
 
 
+class Extent(NamedTuple):
+    """A segment: its first position, and the bytes of its file, also where that is packed."""
+
+    first: int
+    bytes: int
+
+
 class Segment(NamedTuple):
     """What a reader knows of one segment."""
 
@@ -138,6 +145,11 @@ class Files:
             end_position = second.first_position
         size, seed = self.places.size(place), header.seed if header else 0
         return Segment(place, size, header, seed, end, end_position, last)
+
+    @property
+    def extents(self) -> list[Extent]:
+        """The readable segments, oldest first."""
+        return [Extent(first, self._segments[serial].size) for first, serial in self.starts]
 
     @property
     def generations(self) -> set[int]:

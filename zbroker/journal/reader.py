@@ -16,7 +16,7 @@ from typing import Final, overload
 
 from zbroker.ids import Bookmark
 from zbroker.journal.disk import Disk
-from zbroker.journal.files import Block, Cursor, Files, Segment
+from zbroker.journal.files import Block, Cursor, Extent, Files, Segment
 from zbroker.journal.format import DATA_AT, FLAG_SHOWS, KIND_PUBLISH, Batch
 from zbroker.journal.headers import Gap, Item, Skipped, Sparse, Wanted
 from zbroker.journal.places import Places, open_places
@@ -31,7 +31,7 @@ from zbroker.journal.segments import read_note
 from zbroker.limits import U63_MAX
 from zbroker.topics import Matcher
 
-__all__ = ["Cursor", "Gap", "Item", "Log", "Skipped", "first_time", "last_time"]
+__all__ = ["Cursor", "Extent", "Gap", "Item", "Log", "Skipped", "first_time", "last_time"]
 
 WANTED_KEPT: Final = 32  # matchers whose answers one Log remembers
 
@@ -79,6 +79,11 @@ class Log:
     def starts(self) -> list[Cursor]:
         """Where the readable segments begin, oldest first."""
         return [Cursor(serial, DATA_AT, first) for first, serial in self._files.starts]
+
+    @property
+    def extents(self) -> list[Extent]:
+        """The readable segments as they were at the last look, oldest first."""
+        return self._files.extents
 
     @property
     def generations(self) -> set[int]:

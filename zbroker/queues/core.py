@@ -14,7 +14,6 @@ Nothing is true of a queue before it stands in the log and was read there: see q
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -27,7 +26,7 @@ from zbroker.effects import Send
 from zbroker.errors import ClientError, StorageError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
-from zbroker.limits import HOLDINGS_MAX, U63_MAX
+from zbroker.journal.reader import Extent
 from zbroker.peers import Received, admit, check_key, decode, token_of, welcome
 from zbroker.queues import surveying
 from zbroker.queues.burying import Burying
@@ -36,6 +35,7 @@ from zbroker.queues.commands import cid_of, sid_of
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Ask, Effect, Give, Looked
 from zbroker.queues.handing import Handing
+from zbroker.queues.log_holds import LogHolds
 from zbroker.queues.manager import Manager
 from zbroker.queues.managing import Managing
 from zbroker.queues.running import Running
@@ -47,7 +47,7 @@ from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
-from zbroker.wire.internal import Holding, Holds, Located, Marks, Receipt, Welcome
+from zbroker.wire.internal import Holds, Located, Marks, Receipt, Welcome
 from zbroker.wire.queue_surveys import DoorQuestion
 from zbroker.wire.refused import CODES, Refusals, stranger, told_as
 from zbroker.wire.surveys import (
@@ -93,7 +93,7 @@ class Core:
         self._settings = settings
         self._journal = self._next_tick_ms = 0  # the incarnation that welcomed us; when to tick
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
-        self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
+        self._log_holds = LogHolds(self.shared)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             q.Consume: self.consuming.consume,
@@ -239,19 +239,11 @@ class Core:
 
     def holds(self, wall_ms: int) -> Holds:
         """Which part of the log the queues need."""
-        manager = self.manager
-        if not manager.known or not all(one.ready for one in manager.running.values()):
-            # dead letters that were brought back may stand before the place that is read from
-            return Holds(self._journal, manager.floor, 0)
-        walks = manager.following.lowest  # also that of units in doubt
-        many = sorted((one.lowest, one.name) for one in self.shared.holding.values())
-        lowest = min((many[0][0] if many else U63_MAX, U63_MAX if walks is None else walks))
-        others = (one for one in manager.running.values() if one.name not in self.shared.holding)
-        many += ((one.folded, one.name) for one in islice(others, HOLDINGS_MAX))
-        del many[HOLDINGS_MAX:]
-        self._since = {name: self._since.get(name, wall_ms) for _, name in many}
-        holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
-        return Holds(self._journal, manager.floor, lowest, holdings)
+        return self._log_holds.stated(self._journal, wall_ms)
+
+    def release(self, log: Sequence[Extent]) -> None:
+        """Queues that hold more of the log than they may let go. log: segments, oldest first."""
+        self._log_holds.release(log)
 
     def told(self, ask: DoorQuestion, peers: Peers) -> Answer:
         """What the admin asks all doors. peers: who is at which address."""

@@ -234,6 +234,7 @@ class QueuesRoom:
         if floor != self._told_floor or now.mono_ms >= self._let_go_ms:
             self._let_go_ms = now.mono_ms + LET_GO_MS
             self._reading.let_go()
+        self.core.release(self._reading.extents)
         self._told_floor, self._holds_ms = floor, now.mono_ms + BEAT_MS
 
     def _commit(self, now: Now) -> None:

@@ -107,6 +107,7 @@ class Running:
     idle_row: QueueRow | None = None  # as long as it is not used
     waiters: list[tuple[BitMap64, Ending]] = field(default_factory=list)  # until none is going
     paused_until_ms: int = 0  # the log could not be read for it
+    releasing_to: int = 0  # before that it is letting go, or has let go, of the log: max_hold
     burying: int = 0  # messages that are being read to make dead letters of them
     parked: list[Parked] = field(default_factory=list)
     ages: Ages = field(default_factory=Ages)
