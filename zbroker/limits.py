@@ -34,6 +34,7 @@ SUBSCRIPTIONS_MAX: Final = 1_000  # per connection
 PRINCIPAL_SUBSCRIPTIONS_MAX: Final = 10_000
 PRINCIPAL_CREDIT_BYTES: Final = 256 * MIB
 LOOKUPS_MAX: Final = 10_000  # points that are looked up for subscriptions, as bookmarks
+COMPILE_MS: Final = 250  # [config] of each second; a quarter of a core, by the estimate of budgets
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one door
 STAGED_BYTES: Final = 16 * GIB  # [config] of one principal, and of the log that it holds back
 NAMES_MAX: Final = 10_000  # [config] publishers of one principal; each takes about 2 KiB for ever

@@ -94,6 +94,7 @@ class Peers(dict[bytes, P], Generic[P]):
         """A command came, which may ask for other heartbeats."""
         interval_s = command.heartbeat_s if isinstance(command, m.Heartbeat) else None
         self.heartbeats.heard(peer.pulse, now_ms, interval_s)
+        peer.use.account.now_ms = now_ms
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
         """Who is silent, and whom to send a heartbeat now."""

@@ -36,6 +36,11 @@ def matcher(topic: str, *, regex: bool) -> Matcher:
     return topic.__eq__
 
 
+def chars_to_compile(topic: str, *, regex: bool) -> int:
+    """How much of a pattern is still to be compiled: nothing, if somebody has the same."""
+    return len(topic) if regex and topic not in _IN_USE else 0
+
+
 class Pattern:
     """A compiled pattern that remembers its answers; shared by all who want the same topics."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -340,3 +342,63 @@ def test_look_ups_have_a_budget() -> None:
     made.send(m.Subscribe("b", "open", bookmark=marks, options=waits), BOB)
     assert made.last().code == "too_many"
     made.core.check()
+
+
+LONG_FILTER = " OR ".join(f"/field{n} = {n}" for n in range(200))
+SELECT = ",".join(f"+/f{n}" for n in range(400))
+COMPILE = Budget(compile_ms=4)  # 40 ms saved up: a few texts of 1,000 characters and more
+NUMBERS = count()  # no text is like one that is compiled already
+
+
+def taken_until_too_many(made: World, command: Callable[[int], m.Command]) -> int:
+    """How many commands are taken until compiling is refused."""
+    before = len(made.errors())
+    for number in range(100):
+        made.send(command(next(NUMBERS)))
+        if made.errors()[before:]:
+            assert made.errors()[before:] == ["too_many"], made.last()
+            assert "compile_ms_per_principal" in made.last().hint
+            return number
+    raise AssertionError("there is no end to it")
+
+
+@pytest.mark.parametrize("command", [
+    lambda n: m.Subscribe(f"f{n}", "open", filter=f"{LONG_FILTER} OR /n = {n}"),
+    lambda n: m.Subscribe(f"f{n}", "open", options=m.Options(select=f"{SELECT},+/n{n}")),
+    lambda n: m.Replace("old", filter=f"{LONG_FILTER} OR /n = {n}"),
+    lambda n: m.Subscribe(f"f{n}", f"(open|{'x' * 900}{n})", regex=True),
+    lambda n: m.Ranges(f"r{n}", f"(open|{'x' * 900}{n})", regex=True),
+])  # fmt: skip
+def test_compiling_has_a_budget(command: Callable[[int], m.Command]) -> None:
+    made = two_of_ann(COMPILE)
+    made.publish("open")
+    made.persist()
+    made.subscribe("open", "old")
+    assert 1 <= taken_until_too_many(made, command) <= 3
+    made.send(m.Subscribe("other", "open", filter="/n = 77"), BOB)
+    assert made.last().code == "too_many", "it is that of the principal, not of the connection"
+    errors = len(made.errors())
+    made.subscribe("open", "plain", BOB)
+    assert len(made.errors()) == errors, "what needs no compiling goes on"
+    made.core.check()
+
+
+def test_what_somebody_has_compiled_costs_nothing() -> None:
+    made = two_of_ann(Budget(compile_ms=10))
+    for n in range(50):
+        made.send(m.Subscribe(f"f{n}", "open", filter=LONG_FILTER))
+        made.send(m.Subscribe(f"p{n}", f"(open|{'x' * 1_000})", regex=True), BOB)
+    assert made.errors() == []
+    made.core.check()
+
+
+def test_time_gives_back_what_compiling_took() -> None:
+    made = two_of_ann(COMPILE)
+
+    def command(n: int) -> m.Command:
+        return m.Subscribe(f"f{n}", "open", filter=f"{LONG_FILTER} OR /n = {n}")
+
+    first = taken_until_too_many(made, command)
+    assert taken_until_too_many(made, command) == 0
+    made.now_ms += 20_000
+    assert taken_until_too_many(made, command) == first

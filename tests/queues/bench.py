@@ -22,6 +22,7 @@ from zbroker.access.core import Access
 from zbroker.access.format import parse
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
+from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
 from zbroker.effects import Note, Send
@@ -88,11 +89,13 @@ class Bench:
         record: Recording | None = None,
         clients_max: int = 100,
         welcome: bool = True,
+        budget: Budget = DEFAULT,
     ) -> None:
         self.configs = list(configs)
         self.access = access or Access.off()
         self.record = record or Recording([])
         self.clients_max = clients_max
+        self.budget = budget
         self.log: list[Batch] = []
         self.position = 1
         self.floor = 1
@@ -122,7 +125,9 @@ class Bench:
     def _begin(self, saved: dict[tuple[str, int], Saved]) -> None:
         self.manager = Manager(self.incarnation, self.configs, self.record)
         self.manager.restore(saved)
-        settings = Settings(KEY, self.clients_max, self.incarnation, self.record, self.access)
+        settings = Settings(
+            KEY, self.clients_max, self.incarnation, self.record, self.access, self.budget
+        )
         self.core = Core(settings, self.manager)
         self.core.shared.now = self.now
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from tests.queues.bench import (
     rules,
     work,
 )
+from zbroker.budgets import Budget
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.queues import consuming
 from zbroker.queues.clients import CREDIT_MIN_BYTES, ENDED_MAX
@@ -362,3 +365,28 @@ def test_a_reader_that_is_not_open_yet_ends_quietly() -> None:
     at.answer()
     assert at.last() == m.Ack("processed", "bye", sid="s")
     assert at.one().queue.reader is None
+
+
+LONG_FILTER = " OR ".join(f"/field{n} = {n}" for n in range(200))
+NUMBERS = count()  # no text is like one that is compiled already
+
+
+@pytest.mark.parametrize("command", [
+    lambda n, text: q.Consume(f"f{n}", "q", filter=text),
+    lambda n, text: q.Consume(f"f{n}", "log", since="0", selector=text),
+    lambda _, text: q.Browse("q", filter=text),
+    lambda _, text: q.Settle(queue="q", filter=text),
+])  # fmt: skip
+def test_compiling_has_a_budget(command: Callable[[int, str], m.Command]) -> None:
+    at = bench(work(), replayable("log"), budget=Budget(compile_ms=10))
+    at.logon(BOB, "ann-2", principal="ann")
+    taken = 0
+    while "too_many" not in at.codes():
+        at.send(command(taken, f"{LONG_FILTER} OR /n = {next(NUMBERS)}"))
+        taken += 1
+        assert taken < 10
+    assert taken > 2
+    at.send(command(0, "/n = 77"), rid=BOB)
+    assert at.codes()[-2:] == ["too_many", "too_many"], "it is that of the principal"
+    at.consume(sid="plain", rid=BOB)
+    assert isinstance(at.last(), q.Consuming), "what needs no compiling goes on"

@@ -171,6 +171,13 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     lookups_per_principal: Annotated[
         int, Meta(ge=1000, description="Bookmarks that are looked up or waited for.")
     ] = limits.LOOKUPS_MAX
+    compile_ms_per_principal: Annotated[
+        Positive,
+        Meta(
+            description="For compiling filters, topic patterns and selectors of one principal: ms\n"
+            "of each second, estimated from their texts. Ten seconds of it may be saved up."
+        ),
+    ] = limits.COMPILE_MS
 
     @property
     def clients_of_one(self) -> int:

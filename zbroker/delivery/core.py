@@ -27,6 +27,7 @@ from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.holds import Needs
 from zbroker.delivery.live import Live
 from zbroker.delivery.locating import Locating
+from zbroker.delivery.options import chars_of
 from zbroker.delivery.plans import Plans
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.rights import Rights
@@ -171,8 +172,10 @@ class Core:
         if connection.plans >= PLANS_MAX:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
         self._rights.check_ranges(connection, command)
-        if command.topic is not None:
-            matcher(command.topic, regex=command.regex)
+        if (topic := command.topic) is not None:
+            connection.use.account.compile(
+                chars_of(command), lambda: matcher(topic, regex=command.regex)
+            )
         question = Question.of(connection.rid, command, now_ms)
         self._locating.check(question, connection)
         connection.plans += 1

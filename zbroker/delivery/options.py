@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from zbroker import topics
 from zbroker.blocks.making import Look
 from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.pace import Pace, Rate, parse_rate
 from zbroker.delivery.picking import Wish
 from zbroker.delivery.subscription import LIVE, Names, Subscription
 from zbroker.errors import ClientError
-from zbroker.filters import BUILT_IN, Vocabulary, compile_filter
+from zbroker.filters import BUILT_IN, Vocabulary, chars_to_compile, compile_filter
 from zbroker.filters.keys import parse_key
 from zbroker.filters.projection import compile_select
 from zbroker.limits import U63_MAX
@@ -49,6 +50,17 @@ def made(
         left=options.limit or U63_MAX, paused=options.paused,
         sid_packed=msgspec.msgpack.encode(command.sid),
     )  # fmt: skip
+
+
+def chars_of(command: m.Subscribe | m.Replace | m.Ranges, vocabulary: Vocabulary = BUILT_IN) -> int:
+    """How many characters of a command are to be compiled."""
+    found = topics.chars_to_compile(command.topic or "", regex=command.regex)
+    if isinstance(command, m.Ranges):
+        return found
+    options = command.options if isinstance(command, m.Subscribe) else None
+    if options is not None:
+        found += len(options.select or "") + sum(map(len, options.conflation_key))
+    return found + chars_to_compile(command.filter, vocabulary)
 
 
 def action_of(command: m.Subscribe) -> str:

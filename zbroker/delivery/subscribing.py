@@ -12,6 +12,7 @@ from zbroker.delivery.effects import Effect
 from zbroker.delivery.live import Live, told_of_drops
 from zbroker.delivery.options import (
     action_of,
+    chars_of,
     check_recorded,
     conflation_of,
     made,
@@ -72,7 +73,11 @@ class Subscriptions(dict[int, Subscription]):
         check_recorded(command, self._recording)
         self._last_key += 1
         names = Names(self._last_key, connection.rid, command.sid)
-        one = made(names, command, self._recording.type_of, int(now_s * 1000), self._of(connection))
+        vocabulary, type_of = self._of(connection), self._recording.type_of
+        one = connection.use.account.compile(
+            chars_of(command, vocabulary),
+            lambda: made(names, command, type_of, int(now_s * 1000), vocabulary),
+        )
         self._rights.allow(one, principal, unrecorded=unrecorded)
         plain = wants_unrecorded(command) and not self._recording.everything
         if plain:
@@ -203,12 +208,16 @@ class Subscriptions(dict[int, Subscription]):
             topic, regex = command.topic, command.regex
         content = one.filter_text if command.filter is None else command.filter
         plain = one.names.key in self._plain
-        principal = self._connections[one.names.rid].token.principal
+        connection = self._connections[one.names.rid]
+        principal = connection.token.principal
         self._rights.check(principal, Wanted(one.action, topic, regex=regex, unrecorded=plain))
         if not regex and not plain and not self._recording(topic):
             raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
-        vocabulary = self._of(self._connections[one.names.rid])
-        wish = wish_of(topic, content, vocabulary, regex=regex)
+        vocabulary = self._of(connection)
+        wish = connection.use.account.compile(
+            chars_of(command, vocabulary),
+            lambda: wish_of(topic, content, vocabulary, regex=regex),
+        )
         if plain:
             _check_at_once(wish)
         other = replace(one, wish=wish, topic=topic, regex=regex)

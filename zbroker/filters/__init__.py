@@ -8,7 +8,14 @@ The language is on docs/reference/filters.md. `expressions` asks for a value ins
 """
 
 from zbroker.filters.expressions import Expression, compile_expression
-from zbroker.filters.filtering import About, Filter, Test, compile_at_once, compile_filter
+from zbroker.filters.filtering import (
+    About,
+    Filter,
+    Test,
+    chars_to_compile,
+    compile_at_once,
+    compile_filter,
+)
 from zbroker.filters.keys import parse_key
 from zbroker.filters.paths import Path, parse_path
 from zbroker.filters.payloads import Payloads
@@ -26,6 +33,7 @@ __all__ = [
     "Select",
     "Test",
     "Vocabulary",
+    "chars_to_compile",
     "compile_at_once",
     "compile_expression",
     "compile_filter",

@@ -51,11 +51,22 @@ def compile_filter(text: str, vocabulary: Vocabulary = BUILT_IN) -> Filter:
     asked_by = vocabulary.asked_by(text)
     if vocabulary.own:  # not known by their names alone
         return Filter(text, parse(text, vocabulary), asked_by)
-    key = text, asked_by, vocabulary.fixed
+    key = _key(text, vocabulary)
     found = _IN_USE.get(key)
     if found is None:
         found = _IN_USE[key] = Filter(text, parse(text, vocabulary), asked_by)
     return found
+
+
+def chars_to_compile(text: str | None, vocabulary: Vocabulary = BUILT_IN) -> int:
+    """How much of a filter is still to be compiled: nothing, if somebody has the same."""
+    if not text or (not vocabulary.own and _key(text, vocabulary) in _IN_USE):
+        return 0
+    return len(text)
+
+
+def _key(text: str, vocabulary: Vocabulary) -> Hashable:
+    return text, vocabulary.asked_by(text), vocabulary.fixed
 
 
 def compile_at_once(text: str, vocabulary: Vocabulary = BUILT_IN) -> Filter:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.filters import Filter, compile_at_once
+from zbroker.filters import Filter
 from zbroker.ids import format_bookmark
 from zbroker.queues.effects import Looked
 from zbroker.queues.running import Running
@@ -32,12 +32,11 @@ class Browsing:
         one: Running,
         after: int,
         limit: int,
-        wanted: tuple[str | None, str | None],
+        wanted: tuple[Filter | None, str | None],
         done: Done,
     ) -> None:
-        """wanted: a filter, and a state. Raises: ClientError bad_filter."""
-        text, state = wanted
-        content = compile_at_once(text) if text else None
+        """wanted: a filter, and a state."""
+        content, state = wanted
         part, behind = self._part(one, after, limit, state, content)
         if content is None or not part:
             self._read(one, part, behind, done)

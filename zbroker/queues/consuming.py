@@ -14,7 +14,6 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Send
 from zbroker.errors import ClientError
-from zbroker.filters import compile_at_once
 from zbroker.journal.queue_records import ends_of, of_ends
 from zbroker.queues import opening
 from zbroker.queues.clients import Connection, Consumer
@@ -77,7 +76,7 @@ class Consuming:
             text = "only a replayable queue is read from a place of the consumer's choice"
             keys = "`since`, `selector`, `until`, `bookmark_not_found`"
             raise ClientError("bad_field", f"key {keys}: {text}")
-        content = compile_at_once(command.filter) if command.filter else None
+        content = self._shared.compile(connection, command.filter)
         holding = positions_of(command.holding)
         consumer = self._made(connection, command)
         consumer.filter = content

@@ -16,6 +16,7 @@ from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, read_table
 from zbroker.effects import Send
 from zbroker.errors import ClientError
+from zbroker.filters import compile_at_once
 from zbroker.ids import format_vector
 from zbroker.journal import records
 from zbroker.journal.format import KIND_POINT, KIND_PURGE
@@ -77,7 +78,7 @@ class Managing:
             body = bodies.pack(payloads) if command.data else None
             self._shared.out.append(Send(rid, answer, body))
 
-        wanted = command.filter, command.state
+        wanted = self._shared.compile(connection, command.filter), command.state
         self._browsing.rows(one, command.after, command.limit, wanted, done)
 
     def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
@@ -124,7 +125,8 @@ class Managing:
             self._tell(rid, s.Browsed(ask.cid, rows, behind, payloads if ask.data else []))
 
         limit = min(ask.limit, q.BROWSED_MAX)
-        self._browsing.rows(one, ask.after, limit, (ask.filter or None, ask.state or None), done)
+        content = compile_at_once(ask.filter) if ask.filter else None
+        self._browsing.rows(one, ask.after, limit, (content, ask.state or None), done)
 
     # -- purge and requeue --------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
-from zbroker.filters import Filter, compile_at_once
+from zbroker.filters import Filter
 from zbroker.ids import EPOCH, NOW, POINT
 from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Connection, Consumer
@@ -80,7 +80,7 @@ class Openings:
     def begin(self, connection: Connection, one: Running, command: q.Consume, it: Consumer) -> None:
         """Raises: ClientError, for what can be said at once."""
         assert isinstance(one.queue, Replayable)
-        selector = compile_at_once(command.selector) if command.selector else None
+        selector = self._shared.compile(connection, command.selector)
         opening = Opening(command, one, one.queue, it, selector)
         since, until, cuts = _ends(command)
 

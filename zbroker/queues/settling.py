@@ -15,7 +15,6 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Send
 from zbroker.errors import ClientError
-from zbroker.filters import compile_at_once
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.consuming import Consuming, positions_of, unknown_sid
 from zbroker.queues.running import Running
@@ -100,8 +99,8 @@ class Settling:
     def _by_filter(
         self, connection: Connection, command: q.Settle, one: Running, consumer: Consumer | None
     ) -> None:
-        assert command.filter is not None
-        content, rid = compile_at_once(command.filter), connection.rid
+        content, rid = self._shared.compile(connection, command.filter), connection.rid
+        assert content is not None
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_field", "key `filter`: nothing is leased in a replayable queue")
         leased = one.queue.leased(consumer.key if consumer is not None else None)

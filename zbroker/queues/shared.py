@@ -15,7 +15,7 @@ from zbroker.access.core import Access
 from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
-from zbroker.filters import Filter
+from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import EPOCH, NOW, is_vector, parse_bookmark, parse_vector
 from zbroker.peers import Peers
@@ -120,6 +120,13 @@ class Shared:
         if one is None:
             raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
         return one
+
+    def compile(self, connection: Connection, text: str | None) -> Filter | None:
+        """A filter of a client. Raises: ClientError bad_filter, too_many."""
+        if not text:
+            return None
+        account = connection.use.account
+        return account.compile(chars_to_compile(text), lambda: compile_at_once(text))
 
     # -- the journal's look-ups ---------------------------------------------------------------
 
