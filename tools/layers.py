@@ -47,7 +47,8 @@ _ROOM: Final = (
 )
 _START: Final = ("zbroker.supervisor.child",)
 _FRONT: Final = (
-    "zbroker.access", "zbroker.config", "zbroker.door", "zbroker.process", "zbroker.security",
+    "zbroker.access", "zbroker.config", "zbroker.door", "zbroker.heap", "zbroker.process",
+    "zbroker.security",
     "zbroker.sockets", "zbroker.wire",
 )  # fmt: skip
 _QUEUE_SETTINGS: Final = (
@@ -65,6 +66,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker": ("*",),
     "zbroker.effects": (),
     "zbroker.errors": (),
+    "zbroker.heap": ("zbroker.limits",),
     "zbroker.limits": (),
     "zbroker.paths": (),
     "zbroker.spawn": (),

@@ -13,6 +13,7 @@ from typing import Final
 from zbroker.access.core import Access
 from zbroker.access.file import AccessFile
 from zbroker.door.door import Door
+from zbroker.heap import Heap
 from zbroker.limits import KIB
 from zbroker.process import Process, Stats
 from zbroker.security import server_curve
@@ -43,6 +44,7 @@ class Front:
         )  # fmt: skip
         process.before_end.append(self.door.release)
         self._secure = process.config.security.on
+        self._heap = Heap()
 
     @property
     def access(self) -> Access:
@@ -52,6 +54,7 @@ class Front:
     def turn(self, events: Mapping[object, int], now_ms: int, refusals: Refusals) -> None:
         """Lets in and cuts off; whose key is not known is noted."""
         self.door.turn(events, now_ms)
+        self._heap.turn(self.door.ended, now_ms)
         for key, host in self.door.strangers():
             refusals.add(b"", stranger(key), "connect", "auth_failed", host)
 

@@ -86,6 +86,7 @@ class Door:
             self._gate.bind(self.router, self._monitor)
         self.endpoint = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._port = int(self.endpoint.rpartition(":")[2])
+        self.ended = 0  # connections, since the start
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._news = False  # something was counted that was not told
@@ -188,6 +189,7 @@ class Door:
             self._taken.add(fd)
             self._cut(self._guard.accepted(fd, now_ms))
         else:
+            self.ended += 1
             self._taken.discard(fd)
             self._guard.closed(fd)
 
