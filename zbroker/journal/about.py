@@ -7,8 +7,6 @@ from zbroker.journal.format import FLAG_ZSTD, Batch
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
-#: ingest applied the limit when the body came in; that limit may have been lowered since
-
 
 class About:
     """What a filter may ask about a message besides its payload.
