@@ -74,8 +74,11 @@ class Bench:
         self.chores = Chores(cast(Any, process), opened, self.helpers)
 
     def work(self) -> None:
-        assert self.woken.acquire(timeout=10)
-        self.helpers.finish()
+        """Until the helpers have done all that they were asked for: more than one job at a time."""
+        assert self.helpers._jobs
+        while self.helpers._jobs:
+            assert self.woken.acquire(timeout=10)
+            self.helpers.finish()
 
     def beat(self) -> None:
         self.chores.beat(self.now_ms)

@@ -227,6 +227,9 @@ def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: 
         assert at((unknown, 4))[0] == "bookmark_not_found", "of another copy of this log"
     sessions.origins.fold_row(OriginRow(INSTANCE, 3, 4, 4))
     assert at((3, 4)) == ("", 5), "its segments were removed, the snapshot still names it"
+    where = Where(INSTANCE, 4, 15, 20)
+    assert at((2, 4))[0] == "bookmark_expired", "whatever history it is of, it is removed here"
+    assert at((2, 16))[0] == "bookmark_not_found"
 
 
 class GenerationLog:

@@ -51,7 +51,8 @@ class Vectors:
         """Behind the newest entry. What an accepted loss took from its generation was not seen."""
         newest = max(vector)
         if not self._knows(newest, now):
-            raise _unknown(newest)
+            removed = newest.generation < now.generation and vector[newest] < now.floor
+            raise _expired(now) if removed else _unknown(newest)
         position = self._own(newest, vector[newest] + 1, now)
         if position > now.persisted:
             raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
@@ -85,18 +86,17 @@ class Vectors:
     def _check_reached(self, vector: Vector, now: Where) -> None:
         """Nothing is left out that is not here yet: this log holds as much of every origin.
 
-        What an origin gave up, as its next generation tells, will never be here.
+        What an origin gave up, as its next generation tells, will never be here. Nothing is skipped
+        for it: the vector covers no message of a generation that is here.
         """
         known = self._look.sessions.origins.vector
         known[Origin(now.instance, now.generation)] = now.persisted - 1
         for origin, position in vector.items():
-            if origin.instance == now.instance and not self._knows(origin, now):
-                raise _unknown(origin)
             generations = [o.generation for o in known if o.instance == origin.instance]
             newest, seen = max(generations, default=-1), known.get(origin, 0)
             if position <= seen or newest > origin.generation:
                 continue
-            if newest < 0:
+            if newest < 0 or (origin.instance == now.instance and newest < origin.generation):
                 raise ClientError("bookmark_not_found", f"{origin} is not in this log")
             raise ClientError(
                 "bookmark_pending", f"the log holds {origin} up to {seen}, not up to {position}"
