@@ -228,6 +228,12 @@ class ClientError(ZBrokerError):
     """A request that cannot be served: answered with its code; the connection is kept."""
 
 
+def unknown_point(name: str) -> ClientError:
+    """A place was named that has no such name; whether it ever had is not remembered."""
+    reason = f"there is no point {name!r}: it was removed, or never set"
+    return ClientError("unknown_point", reason)
+
+
 class Refused(ClientError):
     """The request is wrong or not allowed; the same again never succeeds. Change it."""
 

@@ -54,7 +54,8 @@ def told_by_room(ask: Any) -> Any:
     """What the queues room says to each question but what queues there are."""
     if isinstance(ask, q.AskPoints):
         return q.Points(ask.cid, [])
-    return q.Changed(ask.cid, 3, 7) if isinstance(ask, q.Purge | q.SetPoint) else None
+    changes = q.Purge | q.SetPoint | q.RemovePoint
+    return q.Changed(ask.cid, 3, 7) if isinstance(ask, changes) else None
 
 
 class Subscriptions:
@@ -382,7 +383,9 @@ def test_a_path_with_a_name_is_about_that_queue(bench: Bench) -> None:
 def test_changes_reach_the_queues_room(bench: Bench) -> None:
     assert bench.post("/queues/work/purge", all=True)["count"] == 3
     assert bench.post("/points", name="eod")["position"] == 7
-    assert bench.room.asked == [q.Purge(0, "work"), q.SetPoint(0, "eod")]
+    assert bench.post("/points/remove", name="eod")["position"] == 7
+    asked = [q.Purge(0, "work"), q.SetPoint(0, "eod"), q.RemovePoint(0, "eod")]
+    assert bench.room.asked == asked
 
 
 def test_queues_stand_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:

@@ -273,6 +273,22 @@ def test_a_point_is_set_here_or_there(
     assert bench.room.asked == [asked]
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_point_is_removed(bench: Bench, dry_run: bool) -> None:
+    bench.room.say = lambda ask: q.Changed(ask.cid, position=7, vector="1.0.7")
+    told = bench.queues.remove_point(json.dumps({"name": "eod", "dry_run": dry_run}).encode())
+    assert told == {"name": "eod", "dry_run": dry_run, "position": 7, "vector": "1.0.7"}
+    assert bench.room.asked == [q.RemovePoint(0, "eod", dry_run)]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"name": ""}', b'{"name": "a", "at": 1}'])
+def test_a_removal_has_a_name_and_no_place(bench: Bench, body: bytes) -> None:
+    with pytest.raises(ClientError) as caught:
+        bench.queues.remove_point(body)
+    assert caught.value.code == "bad_field"
+    assert bench.room.asked == []
+
+
 @pytest.mark.parametrize("body", [b"{}", b'{"name": ""}', b'{"name": "a", "at": 0}'])
 def test_a_point_has_a_name_and_a_place(bench: Bench, body: bytes) -> None:
     with pytest.raises(ClientError) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import Struct, msgpack
 
 from tests.journal import build
 from tests.journal.whole import (
@@ -90,6 +91,41 @@ def test_a_name_that_comes_while_rows_are_told_does_no_harm() -> None:
     assert [row.position for row in [first, *rows]] == [1, 2, 10], "each as of when it is asked for"
 
 
+def test_a_removed_point_has_no_row() -> None:
+    named = Named()
+    named.fold(record(1, KIND_POINT, point("a")[1]))
+    named.fold(record(2, KIND_POINT, point("a", removed=True)[1]))
+    named.fold(record(3, KIND_POINT, point("never", removed=True)[1]))
+    assert list(named.points.rows()) == []
+    named.fold(record(4, KIND_POINT, point("a")[1]))
+    assert [row.position for row in named.points.rows()] == [4]
+
+
+def test_a_name_that_goes_while_rows_are_told_does_no_harm() -> None:
+    named = Named()
+    for position, name in enumerate("abc", 1):
+        named.fold(record(position, KIND_POINT, point(name)[1]))
+    rows = named.points.rows()
+    first = next(rows)
+    named.fold(record(9, KIND_POINT, point("b", removed=True)[1]))
+    assert [row.position for row in [first, *rows]] == [1, 3]
+
+
+def test_a_definition_is_never_taken_for_a_removed_point() -> None:
+    named = Named()
+    named.fold(record(1, KIND_WIRING, b"\x82\xa4name\xa1a\xa7removed\xc3"))
+    assert [row.position for row in named.wiring.rows()] == [1]
+
+
+def test_releases_that_know_no_removal_read_it_as_the_point_where_it_was() -> None:
+    class Before(Struct):
+        name: str
+        vector: str
+
+    _, body = point("a", "000000000000000a.1.5", removed=True)
+    assert msgpack.decode(body, type=Before) == Before("a", "000000000000000a.1.5")
+
+
 # -- in a journal ---------------------------------------------------------------------------------
 
 
@@ -164,6 +200,24 @@ def test_names_outlive_their_segments_in_a_snapshot(stated: bool) -> None:
         assert (after.wiring, after.points) == ([], [])
         [missing] = [f for f in whole.recovered.findings if f.code == "journal.state_missing"]
         assert "definitions" in missing.means
+
+
+@pytest.mark.parametrize("stated", ["before", "after", "never"])
+def test_a_removed_point_stays_removed(stated: str) -> None:
+    """Whether a start learns of it from the log, or the snapshot stands before or behind it."""
+    whole = Whole()
+    whole.units([point("a"), point("b")])
+    whole.roll_over()
+    if stated == "before":
+        whole.state()
+    whole.units([point("a", removed=True)])
+    if stated == "after":
+        whole.state()
+    whole.log.refresh()
+    if stated != "never":
+        whole.remove_oldest()
+    whole.restart()
+    assert [row.name for row in whole.named().points] == ["b"]
 
 
 def test_a_definition_that_is_changed_behind_the_snapshot_is_the_changed_one() -> None:

@@ -233,8 +233,9 @@ def deleted(name: str = "work", life: int = 1) -> Sent:
     return control(KIND_WIRING, q.encode(q.WiringRecord(name, life)))
 
 
-def point(name: str = "end-of-day", vector: str = "") -> Sent:
-    return control(KIND_POINT, records.encode(records.PointRecord(name, vector)))
+def point(name: str = "end-of-day", vector: str = "", *, removed: bool = False) -> Sent:
+    record = records.PointRecord(name, vector, removed=removed)
+    return control(KIND_POINT, records.encode(record))
 
 
 def letters(*payloads: bytes, topic: str = "dead") -> Sent:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,23 @@ def test_a_point_that_is_not_there_is_an_error(client: Client) -> None:
         with pytest.raises(ZBrokerError) as raised:
             numbers(client, **ends)
         assert raised.value.code == "unknown_point"
+
+
+def test_a_removed_point_stays_removed_until_it_is_set_again(tmp_path: Path) -> None:
+    def point(broker: LocalBroker, *arguments: str) -> None:
+        admin = command("zbroker.cli.admin_main", "--url", broker.url, "point", *arguments)
+        subprocess.run(admin, capture_output=True, timeout=T, check=True)
+
+    with LocalBroker(tmp_path / "data") as broker, connect(broker.url) as client:
+        client.publish("t", b"0").wait(T)
+        point(broker, "set", "noon")
+        point(broker, "rm", "noon")
+    with LocalBroker(tmp_path / "data") as broker, connect(broker.url) as client:
+        with pytest.raises(ZBrokerError, match="it was removed, or never set") as raised:
+            numbers(client, since="point:noon")
+        assert raised.value.code == "unknown_point"
+        point(broker, "set", "noon", "--at", "1")
+        assert numbers(client, since="point:noon", until="now") == [0]
 
 
 def test_the_command_line_begins_at_a_point(broker: LocalBroker) -> None:

@@ -37,7 +37,7 @@ from zbroker.journal.format import (
     KIND_WIRING,
     Batch,
 )
-from zbroker.journal.named import name_of
+from zbroker.journal.named import is_removal, name_of
 from zbroker.journal.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.journal.reader import Cursor
 from zbroker.peers import Received
@@ -269,7 +269,7 @@ class Bench:
             for one in self.log
             if one.kind == kind
         }
-        return [found[name] for name in sorted(found)]
+        return [found[name] for name in sorted(found) if not is_removal(kind, found[name].body)]
 
     def _take(self) -> bool:
         persisted = self.manager.following.persisted

@@ -556,6 +556,72 @@ def test_a_refused_point_says_so() -> None:
     assert at.manager.points == {}
 
 
+def test_a_removed_point_is_gone_after_a_restart_too() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.ask(s.SetPoint(7, "noon", positions[1]))
+    at.ask(s.SetPoint(7, "night"))
+    at.holding = True
+    assert at.ask(s.RemovePoint(8, "noon")) is None
+    assert "noon" in at.manager.points, "until the removal is durable"
+    at.land()
+    assert at.told[-1][1] == s.Changed(8, 0, positions[1], vector(positions[1]))
+    at.holding = False
+    assert list(at.manager.points) == ["night"]
+    at.restart()
+    assert list(at.manager.points) == ["night"]
+
+
+def test_a_dry_run_removes_no_point() -> None:
+    at = bench()
+    at.ask(s.SetPoint(7, "noon"))
+    end = at.position
+    assert (
+        at.ask(s.RemovePoint(8, "noon", dry_run=True)).position
+        == at.ask(s.AskPoints(9)).rows[0].position
+    )
+    assert at.position == end, "nothing was written"
+
+
+def test_a_refused_removal_leaves_the_point() -> None:
+    at = bench()
+    at.ask(s.SetPoint(7, "noon"))
+    at.holding = True
+    at.ask(s.RemovePoint(8, "noon"))
+    at.refuse("too_large")
+    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert list(at.manager.points) == ["noon"]
+
+
+def test_who_names_a_removed_point_is_told_that_it_may_have_been_removed() -> None:
+    at = bench()
+    at.ask(s.SetPoint(7, "noon"))
+    at.ask(s.RemovePoint(8, "noon"))
+    for ask in (s.RemovePoint(9, "noon"), s.Purge(9, "q", point="noon")):
+        told = at.ask(ask)
+        assert (told.code, "it was removed" in told.reason) == ("unknown_point", True)
+
+
+def test_a_removal_makes_a_place_for_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(managing, "POINTS_MAX", 1)
+    at = bench()
+    assert at.ask(s.SetPoint(7, "a")).code == ""
+    assert at.ask(s.SetPoint(7, "b")).code == "too_many"
+    assert at.ask(s.RemovePoint(7, "a")).code == ""
+    assert at.ask(s.SetPoint(7, "b")).code == ""
+
+
+def test_a_point_that_is_set_again_after_its_removal_is_where_it_was_set() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.ask(s.SetPoint(7, "noon", positions[0]))
+    at.ask(s.RemovePoint(7, "noon"))
+    at.ask(s.SetPoint(7, "noon", positions[2]))
+    assert at.manager.points["noon"].position == positions[2]
+    at.restart()
+    assert at.manager.points["noon"].position == positions[2]
+
+
 # -- looking ----------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from zbroker.queues.effects import Examine
 from zbroker.queues.saving import _state
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
-from zbroker.wire.queue_surveys import Purge, SetPoint
+from zbroker.wire.queue_surveys import Purge, RemovePoint, SetPoint
 
 
 def _filled(count: int = 6) -> tuple[Bench, list[int]]:
@@ -66,6 +66,15 @@ def test_a_point_is_the_place_that_it_names() -> None:
     assert at.last() == m.Ack("completed", sid="s", ended=True)
     at.consume(since="point:noon")
     assert at.got() == positions[2:]
+
+
+@pytest.mark.parametrize("more", [{"since": "point:noon"}, {"since": "0", "until": "point:noon"}])
+def test_a_removed_point_is_no_place_any_more(more: dict[str, Any]) -> None:
+    at, positions = _filled()
+    at.ask(SetPoint(1, "noon", positions[2]))
+    at.ask(RemovePoint(1, "noon"))
+    at.consume(**more)
+    assert at.errors() == [("unknown_point", "c-s", "s")]
 
 
 def test_until_is_looked_up_too() -> None:

@@ -150,7 +150,9 @@ class Judge:
         self.world = world
         self.messages: dict[int, Message] = {}
         self.refs: dict[str, Ref] = {}  # newest life of each name
-        self.points: dict[str, int] = {}
+        self.points: dict[str, int] = {}  # also of names that were removed: who began there did
+        self.unnamed: set[str] = set()  # of those, the ones without a place now
+        self.removals: Counter[str] = Counter()
         self.asks: dict[str, Any] = {}
         self.begun_ms = 0  # when a queue was run for the first time
         self.end = 1  # position behind what was folded
@@ -196,6 +198,8 @@ class Judge:
                 point = POINT.decode(batch.body)
                 self._unit(point)
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
+                self.removals[point.name] += point.removed
+                (self.unnamed.add if point.removed else self.unnamed.discard)(point.name)
 
     def _purge(self, purge: PurgeRecord, position: int) -> None:
         self._unit(purge)
@@ -476,6 +480,8 @@ class Judge:
             self.demand(there == (question.what != "delete"), question, "and it is not in the log")
         elif isinstance(question, s.SetPoint):
             self.demand(self.points.get(question.name) is not None, "a point is not in the log")
+        elif isinstance(question, s.RemovePoint):
+            self.demand(self.removals[question.name] > 0, "a removal is not in the log")
         elif isinstance(question, s.Purge) and not question.dry_run:
             ref = self.refs.get(question.queue)
             if ref is not None and ref.replays and not ref.ended and ref.begun:
@@ -736,8 +742,10 @@ class Judge:
         running = set(room.core.manager.running)
         self.demand(alive == running, "defined are", alive, "and not", running)
         for name, position in self.points.items():
-            told = room.core.manager.points[name].position
-            self.demand(told == position, "point", name, "is at", told, "not", position)
+            row = room.core.manager.points.get(name)
+            told = row.position if row is not None else None
+            expected = None if name in self.unnamed else position
+            self.demand(told == expected, "point", name, "is at", told, "not", expected)
         for ref in self.refs.values():
             passed = (at for at, why in ref.why.items() if why == "barrier")
             lost = [at for at in passed if at not in ref.given]

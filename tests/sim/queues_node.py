@@ -18,6 +18,7 @@ from zbroker.ids import Origin, publisher_id
 from zbroker.journal import queue_records as q
 from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.journal.named import name_of
+from zbroker.journal.records import POINT
 from zbroker.journal.units import broker_name
 from zbroker.wire import codec
 from zbroker.wire import internal as i
@@ -76,7 +77,7 @@ class QueuesNode:
         if what == "l":
             return letters(*[text + b"x" * rng.choice((0, 10, 600))] * rng.choice((1, 1, 3)))
         if what == "p":
-            return point(f"p{rng.randrange(NAMES)}", text.decode())
+            return point(f"p{rng.randrange(NAMES)}", text.decode(), removed=rng.random() < 0.3)
         if what == "w":
             return wiring(f"q{rng.randrange(NAMES)}", unit, rng.random() < 0.7)
         return control(KIND_QUEUE, q.encode(q.QueueRecord("", 0, *unit)))
@@ -167,6 +168,8 @@ def names(batches: list[Batch]) -> tuple[list[u.NamedRow], list[u.NamedRow]]:
         if batch.kind in found:
             name = name_of(batch.body)
             found[batch.kind][name] = u.NamedRow(name, batch.position, bytes(batch.body))
+            if batch.kind == KIND_POINT and POINT.decode(batch.body).removed:
+                del found[batch.kind][name]
     wiring, points = ([row for _, row in sorted(rows.items())] for rows in found.values())
     return wiring, points
 

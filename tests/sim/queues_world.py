@@ -247,7 +247,8 @@ class World:
         queue = rng.choice(self._names())
         roll = rng.random()
         if roll < 0.25:
-            self.admin.ask(s.SetPoint(0, rng.choice(("p0", "p1"))))
+            change = s.SetPoint if roll < 0.2 else s.RemovePoint
+            self.admin.ask(change(0, rng.choice(("p0", "p1"))))
         elif roll < 0.55:
             before = rng.randint(1, self.log.next_position) if rng.random() < 0.8 else 0
             point = rng.choice(list(self.judge.points)) if self.judge.points else ""

@@ -45,6 +45,7 @@ QUESTIONS: Final = [
         queue_surveys.BrowseQueue(3, "work", filter="/a = 1"), queue_surveys.AskPoints(4),
         queue_surveys.Purge(5, "work", 9), queue_surveys.Requeue(6, "work", ["1|2|"]),
         queue_surveys.Define(7, "create", "work", {"topic": "t"}), queue_surveys.SetPoint(8, "x"),
+        queue_surveys.RemovePoint(9, "x"),
     )
 ]  # fmt: skip
 TOLD: Final = [

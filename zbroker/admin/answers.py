@@ -111,6 +111,8 @@ class Answers:
             return self._parts.queues.post(queue.name, queue.what, body)
         if path == "/points":
             return self._parts.queues.set_point(body)
+        if path == "/points/remove":
+            return self._parts.queues.remove_point(body)
         if path == "/clients/disconnect":
             return self._parts.clients.disconnect(asking.parse(asking.Client, body).client)
         if path == "/journal/remove":

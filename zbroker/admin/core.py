@@ -23,6 +23,7 @@
     POST /clients/disconnect  {"client"}
     POST /queues/NAME/...     create, alter, delete, purge, requeue
     POST /points              {"name", "at"?}
+    POST /points/remove       {"name"}, "dry_run"?
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
 web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. What
@@ -69,6 +70,7 @@ WRITES: Final = (
     "/journal/hold",
     "/clients/disconnect",
     "/points",
+    "/points/remove",
 )
 QUEUE_READS: Final = ("consumers", "browse", "explain")
 QUEUE_WRITES: Final = ("create", "alter", "delete", "purge", "requeue")

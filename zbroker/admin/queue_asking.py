@@ -87,6 +87,13 @@ class SetPoint(Struct, frozen=True, forbid_unknown_fields=True):
     at: Position | None = None
 
 
+class RemovePoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """The place loses its name; the messages stay."""
+
+    name: Name
+    dry_run: bool = False
+
+
 def check_purge(ask: Purge) -> None:
     """A request that says nothing must not empty a queue. Raises: ClientError bad_field."""
     given = [ask.before is not None, ask.point is not None, ask.all]

@@ -104,6 +104,13 @@ class Queues:
         done = self._desk.change(q.SetPoint(0, ask.name, ask.at or 0))
         return {"name": ask.name, "position": done.position, "vector": done.vector}
 
+    def remove_point(self, body: bytes) -> Document:
+        """POST /points/remove. Raises: ClientError."""
+        ask = parse(asking.RemovePoint, body)
+        done = self._desk.change(q.RemovePoint(0, ask.name, ask.dry_run))
+        place = {"position": done.position, "vector": done.vector}
+        return {"name": ask.name, "dry_run": ask.dry_run} | place
+
 
 def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Define:
     """What the room is asked to do. Raises: ClientError bad_field, bad_queue."""

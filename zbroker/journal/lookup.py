@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from zbroker.bookmarks.index import Hint, Index
-from zbroker.errors import ClientError
+from zbroker.errors import unknown_point
 from zbroker.ids import Origin, parse_vector
 from zbroker.journal.format import Batch
 from zbroker.journal.reader import Gap, Log
@@ -67,7 +67,7 @@ class Lookup:
         row = self.sessions.named.points.get(name)
         vector = POINT.decode(row.body).vector if row is not None else ""
         if not vector:
-            raise ClientError("unknown_point", f"there is no point {name!r}")
+            raise unknown_point(name)
         return parse_vector(vector)
 
     def whole(self, now: Where) -> bool:

@@ -21,14 +21,16 @@ class PublisherRecord(Struct):
 class PointRecord(Struct, omit_defaults=True):
     """Body of a KIND_POINT record: a place in the log with a name.
 
-    vector: what is before it, so that it means the same messages on every instance. by, unit: as in
-    a QueueRecord.
+    vector: what is before it, so that it means the same messages on every instance. removed: the
+    place has no name any more; releases that do not know this key keep the name and its place. by,
+    unit: as in a QueueRecord.
     """
 
     name: str
     vector: str
     by: int = 0
     unit: int = 0
+    removed: bool = False
 
 
 class PurgeRecord(Struct, omit_defaults=True):

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, read_table
 from zbroker.effects import Send
-from zbroker.errors import ClientError
+from zbroker.errors import ClientError, unknown_point
 from zbroker.filters import compile_at_once
 from zbroker.ids import format_vector
 from zbroker.journal import records
@@ -62,6 +62,7 @@ class Managing:
             s.Requeue: self._requeue,
             s.Define: self._define,
             s.SetPoint: self._set_point,
+            s.RemovePoint: self._remove_point,
             s.AskPoints: self._points,
         }
 
@@ -137,7 +138,7 @@ class Managing:
         if ask.point:
             point = self._shared.manager.points.get(ask.point)
             if point is None:
-                raise ClientError("unknown_point", f"there is no point {ask.point!r}")
+                raise unknown_point(ask.point)
             before = point.position
         before = before or one.folded
         if ask.dead_letters and not one.definition.config.dead_letter:
@@ -346,6 +347,23 @@ class Managing:
                 manager.point_set(record, set_at)
             vector = record.vector
             self._tell(rid, s.Changed(ask.cid, 0, position, vector, code=code, reason=reason))
+
+        manager.commits.add_record(KIND_POINT, record, done)
+
+    def _remove_point(self, rid: bytes, ask: s.RemovePoint) -> None:
+        manager = self._shared.manager
+        row = manager.points.get(ask.name)
+        if row is None:
+            raise unknown_point(ask.name)
+        was, record = row.position, records.PointRecord(ask.name, row.vector, removed=True)
+        if ask.dry_run:
+            self._tell(rid, s.Changed(ask.cid, 0, was, row.vector))
+            return
+
+        def done(code: str, reason: str, _: int) -> None:
+            if not code:
+                manager.points.pop(ask.name, None)
+            self._tell(rid, s.Changed(ask.cid, 0, was, row.vector, code=code, reason=reason))
 
         manager.commits.add_record(KIND_POINT, record, done)
 

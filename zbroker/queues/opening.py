@@ -15,7 +15,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.errors import ClientError
+from zbroker.errors import ClientError, unknown_point
 from zbroker.filters import Filter
 from zbroker.ids import EPOCH, NOW, POINT
 from zbroker.limits import U63_MAX
@@ -127,7 +127,7 @@ class Openings:
         elif text.startswith(POINT):
             point = manager.points.get(text.removeprefix(POINT))
             if point is None:
-                raise ClientError("unknown_point", f"there is no point {text[len(POINT) :]!r}")
+                raise unknown_point(text.removeprefix(POINT))
             then(point.position, None)
         else:
             self._shared.locate(text, lambda found: self._found(opening, found, then), cut)

@@ -8,6 +8,7 @@
     Requeue{queue, ends, all}        ->  Changed{count}
     Define{record}                   ->  Changed{}
     SetPoint{name}                   ->  Changed{position, vector}
+    RemovePoint{name}                ->  Changed{position, vector}
     AskPoints{}                      ->  Points{rows}
 
 What changes something is answered once it is durable. A `code` says why it was refused. The admin
@@ -207,6 +208,14 @@ class SetPoint(Message, tag="set_point"):
     at: int = 0
 
 
+class RemovePoint(Message, tag="remove_point"):
+    """admin -> queues. The place with this name has no name any more."""
+
+    cid: int
+    name: str
+    dry_run: bool = False
+
+
 class AskPoints(Message, tag="ask_points"):
     """admin -> queues. Answered by Points."""
 
@@ -245,7 +254,7 @@ class Changed(Message, tag="changed"):
 
 QueuesQuestion = (
     AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
-    | AskPoints
+    | RemovePoint | AskPoints
 )  # fmt: skip
 QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
 

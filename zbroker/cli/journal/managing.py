@@ -19,7 +19,7 @@ from zbroker.cli.journal import offline, opened
 from zbroker.cli.journal.following import follow
 from zbroker.cli.journal.selecting import Find, Selection
 from zbroker.cli.target import Admin, Target
-from zbroker.errors import ZBrokerError
+from zbroker.errors import ZBrokerError, unknown_point
 
 PLANNED: Final = (
     show.number("serial"),
@@ -67,8 +67,7 @@ def places_of(admin: Admin) -> Find:
         for row in admin.ask("/points")["points"]:
             if row["name"] == name:
                 return int(row["position"])
-        hint = "`zbroker-admin point ls` names them"
-        raise ZBrokerError("unknown_point", f"there is no point {name!r}", hint)
+        raise unknown_point(name)
 
     return find
 

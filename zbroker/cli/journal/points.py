@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from zbroker.clock import SystemClock, is_time, parse_time
-from zbroker.errors import ClientError, ZBrokerError
+from zbroker.errors import ClientError, ZBrokerError, unknown_point
 from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import FLAG_SHOWS, SEQUENCED
@@ -71,8 +71,7 @@ def named(log: Log, name: str) -> int:
     vector = parse_vector(POINT_RECORD.decode(row.body).vector) if row is not None else {}
     own = [origin for origin in vector if origin.instance == log.instance]
     if not own:
-        hint = "`zbroker-admin point ls` names them"
-        raise ZBrokerError("unknown_point", f"there is no point {name!r}", hint)
+        raise unknown_point(name)
     newest = max(own)
     return min(vector[newest] + 1, log.end_of(newest.generation) or log.end())
 

@@ -13,7 +13,11 @@ import click
 from zbroker.cli.group import LazyGroup
 
 #: Adding a command is one line here and one file.
-COMMANDS: Final = {"set": "zbroker.cli.point.set:set_one", "ls": "zbroker.cli.point.ls:ls"}
+COMMANDS: Final = {
+    "set": "zbroker.cli.point.set:set_one",
+    "ls": "zbroker.cli.point.ls:ls",
+    "rm": "zbroker.cli.point.rm:rm",
+}
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)
