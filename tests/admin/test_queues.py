@@ -209,8 +209,10 @@ def test_what_the_room_refuses_is_an_error(bench: Bench, what: str) -> None:
 def test_what_is_asked_for_reaches_the_room(
     bench: Bench, what: str, body: dict[str, Any], asked: q.QueuesQuestion
 ) -> None:
-    bench.room.say = lambda ask: q.Changed(ask.cid, 4, text="so it is")
-    assert bench.post(what, **body) == {
+    bench.room.say = lambda ask: q.Changed(ask.cid, 4, 9, text="so it is")
+    told = bench.post(what, **body)
+    assert told.pop("position", None) == (9 if what == "purge" else None)
+    assert told == {
         "queue": "work", "dry_run": bool(body.get("dry_run")), "count": 4, "text": "so it is",
     }  # fmt: skip
     assert bench.room.asked == [asked]

@@ -36,6 +36,27 @@ def test_the_oldest_go_up_to_the_wanted_one() -> None:
     assert (serials(plan), plan.floor, plan.blocked, list(plan.held_by)) == ([1, 2, 3], 400, "", [])
 
 
+def test_a_plan_without_a_queue_is_what_its_purge_would_make_removable() -> None:
+    work, trades = Holding("queues", "work", 150, 0), Holding("queues", "trades", 350, 0)
+    floor = Floor(100, ("queues",))
+    floor.heard("queues", holds(100, 150, work, trades))
+    plan = floor.plan(LOG, ALL)
+    assert (serials(plan), plan.held_by) == ([], [work])
+    plan = floor.plan(LOG, ALL._replace(without="work"))
+    assert (serials(plan), plan.held_by) == ([1, 2], [trades])
+    assert plan.blocked == "segment 3 is still needed"
+    floor.heard("queues", holds(100, 150, work))
+    assert serials(floor.plan(LOG, ALL._replace(without="work"))) == [1, 2, 3, 4]
+
+
+def test_a_plan_without_a_queue_leaves_others_of_that_name_out_of_it() -> None:
+    """A reader that names no queue, a lease, or a process that did not say what it needs."""
+    job = Holding("job", "work", 150, 0)
+    floor = heard(150, job)
+    assert floor.plan(LOG, ALL._replace(without="work")).held_by == [job]
+    assert serials(heard(150).plan(LOG, ALL._replace(without="work"))) == []
+
+
 def test_what_is_gone_already_is_no_reason_to_complain() -> None:
     plan = heard().plan(LOG[2:], ALL._replace(through=2))
     assert (serials(plan), plan.floor, plan.blocked) == ([], 100, "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from zbroker.journal.disk import RealDisk
 from zbroker.journal.segments import list_segments, segment_name
 from zbroker.limits import KIB
 from zbroker.local import LocalBroker
+from zbroker.spawn import command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -136,6 +139,57 @@ def _check_the_rest(world: World, client: Client, floor: int) -> int:
     with pytest.raises(ZBrokerError, match="bookmark_expired"):
         world.first_seen(client, world.bookmarks[0])
     return first
+
+
+@pytest.mark.seed("003-31")
+@pytest.mark.parametrize("action", ["archive", "remove"])
+def test_the_end_of_a_day_gives_up_the_segments_of_what_was_purged(
+    tmp_path: Path, action: str
+) -> None:
+    queue = {"name": "trades", "topic": "t", "kind": "replayable"}
+    with LocalBroker(tmp_path / "data", settings={**SETTINGS, "queue": [queue]}) as broker:
+        world = World(broker)
+        with connect(broker.url, "p") as client:
+            world.fill(client)
+            broker.ask("/points", {"name": "eod"})
+            client.publish("t", b"next day").wait(20)
+
+        def purge(*options: str) -> subprocess.CompletedProcess[str]:
+            arguments = ["queue", "purge", "trades", "--point", "eod", f"--{action}", *options]
+            program = command("zbroker.cli.admin_main", "--url", broker.url, "--json", *arguments)
+            return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+
+        def planned() -> bool:
+            return bool(json.loads(purge("--dry-run").stdout)["journal"]["serials"])
+
+        until(planned, "segments may go", 30)
+        assert world.serials[0] == 1, "a dry run changes nothing"
+        with connect(broker.url, "slow reader") as reader:
+            if action == "remove":
+                subscription = reader.subscribe("t", since="epoch", credit=1)
+                until(lambda: len(world.admin.ask("/holders")["holders"]) > 1, "it is told", 10)
+                held = purge("--yes")
+                assert (held.returncode, "slow reader (t)" in held.stderr) == (1, True), held
+                assert json.loads(held.stdout)["count"] > 0, "the purge is done all the same"
+                assert world.serials[0] == 1
+                subscription.close()
+        until(lambda: not any(
+            one["who"] == "slow reader" for one in world.admin.ask("/holders")["holders"]
+        ), "it has let go", 30)  # fmt: skip
+        done = purge("--yes")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)["journal"]
+        gone = [one["serial"] if action == "archive" else one for one in found["serials"]]
+        assert found["result"] == "done"
+        assert gone == list(range(1, gone[-1] + 1))
+        until(lambda: world.serials[0] == gone[-1] + 1, "they are gone from the journal", 10)
+        archived = sorted(one.name for one in (tmp_path / "data/archive").glob("*.journal"))
+        assert archived == [segment_name(one) for one in gone if action == "archive"]
+        with connect(broker.url, "late") as late:
+            assert (world.first_seen(late) == 0) == (action == "archive")
+            assert [one.data for one in late.consume("trades", since="epoch", until="now")] == [
+                b"next day"
+            ]
 
 
 @pytest.mark.seed("004-43")

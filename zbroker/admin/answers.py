@@ -275,9 +275,12 @@ class Answers:
 
     def remove(self, ask: asking.Through) -> dict[str, Any]:
         """Gives up the oldest segments; the files go as soon as nobody reads them."""
+        asking.check_through(ask)
         worker = self._worker
         entry = worker.entry("remove", "hand", f"asked for by hand, up to segment {ask.through}")
-        made, removal = worker.remove(entry, ask.through, 100, dry_run=ask.dry_run)
+        made, removal = worker.remove(
+            entry, ask.through, 100, dry_run=ask.dry_run, without=ask.without
+        )
         return {
             "id": made.id if made else None,
             "serials": removal.serials,

@@ -34,10 +34,11 @@ class Select(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Through(Struct, frozen=True, forbid_unknown_fields=True):
-    """The oldest segments up to this one."""
+    """The oldest segments up to this one; of a dry run, as if a queue needed nothing: `without`."""
 
     through: Serial
     dry_run: bool = False
+    without: NameOrAll = ""
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,6 +122,12 @@ def wanted(select: Select) -> tuple[list[int] | None, int]:
     if (select.serials is None) == (select.through is None):
         raise ClientError("bad_field", "either `through` or `serials`", "give one of them")
     return select.serials, select.through or 0
+
+
+def check_through(ask: Through) -> None:
+    """Nothing goes that a queue needs. Raises: ClientError bad_field."""
+    if ask.without and not ask.dry_run:
+        raise ClientError("bad_field", "`without` is for a dry run: what a queue needs stays", SEE)
 
 
 def keys_of(body: bytes) -> list[str]:

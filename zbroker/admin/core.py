@@ -17,7 +17,7 @@
     GET /, /console/...       the console: files, for everybody
     POST /journal/archive     {"through": serial} or {"serials": [...]}, "dry_run"?
     POST /journal/compress    likewise
-    POST /journal/remove      {"through": serial}, "dry_run"?
+    POST /journal/remove      {"through": serial}, "dry_run"? with "without": queue
     POST /journal/reindex     {}
     POST /journal/hold        {"who", "what", "position", "ttl_s"}; ttl_s 0 ends it
     POST /clients/disconnect  {"client"}

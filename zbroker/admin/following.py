@@ -43,7 +43,7 @@ class Following:
             return [*self._removals, *(entry for entry, _, _ in self._indexing)]
 
     def remove(
-        self, entry: Entry, through: int, share_max: int, *, dry_run: bool
+        self, entry: Entry, through: int, share_max: int, *, dry_run: bool, without: str = ""
     ) -> tuple[Entry | None, m.Removal]:
         """Asks the journal, when it knows all leases; what becomes of it is followed.
 
@@ -53,8 +53,9 @@ class Following:
         sizes = {segment.serial: segment.bytes for segment in tools.catalog.segments()}
         tools.leases.secure(tools.link)
         removal = tools.link.ask(
-            m.Removal, m.Remove, through=through, share_max=share_max, dry_run=dry_run
-        )
+            m.Removal, m.Remove, through=through, share_max=share_max, dry_run=dry_run,
+            without=without,
+        )  # fmt: skip
         if dry_run or not removal.serials:
             return None, removal
         entry = replace(

@@ -91,12 +91,13 @@ class Queues:
         """POST /queues/`name`/`what`; it is durable when this returns. Raises: ClientError."""
         question = _question(name, what, body)
         done = self._desk.change(question)
-        return {
+        told: Document = {
             "queue": name,
             "dry_run": question.dry_run,
             "count": done.count,
             "text": done.text,
         }
+        return told | {"position": done.position} if what == "purge" else told
 
     def set_point(self, body: bytes) -> Document:
         """POST /points. Raises: ClientError."""

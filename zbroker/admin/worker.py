@@ -134,7 +134,13 @@ class Worker:
         return entry
 
     def remove(
-        self, entry: Entry, through: int, share_max: int, *, dry_run: bool = False
+        self,
+        entry: Entry,
+        through: int,
+        share_max: int,
+        *,
+        dry_run: bool = False,
+        without: str = "",
     ) -> tuple[Entry | None, m.Removal]:
         """Has the oldest segments removed, up to one that is being worked on.
 
@@ -148,7 +154,9 @@ class Worker:
                 through = min(through, busy - 1)
             made: Entry | None = None
             try:
-                made, removal = self.following.remove(entry, through, share_max, dry_run=dry_run)
+                made, removal = self.following.remove(
+                    entry, through, share_max, dry_run=dry_run, without=without
+                )
             finally:
                 with self._lock:
                     gone = made.serials[-1] if made else 0

@@ -23,6 +23,7 @@ from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Holding, Holds
 
 LEASES_MAX: Final = 1_000  # one who leases per message instead of per job shall notice
+_QUEUES: Final = "queues"  # who reads for queues, and names each of them
 
 
 class Kept(NamedTuple):
@@ -47,13 +48,15 @@ class Limits(NamedTuple):
     """How far a removal may go.
 
     stated: serial of the newest complete state snapshot; open: serial of the open segment.
-    share_max: percent of the log's bytes.
+    share_max: percent of the log's bytes. without: this queue counts as one that needs nothing, for
+    who asks what a purge of it would make removable.
     """
 
     through: int
     stated: int
     open: int
     share_max: int = 100
+    without: str = ""
 
 
 class Floor:
@@ -124,10 +127,10 @@ class Floor:
                 found += holds.holdings or _unnamed(room, holds)
         return sorted(found, key=lambda holding: (holding.position, holding.who))
 
-    def _lowest(self) -> int:
-        """Positions below it are needed by nobody who has spoken."""
+    def _lowest(self, without: str) -> int:
+        """Positions below it are needed by nobody who has spoken, but for this queue."""
         needed = [holding.position for holding, _ in self._leases.values()]
-        needed += [holds.lowest for holds in self._readers.values() if holds is not None]
+        needed += [_needed(holds, without) for holds in self._readers.values() if holds is not None]
         return min(needed, default=U63_MAX)
 
     # -- removal ------------------------------------------------------------------------------
@@ -137,14 +140,14 @@ class Floor:
         chosen: list[Kept] = []
         blocked, held_by = "", list[Holding]()
         allowed = sum(one.bytes for one in segments) * limits.share_max // 100
-        lowest = self._lowest()
+        lowest = self._lowest(limits.without)
         for one in segments:
             if one.serial > limits.through:
                 break
             allowed -= one.bytes
             blocked = self._blocked(one, limits, lowest, allowed)
             if blocked:
-                held_by = self._held_by(one) if one.end > lowest else []
+                held_by = self._held_by(one, limits.without) if one.end > lowest else []
                 break
             chosen.append(one)
         floor = chosen[-1].end if chosen else self.position
@@ -163,8 +166,11 @@ class Floor:
             return f"one run removes {limits.share_max} percent of the log at most"
         return ""
 
-    def _held_by(self, one: Kept) -> list[Holding]:
-        return [holding for holding in self.holdings if holding.position < one.end]
+    def _held_by(self, one: Kept, without: str) -> list[Holding]:
+        return [
+            holding for holding in self.holdings
+            if holding.position < one.end and not _is_queue(holding, without)
+        ]  # fmt: skip
 
     def raise_to(self, plan: Plan) -> None:
         """The floor stands behind the plan's segments from now on, and they are going."""
@@ -195,6 +201,18 @@ class Floor:
         assert all(holding.position >= self.position for holding, _ in self._leases.values())
         assert all(one.end <= self.position for one in self._going)
         assert self.going == sorted(self.going)
+
+
+def _needed(holds: Holds, without: str) -> int:
+    """The lowest position that a reader needs."""
+    others = [one.position for one in holds.holdings if not _is_queue(one, without)]
+    if len(others) == len(holds.holdings):
+        return holds.lowest
+    return min(others, default=U63_MAX)
+
+
+def _is_queue(holding: Holding, name: str) -> bool:
+    return bool(name) and (holding.who, holding.what) == (_QUEUES, name)
 
 
 def _unnamed(room: str, holds: Holds) -> list[Holding]:

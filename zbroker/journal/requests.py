@@ -136,7 +136,8 @@ class Requests:
         through = stages.removable(ask.through)
         if through < ask.through and not ask.dry_run:
             self._end_stages(stages.held_before(self._held_from(kept)))
-        limits = Limits(through, self._core.state_serial, writer.serial, ask.share_max)
+        without = ask.without if ask.dry_run else ""
+        limits = Limits(through, self._core.state_serial, writer.serial, ask.share_max, without)
         plan = self.floor.plan(kept, limits)
         if through < ask.through and not plan.blocked:
             text = f"segment {through + 1} has staged messages that a commit shows, or that wait"

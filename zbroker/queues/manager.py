@@ -21,7 +21,7 @@ from zbroker.config import QueueConfig
 from zbroker.definitions import Definition, changed, compile_queue
 from zbroker.definitions.entering import Entering
 from zbroker.effects import Note
-from zbroker.errors import ClientError, ConfigError
+from zbroker.errors import ClientError, ConfigError, unknown_point
 from zbroker.ids import Origin, parse_vector
 from zbroker.journal import queue_records as r
 from zbroker.journal.format import KIND_QUEUE, KIND_WIRING
@@ -271,6 +271,13 @@ class Manager:
     def _point(self, name: str, body: bytes, set_at: int) -> None:
         record: PointRecord = POINT.decode(body)
         self.points[name] = PointRow(name, self.position_of(record.vector), record.vector, set_at)
+
+    def point(self, name: str) -> PointRow:
+        """The place with this name. Raises: ClientError unknown_point."""
+        row = self.points.get(name)
+        if row is None:
+            raise unknown_point(name)
+        return row
 
     def point_set(self, record: PointRecord, set_at: int) -> None:
         """A point has landed."""

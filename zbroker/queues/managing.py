@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, read_table
 from zbroker.effects import Send
-from zbroker.errors import ClientError, unknown_point
+from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
 from zbroker.ids import format_vector
 from zbroker.journal import records
@@ -136,10 +136,7 @@ class Managing:
         one.check_ready()
         before = ask.before
         if ask.point:
-            point = self._shared.manager.points.get(ask.point)
-            if point is None:
-                raise unknown_point(ask.point)
-            before = point.position
+            before = self._shared.manager.point(ask.point).position
         before = before or one.folded
         if ask.dead_letters and not one.definition.config.dead_letter:
             raise ClientError("bad_queue", f"queue {ask.queue!r} has no dead letter topic")
@@ -352,9 +349,7 @@ class Managing:
 
     def _remove_point(self, rid: bytes, ask: s.RemovePoint) -> None:
         manager = self._shared.manager
-        row = manager.points.get(ask.name)
-        if row is None:
-            raise unknown_point(ask.name)
+        row = manager.point(ask.name)
         was, record = row.position, records.PointRecord(ask.name, row.vector, removed=True)
         if ask.dry_run:
             self._tell(rid, s.Changed(ask.cid, 0, was, row.vector))

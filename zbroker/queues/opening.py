@@ -15,7 +15,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.errors import ClientError, unknown_point
+from zbroker.errors import ClientError
 from zbroker.filters import Filter
 from zbroker.ids import EPOCH, NOW, POINT
 from zbroker.limits import U63_MAX
@@ -125,10 +125,7 @@ class Openings:
         elif text == NOW:
             then(manager.following.persisted, None)
         elif text.startswith(POINT):
-            point = manager.points.get(text.removeprefix(POINT))
-            if point is None:
-                raise unknown_point(text.removeprefix(POINT))
-            then(point.position, None)
+            then(manager.point(text.removeprefix(POINT)).position, None)
         else:
             self._shared.locate(text, lambda found: self._found(opening, found, then), cut)
 

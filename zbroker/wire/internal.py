@@ -264,7 +264,7 @@ class Holders(Message, tag="holders"):
 class Remove(Message, tag="remove"):
     """admin -> journal: remove the oldest segments up to `through`. Answered by Removal.
 
-    share_max: percent of the log's bytes that go at most. dry_run: only say what would be done.
+    share_max: percent of the log that goes at most. dry_run: only a plan, `without` a queue.
     """
 
     cid: int
@@ -272,13 +272,13 @@ class Remove(Message, tag="remove"):
     through: int
     share_max: int = 100
     dry_run: bool = False
+    without: str = ""
 
 
 class Removal(Message, tag="removal"):
     """journal -> admin. serials: what is (or would be) removed; `blocked` says why not more.
 
-    The floor stands behind them at once; the files go as soon as every reader has said that it
-    needs none of them, oldest first.
+    The floor stands behind them at once; files go, oldest first, when every reader has let go.
     """
 
     cid: int

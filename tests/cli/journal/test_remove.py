@@ -140,5 +140,5 @@ def test_who_holds_it_back_is_named(fake: FakeAdmin) -> None:
     }  # fmt: skip
     result = admin(fake.data, "journal", "remove", "--through", "1")
     assert result.exit_code == 1
-    assert "segment 1 is still needed: pricer from position 5" in result.stderr
+    assert "segment 1 is still needed: pricer (replay of orders) from position 5" in result.stderr
     assert "journal holders" in result.stderr

@@ -71,7 +71,7 @@ def remove(  # noqa: PLR0913 - click passes each option by itself
                 last = selection.last(segments, partial(points.named, log))
             found = offline.remove(paths, last, dry_run=dry_run, step=step)
     managing.say(found, plan_rows(found, segments), in_json=how.in_json)
-    _end(found)
+    check_held(found)
 
 
 def plan_rows(found: Document, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -90,12 +90,18 @@ def plan_rows(found: Document, segments: Sequence[dict[str, Any]]) -> list[dict[
     return rows
 
 
-def _end(found: Document) -> None:
-    """A removal that is held back is an error, unless only a plan was asked for."""
+def check_held(found: Document) -> None:
+    """A removal that is held back is an error, unless only a plan was asked for.
+
+    Raises: ZBrokerError segment_held, blocked.
+    """
     if not found.get("blocked") or found["dry_run"]:
         return
     if found["held_by"]:
-        who = ", ".join(f"{one['who']} from position {one['position']}" for one in found["held_by"])
+        who = ", ".join(
+            f"{one['who']} ({one['what']}) from position {one['position']}"
+            for one in found["held_by"]
+        )
         raise ZBrokerError("segment_held", f"{found['blocked']}: {who}")
     hint = "one is written when the next segment is begun" if "snapshot" in found["blocked"] else ""
     raise ZBrokerError("blocked", found["blocked"], hint)

@@ -67,7 +67,7 @@ class Selection:
         if self.all_sealed:
             return int(sealed[-1]["serial"]) if sealed else 0
         if self.point is not None:
-            return _ending_before(sealed, find(self.point))
+            return ending_before(sealed, find(self.point))
         before, last = self.before_ns(), 0
         assert before is not None, "one of the four is given"
         for row in sealed:
@@ -104,7 +104,7 @@ class Selection:
             raise ZBrokerError("not_found", reason, f"{there}: see `journal ls`")
 
 
-def _ending_before(sealed: Sequence[dict[str, Any]], position: int) -> int:
+def ending_before(sealed: Sequence[dict[str, Any]], position: int) -> int:
     """The newest of the oldest segments that hold nothing from this position on; 0: none."""
     last = 0
     for row in sealed:
