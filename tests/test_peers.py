@@ -17,7 +17,6 @@ from zbroker.peers import (
     check_key,
     decode,
     made_by_zeromq,
-    token_of,
     welcome,
 )
 from zbroker.wire import codec
@@ -40,9 +39,13 @@ def _token(**more: Any) -> Token:
     )  # fmt: skip
 
 
-def _proves(token: str, rid: bytes = RID, key: str = "", access: Access = OFF) -> Token:
+def _proves(
+    token: str, rid: bytes = RID, key: str = "", access: Access = OFF,
+    peers: Peers[Peer] | None = None,
+) -> Token:  # fmt: skip
     command = m.DoorLogon(token, "1")
-    return token_of(command, Received(rid, [], False, key), KEY, access, NOW_S)
+    at = Peers(Peer) if peers is None else peers
+    return at.token_of(command, Received(rid, [], False, key), KEY, access, NOW_S)
 
 
 # -- commands ---------------------------------------------------------------------------------
@@ -90,6 +93,21 @@ def test_a_token_ends_with_the_right_to_its_name() -> None:
             assert _proves(said, key=KEY_A, access=rules("q")).name == name
         else:
             assert code_of(lambda said=said: _proves(said, key=KEY_A, access=rules("q"))) == code
+
+
+def test_a_token_ends_when_an_operator_disconnects_its_client() -> None:
+    peers: Peers[Peer] = Peers(Peer)
+    peers.logon(RID, _token(), None, 0)
+    assert peers.disconnect("ann", 3) == [RID]
+    assert peers.disconnect("eve", 0) == [], "0 ends no tokens"
+    for name, known, code in (
+        ("ann", 2, "auth_failed"), ("ann", 3, None), ("ann-2", 0, None), ("eve", 0, None),
+    ):  # fmt: skip
+        said = make(KEY, _token(name=name, disconnects=known))
+        if code is None:
+            assert _proves(said, peers=peers).name == name
+        else:
+            assert code_of(lambda said=said: _proves(said, peers=peers)) == code
 
 
 def test_rules_that_forget_a_principal_admit_it_no_more() -> None:

@@ -128,6 +128,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/limits.py",
         "zbroker/peers.py",
         "zbroker/recording.py",
+        "zbroker/wire/disconnects.py",
         "zbroker/wire/ranges.py",
         "zbroker/wire/refused.py",
         "zbroker/wire/surveys.py",

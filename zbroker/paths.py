@@ -79,6 +79,11 @@ class Paths:
         return self.run / "token.key"
 
     @property
+    def disconnects(self) -> Path:
+        """Which clients an operator disconnected since the start of the instance."""
+        return self.run / "disconnects.json"
+
+    @property
     def admin_token(self) -> Path:
         """What the admin wants to see before it changes anything; readable by the owner only."""
         return self.run / "admin.token"

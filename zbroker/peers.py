@@ -20,6 +20,7 @@ from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.limits import FRAMES_MAX, HEARTBEAT_MS
 from zbroker.wire import codec
 from zbroker.wire import messages as m
+from zbroker.wire.disconnects import NONE
 from zbroker.wire.token import Token, verify
 
 ROUTING_ID_BYTES: Final = 5  # what ZeroMQ makes itself: a zero and four more
@@ -61,7 +62,10 @@ P = TypeVar("P", bound=Peer)
 
 
 class Peers(dict[bytes, P], Generic[P]):
-    """All of a door by routing id. `came`, `left`: for who minds the door."""
+    """All of a door by routing id. `came`, `left`: for who minds the door.
+
+    disconnects: whose tokens count no more, as operators said.
+    """
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Peers(dict[bytes, P], Generic[P]):
         """quiet_ms: see DoorHeartbeats. budget: of each principal."""
         super().__init__()
         self.accounts = Accounts(budget)
+        self.disconnects = NONE
         self._make = make
         self.heartbeats = DoorHeartbeats(quiet_ms)
         self.came: list[bytes] = []
@@ -81,6 +86,26 @@ class Peers(dict[bytes, P], Generic[P]):
         """Forgets a peer."""
         self.accounts.close(self.pop(rid).use)
         self.left.append(rid)
+
+    def token_of(
+        self, command: m.DoorLogon, received: Received, key: bytes, access: Access, now_s: float
+    ) -> Token:
+        """What a logon proves; `key` is that of the instance's tokens. Raises: ClientError."""
+        if not made_by_zeromq(received.rid):
+            raise ClientError("auth_failed", "a routing id must not be chosen by the client")
+        token = verify(key, command.token, now_s)
+        admit(access, token, received.key)
+        self.disconnects.check(token)
+        return token
+
+    def disconnect(self, client: str, number: int) -> list[bytes]:
+        """Which connections of `client` an operator ends; tokens from before count no more.
+
+        number: see zbroker.wire.surveys.Disconnect.
+        """
+        if number:
+            self.disconnects = self.disconnects.add(client, number)
+        return [rid for rid, peer in self.items() if peer.token.name == client]
 
     def logon(self, rid: bytes, token: Token, heartbeat_s: float | None, now_ms: int) -> P:
         """Takes in a peer that proved who it is. Raises: ClientError too_many."""
@@ -100,17 +125,6 @@ class Peers(dict[bytes, P], Generic[P]):
         """Who is silent, and whom to send a heartbeat now."""
         pulses = ((rid, peer.pulse) for rid, peer in self.items())
         return self.heartbeats.tick(now_ms, pulses, drained=drained)
-
-
-def token_of(
-    command: m.DoorLogon, received: Received, key: bytes, access: Access, now_s: float
-) -> Token:
-    """What a logon proves; `key` is that of the instance's tokens. Raises: ClientError."""
-    if not made_by_zeromq(received.rid):
-        raise ClientError("auth_failed", "a routing id must not be chosen by the client")
-    token = verify(key, command.token, now_s)
-    admit(access, token, received.key)
-    return token
 
 
 def welcome(peer: Peer, cid: str | None) -> m.Ack:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from zbroker.admin.asking import WantedClients
 from zbroker.admin.clients import Clients
+from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ClientError
 from zbroker.wire import surveys as s
 
@@ -42,10 +45,11 @@ class Desks:
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, data: Path) -> None:
         self.desks = Desks()
         desks: Any = self.desks
-        self.clients = Clients(desks)
+        self.disconnects = DisconnectsFile(data / "disconnects.json", logging.getLogger("test"))
+        self.clients = Clients(desks, self.disconnects)
 
     def rows(self, room: str, *rows: s.ClientRow, left_out: int = 0) -> None:
         self.desks.told[room] = s.Clients(1, list(rows), left_out)
@@ -56,8 +60,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    made = Bench()
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path)
     for room in made.desks.rooms:
         made.rows(room)
     return made
@@ -96,7 +100,7 @@ def test_what_is_wanted_goes_to_the_rooms(bench: Bench) -> None:
 def test_a_client_is_ended_at_every_door(bench: Bench) -> None:
     bench.ended(1, 0, 2)
     assert bench.clients.disconnect("ann") == {"disconnected": 3}
-    assert bench.desks.asked == [s.Disconnect(0, "ann")]
+    assert bench.desks.asked == [s.Disconnect(0, "ann", 1)]
 
 
 def test_a_client_that_is_not_there_is_not_found(bench: Bench) -> None:
@@ -104,6 +108,7 @@ def test_a_client_that_is_not_there_is_not_found(bench: Bench) -> None:
     with pytest.raises(ClientError, match="no client 'ann'") as caught:
         bench.clients.disconnect("ann")
     assert caught.value.code == "not_found"
+    assert bench.disconnects.known.clients == {"ann": 1}, "its tokens end all the same"
 
 
 def test_a_door_that_does_not_answer_may_have_kept_it(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from tests.admin.test_audit import Clock
 from zbroker.access.file import AccessFile
 from zbroker.admin.core import NOBODY, Who
 from zbroker.admin.doorkeeper import Doorkeeper, Secrets
+from zbroker.disconnects_file import DisconnectsFile
 from zbroker.wire import token
 
 LOG = logging.getLogger("test")
@@ -45,7 +46,10 @@ class Bench:
         self.write(RULES)
         path = self.path if secured else None
         self.file = AccessFile(path, self.clock, LOG)
-        self.doorkeeper = Doorkeeper(Secrets("adm1n", "r3ad", KEY), self.file, self.clock)
+        self.disconnects = DisconnectsFile(data / "disconnects.json", LOG)
+        self.doorkeeper = Doorkeeper(
+            Secrets("adm1n", "r3ad", KEY), self.file, self.clock, self.disconnects
+        )
 
     def write(self, text: str) -> None:
         self.path.write_text(text.format(ann=ANN, bob=BOB, eve=EVE))
@@ -57,8 +61,9 @@ class Bench:
             self.clock.ms += 1_000
             self.file.look(self.clock.ms)
 
-    def session(self, principal: str, key: str, expires_s: int = 2_000, sign: bytes = KEY) -> Who:
-        said = token.Token("a client", principal, "i", 7, expires_s, key)
+    def session(self, principal: str, key: str, expires_s: int = 2_000, sign: bytes = KEY,
+                name: str = "") -> Who:  # fmt: skip
+        said = token.Token(name or principal, principal, "i", 7, expires_s, key)
         return self.doorkeeper.who(token.make(sign, said))
 
 
@@ -120,6 +125,17 @@ def test_a_key_that_is_taken_back_ends_its_sessions(bench: Bench) -> None:
     assert may(bench.session("ann", ANN, 9_000)) == (False, False, False)
 
 
+def test_a_session_ends_when_an_operator_disconnects_its_client(bench: Bench) -> None:
+    bench.disconnects.add("ann")
+    assert may(bench.session("ann", ANN)) == (False, False, False)
+    assert may(bench.session("bob", BOB)) == (True, True, False)
+
+
+def test_a_session_counts_as_long_as_its_principal_may_use_its_name(bench: Bench) -> None:
+    assert may(bench.session("ann", ANN, name="ann-7")) == (True, True, True)
+    assert may(bench.session("ann", ANN, name="bob-7")) == (False, False, False)
+
+
 def test_without_security_a_session_proves_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, secured=False)
     assert not bench.doorkeeper.secured
@@ -130,6 +146,6 @@ def test_without_security_a_session_proves_nothing(tmp_path: Path) -> None:
 
 def test_a_secret_that_is_missing_lets_nobody_in(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    empty = Doorkeeper(Secrets("", "", KEY), bench.file, bench.clock)
+    empty = Doorkeeper(Secrets("", "", KEY), bench.file, bench.clock, bench.disconnects)
     assert not empty.who("").known
     assert "adm1n" not in repr(Secrets("adm1n", "r3ad", KEY))

@@ -22,6 +22,7 @@ from zbroker.admin.files import Console
 from zbroker.admin.http import Server, Site
 from zbroker.admin.web import POLICY, THREADS_MAX
 from zbroker.clock import SystemClock
+from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ClientError, StorageError
 
 LIMIT_S = 10.0
@@ -69,8 +70,9 @@ class Bench:
         answers: Any = self.answers
         clock = SystemClock()
         doorkeeper = Doorkeeper(
-            Secrets("s3cret", "r3ad", b"k"), AccessFile(None, clock, LOG), clock
-        )
+            Secrets("s3cret", "r3ad", b"k"), AccessFile(None, clock, LOG), clock,
+            DisconnectsFile(data / "disconnects.json", LOG),
+        )  # fmt: skip
         self.audit = Audit(data / "audit", clock, LOG)
         place = data / "console"
         place.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
+from zbroker.delivery import surveying
 from zbroker.delivery.asking import PATIENCE_MS
 from zbroker.delivery.core import PLANS_MAX, Core, Settings
 from zbroker.delivery.replay import BLOCK_MAX_BYTES
@@ -43,6 +44,16 @@ def test_a_token_of_another_key_is_refused():
         m.DoorLogon(token.make(b"x" * 32, token.Token("ann", "ann", "i", 1, int(NOW_S) + 60)), "9")
     )
     assert (world.last().code, world.last().cid) == ("auth_failed", "9")
+
+
+def test_a_token_from_before_a_disconnect_by_an_operator_is_refused():
+    world = ready()
+    surveying.disconnect(world.core, "ann", 1)
+    world.logon()
+    assert world.last().code == "auth_failed"
+    after = token.Token("ann", "", "i", 2, int(NOW_S) + 60, "", disconnects=1)
+    world.send(m.DoorLogon(token.make(KEY, after), "9"))
+    assert world.last().type == "processed"
 
 
 def test_an_expired_token_is_refused():

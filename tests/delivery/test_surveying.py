@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from zbroker.delivery import surveying
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.trail import Trail
 from zbroker.effects import Send
+from zbroker.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.messages import Options
@@ -88,7 +89,7 @@ class World:
     """A core as far as it is looked at."""
 
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
-    connections: dict[bytes, Connection] = field(default_factory=dict)
+    connections: Peers[Any] = field(default_factory=lambda: Peers(Peer))
     cursors: Cursors = field(default_factory=Cursors)
     counts: Counts = field(default_factory=Counts)
 

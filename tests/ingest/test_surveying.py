@@ -187,6 +187,12 @@ def test_a_client_can_be_ended(bench: Bench) -> None:
     assert list(bench.world.clients.by_name) == ["bob"]
 
 
+def test_disconnects_are_counted_for_tokens(bench: Bench) -> None:
+    for number in (2, 1, 0):
+        bench.answered(codec.encode(s.Disconnect(4, "nobody", number)))
+    assert bench.desk.disconnects == 2
+
+
 def test_what_is_no_question_of_this_desk_is_ignored(bench: Bench) -> None:
     told, _ = bench.answered(
         b"", codec.encode(s.AskSubscriptions(1)), codec.encode(s.AskClients(9, limit=5))

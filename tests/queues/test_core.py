@@ -312,6 +312,16 @@ def test_a_client_is_disconnected() -> None:
     assert at.core.told(Disconnect(7, "ann"), _peers) == Disconnected(7, 0)
 
 
+def test_a_token_ends_when_an_operator_disconnects_its_client() -> None:
+    at = bench()
+    at.core.told(Disconnect(7, "ann", 1), _peers)
+    at.run()
+    at.logon(ANN)
+    assert at.codes() == ["session_ended", "auth_failed"]
+    at.logon(BOB)
+    assert at.last().type == "processed", "it is about ann"
+
+
 # -- time -------------------------------------------------------------------------------------
 
 

@@ -74,7 +74,9 @@ def test_a_damaged_identity_is_never_replaced(locked: Config) -> None:
 def test_tokens_of_an_earlier_start_count_no_more(locked: Config) -> None:
     paths = directory.prepare(locked)
     key = paths.token_key.read_bytes()
+    paths.disconnects.touch()
     directory.prepare(locked)
+    assert not paths.disconnects.exists(), "it says which tokens of that start count"
     assert paths.token_key.read_bytes() != key
     assert len(key) == directory.TOKEN_KEY_BYTES
 

@@ -7,6 +7,7 @@ from typing import Any
 from zbroker.admin.asking import WantedClients
 from zbroker.admin.desk_link import DeskLink
 from zbroker.config import setting_of
+from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ClientError
 from zbroker.wire import surveys as s
 
@@ -14,8 +15,9 @@ from zbroker.wire import surveys as s
 class Clients:
     """Answers from any thread."""
 
-    def __init__(self, desks: DeskLink) -> None:
+    def __init__(self, desks: DeskLink, disconnects: DisconnectsFile) -> None:
         self._desks = desks
+        self._disconnects = disconnects
 
     def answer(self, wanted: WantedClients) -> dict[str, Any]:
         """Every connection, by name. Raises: ClientError not_ready."""
@@ -32,15 +34,20 @@ class Clients:
         }
 
     def disconnect(self, client: str) -> dict[str, Any]:
-        """Ends them at every door. Raises: ClientError not_found, not_ready."""
-        told = self._desks.ask(s.Disconnected, s.Disconnect(0, client), self._desks.rooms)
+        """Ends them, and its tokens, at every door. Raises: ClientError not_found, not_ready.
+
+        Its tokens end also where it is not connected: somebody may keep one for later.
+        """
+        ask = s.Disconnect(0, client, self._disconnects.add(client))
+        told = self._desks.ask(s.Disconnected, ask, self._desks.rooms)
         ended = sum(one.count for one in told.values() if one is not None)
         silent = [room for room, one in told.items() if one is None]
         if silent:
             reason = f"{ended} ended, but these rooms did not answer: {', '.join(silent)}"
             raise ClientError("not_ready", reason, "ask again")
         if not ended:
-            raise ClientError("not_found", f"no client {client!r} is connected", "see GET /clients")
+            reason = f"no client {client!r} is connected; tokens that it may have count no more"
+            raise ClientError("not_found", reason, "see GET /clients")
         return {"disconnected": ended}
 
 

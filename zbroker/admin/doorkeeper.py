@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from zbroker.access.file import AccessFile
 from zbroker.admin.core import NOBODY, Who
 from zbroker.clock import Clock
+from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ClientError
 from zbroker.wire import token
 
@@ -33,10 +34,13 @@ class Secrets(NamedTuple):
 class Doorkeeper:
     """Thread-safe: it changes nothing but by `look`."""
 
-    def __init__(self, secrets: Secrets, access: AccessFile, clock: Clock) -> None:
+    def __init__(
+        self, secrets: Secrets, access: AccessFile, clock: Clock, disconnects: DisconnectsFile
+    ) -> None:
         self._secrets = secrets
         self._access = access
         self._clock = clock
+        self._disconnects = disconnects
 
     @property
     def secured(self) -> bool:
@@ -60,11 +64,13 @@ class Doorkeeper:
     def _session(self, shown: str) -> Who:
         try:
             said = token.verify(self._secrets.key, shown, self._clock.wall_ns() / 1e9)
+            self._disconnects.known.check(said)
+            access, principal = self._access.access, said.principal
+            if not principal or not access.holds(principal, said.key):
+                return Who(problem="the key of this session is not in the access file any more")
+            access.check_name(principal, said.name)
         except ClientError as error:
             return Who(problem=error.reason)
-        access, principal = self._access.access, said.principal
-        if not principal or not access.holds(principal, said.key):
-            return Who(problem="the key of this session is not in the access file any more")
         return Who(
             principal,
             known=True,

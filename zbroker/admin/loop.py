@@ -8,8 +8,9 @@ ipc DEALER to the journal (holders, leases, remove, retire, reindex); ipc DEALER
 ingest, the delivery workers and queues, for one question each.
 Files: writes copies of sealed segments and their summaries (journal and archive directory),
 <data>/actions, <data>/audit, run/admin.token and run/admin-read.token (0600, new at each start),
-run/leases.json; reads run/instance.json, run/token.key, the access file, and the log, to count
-topics when somebody asks. It unlinks no segment: the journal does, when it is asked to.
+run/leases.json, run/disconnects.json; reads run/instance.json, run/token.key, the access file, and
+the log, to count topics when somebody asks. It unlinks no segment: the journal does, when it is
+asked to.
 Settings: listen.admin; [security]; [[record]]; [retention]; delivery.workers; journal.directory,
 archive_directory, segment_size, time.
 Exit codes: as every room (zbroker.supervisor.child).
@@ -54,6 +55,7 @@ from zbroker.admin.survey import Tools
 from zbroker.admin.topics import Topics
 from zbroker.admin.worker import Worker
 from zbroker.config import delivery_rooms, socket_of
+from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ConfigError
 from zbroker.front import access_file
 from zbroker.process import Process
@@ -108,6 +110,7 @@ class AdminRoom:
         self._counting = Counting(paths, self._end, clock, log)
         self._audit = Audit(paths.audit, clock, log)
         self._refusals = Refusals(self._desks, self._audit)
+        self._disconnects = DisconnectsFile(paths.disconnects, log)
         self._answers = Answers(self._parts())
         self._server = self._listen()
         self._sample_ms = self._watch_ms = clock.mono_ms()
@@ -120,7 +123,7 @@ class AdminRoom:
             self._worker,
             self._sampling,
             Subscriptions(desks, self._link, times),
-            Clients(desks),
+            Clients(desks, self._disconnects),
             Topics(
                 self._counting,
                 desks,
@@ -159,7 +162,7 @@ class AdminRoom:
             token.make(paths.admin_read_token),
             paths.token_key.read_bytes(),
         )
-        doorkeeper = Doorkeeper(secrets, self._access, process.clock)
+        doorkeeper = Doorkeeper(secrets, self._access, process.clock, self._disconnects)
         self._server.start(Site(self._answers, doorkeeper, self._audit, Console()))
         self._worker.start()
         self._queue_watch.start()

@@ -38,7 +38,7 @@ from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
-from zbroker.peers import Received, admit, check_key, decode, token_of, welcome
+from zbroker.peers import Received, admit, check_key, decode, welcome
 from zbroker.recording import Recording
 from zbroker.topics import matcher
 from zbroker.wire import codec
@@ -145,7 +145,7 @@ class Core:
         self, received: Received, command: m.DoorLogon, now_ms: int, now_s: float
     ) -> list[Effect]:
         rid, access = received.rid, self._rights.access
-        token = token_of(command, received, self._settings.key, access, now_s)
+        token = self.connections.token_of(command, received, self._settings.key, access, now_s)
         self._drop(rid)
         if len(self.connections) >= self._settings.clients_max:
             raise ClientError("too_many", f"{len(self.connections)} clients are connected here")

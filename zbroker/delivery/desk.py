@@ -41,7 +41,7 @@ class Desk:
         self, core: Core, ask: s.DeliveryQuestion, now_ms: int, peers: s.Peers
     ) -> tuple[s.Answer, list[Effect]]:
         if isinstance(ask, s.Disconnect):
-            count, effects = surveying.disconnect(core, ask.client)
+            count, effects = surveying.disconnect(core, ask.client, ask.number)
             self._desk.note_disconnected(ask.client, count)
             return s.Disconnected(ask.cid, count), effects
         if isinstance(ask, s.AskRefusals):

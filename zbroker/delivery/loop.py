@@ -20,7 +20,7 @@ from typing import Final
 
 import zmq
 
-from zbroker import sockets
+from zbroker import disconnects_file, sockets
 from zbroker.blocks.read import Read
 from zbroker.blocks.reading import Reading
 from zbroker.budgets import budget_of
@@ -90,6 +90,7 @@ class DeliveryRoom:
         self._desk = Desk(
             process.context, self._ipc("desk"), process.incarnation, self._poller, process.log
         )
+        self.core.connections.disconnects = disconnects_file.read(process.paths.disconnects)
         self._live: LiveDoor | None = None
         if not recording.everything:
             self._live = LiveDoor(

@@ -136,11 +136,14 @@ def topics(core: Core) -> tuple[list[TopicRow], int]:
     return [TopicRow(*key, count) for key, count in first], len(counts) - len(first)
 
 
-def disconnect(core: Core, client: str) -> tuple[int, list[Effect]]:
-    """Ends every connection of `client`; how many those were, and what they are told."""
+def disconnect(core: Core, client: str, number: int = 0) -> tuple[int, list[Effect]]:
+    """Ends every connection of `client`; how many those were, and what they are told.
+
+    number: see zbroker.wire.surveys.Disconnect.
+    """
     effects: list[Effect] = []
-    found = _named(core, client) if client else []
-    for _, rid in found:
+    found = core.connections.disconnect(client, number)
+    for rid in found:
         error = ClientError("session_ended", DISCONNECTED, "ask whoever operates this broker")
         effects += [*core.gone(rid), refusal(core.counts, rid, error, None)]
     return len(found), effects

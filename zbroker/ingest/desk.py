@@ -14,7 +14,10 @@ from zbroker.wire import surveys as s
 
 
 class Desk:
-    """At `endpoint`, registered in the loop's poller."""
+    """At `endpoint`, registered in the loop's poller.
+
+    disconnects: how many there were: each token says of how many it knows.
+    """
 
     def __init__(
         self, context: desk.Context, endpoint: str, poller: zmq.Poller, log: logging.Logger
@@ -22,12 +25,14 @@ class Desk:
         self._log = log
         self._desk = desk.Desk(context, endpoint, s.TO_INGEST_DESK, poller, log)
         self.router = self._desk.router
+        self.disconnects = 0
 
     def answer(self, core: IngestCore, now_ms: int, peers: s.Peers = s.unknown) -> list[Effect]:
         """Answers what waits; what clients are to be told of it. peers: who is at which address."""
         effects: list[Effect] = []
         for rid, ask in self._desk.asked():
             if isinstance(ask, s.Disconnect):
+                self.disconnects = max(self.disconnects, ask.number)
                 count, more = surveying.disconnect(core, ask.client, now_ms)
                 effects += more
                 self._desk.note_disconnected(ask.client, count)

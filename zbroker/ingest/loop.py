@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 import zmq
 
-from zbroker import sockets
+from zbroker import disconnects_file, sockets
 from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ClientError
 from zbroker.front import Front
@@ -105,6 +105,7 @@ class IngestRoom:
         self._door.register(self._poller)
         desk = process.paths.ipc("ingest-desk")
         self._desk = Desk(process.context, desk, self._poller, process.log)
+        self._desk.disconnects = disconnects_file.read(process.paths.disconnects).number
         self._endpoint = self._front.open()
         self._ready = False
         self._shut = False
@@ -332,7 +333,7 @@ class IngestRoom:
             self._key,
             token.Token(
                 client.name, client.principal, client.instance, client.session, expires_s,
-                client.key,
+                client.key, self._desk.disconnects,
             ),
         )  # fmt: skip
         answer.endpoints = doors_for(client.worker, self._workers, self._endpoints[1])

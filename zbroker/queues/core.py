@@ -27,7 +27,7 @@ from zbroker.errors import ClientError, StorageError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
 from zbroker.journal.reader import Extent
-from zbroker.peers import Received, admit, check_key, decode, token_of, welcome
+from zbroker.peers import Received, admit, check_key, decode, welcome
 from zbroker.queues import surveying
 from zbroker.queues.burying import Burying
 from zbroker.queues.clients import Connection
@@ -154,7 +154,7 @@ class Core:
 
     def _logon(self, received: Received, command: m.DoorLogon, now: Now) -> None:
         rid, connections = received.rid, self.shared.connections
-        token = token_of(
+        token = connections.token_of(
             command, received, self._settings.key, self.shared.access, now.wall_ns / 1e9
         )
         self.gone(rid)
@@ -251,7 +251,7 @@ class Core:
             return surveying.clients(self.shared, ask, peers)
         if isinstance(ask, AskRefusals):
             return self.refusals.told(ask, peers)
-        rids = [rid for rid, one in self.connections.items() if one.token.name == ask.client]
+        rids = self.shared.connections.disconnect(ask.client, ask.number)
         for rid in rids:
             self.gone(rid)
             hint = "ask whoever operates this broker"

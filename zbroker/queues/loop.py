@@ -23,7 +23,7 @@ from typing import Final
 import zmq
 from pyroaring import BitMap64
 
-from zbroker import desk, sockets
+from zbroker import desk, disconnects_file, sockets
 from zbroker.blocks.making import Maker
 from zbroker.blocks.reading import Reading
 from zbroker.budgets import budget_of
@@ -97,6 +97,7 @@ class QueuesRoom:
             process.context, process.paths.ipc("queues-desk"), s.TO_QUEUES_DESK, self._poller,
             process.log,
         )  # fmt: skip
+        self.core.shared.connections.disconnects = disconnects_file.read(process.paths.disconnects)
         self._reading = Reading(process.paths.journal, process.paths.archive)
         self._finder = Finder(self._reading)
         self._saving = Saving(process, Path(process.paths.queues))

@@ -3,7 +3,8 @@
 lock            flock; its holder's pid stands in it
 instance.json   {"version": 1, "instance": "<16 hex digits>"}, made once, durable before use
 run/            0700: token.key (32 bytes, 0600), instance.json of the running instance, sockets:
-                the directory of its ipc sockets, which has a file `data` that names this one
+                the directory of its ipc sockets, which has a file `data` that names this one;
+                disconnects.json: clients whose older tokens count no more
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def prepare(config: Config, *, shared: bool = False) -> Paths:
             _make_sockets(paths)
         # a new one at each start: what an earlier one has let in, logs on again
         write_durably(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
+        paths.disconnects.unlink(missing_ok=True)  # about tokens of keys that are gone
     except OSError as error:
         raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
     return paths

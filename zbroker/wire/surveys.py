@@ -3,7 +3,7 @@
     admin                                           ingest, delivery
         AskClients{cid, ...}              ->
                                           <-  Clients{cid, rows}
-        Disconnect{cid, client}           ->
+        Disconnect{cid, client, number}   ->
                                           <-  Disconnected{cid, count}
         AskRefusals{cid, after}           ->
                                           <-  RefusalRows{cid, last, rows}
@@ -153,10 +153,14 @@ class Clients(Message, tag="clients"):
 
 
 class Disconnect(Message, tag="disconnect"):
-    """admin -> ingest, delivery. End the sessions of this client; it is told session_ended."""
+    """admin -> ingest, delivery, queues. End the sessions of this client: session_ended.
+
+    number: of this disconnect; tokens of the client from before count no more. 0: they do.
+    """
 
     cid: int
     client: str
+    number: int = 0
 
 
 class Disconnected(Message, tag="disconnected"):

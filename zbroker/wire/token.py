@@ -24,6 +24,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """Who was authenticated at ingest. `expires_s`: seconds since 1970.
 
     key: the CURVE key of that connection; nobody else's token is worth anything. "" without.
+    disconnects: how many disconnects by operators there had been (zbroker.wire.disconnects).
     """
 
     name: str
@@ -32,6 +33,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     session: int
     expires_s: int
     key: str = ""
+    disconnects: int = 0
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Token)
