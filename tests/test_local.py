@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 import zbroker
+from tests.waiting import until
 from zbroker import LocalBroker
 from zbroker.errors import ZBrokerError
 
 pytestmark = pytest.mark.process
+
+WAIT_S = 20.0
 
 
 def test_it_serves_until_its_block_ends() -> None:
@@ -65,6 +71,42 @@ def test_settings_go_over_the_defaults() -> None:
 def test_a_start_that_fails_shows_the_log() -> None:
     with pytest.raises(ZBrokerError, match=r"unknown key `journal\.colour`") as caught:
         LocalBroker(settings={"journal": {"colour": "red"}})
+    assert caught.value.code == "not_started"
+
+
+def test_a_second_one_on_the_same_directory_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker:
+        with pytest.raises(ZBrokerError, match="already_running") as caught:
+            LocalBroker(tmp_path / "data")
+        assert caught.value.code == "not_started"
+        kill_and_await_restart(broker, "journal")  # it needs the sockets that all share
+        with zbroker.connect(broker.url, name="publisher", timeout=WAIT_S) as client:
+            client.publish("orders", b"1").wait(WAIT_S)
+
+
+def kill_and_await_restart(broker: LocalBroker, process: str) -> None:
+    pid = broker.pids[process]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: broker.pids.get(process, pid) != pid, f"{process} runs again", WAIT_S)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place))
+    if os.geteuid() or subprocess.run(command, check=False).returncode:
+        pytest.skip("needs root: mounts a tmpfs")
+    yield place
+    subprocess.run(("umount", str(place)), check=True)
+
+
+def test_a_read_only_directory_is_refused_in_the_words_of_the_broker(disk: Path) -> None:
+    LocalBroker(disk / "data").close()
+    subprocess.run(("mount", "-o", "remount,ro", str(disk)), check=True)
+    with pytest.raises(ZBrokerError, match="cannot be used: Read-only file system") as caught:
+        LocalBroker(disk / "data")
     assert caught.value.code == "not_started"
 
 

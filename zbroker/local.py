@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from zbroker.cli.target import Admin
 from zbroker.errors import ZBrokerError
-from zbroker.paths import Paths
 from zbroker.spawn import command
 from zbroker.supervisor import directory
 
@@ -131,7 +130,7 @@ class LocalBroker:
             self._stop(process)
             self._finalizer.detach()
         if self._own.exists():
-            self._remove_sockets()
+            directory.clean_after_kill(self.data_dir)
             shutil.rmtree(self._own, ignore_errors=True)  # what is left is in a temporary place
 
     def _stop(self, process: subprocess.Popen[bytes]) -> None:
@@ -143,17 +142,6 @@ class LocalBroker:
             process.wait()
         if process.stdout is not None:
             process.stdout.close()
-
-    def _remove_sockets(self) -> None:
-        """Those of an instance that was killed; one that stopped has removed them."""
-        try:
-            instance = directory.read_identity(self.data_dir)
-        except ZBrokerError:
-            return  # damaged on purpose by whoever uses this; a leftover socket harms nobody
-        if instance is not None:
-            data = self.data_dir
-            paths = Paths(data, data / "journal", data / "archive", instance)
-            directory.remove_sockets(paths)
 
     def __enter__(self) -> LocalBroker:
         return self

@@ -152,6 +152,36 @@ def test_cleaning_leaves_nothing_of_a_running_instance(locked: Config) -> None:
     assert paths.identity.exists()
 
 
+def test_sockets_of_a_killed_instance_are_removed(settings: Config) -> None:
+    descriptor = directory.lock(settings.paths(0).data)
+    paths = directory.prepare(settings)
+    os.close(descriptor)
+    directory.clean_after_kill(paths.data)
+    assert not paths.sockets_note.exists()
+    os.close(directory.lock(paths.data))  # it is free for the next one
+
+
+def test_sockets_of_a_running_instance_stay(locked: Config) -> None:
+    paths = directory.prepare(locked)
+    directory.clean_after_kill(paths.data)
+    assert paths.sockets.is_dir()
+    assert paths.lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_cleaning_does_not_make_a_directory(tmp_path: Path) -> None:
+    directory.clean_after_kill(tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_cleaning_a_damaged_directory_changes_nothing(locked: Config) -> None:
+    paths = directory.prepare(locked)
+    identity = paths.identity.read_text()
+    paths.identity.write_text("{")
+    directory.clean_after_kill(paths.data)
+    assert paths.sockets.is_dir()
+    paths.identity.write_text(identity)
+
+
 def test_an_unused_place_has_no_identity(tmp_path: Path) -> None:
     assert directory.read_identity(tmp_path) is None
 

@@ -9,6 +9,7 @@ run/            0700: token.key (32 bytes, 0600), instance.json of the running i
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -171,3 +172,20 @@ def clean(paths: Paths) -> None:
     """Removes what only a running instance has."""
     paths.running.unlink(missing_ok=True)
     remove_sockets(paths)
+
+
+def clean_after_kill(data: Path) -> None:
+    """Removes the sockets that a killed instance left in `data`; those of a running one stay.
+
+    It holds the lock meanwhile. Where it cannot, because the directory is in use, damaged or
+    read-only, nothing is removed: leftover sockets harm nobody.
+    """
+    with contextlib.suppress(ZBrokerError, OSError):
+        instance = read_identity(data)
+        if instance is None:
+            return  # it was never used, and taking its lock would make it
+        descriptor = lock(data)
+        try:
+            remove_sockets(Paths(data, data / "journal", data / "archive", instance))
+        finally:
+            os.close(descriptor)
