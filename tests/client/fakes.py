@@ -11,6 +11,7 @@ import google_crc32c
 import msgspec
 import zmq
 
+from tests import waiting
 from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector, publisher_id
 from zbroker.wire import bodies, codec
 from zbroker.wire import messages as m
@@ -21,10 +22,7 @@ WAIT_S = 10.0
 
 def wait_until(done, timeout=WAIT_S):
     """Polls for what another thread or process does; fails loudly."""
-    end = time.monotonic() + timeout
-    while not done():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.002)
+    waiting.until(done, "it did not come about", timeout, look_s=0.002)
 
 
 class FakeBroker:

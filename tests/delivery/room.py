@@ -13,6 +13,7 @@ from typing import Any
 import zmq
 from google_crc32c import value as crc32c
 
+from tests.waiting import Limit
 from zbroker import sockets
 from zbroker.config import Config
 from zbroker.delivery.loop import DeliveryRoom
@@ -169,8 +170,8 @@ class Client:
 
     def until(self, kind: type, **fields: Any) -> Any:
         """The next answer of `kind` with these fields; messages on the way are kept in `data`."""
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
+        limit = Limit(DEADLINE_S)
+        while not limit.is_over:
             self.room.journal.serve()
             if not self.socket.poll(5):
                 continue

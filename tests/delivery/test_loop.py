@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.delivery.room import DEADLINE_S, INSTANCE, Room
+from tests.waiting import Limit
 from zbroker.ids import Origin, format_vector
 from zbroker.wire import messages as m
 
@@ -73,8 +73,8 @@ def test_a_client_that_left_is_forgotten(room: Room):
         one.send(m.Subscribe("s", "t", bookmark="0"))
         one.until(m.Ack, type="completed")
     client.socket.close(linger=0)
-    deadline = time.monotonic() + DEADLINE_S
-    while len(room.room.core.connections) > 1 and time.monotonic() < deadline:
+    limit = Limit(DEADLINE_S)
+    while len(room.room.core.connections) > 1 and not limit.is_over:
         room.journal.write("t", [b"x"])
         room.journal.say_marks()
         other.until(m.Msg)
