@@ -41,12 +41,12 @@ from zbroker.journal.named import is_removal, name_of
 from zbroker.journal.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.journal.reader import Cursor
 from zbroker.peers import Received
-from zbroker.queues import giving
 from zbroker.queues.core import Core, Settings
-from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
+from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Found
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.running import Running, entered_of
+from zbroker.queues.readings import Matcher, read_for
+from zbroker.queues.running import Running
 from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec, token
@@ -500,19 +500,9 @@ class Bench:
         else:
             self.core.located(self.locate(message))
 
-    def _read(self, effect: Any) -> None:
-        found = list(self._found(effect.positions - self.unreadable))
-        if isinstance(effect, Look):
-            self.core.looked(effect.job, [row for one in found for row in giving.looked(one)])
-        elif isinstance(effect, Examine):
-            hits = BitMap64()
-            for one in found:
-                hits |= giving.matching(one, effect.filter, self.record.type_of, Payloads)
-            self.core.examined(effect.job, hits)
-        elif isinstance(effect, Reenter):
-            running = self.manager.running.get(effect.queue)
-            entered = [entered_of(running, one) for one in found] if running is not None else []
-            self.core.reentered(effect.job, [one for one in entered if one is not None])
+    def _read(self, effect: LogReading) -> None:
+        found = self._found(effect.positions - self.unreadable)
+        read_for(self.core, effect, found, Matcher(self.record.type_of, Payloads))
 
     def _found(self, positions: BitMap64) -> list[Found]:
         found = []

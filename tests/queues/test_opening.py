@@ -10,7 +10,7 @@ from tests.queues.bench import HERE, WALL_NS, Bench, bench, replayable
 from zbroker.clock import format_time
 from zbroker.ids import EPOCH, NOW, format_vector
 from zbroker.queues import opening
-from zbroker.queues.effects import Examine
+from zbroker.queues.effects import Search
 from zbroker.queues.saving import _state
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
@@ -107,7 +107,7 @@ def test_a_selector_is_compared_up_to_a_place() -> None:
 def test_a_selector_is_compared_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "EXAMINE_MAX", 2)
     at, positions = _filled()
-    at.later = (Examine,)
+    at.later = (Search,)
     at.consume(selector="/n = 5")
     seen = []
     while at.waiting:
@@ -156,7 +156,7 @@ def test_a_silent_journal_is_told() -> None:
 
 def test_nothing_follows_for_who_is_gone_while_a_selector_is_compared() -> None:
     at, _ = _filled()
-    at.later = (Examine,)
+    at.later = (Search,)
     at.consume(selector="/n = 1")
     at.lose()
     at.go_on()
@@ -268,7 +268,7 @@ def test_the_epoch_is_the_oldest_that_was_not_purged() -> None:
 
 def test_a_purge_while_the_selector_is_searched_is_noticed() -> None:
     at, positions = _filled()
-    at.later = (Examine,)
+    at.later = (Search,)
     at.consume(since=at.bookmark(positions[0]), selector="/n = 5")
     at.ask(Purge(1, "q", positions[3]))
     at.go_on()

@@ -22,10 +22,11 @@ from zbroker.limits import BEAT_MS
 from zbroker.peers import Received
 from zbroker.queues import giving
 from zbroker.queues.core import Core, Settings
-from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
+from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.running import Running, entered_of
+from zbroker.queues.readings import Matcher, read_for
+from zbroker.queues.running import Running
 from zbroker.queues.saving import _state
 from zbroker.queues.work.values import Now
 from zbroker.recording import Recording
@@ -73,7 +74,7 @@ class RoomNode:
         manager = Manager(self.incarnation, world.configs, world.recording())
         settings = Settings(KEY, CLIENTS_MAX, self.incarnation, recording)
         self.core = world.core_of(settings, manager)
-        self._type_of = recording.type_of
+        self._matcher = Matcher(recording.type_of, Payloads)
         self._finder = Finder(Failing(world))  # type: ignore[arg-type]
         self._giving: giving.Giving | None = None
         self._inbox: list[Received] = []
@@ -82,7 +83,7 @@ class RoomNode:
         self._told: list[Any] = []
         self._welcomed_by = self._holds_ms = self._told_floor = 0
         self._save_ms = self._later_ms = 0
-        self._later: list[Give | Examine | Reenter | Look] = []
+        self._later: list[Give | LogReading] = []
         self._dealer: Pipe | None = None
         self._marks: Pipe | None = None
         self._hello()
@@ -279,7 +280,7 @@ class RoomNode:
                 self._say(effect.message)
             elif isinstance(effect, Tell):
                 self.world.admin.told(effect.answer)
-            elif isinstance(effect, Examine | Reenter | Look):
+            elif isinstance(effect, LogReading):
                 self._read_for(effect)
             else:
                 assert isinstance(effect, Note)
@@ -296,7 +297,7 @@ class RoomNode:
         """Raises: StorageError."""
         return self._finder.find(positions, self.core.manager.following.persisted)
 
-    def _put_off(self, effect: Give | Examine | Reenter | Look) -> None:
+    def _put_off(self, effect: Give | LogReading) -> None:
         if not self._later:
             self._later_ms = self.world.at.now_ms + AGAIN_MS
         self._later.append(effect)
@@ -311,24 +312,11 @@ class RoomNode:
             else:
                 self._read_for(effect)
 
-    def _read_for(self, effect: Examine | Reenter | Look) -> None:
+    def _read_for(self, effect: LogReading) -> None:
         try:
-            many = list(self._find(effect.positions))
+            read_for(self.core, effect, self._find(effect.positions), self._matcher)
         except StorageError:
             self._put_off(effect)
-            return
-        if isinstance(effect, Examine):
-            hits = BitMap64()
-            for found in many:
-                hits |= giving.matching(found, effect.filter, self._type_of, Payloads)
-            self.core.examined(effect.job, hits)
-        elif isinstance(effect, Reenter):
-            one = self.core.manager.running.get(effect.queue)
-            entered = [entered_of(one, found) for found in many] if one is not None else []
-            self.core.reentered(effect.job, [each for each in entered if each is not None])
-        else:
-            rows = [row for found in many for row in giving.looked(found)]
-            self.core.looked(effect.job, rows)
 
     def _note(self, give: Give) -> None:
         one = self.running(give.to.queue)

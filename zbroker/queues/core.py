@@ -4,7 +4,7 @@
     marks, welcomed, named   the journal's word    -> queues begin, readings
     block                    what was read         -> the fold of every queue
     receipts                 what landed           -> settled
-    given, examined, looked  readings of messages  -> what was waiting for them
+    given, looked, searched  readings of messages  -> what was waiting for them
     tick                     time                  -> leases end, delays are over, heartbeats
     finish                   the end of a turn     -> offers, units
 
@@ -288,6 +288,10 @@ class Core:
         """An Examine was done."""
         self.shared.examined(job, matching)
 
+    def searched(self, job: int, hit: int | None, end: int) -> None:
+        """A Search was done. hit: the first message that matches; end: behind what was examined."""
+        self.shared.searches.searched(job, hit, end)
+
     def reentered(self, job: int, entered: list[Entered]) -> None:
         """A Reenter was done."""
         self.shared.reentered(job, entered)
@@ -357,7 +361,8 @@ class Core:
                     shared.held_back[one.name] = one
             self._look_when(one)
             shared.note_use(one)
-        out, shared.out = [*manager.notes, *shared.out], []
+        search = shared.searches.next()  # behind what the queues have to do
+        out, shared.out = [*manager.notes, *shared.out, *([search] if search else ())], []
         manager.notes.clear()
         return out
 
@@ -378,7 +383,7 @@ class Core:
     @property
     def busy(self) -> bool:
         """True if something is to be done before sleeping."""
-        return bool(self.shared.dirty or self.shared.out)
+        return bool(self.shared.dirty or self.shared.out or self.shared.searches.busy)
 
     def check(self) -> None:
         """Asserts what is always true."""

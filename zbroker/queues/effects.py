@@ -41,6 +41,15 @@ class Examine(NamedTuple):
     filter: Filter
 
 
+class Search(NamedTuple):
+    """Read these messages until the filter is true for one, or enough was read for one turn:
+    `Core.searched`."""
+
+    job: int
+    positions: BitMap64
+    filter: Filter
+
+
 class Reenter(NamedTuple):
     """Read these messages as if they entered the queue now: `Core.reentered`."""
 
@@ -76,4 +85,5 @@ class Tell(NamedTuple):
     answer: QueuesAnswer
 
 
-Effect = Send | Note | Ask | Give | Examine | Reenter | Look | Tell
+LogReading = Examine | Search | Reenter | Look
+Effect = Send | Note | Ask | Give | LogReading | Tell

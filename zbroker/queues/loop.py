@@ -38,10 +38,10 @@ from zbroker.process import EX_OK, Process
 from zbroker.queues import giving, surveying
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.delivered import Delivered
-from zbroker.queues.effects import Ask, Effect, Examine, Give, Look, Reenter, Tell
+from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
-from zbroker.queues.running import entered_of
+from zbroker.queues.readings import Matcher, read_for
 from zbroker.queues.saving import Saving
 from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
@@ -79,7 +79,7 @@ class QueuesRoom:
         recording = Recording(config.record, nothing=config.records_nothing)
         self._front = Front(process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0)
         self._door = self._front.door
-        self._type_of = recording.type_of
+        self._matcher = Matcher(recording.type_of, Payloads)
         manager = Manager(process.incarnation, config.queue, recording)
         settings = Settings(
             key, config.limits.clients, process.incarnation, recording, self._front.access,
@@ -105,7 +105,7 @@ class QueuesRoom:
         self._giving: giving.Giving | None = None
         self._incarnation = 0
         self._zero_ns = process.clock.wall_ns() - process.clock.mono_ms() * MS_NS
-        self._later: list[Give | Examine | Reenter | Look] = []  # what could not be read
+        self._later: list[Give | LogReading] = []  # what could not be read
         self._later_ms = 0
         self._stats_ms = self._holds_ms = self._let_go_ms = self._told_floor = 0
 
@@ -283,7 +283,7 @@ class QueuesRoom:
         for effect in effects:
             if type(effect) is Give:
                 self._give(effect)
-            elif isinstance(effect, Examine | Reenter | Look):
+            elif isinstance(effect, LogReading):
                 self._read_for(effect)
             elif type(effect) is Send:
                 self._send(effect)
@@ -305,7 +305,7 @@ class QueuesRoom:
         """What can be read of messages; the rest is damaged or gone. Raises: StorageError."""
         return self._finder.find(positions, self.core.manager.following.persisted)
 
-    def _put_off(self, effect: Give | Examine | Reenter | Look, error: StorageError) -> None:
+    def _put_off(self, effect: Give | LogReading, error: StorageError) -> None:
         """The disk fails, or an archive is away: it is tried again, nothing is given up."""
         if not self._later:
             self._later_ms = self._process.clock.mono_ms() + AGAIN_MS
@@ -322,19 +322,11 @@ class QueuesRoom:
             else:
                 self._read_for(effect)
 
-    def _read_for(self, effect: Examine | Reenter | Look) -> None:
+    def _read_for(self, effect: LogReading) -> None:
         try:
-            found = list(self._find(effect.positions))
+            read_for(self.core, effect, self._find(effect.positions), self._matcher)
         except StorageError as error:
             self._put_off(effect, error)
-            return
-        if isinstance(effect, Examine):
-            self._examine(effect, found)
-        elif isinstance(effect, Reenter):
-            self._reenter(effect, found)
-        else:
-            rows = [row for each in found for row in giving.looked(each)]
-            self.core.looked(effect.job, rows)
 
     def _note_begun(self) -> None:
         manager = self.core.manager
@@ -372,17 +364,6 @@ class QueuesRoom:
                     return None
             unread -= found.positions
         return size
-
-    def _examine(self, examine: Examine, many: list[Found]) -> None:
-        hits = BitMap64()
-        for found in many:
-            hits |= giving.matching(found, examine.filter, self._type_of, Payloads)
-        self.core.examined(examine.job, hits)
-
-    def _reenter(self, reenter: Reenter, many: list[Found]) -> None:
-        one = self.core.manager.running.get(reenter.queue)
-        entered = [entered_of(one, found) for found in many] if one is not None else []
-        self.core.reentered(reenter.job, [each for each in entered if each is not None])
 
     # -- telling ------------------------------------------------------------------------------
 

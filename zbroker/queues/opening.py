@@ -4,7 +4,7 @@
                   \\--not in the log-----------------\\--fits nothing--> refused
                    \\--purged behind it--> refused, or from the oldest or from now on, as asked
 
-The search reads EXAMINE_MAX messages at a time, so that it holds nobody up. Source: seed 003.
+Searches are read in slices, one each turn, so that they hold nobody up. Source: seed 003.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-
-from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
 from zbroker.filters import Filter
@@ -28,7 +26,7 @@ from zbroker.wire import queueing as q
 from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut, is_range, parse_range
 
-EXAMINE_MAX: Final = 1_000
+EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see readings.py
 
 #: goes on with a position, or with why there is none
 _Then = Callable[[int, ClientError | None], None]
@@ -141,37 +139,37 @@ class Openings:
         return opening.consumer.key not in self._shared.consumers
 
     def _search(self, opening: Opening) -> None:
-        """The first message that the selector is true for; without one, where it asked to begin.
-
-        Raises: ClientError.
-        """
+        """The first message that the selector is true for; without one, where it asked to begin."""
         if opening.selector is None:
             self._opened(opening)
+        else:
+            self._shared.searches.begin(opening.consumer.key, lambda: self._go_on(opening))
+
+    def _go_on(self, opening: Opening) -> None:
+        """The next slice, or the end of the search."""
+        assert opening.selector is not None
+        if self._gone(opening):
+            self._shared.searches.end(opening.consumer.key)
             return
         part = lowest(opening.queue.here, EXAMINE_MAX, opening.until, opening.start)
-        if not part:
-            text = f"no message of {opening.command.queue!r} fits the selector"
-            raise ClientError("bookmark_not_found", text)
-
-        def examined(matching: BitMap64) -> None:
-            if self._gone(opening):
-                return
-            try:
-                self._examined(opening, part.max(), matching)
-            except ClientError as error:
-                self._refused(opening, error)
-
-        self._shared.examine(part, opening.selector, examined)
-
-    def _examined(self, opening: Opening, last: int, matching: BitMap64) -> None:
         error = _purged(opening)  # while it was searched
+        if error is None and not part:
+            text = f"no message of {opening.command.queue!r} fits the selector"
+            error = ClientError("bookmark_not_found", text)
         if error is not None:
-            raise error
-        opening.start = matching.min() if matching else last + 1
-        if matching:
-            self._opened(opening)
-        else:
-            self._search(opening)
+            self._shared.searches.end(opening.consumer.key)
+            self._refused(opening, error)
+            return
+
+        def searched(hit: int | None, end: int) -> None:
+            opening.start = end if hit is None else hit
+            if hit is None or self._gone(opening) or _purged(opening) is not None:
+                self._go_on(opening)
+            else:
+                self._shared.searches.end(opening.consumer.key)
+                self._opened(opening)
+
+        self._shared.searches.slice(part, opening.selector, searched)
 
 
 def _ends(command: q.Consume) -> tuple[str, str | None, tuple[Cut, Cut]]:

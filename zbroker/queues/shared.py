@@ -23,6 +23,7 @@ from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.effects import Ask, Effect, Examine, Look, Looked, Reenter
 from zbroker.queues.manager import Manager
 from zbroker.queues.running import Running
+from zbroker.queues.searches import Searches
 from zbroker.queues.work.values import Entered, Now
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.ranges import Cut
@@ -59,6 +60,7 @@ class Shared:
         self.used: dict[str, Running] = {}  # those that had messages since the start
         self.paused: dict[str, Running] = {}  # until the log can be read for them again
         self.errors = 0
+        self.searches = Searches()
         self._last_job = 0
         self._lookups: dict[int, tuple[Locate, Found, int]] = {}
         self._examining: dict[int, Examined] = {}

@@ -1,0 +1,84 @@
+"""zbroker/queues/readings.py: how much of the log one search reads in a turn."""
+
+from __future__ import annotations
+
+import pytest
+from pyroaring import BitMap64
+
+from tests.queues.bench import bench, replayable
+from zbroker.blocks.making import Block
+from zbroker.filters import Payloads, compile_filter
+from zbroker.queues import readings
+from zbroker.queues.effects import Search
+from zbroker.queues.finding import Found
+from zbroker.queues.readings import Matcher, read_for
+
+MATCHER = Matcher(lambda _topic: "auto", Payloads)
+
+
+class Log:
+    """Batches of one message each, all in one block or each in a block of its own."""
+
+    def __init__(self, bytes_of_one: int, *, apart: int = 0) -> None:
+        """apart: bytes of the log that a block has."""
+        at = bench(replayable())
+        for number in range(100):
+            at.publish((b'{"n": %d}' % number).ljust(bytes_of_one))
+        batches = at.log[-100:]
+        self.positions = BitMap64([one.position for one in batches])
+        whole = at._found(self.positions)
+        one_block = Block(whole[0].block.start, batches, whole[-1].block.next)
+        self.many = [
+            Found(one_block, number, found.batch, found.positions)
+            for number, found in enumerate(whole)
+        ]
+        if apart:
+            self.many = whole
+            for found in whole:
+                found.block.size = apart
+        self.read = 0
+        self.told: tuple[int | None, int] | None = None
+
+    def searched(self, job: int, hit: int | None, end: int) -> None:
+        assert job == 1
+        self.told = hit, end
+
+    def search(self, text: str) -> tuple[int | None, int]:
+        """What the core is told."""
+
+        def found() -> object:
+            for one in self.many:
+                self.read += 1
+                yield one
+
+        read_for(self, Search(1, self.positions, compile_filter(text)), found(), MATCHER)  # type: ignore[arg-type]
+        assert self.told is not None
+        return self.told
+
+
+def test_a_search_ends_with_the_first_that_matches() -> None:
+    log = Log(20)
+    at = log.positions[7]
+    assert log.search("/n = 7 OR /n = 9") == (at, at + 1)
+    assert log.read == 8
+
+
+def test_small_messages_are_read_to_the_end_of_the_slice() -> None:
+    log = Log(20)
+    assert log.search("/n = 'none'") == (None, log.positions.max() + 1)
+    assert log.read == 100
+
+
+@pytest.mark.seed("003-33")
+def test_a_slice_is_bounded_by_the_bytes_that_were_decoded() -> None:
+    log = Log(readings.SLICE_BYTES // 4)
+    assert log.search("/n = 'none'") == (None, log.positions[3] + 1)
+    assert log.read == 4
+
+
+@pytest.mark.seed("003-33")
+def test_a_slice_is_bounded_by_the_bytes_of_the_log_that_were_read() -> None:
+    """Small messages that stand far apart: what lies between them has to be read, too."""
+    log = Log(20, apart=readings.SLICE_BYTES // 2)
+    assert log.search("/n = 'none'") == (None, log.positions[1] + 1)
+    assert log.read == 2
