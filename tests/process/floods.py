@@ -1,11 +1,20 @@
-"""Strangers at a door that mean harm: raw connections that speak as much ZMTP as they need."""
+"""Who means harm: raw connections that speak as much ZMTP as they need, and sessions with a key."""
 
 from __future__ import annotations
 
 import socket as tcp
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from itertools import islice
+from typing import Any, Final, Self
+
+import msgpack
+import zmq
+
+from tests.process.secured import Secured, token_of
+from zbroker import sockets
 
 CONNECT_S: Final = 20.0
 CHUNK: Final = 64 << 10
@@ -107,3 +116,51 @@ def crowd(url: str, count: int) -> Iterator[list[Stranger]]:
     finally:
         for each in strangers:
             each.close()
+
+
+# -- with a key -----------------------------------------------------------------------------------
+
+ANSWER_S: Final = 60.0
+TOGETHER: Final = 100  # commands that are on their way at a time
+
+
+class Keyed:
+    """A connection with a session, not at ingest; it says what no library would."""
+
+    def __init__(self, secured: Secured, who: str, listener: str) -> None:
+        with secured.connect(who) as client:
+            self.token = token_of(client)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        sockets.identify(self._socket, secured.credentials(who).curve())
+        self._socket.connect(secured.endpoints()[listener])
+        assert self.flood([{"cmd": "logon", "token": self.token}]) == {"": 1}
+
+    def flood(
+        self, commands: Iterable[dict[str, Any]], between: Callable[[], None] = lambda: None
+    ) -> Counter[str]:
+        """Says all of it; the codes of all answers, "" for what was done. between: done often."""
+        codes: Counter[str] = Counter()
+        rest = iter(commands)
+        while part := list(islice(rest, TOGETHER)):
+            for number, command in enumerate(part):
+                self._socket.send(msgpack.packb({**command, "cid": str(number)}))
+            answers, end = 0, time.monotonic() + ANSWER_S
+            while answers < len(part):
+                left_ms = int(1_000 * (end - time.monotonic()))  # heartbeats are no answers
+                assert left_ms > 0, "not all of it is answered"
+                if not self._socket.poll(left_ms):
+                    continue
+                told = msgpack.unpackb(self._socket.recv_multipart()[0], strict_map_key=False)
+                if told.get("cid") is not None:
+                    answers += 1
+                    codes[told.get("code", "")] += 1
+            between()
+        return codes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.destroy(linger=0)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgpack
 import psutil
@@ -27,6 +27,7 @@ from tests.process.floods import (
     COMMAND,
     LISTEN_V6,
     MORE,
+    Keyed,
     Stranger,
     announced,
     crowd,
@@ -34,6 +35,8 @@ from tests.process.floods import (
     greeting,
     ready,
 )
+from tests.process.load import until
+from tests.process.secured import ROOT, Secured
 from zbroker.access import keys
 from zbroker.cli.target import get
 from zbroker.client import Client, connect
@@ -409,6 +412,102 @@ def test_a_client_that_says_more_than_is_read_costs_no_more_than_is_documented(
     open_place: Place, flood: Callable[[str], None]
 ) -> None:
     endure(open_place, flood.__name__, flood, 256 * MIB)
+
+
+# -- with a valid key -----------------------------------------------------------------------------
+
+KEYED: Final = """
+[[role.eve.allow]]
+actions = ["publish", "subscribe", "replay", "consume"]
+topics = ["open", "work"]
+"""
+LONG_FILTER: Final = " OR ".join(f"/field{n} = {n}" for n in range(200))  # 45 ms of the budget
+FEW_COMMANDS, MANY_COMMANDS = 200, 5_000
+HARMLESS: Final[dict[str, dict[str, Any]]] = {
+    "delivery": {"cmd": "ranges", "topic": "open"},
+    "queues": {"cmd": "browse", "queue": "work"},
+}
+
+
+@pytest.fixture
+def keyed(tmp_path: Path, descriptors: None) -> Iterator[Secured]:
+    settings: dict[str, Any] = {
+        "queue": [{"name": "work", "topic": "open"}],
+        "limits": {"compile_ms_per_principal": 50},  # so that a slow machine comes to it, too
+    }
+    with Secured(tmp_path / "keyed", {"eve": ["eve"]}, KEYED, **settings) as secured:
+        for _ in lives(Place(secured.broker, None, None)):
+            yield secured
+
+
+def dear(n: int) -> str:
+    return f"{LONG_FILTER} OR /n = {n}"
+
+
+def subscribing(n: int, _token: str) -> dict[str, Any]:
+    """Filters that are dear to compile, each another one."""
+    return {"cmd": "subscribe", "sid": f"s{n}", "topic": "open", "filter": dear(n)}
+
+
+def replacing(n: int, _token: str) -> dict[str, Any]:
+    """The same in one subscription, so that no limit of their number is met."""
+    if n == 0:
+        return {"cmd": "subscribe", "sid": "s", "topic": "open"}
+    return {"cmd": "replace", "sid": "s", "filter": dear(n)}
+
+
+def browsing(n: int, _token: str) -> dict[str, Any]:
+    return {"cmd": "browse", "queue": "work", "filter": dear(n)}
+
+
+def consuming(n: int, _token: str) -> dict[str, Any]:
+    return {"cmd": "consume", "sid": f"s{n}", "queue": "work", "filter": dear(n)}
+
+
+def logging_on(_n: int, token: str) -> dict[str, Any]:
+    """The session of the same connection begins again and again."""
+    return {"cmd": "logon", "token": token}
+
+
+def strange_tokens(n: int, token: str) -> dict[str, Any]:
+    return {"cmd": "logon", "token": f"{token[:-8]}{n:08d}"}
+
+
+@pytest.mark.parametrize("count", [
+    FEW_COMMANDS, pytest.param(MANY_COMMANDS, marks=pytest.mark.long),
+])  # fmt: skip
+@pytest.mark.parametrize(("listener", "command", "code"), [
+    ("delivery", subscribing, "too_many"),
+    ("delivery", replacing, "too_many"),
+    ("delivery", logging_on, ""),
+    ("delivery", strange_tokens, "auth_failed"),
+    ("queues", browsing, "too_many"),
+    ("queues", consuming, "too_many"),
+    ("queues", logging_on, ""),
+    ("queues", strange_tokens, "auth_failed"),
+])  # fmt: skip
+def test_a_flood_with_a_valid_key_leaves_others_served(
+    keyed: Secured,
+    listener: str,
+    command: Callable[[int, str], dict[str, Any]],
+    code: str,
+    count: int,
+) -> None:
+    pids = Place(keyed.broker, None, None).pids()
+    with keyed.connect() as root:
+        root.publish("open", b'{"n": 1}').wait(WAIT_S)
+    with Keyed(keyed, ROOT, listener) as honest, Keyed(keyed, "eve", listener) as eve:
+
+        def served() -> None:
+            assert honest.flood([HARMLESS[listener]]) == {"": 1}
+
+        until(lambda: honest.flood([HARMLESS[listener]]) == {"": 1}, "it is ready", WAIT_S)
+        with Memory(pids[listener]) as memory:
+            commands = (command(n, eve.token) for n in range(count))
+            codes = eve.flood(commands, served)
+    sys.stdout.write(f"\n{command.__name__}: +{memory.growth / MIB:.1f} MiB, {dict(codes)}\n")
+    assert codes[code] >= count // 4, "it comes to the bound, and not against something else"
+    assert memory.growth < 128 * MIB
 
 
 # -- few descriptors
