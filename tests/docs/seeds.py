@@ -31,8 +31,7 @@ DIRECTORY: Final = Path(__file__).parent / "seeds"
 TESTS: Final = ROOT / "tests"
 NOT_RUN: Final = frozenset({"skip", "skipif", "xfail"})
 INSTANCE: Final = "a second instance"
-UNDER_WAY: Final = "work that is under way"
-NEEDS: Final = frozenset({INSTANCE, UNDER_WAY, "sessions", "transactions", "exchanges"})
+NEEDS: Final = frozenset({INSTANCE, "sessions", "transactions", "exchanges"})
 #: One instance keeps every row of these, but for those that need a second one.
 COMPLETE: Final = frozenset({"002", "003", "004"})
 #: The only rows that may differ: what a log without last values, or of segments, cannot do.
@@ -199,7 +198,7 @@ def _about_row(document: str, row: Row) -> Iterator[str]:
         yield f"{document}: {row.id} belongs elsewhere"
     if row.needs and row.needs not in NEEDS:
         yield f"{row.id}: needs {row.needs!r}, which is none of NEEDS"
-    if document in COMPLETE and row.needs not in {"", INSTANCE, UNDER_WAY}:
+    if document in COMPLETE and row.needs not in {"", INSTANCE}:
         yield f"{row.id}: one instance can keep it"
     if document in COMPLETE and row.nothing:
         yield f"{row.id}: document {document} states nothing that needs nothing"
