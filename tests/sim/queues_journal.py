@@ -150,16 +150,18 @@ class JournalNode:
         world.at.after(world.rng.randint(0, TURN_MS), self._turn)
 
     def _refuse_some(self) -> None:
-        """Some units are refused for good, for a reason that the room cannot foresee; not one that
-        was placed before, and comes again since nobody knows: nothing has changed about it."""
-        units, rng = self.core._units, self.world.rng
+        """Some units are refused for good, for a reason that the room cannot foresee. It lies in
+        the unit alone: one that comes again, since nobody knows, is judged as it was before, by
+        the next journal too."""
+        units, rng, unfit = self.core._units, self.world.rng, self.world.unfit
         place = units.place
 
         def refusing(ordinal: int, unit: Any, *, fits: bool) -> i.ReceiptItem:
             what = tuple(part.crc for part in unit.parts)
-            if what not in self.world.placed and rng.random() < self.world.refusals:
+            if what not in unfit:
+                unfit[what] = rng.random() < self.world.refusals
+            if unfit[what]:
                 return i.ReceiptItem(ordinal, 0, 0, 0, "too_large", "there is no reason")
-            self.world.placed.add(what)
             return place(ordinal, unit, fits=fits)
 
         units.place = refusing  # type: ignore[method-assign]

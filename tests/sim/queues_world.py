@@ -93,7 +93,7 @@ class World:
         self.disk_full = 0  # 1: publishers are refused; 2: units, too
         self.receipt_loss = rng.choice((0.0, 0.0, 0.1))
         self.refusals = rng.choice((0.0, 0.0, 0.05))
-        self.placed: set[tuple[int, ...]] = set()  # checksums of units that were not refused
+        self.unfit: dict[tuple[int, ...], bool] = {}  # units, by checksums: refused for good?
         self.slow_sync = rng.choice((0.0, 0.3, 0.8))
         self.thrifty = rng.random() < 0.3  # all is done soon, so the log can be removed
         self.poll_ms = 40
