@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import zmq
 import zstandard
 
 from tests.collisions import flood, header
-from tests.process.load import until
+from tests.process.load import until, until_running
 from tests.process.secured import Secured, token_of
 from zbroker import endpoints, sockets
 from zbroker.access.passwords import hash_password
@@ -45,6 +46,8 @@ actions = ["publish", "subscribe", "replay"]
 [[role.eve.allow]]
 actions = ["publish", "subscribe", "replay"]
 topics = ["open"]
+[[role.nil.deny]]
+actions = ["*"]
 """
 WAIT_MS = 5_000
 
@@ -52,11 +55,17 @@ WAIT_MS = 5_000
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     place = tmp_path_factory.mktemp("attacks")
-    people = {"ann": ["ann"], "eve": ["eve"], "pat": ["eve"]}
+    people = {"ann": ["ann"], "eve": ["eve"], "pat": ["eve"], "kim": ["eve"], "lee": ["eve"],
+              "nil": ["nil"]}  # fmt: skip
     settings = {"log": {"level": "debug"}}
     with Secured(place, people, ROLES, **settings) as made:
-        text = made.rules(ROLES).replace(
-            '[principal."pat"]\n', f'[principal."pat"]\npassword = "{hash_password(CANARY)}"\n'
+        text, hashed = made.rules(ROLES), hash_password(CANARY)
+        for name in ("pat", "kim", "lee"):
+            table = f'[principal."{name}"]\n'
+            text = text.replace(table, f'{table}password = "{hashed}"\n')
+        # kim and lee share a key
+        text = text.replace(
+            json.dumps(made.pairs["lee"].public), json.dumps(made.pairs["kim"].public)
         )
         made.write(text)
         time.sleep(0.5)  # the rules hold within that time
@@ -190,6 +199,30 @@ def test_the_connection_of_a_live_session(broker: Secured) -> None:
         assert second.logon("ann", "two")["code"] == "name_in_use"
 
 
+def test_a_session_is_not_taken_over_by_its_instance(broker: Secured) -> None:
+    """GET /clients tells it to its readers, and anybody may use names of this kind."""
+    name, secret = "client-of-ann", admin_token(broker)
+    with broker.connect("ann", name) as ann, Raw(broker) as eve:
+        assert ann.publish("orders", b"1").wait(10)
+        rows = json.loads(broker.http(f"/clients?client={name}", secret)[1])["clients"]
+        [row] = [one for one in rows if one["door"] == "ingest"]
+        assert eve.logon(name, row["instance"])["code"] in ("name_in_use", "not_entitled")
+        assert ann.publish("orders", b"2").wait(10)
+        rows = json.loads(broker.http(f"/clients?client={name}", secret)[1])["clients"]
+        [now] = [one for one in rows if one["door"] == "ingest"]
+        assert (now["session"], now["principal"]) == (row["session"], "ann")
+
+
+def test_guesses_for_another_user_of_a_shared_key(broker: Secured) -> None:
+    """Whoever has the key cannot keep its other users out."""
+    with Raw(broker, "kim") as guesser, Raw(broker, "kim") as kim:
+        for _ in range(3):
+            guess = {"user": "lee", "password": "a guess"}
+            assert guesser.logon("lee", credentials=guess)["code"] == "auth_failed"
+        right = {"user": "kim", "password": CANARY}
+        assert kim.logon("kim", credentials=right)["cmd"] == "ack"
+
+
 def test_sequences_that_make_the_next_ones_duplicates(broker: Secured) -> None:
     """Whoever could publish under ann's name with a huge sequence would silence her for ever."""
     with Raw(broker) as eve:
@@ -228,6 +261,44 @@ def test_a_token_over_a_query_or_cookie(broker: Secured) -> None:
     secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
     assert broker.http(f"/status?token={secret}")[0] == 401
     assert broker.http("/status", secret)[0] == 200
+
+
+def admin_token(broker: Secured) -> str:
+    return (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
+
+
+def shown(broker: Secured, door: str, token_text: str) -> str:
+    """What eve is answered who shows a token on a new connection."""
+    with Raw(broker, door=door) as eve:
+        answer = eve.ask({"cmd": "logon", "token": token_text})
+        return str(answer.get("code", answer.get("cmd")))
+
+
+def test_a_token_from_before_a_disconnect_by_an_operator(broker: Secured) -> None:
+    """It ends at every endpoint, also in a process that is restarted; ann's goes on."""
+    secret, name = admin_token(broker), "client-of-eve"
+    with Raw(broker) as eve, Raw(broker, door="delivery") as reader, broker.connect("ann") as ann:
+        old = eve.logon(name)["token"]
+        assert reader.ask({"cmd": "logon", "token": old})["cmd"] == "ack"
+        assert broker.http("/status", old)[0] == 403, "known, and may not"
+        assert broker.http("/clients/disconnect", secret, {"client": name})[0] == 200
+        assert (eve.get()["code"], reader.get()["code"]) == ("session_ended", "session_ended")
+        for door in ("delivery", "queues"):
+            assert shown(broker, door, old) == "auth_failed"
+        assert broker.http("/status", old)[0] == 401
+        for room in ("delivery", "ingest"):
+            pid = broker.broker.pids[room]
+            os.kill(pid, signal.SIGKILL)
+            until_running(broker.broker, room, pid)
+            until(lambda: shown(broker, "delivery", old) == "auth_failed", f"{room} is back")
+        with Raw(broker, "ann", "delivery") as beside:
+            assert beside.ask({"cmd": "logon", "token": token_of(ann)})["cmd"] == "ack"
+        with Raw(broker) as again:
+            until(lambda: "token" in again.logon(name), "eve may log on again")
+            new = again.logon(name)["token"]
+        for door in ("delivery", "queues"):
+            assert shown(broker, door, new) == "ack", "rules and passwords were asked again"
+        assert ann.publish("orders", b"served").wait(10)
 
 
 # -- what a door does not do ------------------------------------------------------------------
@@ -272,6 +343,50 @@ def test_the_subscription_of_another_connection(broker: Secured) -> None:
                     assert eve.ask({**command, "sid": sid})["code"] == "unknown_sid"
 
 
+# -- what others have staged ------------------------------------------------------------------
+
+
+def stage(peer: Raw, topic: str, seq: int, token_text: str, payload: bytes) -> None:
+    """One message that a commit is to show."""
+    publish = {"cmd": "publish", "seq": seq, "topic": topic, "count": 1, "stage": token_text}
+    peer.send({**publish, "ack": ["persisted"]}, msgpack.packb([payload]))
+    assert peer.get()["type"] == "persisted"
+
+
+def commit(peer: Raw, app: str, batch: int, token_text: str) -> dict[str, Any]:
+    command = {"cmd": "commit", "app": app, "batch": batch, "cid": "c"}
+    return peer.ask(command, msgpack.packb([[token_text, 1]]))
+
+
+def test_what_ann_staged_is_shown_and_forgotten_by_nobody_else(broker: Secured) -> None:
+    with Raw(broker, "ann") as ann, Raw(broker) as eve, Raw(broker, "nil") as nil:
+        ann.logon("ann-stages")
+        stage(ann, "orders", 1, "of-ann", b"when ann wants it")
+        for peer, name in ((eve, "eve-stages"), (nil, "nil")):
+            assert peer.logon(name)["cmd"] == "ack"
+            assert commit(peer, "jobs/nightly", 1, "of-ann")["cmd"] == "error"
+            peer.ask({"cmd": "abort", "cid": "a"}, msgpack.packb(["of-ann"]))
+        assert b"when ann wants it" not in log_of(broker)
+        done = commit(ann, "jobs/nightly", 1, "of-ann")
+        assert (done["cmd"], done["count"], done["already"]) == ("committed", 1, False)
+    assert b"when ann wants it" in log_of(broker)
+
+
+def test_the_numbers_of_somebody_elses_job(broker: Secured) -> None:
+    """A batch with the largest number under ann's app would make all of hers old: silent loss."""
+    with Raw(broker, "ann") as ann, Raw(broker) as eve, Raw(broker, "nil") as nil:
+        for peer, name in ((ann, "ann-job"), (eve, "eve-job"), (nil, "nil-job")):
+            assert peer.logon(name)["cmd"] == "ack"
+        stage(eve, "open", 1, "of-eve", b"of eve")
+        assert commit(eve, "jobs/daily", 2**63 - 1, "of-eve")["cmd"] == "committed"
+        stage(ann, "orders", 1, "ann-daily", b"of the day")
+        done = commit(ann, "jobs/daily", 1, "ann-daily")
+        assert (done["cmd"], done["count"], done["already"]) == ("committed", 1, False)
+        spying = {"cmd": "commit", "app": "jobs/daily", "batch": 2**63 - 1, "cid": "s"}
+        assert "position" not in nil.ask(spying, msgpack.packb([]))
+    assert b"of the day" in log_of(broker)
+
+
 # -- what is too much -------------------------------------------------------------------------
 
 
@@ -295,6 +410,19 @@ def test_frames_whose_maps_have_keys_that_collide(broker: Secured, door: str) ->
         answers = [eve.get() for _ in range(7)]
     assert [one.get("code") for one in answers] == ["bad_command"] + ["too_large"] * 6
     assert answers[0].get("cid") == "c"
+    assert broker.broker.pids == before
+
+
+@pytest.mark.parametrize(("who", "code"), [("eve", "too_large"), ("nil", "not_entitled")])
+def test_an_abort_of_millions_of_stages(broker: Secured, who: str, code: str) -> None:
+    """15 MB are refused before they are decoded, also of somebody who may publish."""
+    before, count = broker.broker.pids, 5_000_000
+    body = b"\xdd" + count.to_bytes(4, "big") + b"\xa2ab" * count
+    with Raw(broker, who) as peer, broker.connect("ann", "ann-beside") as ann:
+        assert peer.logon(f"{who}-aborts")["cmd"] == "ack"
+        for command in ({"cmd": "abort"}, {"cmd": "commit", "app": "a", "batch": 1}):
+            assert peer.ask({**command, "cid": "x"}, body)["code"] == code
+            assert ann.publish("orders", b"served").wait(10)
     assert broker.broker.pids == before
 
 
