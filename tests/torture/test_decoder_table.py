@@ -66,7 +66,7 @@ TABLE: Final = {
     "zbroker/journal/files.py": Place(1, "broker", SEGMENT),
     "zbroker/journal/found.py": Place(1, "broker", SEGMENT),
     "zbroker/journal/generations.py": Place(1, "broker", SEGMENT),
-    "zbroker/journal/named.py": Place(1, "broker", SEGMENT),
+    "zbroker/journal/named.py": Place(2, "broker", SEGMENT),
     "zbroker/journal/owner.py": Place(1, "broker", OWN_FILE),
     "zbroker/journal/queue_records.py": Place(3, "broker", SEGMENT),
     "zbroker/journal/records.py": Place(4, "broker", SEGMENT),
@@ -81,6 +81,7 @@ TABLE: Final = {
     "zbroker/admin/leases.py": Place(1, "broker", OWN_FILE),
     "zbroker/ingest/loop.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),
+    "zbroker/wire/disconnects.py": Place(1, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
     "zbroker/cli/completion.py": Place(1, "broker", OWN_FILE),
     "zbroker/cli/contexts.py": Place(2, "user", "the user's own file; typed"),

@@ -36,7 +36,7 @@ def test_each_subscription_is_a_line(fake: FakeAdmin) -> None:
     fake.answers[ALL] = FOUND
     assert ls(fake.data).stdout.splitlines() == [
         'client=spark sid=s1 topic=/orders[.].*/ filter="/price > 1" options=rate:2X state=sending '
-        "position=40 lag=60 lag_s=1.5 credit=10 sent_messages=39 sent_bytes=3900 "
+        "position=40 lag=60 lag_s=1.5 in_hand=- credit=10 sent_messages=39 sent_bytes=3900 "
         "since=20260101T000000Z worker=delivery"
     ]
 
