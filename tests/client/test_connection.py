@@ -62,6 +62,16 @@ def test_now_as_an_end_stays_the_same_moment_after_a_reconnect():
     assert world.lose()[0].until == HERE_TEXT + "30"
 
 
+@pytest.mark.parametrize("end", ["now", "point:evening"])
+@pytest.mark.parametrize("regex", [False, True])
+def test_the_look_up_of_an_end_names_its_topic(end, regex):
+    """Rights come first: else the answer would tell whether the point is there."""
+    command = subscribe("0", until=end)
+    command.topic, command.regex = "prices.*", regex
+    (ranges,) = Wired(command).log_on()
+    assert (ranges.topic, ranges.regex) == ("prices.*", regex)
+
+
 def test_now_as_the_end_of_a_range_stays_the_same_moment_after_a_reconnect():
     world = Wired(subscribe(f"[0:{NOW})"))
     (ranges,) = world.log_on()

@@ -182,6 +182,47 @@ def test_ranges_need_the_right_to_replay() -> None:
     assert made.errors() == ["not_entitled"] * 2
 
 
+LONG_LIST = ",".join(f"1|{n}|" for n in range(1, 901))
+LOOK_UPS: list[dict[str, Any]] = [
+    {"bookmark": "point:noon"},
+    {"bookmark": "1|99|"},
+    {"bookmark": "20990101T000000Z"},
+    {"bookmark": "no bookmark"},
+    {"bookmark": LONG_LIST},
+    {"bookmark": "[1|1|:1|2|]", "until": "1|1|"},
+    {"bookmark": "0", "until": "1|1|,1|2|"},
+]
+
+
+@pytest.mark.parametrize("ends", LOOK_UPS, ids=lambda ends: str(ends)[:40])
+@pytest.mark.parametrize("kind", [m.Subscribe, m.Ranges])
+def test_rights_come_before_everything_that_is_looked_up(kind: Any, ends: Any) -> None:
+    """Whoever may not read a topic is not told what a point, a bookmark or a list is worth."""
+    made = World(access=rules(MIXED), budget=Budget(lookups=100))
+    made.welcome()
+    made.logon_as("ann", A)
+    sid = {"sid": "s"} if kind is m.Subscribe else {}
+    for number in range(6):
+        made.send(kind(topic="shut", cid=f"c{number}", **sid, **ends))
+    assert made.errors() == ["not_entitled"] * 6
+    assert made.asked == []
+    made.core.check()
+
+
+@pytest.mark.parametrize("until", ["now", "point:noon"])
+def test_a_look_up_for_ranges_ends_with_its_right(until: str) -> None:
+    made = world()
+    made.up = False
+    made.send(m.Ranges("c", topic="open", until=until))
+    made.send(m.Ranges("d", topic="half", until=until))
+    made.perform(made.core.entitle(rules(grant("allow", READS, "half"))))
+    assert [(one.code, one.cid) for _, one in made.answers if isinstance(one, m.Error)] == [
+        ("not_entitled", "c")
+    ]
+    assert made.core.connections[ANN].plans == 1, "the other one is still looked up"
+    made.core.check()
+
+
 def test_another_topic_is_checked_as_the_first_one() -> None:
     made = world()
     made.subscribe("open")

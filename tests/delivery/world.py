@@ -20,7 +20,7 @@ from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.effects import Note, Send
 from zbroker.filters import BUILT_IN, Vocabulary
-from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector, point_name
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor, Gap
 from zbroker.peers import Received
@@ -86,6 +86,8 @@ class World:
         self.reads: list[Read] = []
         self.cache: dict[tuple[int, ...], Block] = {}  # who reads the same shares what is made
         self.plans: list[Plan] = []
+        self.asked: list[Locate] = []
+        self.points: dict[str, int] = {}  # positions, by name
         self.unreachable: set[bytes] = set()
         self.sequences: dict[int, int] = {}
 
@@ -212,6 +214,10 @@ class World:
                 located.code, located.reason = "bookmark_not_found", "not of this log"
             if located.position > self.persisted:
                 located.code = "bookmark_pending"
+        elif (name := point_name(value)) is not None:
+            located.position = self.points.get(name, 0)
+            if name not in self.points:
+                located.code, located.reason = "unknown_point", f"no point {name!r}"
         else:
             self._locate_bookmark(located, *parse_bookmark(value), locate.cut)
         if not located.code and located.position < self.floor:
@@ -288,6 +294,7 @@ class World:
             if isinstance(effect, Send):
                 self._deliver(effect)
             elif isinstance(effect, Ask):
+                self.asked.append(effect.locate)
                 if self.up:
                     self.perform(self.core.located(self.locate(effect.locate)))
             elif isinstance(effect, Plan):

@@ -14,6 +14,7 @@ from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward
 from zbroker.journal.format import crc32c
 from zbroker.limits import EXTRA_MAX_BYTES
+from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -33,9 +34,10 @@ class Bench:
         clients: int = 3,
         access: Access | None = None,
         clients_per_principal: int = 100,
+        recording: Recording | None = None,
     ) -> None:
         limits = Limits(1_000, 2_000, window_bytes, clients, publisher_time, clients_per_principal)
-        self.core = IngestCore(limits, MINE, access=access)
+        self.core = IngestCore(limits, MINE, recording, access=access)
         self.asked: list[Verify] = []
         self.now_ms = 0
         self.appended: list[tuple[int, i.Entry, bytes]] = []

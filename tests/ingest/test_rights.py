@@ -13,8 +13,10 @@ from msgspec import Raw
 from tests.ingest.test_core import A, B, Bench, error
 from zbroker.access.core import NOT_ACCEPTED, Access
 from zbroker.access.format import parse
+from zbroker.config import RecordConfig
 from zbroker.ingest.core import Item
 from zbroker.ingest.identity import PENALTY_MAX_MS, PENALTY_MIN_MS, VERIFYING_MAX
+from zbroker.recording import Recording
 from zbroker.wire import messages as m
 
 ANN, BOB, DESK = "a" * 40, "b" * 40, "d" * 40
@@ -228,6 +230,14 @@ def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
     assert [one.code for one in told if isinstance(one, m.Error)] == (
         [] if good else ["not_entitled"]
     )
+
+
+def test_who_may_not_stage_is_not_told_what_is_recorded() -> None:
+    door = Bench(access=rules(), recording=Recording([RecordConfig("open")]))
+    door.turn(logon("ann", ANN))
+    command = m.Publish(1, "shut", count=1, prev=0, stage="one")
+    refused = error(door.turn(Item(A, command, msgspec.msgpack.encode([b"x"]), key=ANN)))
+    assert refused.code == "not_entitled"
 
 
 BY_HEADER = PEOPLE + FEED.replace("/n < 5", "HEADER('desk') IN ('fx', 7)")

@@ -264,6 +264,13 @@ def test_who_may_not_consume_may_not_settle() -> None:
     assert at.codes() == ["not_entitled"]
 
 
+def test_who_may_not_consume_is_not_told_which_queues_there_are() -> None:
+    at = Bench(work("yes"), access=rules("yes"))
+    at.logon(key=KEY_A)
+    at.ack(1, sid=None, queue="not-there")
+    assert at.codes() == ["not_entitled"]
+
+
 # -- by bookmarks -----------------------------------------------------------------------------
 
 

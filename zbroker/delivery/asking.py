@@ -321,6 +321,15 @@ class Asking:
             if key in (None, question.key):
                 self._drop(question)
 
+    def close(self, question: Question) -> None:
+        """Closes one that is open."""
+        self._drop(question)
+
+    def ranges_of(self, rid: bytes) -> list[Question]:
+        """The open questions of a connection that are about ranges."""
+        mine = self._questions.get(rid, {}).values()
+        return [one for one in mine if isinstance(one.command, Ranges)]
+
     def questions(self) -> Iterator[Question]:
         """The open ones and those that wait."""
         return chain.from_iterable(map(dict.values, self._questions.values()))

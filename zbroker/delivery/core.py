@@ -157,6 +157,7 @@ class Core:
     def _subscribe(
         self, connection: Connection, command: m.Subscribe, now_ms: int, now_s: float
     ) -> list[Effect]:
+        self.subscriptions.check(connection, command)
         question = Question.of(connection.rid, command, now_ms)
         self._locating.check(question, connection)
         question.key = self.subscriptions.begin(connection, command, now_s).names.key
@@ -169,9 +170,9 @@ class Core:
         return self.subscriptions.unsubscribe(connection, command)
 
     def _ranges(self, connection: Connection, command: m.Ranges, now_ms: int) -> list[Effect]:
+        self._rights.check_ranges(connection.token.principal, command)
         if connection.plans >= PLANS_MAX:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
-        self._rights.check_ranges(connection, command)
         if (topic := command.topic) is not None:
             connection.use.account.compile(
                 chars_of(command), lambda: matcher(topic, regex=command.regex)
@@ -199,6 +200,8 @@ class Core:
                 continue
             for one in list(connection.subscriptions.values()):
                 effects += self._entitle(one)
+            for question in self._asking.ranges_of(connection.rid):
+                effects += self._entitle_ranges(connection, question)
         return effects
 
     def _entitle(self, one: Subscription) -> list[Effect]:
@@ -208,6 +211,15 @@ class Core:
             self._note(one.names.rid, f"keep a subscription to {one.topic}", error.code)
             self._end(one)
             return [self._refusal(one.names.rid, error, None, one.names.sid)]
+        return []
+
+    def _entitle_ranges(self, connection: Connection, question: Question) -> list[Effect]:
+        assert isinstance(question.command, m.Ranges)
+        try:
+            self._rights.check_ranges(connection.token.principal, question.command)
+        except ClientError as error:
+            self._note(connection.rid, told_as(question.command), error.code)
+            return self._locating.refuse(question, error)
         return []
 
     # -- the journal --------------------------------------------------------------------------

@@ -106,6 +106,11 @@ class Locating:
             effects += self._give_up(question, question.late())
         return effects
 
+    def refuse(self, question: Question, error: ClientError) -> list[Effect]:
+        """Ends an open question: whoever asked may not know the answer any more."""
+        self._asking.close(question)
+        return self._give_up(question, error)
+
     def _give_up(self, question: Question, error: ClientError) -> list[Effect]:
         if isinstance(question.command, m.Ranges):
             self._connections[question.rid].plans -= 1

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zbroker.access.core import Access, Permit
-from zbroker.delivery.connections import Connection
 from zbroker.delivery.subscription import Subscription
 from zbroker.errors import ClientError
 from zbroker.wire.messages import Ranges
@@ -55,9 +54,12 @@ class Rights:
             raise _refused(principal, "subscribe", f"{topic}, where it is not recorded,")
         return permit
 
-    def check_ranges(self, connection: Connection, command: Ranges) -> None:
-        """Raises: ClientError not_entitled."""
-        principal, topic = connection.token.principal, command.topic
+    def check_ranges(self, principal: str, command: Ranges) -> None:
+        """Without a topic it is about the log as a whole: the right to any topic will do.
+
+        Raises: ClientError not_entitled.
+        """
+        topic = command.topic
         permit = self.access.permit(principal, "replay")
         exact = topic is not None and not command.regex
         if permit.nothing or (exact and permit.verdict(topic or "") == "no"):

@@ -58,19 +58,22 @@ class Subscriptions(dict[int, Subscription]):
 
     # -- begin and end ------------------------------------------------------------------------
 
-    def begin(self, connection: Connection, command: m.Subscribe, now_s: float) -> Subscription:
-        """A new one, to be located. Raises: ClientError."""
+    def check(self, connection: Connection, command: m.Subscribe) -> None:
+        """Before anything is looked up or made for it. Raises: ClientError."""
         if command.sid in connection.subscriptions:
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
         if len(connection.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
         connection.use.account.check_subscription()
-        principal, unrecorded = connection.token.principal, command.unrecorded is True
+        unrecorded = command.unrecorded is True
         wanted = Wanted(
             action_of(command), command.topic, regex=command.regex, unrecorded=unrecorded
         )
-        self._rights.check(principal, wanted)
+        self._rights.check(connection.token.principal, wanted)
         check_recorded(command, self._recording)
+
+    def begin(self, connection: Connection, command: m.Subscribe, now_s: float) -> Subscription:
+        """A new one that was checked, to be located. Raises: ClientError."""
         self._last_key += 1
         names = Names(self._last_key, connection.rid, command.sid)
         vocabulary, type_of = self._of(connection), self._recording.type_of
@@ -78,7 +81,7 @@ class Subscriptions(dict[int, Subscription]):
             chars_of(command, vocabulary),
             lambda: made(names, command, type_of, int(now_s * 1000), vocabulary),
         )
-        self._rights.allow(one, principal, unrecorded=unrecorded)
+        self._rights.allow(one, connection.token.principal, unrecorded=command.unrecorded is True)
         plain = wants_unrecorded(command) and not self._recording.everything
         if plain:
             _check_at_once(one.wish)

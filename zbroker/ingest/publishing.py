@@ -82,12 +82,12 @@ class Publishing:
         if publish.count is None:
             raise ClientError("bad_field", "only packed messages can be staged")
         topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        if client.permit is not None:
+            entitled.check_staged(client.permit, topics)
         other = [topic for topic in topics if self._kind is not None and not self._kind(topic)]
         if other:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
             raise ClientError("topic_not_recorded", text)
-        if client.permit is not None:
-            entitled.check_staged(client.permit, topics)
 
     def _room_for(self, turn: Turn, client: Client, size: int) -> None:
         """Raises: ClientError window_full, not_ready."""

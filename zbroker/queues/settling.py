@@ -62,9 +62,8 @@ class Settling:
                 raise unknown_sid(command.sid)
         if command.queue is None:
             raise ClientError("bad_field", "key `sid` or `queue`: one of them is needed")
-        one = self._shared.running(command.queue)
         self._consuming.check_right(connection, command.queue)
-        return one, None
+        return self._shared.running(command.queue), None
 
     def _check_generation(self, command: q.Settle) -> None:
         here = self._shared.manager.here

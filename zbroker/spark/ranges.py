@@ -203,7 +203,7 @@ def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list
 def _plan_both(url: str, place: _Place, what: _What) -> list[Range]:
     """The directory first, then what the instance has behind its end: cut at one position."""
     with _connect(url, what) as client, closing(place.open()) as log:
-        here = client.ranges(since="now", until="now")
+        here = client.ranges(what.topic, regex=what.regex, since="now", until="now")
         _check_same(log, place, Origin(here.instance, here.generation), url)
         tail = min(log.end(), here.persisted)
         if tail < here.floor:

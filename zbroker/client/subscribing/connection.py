@@ -18,7 +18,7 @@ from zbroker.client.subscribing.requests import Asked, Request, Requests
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import NOW, Origin, format_vector
 from zbroker.wire.bodies import credit_bytes
-from zbroker.wire.messages import Ack, Error, Logoff, Msg, RangeList, Ranges, Unsubscribe
+from zbroker.wire.messages import Ack, Error, Logoff, Msg, RangeList, Unsubscribe
 
 __all__ = ["TOKENS_MAX", "Connection", "Effect", "State"]
 
@@ -157,8 +157,7 @@ class Connection(Dialling):
         self._asked[cid] = feed
         feed.deadline_ms = now_ms + ANSWER_MS + int(feed.wait_s * 1_000)
         if end := feed.ends.unfixed:
-            feed.state = FeedState.RESOLVING
-            return [Send(Ranges(cid, bookmark=end, until="now" if end == NOW else end))]
+            return [Send(feed.ask_end(cid, end))]
         paused = feed.paused or bool(self.requests.group_of(feed))
         return [Send(feed.ask(cid, self.requests.behind(feed), paused=paused))]
 

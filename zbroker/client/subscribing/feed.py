@@ -34,8 +34,8 @@ from zbroker.client.subscribing.ends import Ends
 from zbroker.client.subscribing.options import replays_only
 from zbroker.client.subscribing.repeats import Repeats
 from zbroker.errors import ZBrokerError
-from zbroker.ids import Origin, parse_vector
-from zbroker.wire.messages import Ack, Flow, Options, Replace, Subscribe, Unsubscribe
+from zbroker.ids import NOW, Origin, parse_vector
+from zbroker.wire.messages import Ack, Flow, Options, Ranges, Replace, Subscribe, Unsubscribe
 
 Vector = dict[Origin, int]
 
@@ -174,6 +174,12 @@ class Feed:
             unrecorded=False if paused else command.unrecorded,
             credit=self._credit,
         )
+
+    def ask_end(self, cid: str, end: str) -> Ranges:
+        """The command that looks up its end. It names the topic: rights come before a look-up."""
+        self.state = State.RESOLVING
+        until = "now" if end == NOW else end
+        return Ranges(cid, self._command.topic, self._command.regex, bookmark=end, until=until)
 
     def subscribed(self, ack: Ack, own: Origin) -> list[Send]:
         """The answer's position is the first that may come: a resume point before any message.

@@ -50,7 +50,10 @@ class Place:
         """The log now. Raises: ZBrokerError timeout, no_journal, segments_missing, ..."""
         if not self._options.endpoint:
             return self._state_of_directory()
-        here = self._connected().ranges(since="now", until="now", timeout=_CONNECT_S)
+        topic, regex = topics_of(self._options)  # whoever may not read them gets no look-up
+        here = self._connected().ranges(
+            topic, regex=regex, since="now", until="now", timeout=_CONNECT_S
+        )
         origin = Origin(here.instance, here.generation)
         floor = here.floor
         if self._options.journal:
