@@ -407,7 +407,7 @@ def test_a_body_that_grows_when_it_is_unpacked(broker: Secured) -> None:
         assert eve.get()["code"] in ("too_large", "bad_frame")
 
 
-@pytest.mark.parametrize("door", ["delivery", "queues"])
+@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
 def test_frames_whose_maps_have_keys_that_collide(broker: Secured, door: str) -> None:
     """Each would hold the listener for seconds, before any logon; it is ended when it is silent."""
     before = broker.broker.pids
