@@ -65,6 +65,7 @@ PLACES: Final = {
     "client/publishing/store_files.py _first_segment": STORE,
     "demo/place.py _clear": SCRATCH,
     "disconnects_file.py DisconnectsFile._save": OWN,
+    "durable_files.py write": OWN,
     "journal/conflicts.py Conflicts._append": OWN,
     "journal/conflicts.py Conflicts._look": OWN,
     "journal/disk.py RealDisk.rename": SEAM,
@@ -84,11 +85,9 @@ PLACES: Final = {
     "journal/writer.py Writer._allocate": LOCKED,
     "journal/writer.py Writer.reuse": STORE,
     "journal/writer.py _Spare._give_up": LOCKED,
-    "known_log.py write": OWN,
     "local.py LocalBroker.close": SCRATCH,
     "local.py _end": SCRATCH,
     "queues/delivered.py Delivered.__init__": CACHE,
-    "queues/delivered.py _new_id": CACHE,
     "queues/tables.py Tables.__init__": CACHE,
     "spark/java.py _publish_program": CACHE,
     "spark/jobs/export.py _save": OUTPUT,
@@ -101,7 +100,6 @@ PLACES: Final = {
     "supervisor/directory.py lock": OWN,
     "supervisor/directory.py prepare": SCRATCH,
     "supervisor/directory.py remove_sockets": SCRATCH,
-    "supervisor/directory.py write_durably": OWN,
     "supervisor/directory.py write_running": OWN,
 }
 

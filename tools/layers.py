@@ -6,6 +6,7 @@ from typing import Final
 
 _LEAVES: Final = (
     "zbroker.clock",
+    "zbroker.durable_files",
     "zbroker.effects",
     "zbroker.endpoints",
     "zbroker.errors",
@@ -74,7 +75,8 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.clock": ("zbroker.errors",),
     "zbroker.endpoints": ("zbroker.errors",),
     "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
-    "zbroker.known_log": ("zbroker.ids",),
+    "zbroker.durable_files": (),
+    "zbroker.known_log": ("zbroker.durable_files", "zbroker.ids"),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
     "zbroker.formats": ("zbroker.errors", "zbroker.limits"),
     "zbroker.filters": ("zbroker.clock", "zbroker.errors", "zbroker.formats", "zbroker.limits"),

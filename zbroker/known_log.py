@@ -10,10 +10,10 @@ copy. There is one in the data directory, and one beside the tables of queues.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from zbroker import durable_files
 from zbroker.ids import Origin
 
 NAME: Final = "journal.json"
@@ -47,14 +47,4 @@ def write(directory: Path, origin: Origin, position: int) -> None:
         "version": VERSION, "instance": f"{origin.instance:016x}",
         "generation": origin.generation, "position": position,
     }  # fmt: skip
-    temporary = directory / f"{NAME}.new"
-    with temporary.open("w") as file:
-        file.write(json.dumps(fields) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / NAME)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable_files.write(directory / NAME, f"{json.dumps(fields)}\n".encode())

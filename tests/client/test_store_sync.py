@@ -31,7 +31,9 @@ class Medium:
         self.contents: dict[int, bytes] = {}
         self.names: dict[str, int] = {}
         monkeypatch.setattr(staging, "flush", self.flush)
-        monkeypatch.setattr(staging, "sync_names", lambda path: path == directory and self.sync())
+        monkeypatch.setattr(
+            staging, "sync_directory", lambda path: path == directory and self.sync()
+        )
         self.syncs = 0
 
     def flush(self, mapped) -> None:

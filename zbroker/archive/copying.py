@@ -6,7 +6,6 @@ of zeros become holes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from zbroker.archive.making import STEP_BYTES, Job, Made, Steps
+from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError
 from zbroker.journal import owner
 from zbroker.journal.disk import Buffer, Disk, RealDisk
@@ -92,11 +92,7 @@ def make_directory(directory: Path) -> None:
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
-        descriptor = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(directory.parent)
     except OSError as error:
         reason = f"make the archive directory {directory}: {error.strerror}"
         raise StorageError("disk_error", reason, "check [journal] archive_directory") from None

@@ -23,6 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from zbroker import durable_files
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 
@@ -122,16 +123,7 @@ def _hash(key: Key) -> int:
 
 def _new_id(path: Path) -> bytes:
     """Durable when it returns: whoever finds another note finds that it is older."""
-    made, new = secrets.token_bytes(16), path.with_suffix(".new")
+    made = secrets.token_bytes(16)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with new.open("wb") as file:
-        file.write(made)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    durable_files.write(path, made)
     return made

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from zbroker import durable_files
 from zbroker.config import Config
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths, sockets_parent
@@ -70,7 +71,7 @@ def prepare(config: Config, *, shared: bool = False) -> Paths:
         if not (shared and _are_ours(paths)):
             _make_sockets(paths)
         # a new one at each start: what an earlier one has let in, logs on again
-        write_durably(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
+        durable_files.write(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
         paths.disconnects.unlink(missing_ok=True)  # about tokens of keys that are gone
     except OSError as error:
         raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
@@ -104,7 +105,7 @@ def _identity(path: Path) -> int:
     if known is not None:
         return known
     instance = secrets.randbits(63) | 1
-    write_durably(path, identity(instance).encode())
+    durable_files.write(path, identity(instance).encode())
     return instance
 
 
@@ -143,22 +144,6 @@ def remove_sockets(paths: Paths) -> None:
     if _are_ours(paths):
         shutil.rmtree(paths.sockets, ignore_errors=True)  # a leftover socket harms nobody
     paths.sockets_note.unlink(missing_ok=True)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """The whole file or none of it, also after a power cut; only this user may read it."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.touch(0o600)
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def write_running(paths: Paths, running: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.bookmark_stores.progress import State
 from zbroker.client.bookmark_stores.tracking import Tracking
 from zbroker.client.subscribing.options import Duration, seconds
+from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError
 from zbroker.limits import MIB
 
@@ -219,7 +220,7 @@ def _opened(path: Path) -> lmdb.Environment:
         try:
             _check(path, env)
             for folder in (path, path.parent):
-                _sync(folder)
+                sync_directory(folder)
         except BaseException:
             env.close()
             raise
@@ -228,15 +229,6 @@ def _opened(path: Path) -> lmdb.Environment:
     except (lmdb.Error, OSError, subprocess.SubprocessError) as error:
         raise _failure(path, error) from error
     return env
-
-
-def _sync(folder: Path) -> None:
-    """What was made in it stays after a power cut."""
-    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder_fd)
-    finally:
-        os.close(folder_fd)
 
 
 def _short(data: Path) -> str:

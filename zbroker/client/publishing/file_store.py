@@ -22,6 +22,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
 
+from zbroker import durable_files
 from zbroker.client.publishing import packing, staging, store_files
 from zbroker.client.publishing.packing import Batch
 from zbroker.client.publishing.staging import Staging
@@ -102,7 +103,7 @@ class FileStore(MemoryStore):
             self._disk.sync(name)
         self._disk.sync_dir()
         if self._sync is not None:
-            staging.sync_names(self._directory.parent)
+            durable_files.sync_directory(self._directory.parent)
 
     def _allocate_next(self, *, owed: bool) -> None:
         """Without space for it what is owed is sent all the same, which makes room.

@@ -35,6 +35,7 @@ from msgspec import Struct
 
 from zbroker.client.publishing.packing import Extra
 from zbroker.client.publishing.receipt import Receipt
+from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError
 from zbroker.journal.disk import failed
 from zbroker.limits import MIB
@@ -140,7 +141,7 @@ class Staging:
                 for file in dirty:
                     flush(file.map)
                 if renamed:
-                    sync_names(self._directory)
+                    sync_directory(self._directory)
             except OSError as error:
                 self._failed = _not_durable(self._directory, error)
                 raise self._failed from None
@@ -242,15 +243,6 @@ def _whole(receipt: Receipt) -> tuple[Any, ...]:
 def flush(mapped: mmap.mmap) -> None:
     """Waits until a file's contents are on the medium."""
     mapped.flush()
-
-
-def sync_names(directory: Path) -> None:
-    """The same for the names in a directory."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _not_durable(directory: Path, error: OSError) -> StorageError:
