@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -55,6 +57,35 @@ def test_a_place_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be used"):
         directory.lock(tmp_path / "file" / "data")
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_file_system_that_cannot_lock_is_not_taken_for_a_running_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    def flock(_: int, __: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = descriptors()
+    with pytest.raises(StorageError, match=f"lock {tmp_path}/lock: No locks") as caught:
+        directory.lock(tmp_path, shared=shared)
+    assert caught.value.code == "io"
+    assert "data_dir" in caught.value.hint
+    assert descriptors() == before
+
+
+def test_a_lock_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to("/dev/full")
+    before = descriptors()
+    with pytest.raises(StorageError, match=f"write {tmp_path}/lock: ") as caught:
+        directory.lock(tmp_path)
+    assert caught.value.code == "io"
+    assert descriptors() == before
 
 
 def test_an_identity_is_made_once(locked: Config) -> None:
@@ -132,6 +163,20 @@ def test_rooms_that_are_started_by_hand_share_their_sockets(locked: Config) -> N
     first.chmod(0o755)
     assert directory.prepare(locked, shared=True).sockets != first
     shutil.rmtree(first)
+
+
+def test_rooms_that_are_started_by_hand_share_the_key_of_tokens(locked: Config) -> None:
+    """Each reads it when it begins: a token that ingest makes counts in those started later."""
+    paths = directory.prepare(locked, shared=True)
+    key = paths.token_key.read_bytes()
+    paths.disconnects.touch()
+    assert directory.prepare(locked, shared=True).token_key.read_bytes() == key
+    assert paths.disconnects.exists(), "tokens that it ended would count again"
+    paths.token_key.unlink()
+    directory.prepare(locked, shared=True)
+    assert len(paths.token_key.read_bytes()) == directory.TOKEN_KEY_BYTES
+    assert not paths.disconnects.exists()
+    directory.remove_sockets(paths)
 
 
 def test_sockets_that_cannot_be_made_are_told(

@@ -34,7 +34,7 @@ def lock(data: Path, *, shared: bool = False) -> int:
     """Makes and locks the data directory; the lock lasts as long as the returned descriptor.
 
     shared: for rooms that are started by hand, side by side but not beside a supervisor.
-    Raises: ZBrokerError already_running (with pid and path), ConfigError.
+    Raises: ZBrokerError already_running (with pid and path), ConfigError, StorageError io.
     """
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,23 +43,37 @@ def lock(data: Path, *, shared: bool = False) -> int:
         reason = f"the data directory {data} cannot be used: {error.strerror}"
         raise ConfigError("bad_config", reason, "see instance.data_dir and --data-dir") from None
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError:
-        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        _take(descriptor, data, shared)
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _take(descriptor: int, data: Path, shared: bool) -> None:
+    doing = "lock"
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        if not shared:
+            doing = "write"
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
         reason = f"{data} is used by the instance with pid {pid}"
         hint = f"stop it (kill {pid}), or use another --data-dir"
         raise ZBrokerError("already_running", reason, hint) from None
-    if not shared:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
+    except OSError as error:
+        reason = f"{doing} {data / 'lock'}: {error.strerror}; nothing was started or changed"
+        hint = "look at the disk, or set instance.data_dir to one that has space and can lock files"
+        raise StorageError("io", reason, hint) from None
 
 
 def prepare(config: Config, *, shared: bool = False) -> Paths:
     """The paths of the instance in a locked data directory, with all that rooms expect there.
 
-    shared: rooms that are started by hand have their sockets in one place.
+    shared: rooms that are started by hand have their sockets in one place, and one key of tokens,
+    which each of them reads when it begins.
     Raises: StorageError.
     """
     try:
@@ -68,11 +82,13 @@ def prepare(config: Config, *, shared: bool = False) -> Paths:
         paths.journal.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not shared:
             paths.running.unlink(missing_ok=True)  # of a killed one: its endpoints are not ours
-        if not (shared and _are_ours(paths)):
-            _make_sockets(paths)
-        # a new one at each start: what an earlier one has let in, logs on again
-        durable_files.write(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
-        paths.disconnects.unlink(missing_ok=True)  # about tokens of keys that are gone
+        joins = shared and _are_ours(paths)
+        if not (joins and paths.token_key.exists()):
+            # a new one at each start: what an earlier one has let in, logs on again
+            durable_files.write(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
+            paths.disconnects.unlink(missing_ok=True)  # about tokens of keys that are gone
+        if not joins:
+            _make_sockets(paths)  # after the key: who finds them finds it
     except OSError as error:
         raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
     return paths
