@@ -43,8 +43,7 @@ class Bench:
         self.said: list[bytes] = []
 
     def turn(self) -> None:
-        wait_ms = 0 if self.door.wake_ms() == 0 else 5
-        events = dict(self.poller.poll(wait_ms))
+        events = dict(self.poller.poll(5))
         self.door.turn(events, SystemClock().mono_ms())
         while (received := self.door.receive()) is not None:
             self.said.append(bytes(received[1][0].buffer))
@@ -123,6 +122,38 @@ def test_a_quiet_door_sleeps(bench: Bench) -> None:
     assert bench.door.wake_ms() is None
     assert bench.poller.poll(0) == []
     assert bench.door.counts == dict.fromkeys(bench.door.counts, 0)
+
+
+def test_a_door_sleeps_while_libzmq_lets_others_in(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the processor from libzmq, as long as the kernel lets it."""
+    monkeypatch.setattr(gate._Listener, "drain", lambda _: None)  # libzmq does not get them yet
+    stranger = Stranger(bench.door.endpoint)
+    bench.until(lambda: bench.door._gate is not None and bench.door._gate.is_letting, "it lets in")
+    assert bench.poller.poll(0) == []
+    assert bench.door.wake_ms() is not None  # it looks again
+    bench.turn()
+    assert bench.poller.poll(0) == []
+    monkeypatch.undo()
+    door_gate = bench.door._gate
+    assert door_gate is not None
+    door_gate._both[door_gate._draining or 0].drain()
+    bench.until(lambda: len(bench.door._taken) == 1 and not door_gate.is_letting, "it is in")
+    other = Stranger(bench.door.endpoint)
+    bench.until(lambda: len(bench.door._taken) == 2, "the next one is in")
+    for each in (stranger, other):
+        each.close()
+
+
+def test_a_door_sleeps_while_there_is_no_place_for_those_that_wait(bench: Bench) -> None:
+    others = range(10_000, 10_001 + CONNECTIONS)
+    bench.door._taken.update(others)
+    stranger = Stranger(bench.door.endpoint)
+    bench.until(lambda: bench.poller.poll(100) == [], "it sleeps")
+    bench.door._taken.difference_update(others)
+    bench.until(lambda: len(bench.door._taken) == 1, "it is in")
+    stranger.close()
 
 
 def test_a_connection_that_ends_makes_place(bench: Bench) -> None:

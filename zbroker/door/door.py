@@ -25,6 +25,7 @@ from zbroker.door.zap import Zap
 EVENTS_MAX: Final = 256  # of one turn; a flood of connections waits in the monitor
 SEE_OFF_MS: Final = 200
 NEVER: Final = 1 << 62
+LETTING_MS: Final = 1  # then it is looked again whether all are in: who gave up is not told
 TELL_MS: Final = 10_000  # a flood is one line of the log per so long
 #: what a ZMTP 3.1 frame has besides its content, at most; and a CURVE one
 FRAME_BYTES: Final = 9
@@ -77,6 +78,8 @@ class Door:
         sockets.know_ipv6(self.router, listen)
         self._monitor = _monitor(context, self.router)
         self._pollers: list[zmq.Poller] = []
+        self._watches_gate = True
+        self._letting_ms = 0
         self._descriptors = room
         self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
         self._gate = Gate(listen, room.step) if room.step and can_gate(listen) else None
@@ -108,8 +111,7 @@ class Door:
         poller.register(self._monitor, zmq.POLLIN)
         if self._gate is not None:
             self._pollers.append(poller)
-            for fd in self._gate.fds:
-                poller.register(fd, zmq.POLLIN)
+            self._watch(self._gate)
         if self._zap is not None:
             poller.register(self._zap.socket, zmq.POLLIN)
 
@@ -120,8 +122,8 @@ class Door:
         if self._monitor in events:
             self._follow(now_ms)
         gate = self._gate
-        if gate is not None and (gate.is_letting or any(fd in events for fd in gate.fds)):
-            self._step(gate)
+        if gate is not None and (not self._watches_gate or any(fd in events for fd in gate.fds)):
+            self._step(gate, now_ms)
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
@@ -136,15 +138,13 @@ class Door:
     def wake_ms(self) -> int | None:
         """When the next turn is due; None: when something happens."""
         if self._gate is not None and self._gate.is_letting:
-            return 0  # now: others that come are held up meanwhile
+            return self._letting_ms  # the monitor wakes the loop before, as a rule
         return self._guard.wake_ms()
 
     def release(self) -> None:
         """Has to be called before the context of a door ends."""
         if self._gate is not None:
-            for poller in self._pollers:
-                for fd in self._gate.fds:
-                    poller.unregister(fd)
+            self._watch(self._gate, 0)
             self._gate.release()
             self._gate = None
 
@@ -157,17 +157,29 @@ class Door:
         if self._zap is not None:
             self._zap.socket.close(0)
 
-    def _step(self, gate: Gate) -> None:
-        """Lets in those that wait once those before them are counted, and have descriptors left."""
+    def _step(self, gate: Gate, now_ms: int) -> None:
+        """Lets in those that wait once those before them are counted, and have descriptors left.
+
+        While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
+        would take the processor from libzmq. What it waits for is told by the monitor.
+        """
+        has_place = len(self._taken) <= self._descriptors.connections
         if gate.is_letting:
             if not gate.has_some():
                 gate.hold()
-        elif (
-            len(self._taken) <= self._descriptors.connections
-            and gate.has_some()
-            and not self._monitor.poll(0)
-        ):
+        elif has_place and gate.has_some() and not self._monitor.poll(0):
             gate.let()
+        self._letting_ms = now_ms + LETTING_MS
+        watches = has_place and not gate.is_letting
+        if watches != self._watches_gate:
+            self._watches_gate = watches
+            self._watch(gate, zmq.POLLIN if watches else 0)
+
+    def _watch(self, gate: Gate, flags: int = zmq.POLLIN) -> None:
+        """Has those that wait wake the loop; flags: 0, or not."""
+        for poller in self._pollers:
+            for fd in gate.fds:
+                poller.register(fd, flags)
 
     def _follow(self, now_ms: int) -> None:
         """What the monitor tells, EVENTS_MAX at most."""
