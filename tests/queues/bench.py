@@ -45,7 +45,7 @@ from zbroker.queues.core import Core, Settings
 from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Found
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.readings import Matcher, read_for
+from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.running import Running
 from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
@@ -485,10 +485,16 @@ class Bench:
             self._read(effect)
 
     def _give(self, give: Give) -> None:
-        lost = give.positions & self.unreadable
-        self.gives.append((give.to.sid, give._replace(positions=give.positions - lost)))
-        size = sum(len(self.payload(position)) for position in give.positions - lost)
-        self.core.given(give, size, lost)
+        sent, size = BitMap64(), 0
+        found = self._found(give.positions - self.unreadable)
+        part = Slice(found, give.positions, give.bytes_max)
+        for one in part:
+            payloads = sum(len(self.payload(position)) for position in one.positions)
+            part.handled(payloads)
+            sent |= one.positions
+            size += payloads
+        self.gives.append((give.to.sid, give._replace(positions=sent)))
+        self.core.given(give, size, give.positions - sent, part.end)
 
     def _asked(self, message: Any) -> None:
         if not self.up:

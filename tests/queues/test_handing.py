@@ -7,6 +7,8 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
 from zbroker.journal.queue_records import BarrierDelivered, Gone, Horizon
+from zbroker.queues import handing
+from zbroker.queues.clients import Consumer
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Examine, Give
 from zbroker.queues.running import AHEAD
@@ -376,6 +378,43 @@ def test_a_replayable_queue_is_read_chunk_by_chunk() -> None:
     at.consume(since="0")
     assert at.got() == positions
     assert len(at.gives) == 3
+
+
+@pytest.mark.seed("003-33")
+def test_a_replayable_queue_gives_so_many_bytes_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left waits for the turn after what the other queues have to do."""
+    monkeypatch.setattr(handing, "GIVE_BYTES", 250)
+    at = bench(replayable("many"), work("other", topic="x"))
+    positions = [position for _ in range(7) for position in at.publish(b"x" * 100)]
+    at.consume("other", sid="other")
+    at.later = (Give,)
+    at.consume("many", since="0")
+    other = at.publish(b"1", topic="x")
+    at.go_on()
+    assert (at.got(), at.got("other")) == (positions[:3], other)
+    while at.waiting:
+        at.go_on()
+    assert at.got() == positions
+    assert [len(give.positions) for sid, give in at.gives if sid == "s"] == [3, 3, 1]
+    one = at.one("many")
+    assert (one.counts.delivered, at.here("many")) == (7, positions)
+
+
+@pytest.mark.seed("003-33")
+def test_a_message_is_given_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handing, "GIVE_BYTES", 10)
+    at = bench(replayable())
+    positions = [position for _ in range(3) for position in at.publish(b"x" * 100)]
+    at.unreadable.add(positions[1])
+    at.consume(since="0")
+    assert at.got() == at.here() == [positions[0], positions[2]]
+
+
+def test_a_part_of_what_is_given_keeps_its_counts() -> None:
+    consumer = Consumer(5, ANN, "s", "ann", "q", 0)
+    give = Give(consumer, BitMap64([3, 5, 8]), [1, 2, 3])
+    assert give.part(BitMap64([3, 8])) == Give(consumer, BitMap64([3, 8]), [1, 3])
+    assert give._replace(deliveries=None).part(BitMap64([5])).deliveries is None
 
 
 def test_a_reader_ends_where_it_wanted_to() -> None:

@@ -1,6 +1,8 @@
-"""zbroker/queues/readings.py: how much of the log one search reads in a turn."""
+"""zbroker/queues/readings.py: how much of the log is read in a turn."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from pyroaring import BitMap64
@@ -9,9 +11,9 @@ from tests.queues.bench import bench, replayable
 from zbroker.blocks.making import Block
 from zbroker.filters import Payloads, compile_filter
 from zbroker.queues import readings
-from zbroker.queues.effects import Search
+from zbroker.queues.effects import Examine, Search
 from zbroker.queues.finding import Found
-from zbroker.queues.readings import Matcher, read_for
+from zbroker.queues.readings import Matcher, Slice, read_for
 
 MATCHER = Matcher(lambda _topic: "auto", Payloads)
 
@@ -38,6 +40,22 @@ class Log:
                 found.block.size = apart
         self.read = 0
         self.told: tuple[int | None, int] | None = None
+        self.hits: tuple[list[int], int] = [], 0
+
+    def examined(self, job: int, matching: BitMap64, end: int) -> None:
+        assert job == 1
+        self.hits = list(matching), end
+
+    def examine(self, text: str) -> tuple[list[int], int]:
+        """What the core is told."""
+        effect = Examine(1, self.positions, compile_filter(text))
+        read_for(self, effect, self._found(), MATCHER)  # type: ignore[arg-type]
+        return self.hits
+
+    def _found(self) -> Iterator[Found]:
+        for one in self.many:
+            self.read += 1
+            yield one
 
     def searched(self, job: int, hit: int | None, end: int) -> None:
         assert job == 1
@@ -45,13 +63,8 @@ class Log:
 
     def search(self, text: str) -> tuple[int | None, int]:
         """What the core is told."""
-
-        def found() -> object:
-            for one in self.many:
-                self.read += 1
-                yield one
-
-        read_for(self, Search(1, self.positions, compile_filter(text)), found(), MATCHER)  # type: ignore[arg-type]
+        effect = Search(1, self.positions, compile_filter(text))
+        read_for(self, effect, self._found(), MATCHER)  # type: ignore[arg-type]
         assert self.told is not None
         return self.told
 
@@ -82,3 +95,31 @@ def test_a_slice_is_bounded_by_the_bytes_of_the_log_that_were_read() -> None:
     log = Log(20, apart=readings.SLICE_BYTES // 2)
     assert log.search("/n = 'none'") == (None, log.positions[1] + 1)
     assert log.read == 2
+
+
+def test_all_that_a_filter_is_true_for_is_told() -> None:
+    log = Log(20)
+    at = log.positions
+    assert log.examine("/n = 7 OR /n = 9") == ([at[7], at[9]], at.max() + 1)
+
+
+@pytest.mark.seed("003-33")
+@pytest.mark.parametrize(
+    ("bytes_of_one", "apart", "read"),
+    [(readings.SLICE_BYTES // 4, 0, 4), (20, readings.SLICE_BYTES // 2, 2)],
+)
+def test_what_filters_look_at_is_bounded_in_bytes(bytes_of_one: int, apart: int, read: int) -> None:
+    """Of those that were decoded, and of those that were read for it."""
+    log = Log(bytes_of_one, apart=apart)
+    at = log.positions
+    assert log.examine("/n >= 1") == ([*at[1:read]], at[read - 1] + 1)
+    assert log.read == read
+
+
+def test_what_cannot_be_read_at_the_end_was_looked_for() -> None:
+    log = Log(20)
+    del log.many[-2:]
+    part = Slice(log.many, log.positions, readings.SLICE_BYTES)
+    assert part.end == log.positions.min()
+    assert len(list(part)) == 98
+    assert part.end == log.positions.max() + 1

@@ -81,9 +81,26 @@ def test_readings_have_numbers_of_their_own(shared: Shared) -> None:
         Examine(1, positions, content), Reenter(2, "q", positions), Look(3, positions),
     ]  # fmt: skip
     shared.looked(3, [])
-    shared.examined(1, positions)
+    shared.examined(1, positions, 6)
     shared.reentered(2, [])
     assert seen == [("looked", []), ("examined", [5]), ("reentered", [])]
+
+
+@pytest.mark.seed("003-33")
+def test_many_messages_are_examined_slice_by_slice(shared: Shared) -> None:
+    """A slice may end before all of it was read; what matched is told once, at the end."""
+    seen: list[BitMap64] = []
+    positions, content = BitMap64(range(1, 2_501)), compile_filter("/n = 1")
+    shared.examine(positions, content, seen.append)
+    asked = []
+    for read in (1_000, 400, 1_000, 100):
+        [effect], shared.out[:] = shared.out[:], []
+        assert isinstance(effect, Examine)
+        asked.append((effect.positions.min(), len(effect.positions)))
+        last = effect.positions[:read].max()
+        shared.examined(effect.job, BitMap64([last]), last + 1)
+    assert asked == [(1, 1_000), (1_001, 1_000), (1_401, 1_000), (2_401, 100)]
+    assert (seen, shared.out) == ([BitMap64([1_000, 1_400, 2_400, 2_500])], [])
 
 
 def test_a_consumer_is_known_by_its_key_and_its_queue() -> None:

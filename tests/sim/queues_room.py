@@ -25,7 +25,7 @@ from zbroker.queues.core import Core, Settings
 from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.readings import Matcher, read_for
+from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.running import Running
 from zbroker.queues.saving import _state
 from zbroker.queues.work.values import Now
@@ -44,6 +44,7 @@ WELCOME_WAIT_MS = 200
 NOTED_LATE = "what is sent is noted later"
 AGAIN_MS = 60  # after a read that failed
 CLIENTS_MAX = 100
+GIVE_BYTES = 300  # of replayable queues in one turn: messages here are small
 
 
 class Killed(Exception):
@@ -328,25 +329,28 @@ class RoomNode:
         unread = give.positions.copy()
         if self.world.bug != NOTED_LATE:
             self._note(give)
+        most = min(give.bytes_max, GIVE_BYTES) if give.acked is not None else give.bytes_max
+        part = Slice(self._find(give.positions), give.positions, most)
         try:
-            size = self._send_all(give, unread)
+            size = self._send_part(give, part, unread)
         except StorageError:
             if not self.core.put_off(give, unread, self.world.at.now_ms + AGAIN_MS):
-                self._put_off(give._replace(positions=unread))
+                self._put_off(give.part(unread))
             return
         if self.world.bug == NOTED_LATE:
             self._note(give)
         if size is not None:
-            self.core.given(give, size, unread)
+            self.core.given(give, size, unread, part.end)
 
-    def _send_all(self, give: Give, unread: BitMap64) -> int | None:
+    def _send_part(self, give: Give, part: Slice, unread: BitMap64) -> int | None:
         """Takes what was sent out of `unread`. Returns: its size; None if the consumer is gone."""
         assert self._giving is not None
         size = 0
-        for found in self._find(give.positions):
+        for found in part:
             parts = self._giving.parts(give, found, sees_all=True)
-            for send, part in zip(giving.sends(give, parts), parts, strict=True):
-                size += part.size
+            for send, one in zip(giving.sends(give, parts), parts, strict=True):
+                size += one.size
+                part.handled(one.size)
                 if not self._send(send):
                     self.core.unsent(give, unread)
                     return None

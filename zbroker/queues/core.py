@@ -268,9 +268,9 @@ class Core:
         """What was read for a walk."""
         self.manager.read(read.key, block)
 
-    def given(self, give: Give, size: int, unreadable: BitMap64) -> None:
-        """A Give was done."""
-        self._handing.given(give, size, unreadable)
+    def given(self, give: Give, size: int, unread: BitMap64, end: int) -> None:
+        """A Give was done, up to position `end`. unread: what was not sent of it."""
+        self._handing.given(give, size, unread, end)
 
     def unsent(self, give: Give, positions: BitMap64) -> None:
         """Its consumer is gone: these messages, from the first that failed on, were not sent."""
@@ -284,9 +284,9 @@ class Core:
         """What could not be read a while ago; its consumer may not have it any more."""
         self._handing.again(give)
 
-    def examined(self, job: int, matching: BitMap64) -> None:
-        """An Examine was done."""
-        self.shared.examined(job, matching)
+    def examined(self, job: int, matching: BitMap64, end: int) -> None:
+        """An Examine was done. end: behind what was examined."""
+        self.shared.examined(job, matching, end)
 
     def searched(self, job: int, hit: int | None, end: int) -> None:
         """A Search was done. hit: the first message that matches; end: behind what was examined."""

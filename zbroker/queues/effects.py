@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Note, Send
 from zbroker.filters import Filter
+from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Consumer
 from zbroker.wire.internal import Message
 from zbroker.wire.queue_surveys import QueuesAnswer
@@ -23,7 +24,8 @@ class Give(NamedTuple):
     """Read these messages and send them to a consumer; done with `Core.given`.
 
     deliveries: of each, how often it was delivered with this time; None: all for the first time.
-    acked: of a replayable queue, those that were acknowledged; None: of another queue.
+    acked: of a replayable queue, those that were acknowledged; None: of another queue. bytes_max:
+    as soon as so many were read and sent, it ends with a batch, and the rest is not sent.
     """
 
     to: Consumer
@@ -31,10 +33,19 @@ class Give(NamedTuple):
     deliveries: list[int] | None = None
     barrier: bool = False
     acked: BitMap64 | None = None
+    bytes_max: int = U63_MAX
+
+    def part(self, positions: BitMap64) -> Give:
+        """Of these messages of it only."""
+        deliveries = self.deliveries
+        if deliveries is not None:
+            deliveries = [deliveries[self.positions.rank(at) - 1] for at in positions]
+        return self._replace(positions=positions, deliveries=deliveries)
 
 
 class Examine(NamedTuple):
-    """Read these messages and say which ones the filter is true for: `Core.examined`."""
+    """Read these messages, as many as one turn may, and say which ones the filter is true for:
+    `Core.examined`."""
 
     job: int
     positions: BitMap64

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from zbroker.effects import Send
 from zbroker.journal.queue_records import BarrierDelivered, Horizon
-from zbroker.limits import U63_MAX
+from zbroker.limits import MIB, U63_MAX
 from zbroker.queues.clients import Consumer
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Give
@@ -29,6 +29,7 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 
 EXAMINE_MAX: Final = 1_000  # messages that are read at a time to see what a filter is true for
+GIVE_BYTES: Final = 1 * MIB  # of a replayable queue in one turn: the other queues are due then
 
 
 class Handing:
@@ -96,7 +97,8 @@ class Handing:
         consumer, queue = self._shared.consumers[offer.consumer], one.queue
         if isinstance(queue, Replayable):
             acked = queue.noted_ones & offer.positions
-            self._shared.out.append(Give(consumer, offer.positions, acked=acked))
+            give = Give(consumer, offer.positions, acked=acked, bytes_max=GIVE_BYTES)
+            self._shared.out.append(give)
             return
         deliveries = queue.deliveries_of(offer.positions)
         give = Give(consumer, offer.positions, deliveries, offer.barrier)
@@ -164,19 +166,26 @@ class Handing:
         self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # behind what it gets
         self._consuming.leave(consumer)
 
-    def given(self, give: Give, size: int, unreadable: BitMap64) -> None:
-        """What was sent to a consumer, in bytes of credit, and what could not be read."""
+    def given(self, give: Give, size: int, unread: BitMap64, end: int) -> None:
+        """What was sent to a consumer, in bytes of credit. unread: what was not sent; before `end`
+        it cannot be read; what stands behind that was too much for one turn."""
         consumer, one = give.to, self._shared.manager.running.get(give.to.queue)
         consumer.credit -= size
-        consumer.delivered += len(give.positions) - len(unreadable)
+        consumer.delivered += len(give.positions) - len(unread)
         if one is None:
             return
-        one.counts.delivered += len(give.positions) - len(unreadable)
+        one.counts.delivered += len(give.positions) - len(unread)
         if give.deliveries is not None:
-            one.counts.redelivered += sum(count > 1 for count in give.deliveries)
-        if unreadable:
-            one.entries += [(outcome, None) for outcome in one.queue.unreadable(unreadable)]
-        if unreadable or isinstance(one.queue, Replayable):
+            done = give.deliveries[: give.positions.rank(end - 1)]
+            one.counts.redelivered += sum(count > 1 for count in done)
+        if unread:
+            known = unread.rank(end - 1)
+            unreadable, later = unread[:known], unread[known:]
+            if unreadable:
+                one.entries += [(outcome, None) for outcome in one.queue.unreadable(unreadable)]
+            if later and isinstance(one.queue, Replayable):
+                one.queue.go_back(give.to.key, later.min())
+        if unread or isinstance(one.queue, Replayable):
             self._shared.touch(one)
 
     def put_off(self, give: Give, positions: BitMap64, until_ms: int) -> bool:

@@ -41,7 +41,7 @@ from zbroker.queues.delivered import Delivered
 from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
-from zbroker.queues.readings import Matcher, read_for
+from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.saving import Saving
 from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
@@ -340,25 +340,27 @@ class QueuesRoom:
         one = self.core.manager.running.get(give.to.queue)
         if one is not None and self._delivered is not None:
             self._delivered.sending(one.name, one.definition.life, give.positions.max())
+        part = Slice(self._find(give.positions), give.positions, give.bytes_max)
         try:
-            size = self._send_all(give, unread)
+            size = self._send_part(give, part, unread)
         except StorageError as error:
             until_ms = self._process.clock.mono_ms() + AGAIN_MS
             if not self.core.put_off(give, unread, until_ms):
-                self._put_off(give._replace(positions=unread), error)
+                self._put_off(give.part(unread), error)
             return
         if size is not None:
-            self.core.given(give, size, unread)
+            self.core.given(give, size, unread, part.end)
 
-    def _send_all(self, give: Give, unread: BitMap64) -> int | None:
+    def _send_part(self, give: Give, part: Slice, unread: BitMap64) -> int | None:
         """Sends what can be read; bytes of credit, None if the consumer is gone. Takes what was
         sent out of `unread`. Raises: StorageError."""
         assert self._giving is not None
         size, sees_all = 0, not self.core.shared.access.on
-        for found in self._find(give.positions):
+        for found in part:
             parts = self._giving.parts(give, found, sees_all=sees_all)
-            for send, part in zip(giving.sends(give, parts), parts, strict=True):
-                size += part.size
+            for send, one in zip(giving.sends(give, parts), parts, strict=True):
+                size += one.size
+                part.handled(one.size)
                 if not self._send(send):
                     self.core.unsent(give, unread)
                     return None

@@ -1,13 +1,13 @@
 """What is read of the log for the core, message by message, and told to it. Pure.
 
-A search reads a slice: until something matches, or SLICE_BYTES were read and decoded. What was read
-counts, also where the messages of a queue stand far apart in it; it ends with a batch, so one turn
-takes at most a batch more.
+What may be large is read slice by slice, one a turn: a slice ends as soon as so many bytes were
+read and decoded or sent. What was read counts, also where the messages of a queue stand far apart
+in the log; a slice ends with a batch, so one turn takes at most a batch more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -22,7 +22,35 @@ from zbroker.queues.running import entered_of
 if TYPE_CHECKING:
     from zbroker.queues.core import Core
 
-SLICE_BYTES: Final = 256 * KIB
+SLICE_BYTES: Final = 256 * KIB  # of what filters look at
+
+
+class Slice:
+    """The first batches of `many`, until `most` bytes were read and handled.
+
+    end: what stands before this position was read, or cannot be.
+    """
+
+    def __init__(self, many: Iterable[Found], positions: BitMap64, most: int) -> None:
+        """many: the batches of these positions."""
+        self._many, self._last, self._left = many, positions.max(), most
+        self.end = positions.min()
+
+    def __iter__(self) -> Iterator[Found]:
+        block = None
+        for found in self._many:
+            yield found
+            if found.block is not block:
+                block = found.block
+                self._left -= block.size
+            if self._left <= 0:
+                self.end = found.positions.max() + 1
+                return
+        self.end = self._last + 1
+
+    def handled(self, size: int) -> None:
+        """So many bytes were decoded or sent."""
+        self._left -= size
 
 
 class Matcher(NamedTuple):
@@ -42,7 +70,7 @@ def read_for(core: Core, effect: LogReading, many: Iterable[Found], matcher: Mat
         hit, end = _searched(effect, many, matcher)
         core.searched(effect.job, hit, end)
     elif isinstance(effect, Examine):
-        core.examined(effect.job, _all_hits(effect, many, matcher))
+        core.examined(effect.job, *_examined(effect, many, matcher))
     elif isinstance(effect, Reenter):
         one = core.manager.running.get(effect.queue)
         entered = [entered_of(one, found) for found in many] if one is not None else []
@@ -51,24 +79,26 @@ def read_for(core: Core, effect: LogReading, many: Iterable[Found], matcher: Mat
         core.looked(effect.job, [row for found in many for row in giving.looked(found)])
 
 
-def _all_hits(effect: Examine, many: Iterable[Found], matcher: Matcher) -> BitMap64:
-    hits = BitMap64()
-    for found in many:
+def _examined(effect: Examine, many: Iterable[Found], matcher: Matcher) -> tuple[BitMap64, int]:
+    """What matches, and the position behind what was examined."""
+    hits, part = BitMap64(), Slice(many, effect.positions, SLICE_BYTES)
+    for found in part:
         hits |= matcher.hits(found, effect.filter)
-    return hits
+        part.handled(_decoded(found))
+    return hits, part.end
 
 
 def _searched(search: Search, many: Iterable[Found], matcher: Matcher) -> tuple[int | None, int]:
     """The first that matches, if one does; and the position behind what was examined."""
-    size, block = 0, None
-    for found in many:
+    part = Slice(many, search.positions, SLICE_BYTES)
+    for found in part:
         hits = matcher.hits(found, search.filter)
         if hits:
             return hits.min(), hits.min() + 1
-        size += sum(map(len, found.block.unpacked(found.at)))
-        if found.block is not block:
-            block = found.block
-            size += block.size
-        if size >= SLICE_BYTES:
-            return None, found.positions.max() + 1
-    return None, search.positions.max() + 1
+        part.handled(_decoded(found))
+    return None, part.end
+
+
+def _decoded(found: Found) -> int:
+    """Bytes of its batch, all of which was decoded."""
+    return sum(map(len, found.block.unpacked(found.at)))

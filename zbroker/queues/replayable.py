@@ -113,7 +113,7 @@ class Replayable:
         return [Offer(reader.key, positions)]
 
     def go_back(self, key: int, position: int) -> None:
-        """What stands there was offered and could not be read: it is offered again."""
+        """What stands there was offered and was not sent: it is offered again."""
         if self.reader is not None and self.reader.key == key:
             self.reader.position = min(self.reader.position, position)
 

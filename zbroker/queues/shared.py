@@ -7,7 +7,7 @@ gives a function that goes on with the answer. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -29,12 +29,22 @@ from zbroker.wire.internal import Locate, Located
 from zbroker.wire.ranges import Cut
 
 LOOKUPS_MAX: Final = 10_000  # open at a time
+EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
 
 Found = Callable[[Located], None]
 Examined = Callable[[BitMap64], None]
 Seen = Callable[[list[Looked]], None]
 Reentered = Callable[[list[Entered]], None]
+
+
+class Examination(NamedTuple):
+    """left: what the filter was not asked of yet; hits: what it was true for."""
+
+    left: BitMap64
+    content: Filter
+    then: Examined
+    hits: BitMap64 = BitMap64()
 
 
 class Shared:
@@ -63,7 +73,7 @@ class Shared:
         self.searches = Searches()
         self._last_job = 0
         self._lookups: dict[int, tuple[Locate, Found, int]] = {}
-        self._examining: dict[int, Examined] = {}
+        self._examining: dict[int, Examination] = {}
         self._looking: dict[int, Seen] = {}
         self._entering: dict[int, Reentered] = {}
 
@@ -167,14 +177,23 @@ class Shared:
     # -- readings -----------------------------------------------------------------------------
 
     def examine(self, positions: BitMap64, content: Filter, then: Examined) -> None:
-        """Which of these messages is the filter true for?"""
-        self._last_job += 1
-        self._examining[self._last_job] = then
-        self.out.append(Examine(self._last_job, positions, content))
+        """Which of these messages is the filter true for? It takes a turn for each slice."""
+        self._examine(Examination(positions, content, then))
 
-    def examined(self, job: int, matching: BitMap64) -> None:
-        """Those of an Examine that match."""
-        self._examining.pop(job)(matching)
+    def _examine(self, one: Examination) -> None:
+        self._last_job += 1
+        self._examining[self._last_job] = one
+        positions = one.left[:EXAMINED_MAX]
+        self.out.append(Examine(self._last_job, positions, one.content))
+
+    def examined(self, job: int, matching: BitMap64, end: int) -> None:
+        """Those of an Examine that match. end: the position behind what was examined."""
+        one = self._examining.pop(job)
+        left, hits = one.left[one.left.rank(end - 1) :], one.hits | matching
+        if left:
+            self._examine(one._replace(left=left, hits=hits))
+        else:
+            one.then(hits)
 
     def reenter(self, queue: str, positions: BitMap64, then: Reentered) -> None:
         """Read these messages as if they entered now."""
