@@ -42,6 +42,7 @@ class Bench:
         self.said: list[list[bytes]] = []
         self.rid = b""
         self.answers: list[Any] = []
+        self.order: list[Any] = []  # answers and marks
         self.marks: list[i.Marks] = []
         self.router: zmq.Socket[bytes] | None = None
         self.publisher: zmq.Socket[bytes] | None = None
@@ -75,9 +76,9 @@ class Bench:
         """Both sides, once."""
         events = dict(self.poller.poll(5))
         self.link.tick(self.now_ms)
-        marks = self.link.marks(events, self.now_ms)
-        self.marks += [marks] if marks is not None else []
-        self.answers += self.link.answers(events)
+        for message in self.link.heard(events, self.now_ms):
+            (self.marks if isinstance(message, i.Marks) else self.answers).append(message)
+            self.order.append(message)
         while self.router is not None and (got := sockets.receive_from(self.router)) is not None:
             message = codec.TO_JOURNAL.decode(got[1][0].buffer)
             if isinstance(message, i.Hello):
@@ -93,6 +94,13 @@ class Bench:
             assert self.clock.mono_ms() < deadline, "not in time"
             each()
             self.turn()
+
+    def wait(self, sockets: int, each: Callable[[], None] = lambda: None) -> None:
+        """Until something waits in so many of the link's sockets; it is not read."""
+        deadline = self.clock.mono_ms() + LIMIT_MS
+        while len(self.poller.poll(5)) < sockets:
+            assert self.clock.mono_ms() < deadline, "not in time"
+            each()
 
     def met(self, incarnation: int) -> None:
         """Is welcomed by a journal."""
@@ -178,6 +186,40 @@ def test_marks_of_another_journal_lead_to_a_new_hello(at: Bench) -> None:
     assert at.link.welcomed_by == 0
     at.met(6)
     at.until(lambda: len(at.marks) > 1 and at.marks[-1].incarnation == 6, lambda: at.mark(6))
+
+
+def test_what_a_journal_answered_before_it_died_comes_before_the_marks_of_the_next(
+    at: Bench,
+) -> None:
+    """A reader that took them the other way round went back to how the dead one's log ended."""
+    at.journal()
+    at.until(lambda: at.hellos)
+    at.answered = 1
+    at.welcome(5)
+    at.say(i.Located(1))
+    at.wait(1)
+    at.kill()
+    at.journal()
+    at.wait(2, lambda: at.mark(6))
+    at.turn()
+    assert [type(message) for message in at.order] == [i.Welcome, i.Located]
+    at.until(lambda: at.marks, lambda: at.mark(6))
+    assert at.link.welcomed_by == 0
+    at.met(6)
+
+
+def test_marks_of_a_journal_that_died_do_not_come_after_the_welcome_of_the_next(
+    at: Bench,
+) -> None:
+    at.journal()
+    at.until(lambda: at.hellos)
+    at.wait(1, lambda: at.mark(5))
+    at.welcome(6)
+    at.wait(2)
+    at.turn()
+    at.turn()
+    assert at.order == at.answers
+    assert at.link.welcomed_by == 6
 
 
 def test_a_second_welcome_of_the_same_journal_keeps_the_sockets(at: Bench) -> None:

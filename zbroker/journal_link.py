@@ -8,7 +8,7 @@ journal's successor. So is the marks socket, in which marks of the dead one may 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import zmq
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from zbroker import sockets
 from zbroker.paths import Paths
 from zbroker.wire import codec
-from zbroker.wire.internal import Hello, Marks, Message, Welcome
+from zbroker.wire.internal import Hello, Message, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
 
@@ -66,29 +66,30 @@ class JournalLink:
         self._shut(self._dealer)
         self._dealer = self._open_dealer()
 
-    def marks(self, events: Events, now_ms: int) -> Marks | None:
-        """The newest marks, if new ones came. Those of another journal lead to a new Hello."""
-        frames = sockets.receive(self._marks) if self._marks in events else None
-        if frames is None:
-            return None
-        marks = codec.MARKS.decode(frames[0].buffer)
-        if self._welcomed_by not in (0, marks.incarnation):
-            self._again(now_ms)
-        return marks
+    def heard(self, events: Events, now_ms: int) -> Iterator[Message]:
+        """What the journal answered, then the newest marks, if new ones came.
 
-    def answers(self, events: Events) -> list[Message]:
-        """What the journal answered; of Welcomes only those to this process."""
-        found: list[Message] = []
-        if self._dealer not in events:
-            return found
+        In this order, as a journal that died may have answered before its successor told marks.
+        Older marks cannot come after a Welcome: it ends the socket in which they wait.
+        """
+        if self._dealer in events or self._marks in events:
+            yield from self._answers()
+        frames = sockets.receive(self._marks) if self._marks in events else None
+        if frames is not None:
+            marks = codec.MARKS.decode(frames[0].buffer)
+            if self._welcomed_by not in (0, marks.incarnation):
+                self._again(now_ms)
+            yield marks
+
+    def _answers(self) -> Iterator[Message]:
+        """Of Welcomes only those to this process."""
         while (frames := sockets.receive(self._dealer)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
             if isinstance(message, Welcome):
                 if message.echo != self._hello.incarnation:
                     continue
                 self._welcome(message)
-            found.append(message)
-        return found
+            yield message
 
     def _welcome(self, welcome: Welcome) -> None:
         if welcome.incarnation != self._welcomed_by:

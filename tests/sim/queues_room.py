@@ -107,6 +107,7 @@ class RoomNode:
     def _subscribe(self) -> None:
         if self._marks is not None:
             self.world.net.close(self._marks)
+        self._marks_told = None
         marks = Pipe(
             MARKS, self._on_marks, on_connected=lambda: self.world.net.send(marks, b"")
         )  # fmt: skip
@@ -128,11 +129,6 @@ class RoomNode:
         now_ms = self.world.at.now_ms
         if not self._welcomed_by and now_ms - self._hello_ms >= WELCOME_WAIT_MS:
             self._hello()
-        marks, self._marks_told = self._marks_told, None
-        if marks is not None:
-            if self._welcomed_by not in (0, marks.incarnation):
-                self._hello()
-            self.core.marks(marks)
         told, self._told = self._told, []
         for answer in told:
             self._point()
@@ -144,6 +140,11 @@ class RoomNode:
                 self.core.receipts(answer)
             elif isinstance(answer, i.Located):
                 self.core.located(answer)
+        marks, self._marks_told = self._marks_told, None
+        if marks is not None:
+            if self._welcomed_by not in (0, marks.incarnation):
+                self._hello()
+            self.core.marks(marks)
 
     def _welcome(self, welcome: i.Welcome) -> None:
         if welcome.echo != self.incarnation:

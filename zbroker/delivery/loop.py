@@ -40,7 +40,7 @@ from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.peers import Received
 from zbroker.process import EX_OK, Process
 from zbroker.recording import Recording
-from zbroker.wire.internal import Hello, Located, Welcome
+from zbroker.wire.internal import Hello, Located, Marks, Welcome
 
 BURST_MAX: Final = 256  # commands of one turn
 READS_MAX: Final = 64  # blocks of one turn
@@ -163,17 +163,16 @@ class DeliveryRoom:
 
     def _read_journal(self, events: Events, now_ms: int) -> None:
         self._journal.tick(now_ms)
-        marks = self._journal.marks(events, now_ms)
-        if marks is not None:
-            self._met(marks.incarnation)
-            self._perform(self.core.marks(marks))
-        for answer in self._journal.answers(events):
-            if isinstance(answer, Welcome):
-                self._met(answer.incarnation)
+        for said in self._journal.heard(events, now_ms):
+            if isinstance(said, Marks):
+                self._met(said.incarnation)
+                self._perform(self.core.marks(said))
+            elif isinstance(said, Welcome):
+                self._met(said.incarnation)
                 self._holds_ms = 0
-                self._perform(self.core.welcomed(answer))
-            elif isinstance(answer, Located):
-                self._perform(self.core.located(answer))
+                self._perform(self.core.welcomed(said))
+            elif isinstance(said, Located):
+                self._perform(self.core.located(said))
 
     def _hold(self, now_ms: int) -> None:
         """Tells the journal what is needed: on each beat, and at once when it is something else."""

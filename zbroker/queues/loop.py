@@ -47,7 +47,7 @@ from zbroker.queues.work.values import MS_NS, Now
 from zbroker.recording import Recording
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import surveys
-from zbroker.wire.internal import Confirm, Hello, Located, Receipt, Welcome
+from zbroker.wire.internal import Confirm, Hello, Located, Marks, Receipt, Welcome
 from zbroker.wire.queueing import Job
 from zbroker.wire.units import Named
 
@@ -189,19 +189,18 @@ class QueuesRoom:
 
     def _read_journal(self, events: Events, now: Now) -> None:
         self._journal.tick(now.mono_ms)
-        marks = self._journal.marks(events, now.mono_ms)
-        if marks is not None:
-            self.core.marks(marks)
-        for answer in self._journal.answers(events):
-            if isinstance(answer, Welcome):
-                self._met(answer)
-                self.core.welcomed(answer)
-            elif isinstance(answer, Named):
-                self._named(answer)
-            elif isinstance(answer, Receipt):
-                self.core.receipts(answer)
-            elif isinstance(answer, Located):
-                self.core.located(answer)
+        for said in self._journal.heard(events, now.mono_ms):
+            if isinstance(said, Marks):
+                self.core.marks(said)
+            elif isinstance(said, Welcome):
+                self._met(said)
+                self.core.welcomed(said)
+            elif isinstance(said, Named):
+                self._named(said)
+            elif isinstance(said, Receipt):
+                self.core.receipts(said)
+            elif isinstance(said, Located):
+                self.core.located(said)
 
     def _met(self, welcome: Welcome) -> None:
         """A new journal may have set bytes aside: what was read is forgotten."""
