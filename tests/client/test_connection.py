@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
+from zbroker.client.dialling import COUNTED_MS
 from zbroker.client.effects import Connect, Connected, Lost, Send
 from zbroker.client.subscribing.connection import TOKENS_MAX, State
 from zbroker.client.subscribing.feed import Feed
@@ -116,6 +117,49 @@ def test_a_door_that_is_not_ready_is_asked_again():
     (asked,) = world.log_on()
     assert world.handle(Error("not_ready", "journal", cid=asked.cid, sid="s1")) == []
     assert world.connection.tick(world.connection.next_wake_ms()) == [Connect()]
+
+
+@pytest.mark.parametrize("what", ["logon", "subscription"])
+def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
+    """The broker may take the old one for living until it misses heartbeats."""
+    world, _ = wired()
+    world.now += 5_000
+    world.handle(Lost())
+    pauses = []
+    for _ in range(4):
+        command = the(world.handle(Connected()))
+        if what == "subscription":
+            command = the(world.handle(Ack("processed", command.cid)))
+        assert world.handle(Error("too_many", "full", cid=command.cid)) == []
+        pauses.append((world.connection.next_wake_ms() or 0) - world.now)
+        world.now += pauses[-1]
+        assert world.connection.tick(world.now) == [Connect()]
+    assert pauses == [200, 400, 800, 1_600]
+    world.live()
+    assert world.feed.error is None
+
+
+def test_a_budget_that_stays_used_up_is_an_error():
+    world, _ = wired()
+    (asked,) = world.lose()
+    world.now += COUNTED_MS
+    world.handle(Error("too_many", "full", cid=asked.cid, sid=asked.sid))
+    assert world.read() == ["too_many"]
+
+
+def test_a_budget_that_was_used_up_before_is_an_error_at_once():
+    """Of a first subscription, and of one more on a connection that is there again."""
+    first = Wired(subscribe())
+    (asked,) = first.log_on()
+    first.handle(Error("too_many", "full", cid=asked.cid))
+    assert first.read() == ["too_many"]
+    world, _ = wired()
+    world.accept(world.lose()[0])
+    more = Feed(subscribe())
+    asked = the(world.connection.add(more, world.now, CREDIT_MAX_BYTES))
+    world.handle(Error("too_many", "full", cid=asked.cid, sid=asked.sid))
+    assert world.read(more) == ["too_many"]
+    assert world.feed.state is FeedState.LIVE
 
 
 def test_a_door_that_forgot_it_is_told_again():

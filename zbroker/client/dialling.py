@@ -5,6 +5,9 @@
       +--- Lost, silence, no answer in time, not_ready: any state -------+
     LOGON_SENT --auth_failed--> NO_TOKEN --use(session)--> DOWN      not_logged_on: LOGON_SENT again
 
+A connection that was lost may count at the broker for a while: what is refused because of it
+(`too_many`) is asked for again, with pauses, before that is taken for an answer.
+
 Silence: see heartbeats.py. The door is asked for heartbeats and gets none from here: whoever reads
 may be busy with a message for hours, and the PINGs of libzmq are proof enough. So `not_logged_on`
 where heartbeats were asked for means that nothing of ours arrives: that takes a new connection.
@@ -23,6 +26,7 @@ from zbroker.ids import Origin
 from zbroker.wire.messages import Ack, DoorLogon, Error, Heartbeat
 
 ANSWER_MS: Final = 15_000  # a room waits ten seconds for its journal, then says so
+COUNTED_MS: Final = 60_000  # how long the broker may take a lost connection of ours for living
 TOKENS_MAX: Final = 3  # refused one after the other: it is not about their age
 
 Effect = Connect | Send
@@ -51,6 +55,7 @@ class Dialling:
         self._logon_cid = ""
         self._deadline_ms: int | None = None
         self._live_since_ms: int | None = None  # all that it is for
+        self._lost_ms: int | None = None  # when that ended; None: it did not, or is there again
         self._reconnect = Backoff(RECONNECT_MS, jitter)
         self._heartbeat_s = heartbeat_s
         self._silence = Silence(heartbeat_s)
@@ -157,11 +162,22 @@ class Dialling:
         else:
             delay_ms = self._reconnect.next_ms()
         self._broken |= since_ms is not None
+        self._note_loss(now_ms)
         self._forget()
         self.state, self._deadline_ms = State.DOWN, now_ms + delay_ms
         return self.tick(now_ms)
 
+    def _note_loss(self, now_ms: int) -> None:
+        if self._live_since_ms is not None:
+            self._lost_ms = now_ms
+
+    def _counted(self, error: Error, now_ms: int) -> bool:
+        """True if that may be for a connection of ours that the broker takes for living."""
+        recent = self._lost_ms is not None and now_ms - self._lost_ms < COUNTED_MS
+        return recent and error.code in ("too_many", "resource_locked")
+
     def _log_on(self, now_ms: int) -> list[Effect]:
+        self._note_loss(now_ms)
         self._forget()
         self._logon_cid, self._asked_s = self._cid(), self._heartbeat_s
         self.state, self._deadline_ms = State.LOGON_SENT, now_ms + ANSWER_MS

@@ -61,6 +61,7 @@ class QueueDoor:
         self.now = 0
         self.down = []
         self.commands = []
+        self.logon_code = ""  # refuse the next logon with this
         self.code = ""  # refuse the next command of a consumer with this
         self.sent = {}  # lease number -> Lease
 
@@ -74,6 +75,10 @@ class QueueDoor:
         self.down.append((peer, answer, body))
 
     def _doorlogon(self, peer, command):
+        if self.logon_code:
+            code, self.logon_code = self.logon_code, ""
+            self._say(peer, m.Error(code, "because", cid=command.cid))
+            return
         self._say(peer, m.Ack("processed", command.cid, origin=tuple(self.origin)))
 
     def _logoff(self, peer, _command):

@@ -6,9 +6,8 @@ import pytest
 
 from tests.client.consuming.door_model import QueueDoor
 from tests.client.consuming.wired import ACK, EXTEND, HERE, Verb, Wired, ends, the
-from zbroker.client.consuming.core import LOCKED_MS
 from zbroker.client.consuming.settling import AGAIN_MS, RUNS_MAX
-from zbroker.client.dialling import ANSWER_MS, State
+from zbroker.client.dialling import ANSWER_MS, COUNTED_MS, State
 from zbroker.client.effects import Connect
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -516,6 +515,37 @@ def test_a_replayable_queue_that_has_this_consumer_still_is_waited_for():
     assert world.core.live
 
 
+@pytest.mark.parametrize("what", ["logon", "consume"])
+def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
+    world = Wired().live(1)
+    world.lose()
+    for _ in range(3):
+        world.door.code = "too_many"
+        if what == "logon":
+            world.door.logon_code, world.door.code = "too_many", ""
+        world.connect()
+        world.talk()
+        assert (world.core.error, world.core.live) == (None, False)
+    world.connect()
+    world.talk()
+    assert world.core.live
+
+
+def test_a_budget_that_stays_used_up_is_an_error():
+    first = Wired()
+    first.door.code = "too_many"
+    first.connect()
+    first.talk()
+    assert first.core.error.code == "too_many", "none of its connections was lost"
+    later = Wired().live(1)
+    later.lose()
+    later.door.now += COUNTED_MS
+    later.door.code = "too_many"
+    later.connect()
+    later.talk()
+    assert later.core.error.code == "too_many"
+
+
 def test_a_replayable_queue_that_another_one_has_is_an_error():
     world = Wired(QueueDoor(kind="replayable"), since="0")
     world.door.code = "resource_locked"
@@ -524,7 +554,7 @@ def test_a_replayable_queue_that_another_one_has_is_an_error():
     assert world.core.error.code == "resource_locked"
     later = Wired(QueueDoor(kind="replayable"), since="0").live(1)
     later.lose()
-    later.door.now += LOCKED_MS
+    later.door.now += COUNTED_MS
     later.door.code = "resource_locked"
     later.connect()
     later.talk()

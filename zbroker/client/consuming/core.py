@@ -16,7 +16,6 @@ many messages it holds is up to the broker: it counts those that are not settled
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -34,8 +33,6 @@ from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Flow, Logoff
 from zbroker.wire.queueing import Cancel, Consume, Consuming, Extend, Job, Settled
 from zbroker.wire.ranges import is_range, parse_range
-
-LOCKED_MS: Final = 60_000  # how long the broker may take a lost connection of ours for living
 
 
 class Core(Dialling):
@@ -66,7 +63,6 @@ class Core(Dialling):
         self._asks = 0
         self._sid = self._asked_cid = ""
         self._answer_by_ms: int | None = None
-        self._lost_ms: int | None = None
         self._credit = command.credit  # as granted
         self._used = 0  # bytes handed out and not given back
         self._on_resubscribed = on_resubscribed
@@ -199,11 +195,6 @@ class Core(Dialling):
         return None if since_ms is None else since_ms + ANSWER_MS
 
     # -- asking -------------------------------------------------------------------------------
-
-    def _lose(self, now_ms: int) -> list[Effect]:
-        if self.live:
-            self._lost_ms = now_ms
-        return super()._lose(now_ms)
 
     def _forget(self) -> None:
         super()._forget()
@@ -351,13 +342,9 @@ class Core(Dialling):
         mine = error.cid == self._asked_cid or (error.cid is None and error.sid == self._sid)
         if not whole and not mine:
             return []  # about something that is over
-        if again or (error.code == "resource_locked" and self._may_be_mine(now_ms)):
+        if again or (not self.live and self._counted(error, now_ms)):
             return self._lose(now_ms)
         return self._fail(raised(error))
-
-    def _may_be_mine(self, now_ms: int) -> bool:
-        """The one consumer that the queue has may be this one, from before."""
-        return self._lost_ms is not None and now_ms - self._lost_ms < LOCKED_MS
 
     def _fail(self, error: ZBrokerError) -> list[Effect]:
         """It ends with an error; what it holds comes back to the queue."""

@@ -174,7 +174,7 @@ class Connection(Dialling):
     def _subscribed(self, feed: Feed, ack: Ack, now_ms: int) -> list[Effect]:
         effects: list[Effect] = [*feed.subscribed(ack, self.own)]
         if all(one.deadline_ms is None for one in self.feeds.values()):
-            self._live_since_ms = now_ms
+            self._live_since_ms, self._lost_ms = now_ms, None
             if self._broken and self._on_resubscribed is not None:
                 self._on_resubscribed()
             self._broken = False
@@ -214,9 +214,11 @@ class Connection(Dialling):
         whole = error.cid == self._logon_cid or (error.cid is None and error.sid is None)
         if feed is None and not whole:
             return []  # about something that is over
-        if error.code in TEMPORARY:
+        about = [feed] if feed is not None else list(self.feeds.values())
+        was_there = any(one.accepted for one in about)
+        if error.code in TEMPORARY or (was_there and self._counted(error, now_ms)):
             return self._lose(now_ms)
-        for one in [feed] if feed is not None else list(self.feeds.values()):
+        for one in about:
             self._fail(one, raised(error))
         return self._send_requests()
 

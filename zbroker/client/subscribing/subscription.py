@@ -30,7 +30,8 @@ ANSWER_S: Final = 10.0
 class Subscription(Reading):
     """Made by `Client.subscribe`. Iterate over it, or over `.batches()`, or call `.next()`.
 
-    It reconnects by itself and goes on where it was, as it was. An iteration ends when the end of
+    It reconnects by itself and goes on where it was, as it was; `too_many` is an error only a
+    minute later, as its lost connection may count until then. An iteration ends when the end of
     the range or the limit is reached or the subscription is closed; leaving one and starting
     another goes on with the next message. With a handler a thread of its own does all that.
     """
