@@ -45,7 +45,7 @@ class JournalMaker:
     sequence: int = 1
 
     def __post_init__(self) -> None:
-        self.directory.mkdir(parents=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._disk = RealDisk(self.directory)
         tail = recover(self._disk, self.instance, segment_bytes=MIB).tail
         self._writer = Writer(self._disk, tail, segment_bytes=MIB)

@@ -39,23 +39,25 @@ def test_what_is_no_offset_is_refused(given_: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "code", "again"),
+    ("offset", "code", "kept", "again"),
     [
-        (Offset(HERE, 10), None, 10),
-        (Offset(HERE, 50), None, 50),
-        (Offset(HERE, 9), "bookmark_expired", 10),
-        (Offset(Origin(0xABC, 1), 20), "bookmark_not_found", 20),
-        (Offset(Origin(0xABC, 1), 99), "bookmark_not_found", 50),
-        (Offset(Origin(0xABC, 1), 3), "bookmark_not_found", 10),
-        (Offset(Origin(0xDEF, 2), 20), "bookmark_not_found", 10),
+        (Offset(HERE, 10), None, None, 10),
+        (Offset(HERE, 50), None, None, 50),
+        (Offset(HERE, 9), "bookmark_expired", None, 10),
+        (Offset(Origin(0xABC, 1), 20), "bookmark_not_found", 20, 20),
+        (Offset(Origin(0xABC, 1), 40), "bookmark_not_found", 30, 30),
+        (Offset(Origin(0xABC, 1), 99), "bookmark_not_found", 99, 50),
+        (Offset(Origin(0xABC, 1), 3), "bookmark_not_found", 3, 10),
+        (Offset(Origin(0xABC, 1), 20), "bookmark_not_found", None, 10),
+        (Offset(Origin(0xDEF, 2), 20), "bookmark_not_found", None, 10),
     ],
 )
 def test_a_loss_has_a_reason_and_a_place_to_go_on(
-    offset: Offset, code: str | None, again: int
+    offset: Offset, code: str | None, kept: int | None, again: int
 ) -> None:
     error = loss(offset, STATE)
     assert (error.code if error else None) == code
-    assert resumed(offset, STATE) == again
+    assert resumed(offset, STATE, kept) == again
 
 
 def test_a_loss_names_the_remedy() -> None:

@@ -45,6 +45,7 @@ class FakePlace:
         self.now: State | ZBrokerError = State(HERE, floor, head)
         self.asked = 0
         self.given = FakeLease()
+        self.ends: dict[Origin, int] = {}  # of older generations
 
     def state(self) -> State:
         self.asked += 1
@@ -54,6 +55,10 @@ class FakePlace:
 
     def position(self, point: object, state: State) -> int:
         return {"now": state.head, "0": state.floor}.get(str(point)) or int(str(point))
+
+    def kept(self, offset: Offset, state: State) -> int | None:
+        end = self.ends.get(offset.origin)
+        return None if end is None else min(offset.next, end)
 
     def plan(self, first: int, end: int, state: State, wanted: Wanted) -> list[Range]:
         step = -(-(end - first) // wanted.parts)
@@ -207,6 +212,43 @@ def test_accepted_losses_leave_what_is_there(
 ) -> None:
     made = reader(FakePlace(floor=5), failOnDataLoss="false")
     assert spans(made.partitions(start, end)) == expected
+
+
+OLD = Origin(0xABC, 1)
+
+
+def restarted() -> FakePlace:
+    """A log that lost [40, 60) and has a generation since, from 40 on."""
+    place = FakePlace()
+    place.now = State(Origin(0xABC, 2), 1, 101)
+    place.ends = {OLD: 40}
+    return place
+
+
+@pytest.mark.parametrize(
+    ("start", "first"), [(at(30, OLD), 30), (at(40, OLD), 40), (at(60, OLD), 40)]
+)
+def test_after_a_new_generation_a_query_goes_on_with_all_that_came_after_the_old_one(
+    start: dict[str, Any], first: int
+) -> None:
+    made = reader(restarted(), failOnDataLoss="false")
+    end = made.latestOffset(start, ReadAllAvailable())
+    assert end == at(101, Origin(0xABC, 2))
+    assert spans(made.partitions(start, end)) == [(first, 101)]
+
+
+def test_a_batch_that_was_planned_before_a_new_generation_has_what_is_left_of_it() -> None:
+    """Spark plans the last batch of its checkpoint again: it may not have been read."""
+    made = reader(restarted(), failOnDataLoss="false")
+    assert spans(made.partitions(at(20, OLD), at(60, OLD))) == [(20, 40)]
+    assert spans(made.partitions(at(20, OLD), at(30, OLD))) == [(20, 30)]
+    assert spans(made.partitions(at(45, OLD), at(60, OLD))) == []
+
+
+def test_a_generation_that_the_log_never_had_is_followed_from_the_oldest_message() -> None:
+    made = reader(restarted(), failOnDataLoss="false")
+    other = at(60, Origin(0xABC, 7))
+    assert made.latestOffset(other, ReadMaxRows(10)) == at(11, Origin(0xABC, 2))
 
 
 def test_another_log_under_a_checkpoint_fails_unless_losses_are_accepted() -> None:

@@ -90,8 +90,11 @@ def loss(offset: Offset, state: State) -> ClientError | None:
     return None
 
 
-def resumed(offset: Offset, state: State) -> int:
-    """Where to go on after a loss that was accepted: with as much as there is."""
-    if state.origin.instance != offset.origin.instance:
-        return state.floor
-    return max(state.floor, min(offset.next, state.head))
+def resumed(offset: Offset, state: State, kept: int | None = None) -> int:
+    """Where to go on after a loss that was accepted: with as much as there is.
+
+    kept: for an offset of another generation, the position from which on the log has what comes
+    after it; None if that is not known.
+    """
+    at = offset.next if offset.origin == state.origin else kept
+    return state.floor if at is None else max(state.floor, min(at, state.head))

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import re2
 
 from zbroker.credentials import Credentials
-from zbroker.errors import ClientError
-from zbroker.ids import EPOCH, Origin
+from zbroker.errors import ClientError, ZBrokerError
+from zbroker.ids import EPOCH, Origin, format_vector
 from zbroker.journal.reader import Log
 from zbroker.limits import MIB
 from zbroker.spark.cutting import at_most, refine
 from zbroker.spark.directories import archive_directory, journal_directory
 from zbroker.spark.holding import Lease
 from zbroker.spark.ranges import Range, plan_ranges
-from zbroker.spark.source.offsets import State
+from zbroker.spark.source.offsets import Offset, State
 from zbroker.spark.source.options import Options
 from zbroker.spark.source.parsing import Point
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zbroker.client import Client
 
 PARTITION_BYTES: Final = 64 * MIB  # a task costs 50 ms before its first row
+_GONE: Final = frozenset({"bookmark_not_found", "bookmark_expired", "bookmark_pending"})
 _CONNECT_S: Final = 15.0  # a query ends when its broker is away for longer
 
 
@@ -84,6 +85,32 @@ class Place:
             return min(point or state.floor, state.head)  # positions begin at 1
         ranges = self._plan(point, state.behind(state.head), 1, None)
         return ranges[0].first if ranges else state.head
+
+    def kept(self, offset: Offset, state: State) -> int | None:
+        """The position from which on the log has what comes after `offset` of another generation.
+
+        At most where that generation ended: what comes after that was never in it. None for a log
+        that does not have this generation any more, or never had it. Raises: ZBrokerError.
+        """
+        if offset.origin.instance != state.origin.instance:
+            return None
+        if not self._options.endpoint:
+            return self._kept_by_directory(offset)
+        seen = format_vector({offset.origin: offset.next - 1})
+        try:
+            here = self._connected().ranges(since=seen, until="now", timeout=_CONNECT_S)
+        except ZBrokerError as error:
+            if error.code in _GONE:
+                return None
+            raise
+        return here.first or (here.ranges[0][0] if here.ranges else here.persisted)
+
+    def _kept_by_directory(self, offset: Offset) -> int | None:
+        generation = offset.origin.generation
+        with closing(self._log()) as log:
+            if generation not in log.generations:
+                return None
+            return min(offset.next, log.end_of(generation) or offset.next)
 
     # -- planning -----------------------------------------------------------------------------
 

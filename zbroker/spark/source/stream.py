@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         error = offsets.loss(begin, state)
         if error is not None:
             self._accept(error)
-            begin = Offset(state.origin, offsets.resumed(begin, state))
+            begin = Offset(state.origin, self._resumed(begin, state))
         head = state.head
         if self._target is not None and self._target.origin == state.origin:
             head = min(head, self._target.next)
@@ -129,19 +129,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """The ranges of a micro-batch, from its offsets alone. Raises: ZBrokerError."""
         begin, stop = offsets.parse(start), offsets.parse(end)
         state = self._state(fresh=True)
-        first = begin.next
+        first, end_at = begin.next, stop.next
         error = offsets.loss(begin, state)
         if error is not None:
             self._accept(error)
-            if stop.origin != state.origin:
-                return []  # that micro-batch was of a log which is not there any more
-            first = offsets.resumed(begin, state)
-        if first >= stop.next:
+            first = self._resumed(begin, state)
+            if stop.origin != state.origin:  # of what was planned then, as much as is there
+                end_at = self._resumed(stop, state)
+        if first >= end_at:
             return []
-        if stop.next > state.head:
+        if end_at > state.head:
             self._accept(_shorter(stop, state))
         self._hold(first)
-        end_at = min(stop.next, state.head)
+        end_at = min(end_at, state.head)
         wanted = self._wanted(self._options.min_partitions or 1)
         return [InputPartition(part) for part in self._place.plan(first, end_at, state, wanted)]
 
@@ -164,6 +164,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._forget()
 
     # -- helpers ------------------------------------------------------------------------------
+
+    def _resumed(self, offset: Offset, state: State) -> int:
+        if offset.origin == state.origin:
+            return offsets.resumed(offset, state)
+        return offsets.resumed(offset, state, self._place.kept(offset, state))
 
     def _wanted(self, parts: int) -> Wanted:
         return Wanted(*topics_of(self._options), parts)
