@@ -22,6 +22,7 @@ from zbroker.door.door import Door
 WAIT_S = 20.0
 CONNECTIONS = 6
 STEP = 16
+FREELY = 3
 CROWD = 40
 
 FREE = ["tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://*:0", "tcp://localhost:0", "tcp://[::1]:0"]
@@ -71,13 +72,29 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
+def have_more(monkeypatch: pytest.MonkeyPatch) -> kernel.Descriptors:
+    """The gate is open until there are `FREELY` connections."""
+    room = kernel.Descriptors(CONNECTIONS, STEP, FREELY)
+    monkeypatch.setattr(kernel, "descriptors", lambda _: room)
+    return room
+
+
 def descriptors() -> int:
     return len([*Path("/proc/self/fd").iterdir()])
 
 
-def test_a_crowd_never_has_more_than_its_connections_and_a_step(bench: Bench) -> None:
+@pytest.mark.parametrize("freely", [0, FREELY])
+def test_a_crowd_never_has_more_than_its_connections_and_a_step(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, freely: int
+) -> None:
     """However long the loop is busy between two turns: without the gate it would have hundreds."""
     strangers: list[Stranger] = []
+    if freely:
+        monkeypatch.setattr(bench.door, "_descriptors", have_more(monkeypatch))
+        bench.until(lambda: bench.door._gate is not None and bench.door._gate.is_open, "it opens")
+        strangers = [Stranger(bench.door.endpoint) for _ in range(FREELY)]
+        bench.until(lambda: len(bench.door._taken) == FREELY, "as many as it is open for")
+        bench.turn()
 
     def come() -> None:
         while not over.is_set():
@@ -85,7 +102,7 @@ def test_a_crowd_never_has_more_than_its_connections_and_a_step(bench: Bench) ->
 
     over = threading.Event()
     crowd = threading.Thread(target=come, daemon=True)
-    before, most = descriptors(), 0
+    before, most = descriptors() - 2 * len(strangers), 0
     crowd.start()
     try:
         while bench.door.counts["cut_over_limit"] <= CROWD:
@@ -101,8 +118,55 @@ def test_a_crowd_never_has_more_than_its_connections_and_a_step(bench: Bench) ->
     assert CONNECTIONS < most <= CONNECTIONS + STEP + 2
 
 
+def test_while_descriptors_are_free_libzmq_does_not_wait_for_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would try to accept them in vain, until the loop has time."""
+    have_more(monkeypatch)
+    bench = Bench()
+    strangers: list[Stranger] = []
+    for _ in range(2):
+        strangers += [Stranger(bench.door.endpoint) for _ in range(FREELY)]
+        while len(bench.door._taken) < FREELY:
+            assert bench.door._monitor.poll(WAIT_S * 1_000), "they are in, without a turn"
+            bench.door._follow(SystemClock().mono_ms())
+        bench.turn()
+        other = Stranger(bench.door.endpoint)
+        bench.door._monitor.poll(100)
+        bench.door._follow(SystemClock().mono_ms())
+        assert len(bench.door._taken) == FREELY, "now they wait for a turn"
+        bench.until(lambda: len(bench.door._taken) == FREELY + 1, "it is in")
+        for each in (*strangers, other):
+            each.close()
+        strangers.clear()
+        bench.until(lambda: not bench.door._taken, "all are gone")
+        bench.turn()
+    bench.close()
+
+
+def test_who_was_on_the_way_when_the_gate_opened_comes_in(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door_gate = bench.door._gate
+    assert door_gate is not None
+    for number in (0, 1):
+        door_gate._both[0].choose(number)
+        stranger = Stranger(bench.door.endpoint)
+        with monkeypatch.context() as patched:
+            patched.setattr(bench.door, "_descriptors", have_more(patched))
+            bench.until(lambda: len(bench.door._taken) == 1, "it is in")
+            assert door_gate.is_open
+        stranger.close()
+        bench.until(lambda: not bench.door._taken and not door_gate.is_open, "it is gone")
+
+
+@pytest.mark.parametrize("freely", [0, FREELY])
 @pytest.mark.parametrize("listen", FREE)
-def test_clients_come_in_and_are_answered(listen: str) -> None:
+def test_clients_come_in_and_are_answered(
+    monkeypatch: pytest.MonkeyPatch, listen: str, freely: int
+) -> None:
+    if freely:
+        have_more(monkeypatch)
     bench = Bench(listen)
     others: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:

@@ -123,26 +123,32 @@ def test_our_own_work_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "wanted", "connections", "step"),
+    ("soft", "wanted", "connections", "step", "freely"),
     [
-        (64, 20_000, 16, 12),
-        (256, 20_000, 128, 32),
-        (1_000, 20_000, 800, 50),
-        (1_000, 800, 800, 50),
-        (1_000, 5, 5, 248),
-        (24_000, 20_000, 19_200, 1_200),
-        (40_000, 20_000, 20_000, 0),
-        (100_000, 20_000, 20_000, 0),
-        (resource.RLIM_INFINITY, 9, 9, 0),
+        (64, 20_000, 16, 12, 0),
+        (256, 20_000, 128, 32, 0),
+        (1_000, 20_000, 800, 50, 0),
+        (1_000, 800, 800, 50, 0),
+        (1_000, 5, 5, 248, 0),
+        (24_000, 20_000, 19_200, 1_200, 11_008),
+        (40_000, 20_000, 20_000, 0, 20_000),
+        (100_000, 20_000, 20_000, 0, 20_000),
+        (resource.RLIM_INFINITY, 9, 9, 0, 9),
     ],
 )
 def test_some_descriptors_are_not_for_connections(
-    monkeypatch: pytest.MonkeyPatch, soft: int, wanted: int, connections: int, step: int
+    monkeypatch: pytest.MonkeyPatch,
+    soft: int,
+    wanted: int,
+    connections: int,
+    step: int,
+    freely: int,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     found = kernel.descriptors(wanted)
-    assert found == (connections, step)
+    assert found == (connections, step, freely)
     assert soft == resource.RLIM_INFINITY or connections + step < soft - kernel.INTERNAL
+    assert not step or not freely or freely + kernel.BURST < soft - kernel.INTERNAL
 
 
 @pytest.mark.process

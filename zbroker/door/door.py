@@ -78,7 +78,7 @@ class Door:
         sockets.know_ipv6(self.router, listen)
         self._monitor = _monitor(context, self.router)
         self._pollers: list[zmq.Poller] = []
-        self._watches_gate = True
+        self._watched: list[int] = []
         self._letting_ms = 0
         self._descriptors = room
         self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
@@ -87,6 +87,7 @@ class Door:
             self.router.bind(listen)
         else:
             self._gate.bind(self.router, self._monitor)
+            self._mind(self._gate, {}, 0)
         self.endpoint = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._port = int(self.endpoint.rpartition(":")[2])
         self.ended = 0  # connections, since the start
@@ -111,7 +112,8 @@ class Door:
         poller.register(self._monitor, zmq.POLLIN)
         if self._gate is not None:
             self._pollers.append(poller)
-            self._watch(self._gate)
+            for fd in self._watched:
+                poller.register(fd, zmq.POLLIN)
         if self._zap is not None:
             poller.register(self._zap.socket, zmq.POLLIN)
 
@@ -121,9 +123,8 @@ class Door:
             self._zap.turn()
         if self._monitor in events:
             self._follow(now_ms)
-        gate = self._gate
-        if gate is not None and (not self._watches_gate or any(fd in events for fd in gate.fds)):
-            self._step(gate, now_ms)
+        if self._gate is not None:
+            self._mind(self._gate, events, now_ms)
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
@@ -144,7 +145,7 @@ class Door:
     def release(self) -> None:
         """Has to be called before the context of a door ends."""
         if self._gate is not None:
-            self._watch(self._gate, 0)
+            self._watch([])
             self._gate.release()
             self._gate = None
 
@@ -157,29 +158,34 @@ class Door:
         if self._zap is not None:
             self._zap.socket.close(0)
 
-    def _step(self, gate: Gate, now_ms: int) -> None:
-        """Lets in those that wait once those before them are counted, and have descriptors left.
+    def _mind(self, gate: Gate, events: Mapping[object, int], now_ms: int) -> None:
+        """Opens and shuts the gate; where it is shut, lets others in by steps.
 
         While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
         would take the processor from libzmq. What it waits for is told by the monitor.
         """
-        has_place = len(self._taken) <= self._descriptors.connections
+        taken, room = len(self._taken), self._descriptors
+        if self._watched and gate.is_open == (taken < room.freely):
+            if events.keys().isdisjoint(self._watched):
+                return
+        elif not gate.is_letting and gate.is_open != (taken < room.freely):
+            (gate.shut if gate.is_open else gate.open)()
+        has_place = taken <= room.connections
         if gate.is_letting:
             if not gate.has_some():
                 gate.hold()
         elif has_place and gate.has_some() and not self._monitor.poll(0):
             gate.let()
         self._letting_ms = now_ms + LETTING_MS
-        watches = has_place and not gate.is_letting
-        if watches != self._watches_gate:
-            self._watches_gate = watches
-            self._watch(gate, zmq.POLLIN if watches else 0)
+        self._watch(gate.fds if has_place and not gate.is_letting else [])
 
-    def _watch(self, gate: Gate, flags: int = zmq.POLLIN) -> None:
-        """Has those that wait wake the loop; flags: 0, or not."""
-        for poller in self._pollers:
-            for fd in gate.fds:
-                poller.register(fd, flags)
+    def _watch(self, fds: list[int]) -> None:
+        """Has those that wait there wake the loop."""
+        if fds != self._watched:
+            for poller in self._pollers:
+                for fd in {*fds, *self._watched}:
+                    poller.register(fd, zmq.POLLIN if fd in fds else 0)
+            self._watched = fds
 
     def _follow(self, now_ms: int) -> None:
         """What the monitor tells, EVENTS_MAX at most."""

@@ -10,6 +10,9 @@ at most `step` connections that nobody accepts yet. Two listeners share the port
 libzmq waits for a listener itself (epoll notes the open file), but accepts by number: `dup2` puts
 the listener, or an empty one, under that number. With one listener whoever comes while it is
 drained would have to be dropped, and would come again a second later.
+
+An empty one costs processor time: libzmq finds it readable and accepts in vain, until the loop has
+time. So while enough descriptors are free the gate is open: the first listener is libzmq's own.
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ _ANY: Final = {"*": "0.0.0.0"}
 class Gate:
     """The listeners of one door. They are bound by `bind`, and have to be released before the end.
 
-    fds: what to poll.
+    is_open: libzmq takes all who come, as without a gate.
     """
+
+    is_open = False
 
     def __init__(self, listen: str, step: int) -> None:
         """Raises: zmq.ZMQError, as binding a socket of libzmq does."""
@@ -53,7 +58,6 @@ class Gate:
         except OSError as error:
             self.release()
             raise zmq.ZMQError(error.errno) from None
-        self.fds = [each.fd for each in self._both]
         self._draining: int | None = None
 
     def bind(self, router: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
@@ -67,15 +71,31 @@ class Gate:
         """Whether libzmq takes what waited."""
         return self._draining is not None
 
+    @property
+    def fds(self) -> list[int]:
+        """What to poll: those may wait here that libzmq does not take."""
+        return [each.fd for each in (self._both[1:] if self.is_open else self._both)]
+
     def has_some(self) -> bool:
         """Whether connections wait in the kernel; while some are let in, whether of these."""
-        fds = self.fds if self._draining is None else [self.fds[self._draining]]
+        fds = self.fds if self._draining is None else [self._both[self._draining].fd]
         return bool(select.select(fds, [], [], 0)[0])
+
+    def open(self) -> None:
+        """libzmq takes what waits and who comes. Some may be on their way to the other listener."""
+        self._both[0].choose(0)
+        self._both[0].open()
+        self.is_open = True
+
+    def shut(self) -> None:
+        """It does not any more."""
+        self._both[0].shut()
+        self.is_open = False
 
     def let(self) -> None:
         """libzmq takes what waits now; who comes now waits for the next time."""
-        ready = select.select(self.fds, [], [], 0)[0]
-        self._draining = self.fds.index(ready[0])
+        fds = [each.fd for each in self._both]
+        self._draining = fds.index(select.select(self.fds, [], [], 0)[0][0])
         self._both[0].choose(1 - self._draining)
         self._both[self._draining].drain()
 
@@ -127,16 +147,22 @@ class _Listener:
         """New connections go to that listener, of those that share the port."""
         self._program(_SO_ATTACH_REUSEPORT, number)
 
-    def drain(self) -> None:
-        self._filter(drop=True)  # also what is in the middle of its handshake
+    def open(self) -> None:
         os.dup2(self.fd, self._number, inheritable=False)
 
-    def fill(self) -> None:
+    def shut(self) -> None:
         os.dup2(self._empty.fileno(), self._number, inheritable=False)
+
+    def drain(self) -> None:
+        self._filter(drop=True)  # also what is in the middle of its handshake
+        self.open()
+
+    def fill(self) -> None:
+        self.shut()
         self._filter(drop=False)
 
     def release(self) -> None:
-        os.dup2(self.fd, self._number, inheritable=False)
+        self.open()
         self._real.close()
 
     def _filter(self, *, drop: bool) -> None:

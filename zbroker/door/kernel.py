@@ -97,18 +97,23 @@ def worked_us() -> int:
 
 
 class Descriptors(NamedTuple):
-    """How many connections a door may have. step: how many may come at once; 0: any number."""
+    """How many connections a door may have. step: how many may come at once; 0: any number.
+
+    freely: until there are so many, any number may come at once all the same.
+    """
 
     connections: int
     step: int
+    freely: int = 0
 
 
 def descriptors(wanted: int) -> Descriptors:
     """`wanted` connections, or as many as leave descriptors for files and internal sockets."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return Descriptors(wanted, 0)
+        return Descriptors(wanted, 0, wanted)
     own = min(max(_OWN_MIN, soft * _OWN_PERCENT // 100), soft * 3 // 4)
     connections = min(wanted, soft - own)
     spare = soft - connections
-    return Descriptors(connections, 0 if spare >= BURST else max(1, spare // _STEPS))
+    step = 0 if spare >= BURST else max(1, spare // _STEPS)
+    return Descriptors(connections, step, max(0, soft - own - BURST) if step else connections)
