@@ -13,8 +13,13 @@ from pyroaring import BitMap64
 from zbroker.journal import queue_records as q
 from zbroker.limits import U63_MAX
 
-PLACES = st.integers(0, 300) | st.integers(0, U63_MAX - 70_000)
-RUNS = st.lists(st.tuples(PLACES, st.integers(1, 5) | st.integers(1, 70_000)), max_size=100)
+BLOCK = 1 << 16  # positions that CRoaring keeps together
+EDGES = st.builds(
+    lambda block, by: max(0, block * BLOCK + by), st.integers(0, 4), st.integers(-2, 2)
+)
+PLACES = st.integers(0, 300) | st.integers(0, U63_MAX - 70_000) | EDGES
+COUNTS = st.integers(1, 5) | st.integers(1, 70_000) | st.integers(BLOCK - 2, BLOCK + 2)
+RUNS = st.lists(st.tuples(PLACES, COUNTS), max_size=100)
 
 
 def of(runs: list[tuple[int, int]]) -> BitMap64:
@@ -35,6 +40,15 @@ def test_runs_are_apart_and_make_the_set(runs: list[tuple[int, int]]) -> None:
     assert all(before[1] < after[0] for before, after in pairwise(found))
     assert of([(first, behind - first) for first, behind in found]) == of(runs)
     assert q.ends_of(of(runs)) == [end for run in found for end in run]
+
+
+def test_a_run_ends_where_a_block_without_positions_begins() -> None:
+    """CRoaring's contains_range finds 65,536 in this set: that message would leave its queue."""
+    positions = of([(1, BLOCK - 1), (2 * BLOCK, 1)])
+    assert list(q.runs_of(positions)) == [(1, BLOCK), (2 * BLOCK, 2 * BLOCK + 1)]
+    assert q.unpack_positions(q.pack_positions(positions)) == positions
+    assert not q.has_run(positions, 1, BLOCK + 1)
+    assert q.has_run(positions, 1, BLOCK)
 
 
 @pytest.mark.parametrize(("runs", "is_bitmap"), [(q.RUNS_MAX, False), (q.RUNS_MAX + 1, True)])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from pathlib import Path
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from zbroker.queues.work import sets
 
 FAR = 5_000_000_000
+BLOCK = 1 << 16  # positions that CRoaring keeps together
+EDGES = sorted({max(0, n * BLOCK + by) for n in range(5) for by in (-1, 0, 1)})
+EDGE_RUNS = st.lists(st.tuples(*2 * [st.sampled_from(EDGES)]).map(sorted), max_size=4)
 POSITIONS = st.one_of(
     st.sets(st.integers(0, 60), max_size=40),
     st.sets(st.sampled_from([0, 1, 2, 3, 70_000, 70_001, 2 << 20, FAR, FAR + 1]), max_size=8),
@@ -65,3 +70,41 @@ def test_below_is_what_stands_before(positions: set[int], behind: int) -> None:
 def test_first_of_is_the_lowest_from_there(positions: set[int], at: int) -> None:
     expected = min((one for one in positions if one >= at), default=None)
     assert sets.first_of(BitMap64(positions), at) == expected
+
+
+@settings(max_examples=30)
+@given(EDGE_RUNS, st.sampled_from(EDGES), st.sampled_from(EDGES), st.sampled_from([0, 1 << 40]))
+def test_what_is_used_of_bitmaps_is_right_at_the_edges_of_blocks(
+    runs: list[list[int]], one: int, other: int, base: int
+) -> None:
+    """The library's own: `contains_range` is wrong there, and is not used."""
+    first, end = base + min(one, other), base + max(one, other)
+    found, known = BitMap64(), set[int]()
+    for low, high in runs:
+        found.add_range(base + low, base + high)
+        known.update(range(base + low, base + high))
+    inside = {position for position in known if first <= position < end}
+    assert found.range_cardinality(first, end) == len(inside)
+    assert found.rank(end) == sum(position <= end for position in known)
+    assert next(found.iter_equal_or_larger(first), None) == min(
+        (position for position in known if position >= first), default=None
+    )
+    if known and max(known) >= first:
+        assert found.next_set_bit(first) == min(p for p in known if p >= first)
+    assert found.flip(first, end) == BitMap64(known ^ set(range(first, end)))
+    assert found & sets.span(first, end) == BitMap64(inside)
+    assert found - sets.span(first, end) == BitMap64(known - inside)
+    found.remove_range(first, end)
+    assert found == BitMap64(known - inside)
+
+
+def test_the_lowest_ones_end_where_a_block_without_positions_begins() -> None:
+    """A position that is not in the set would be given to a consumer."""
+    whole = BitMap64(range(1, BLOCK)) | BitMap64([2 * BLOCK])
+    assert sets.lowest(whole, BLOCK) == whole
+    assert sets.lowest(whole, BLOCK - 1) == BitMap64(range(1, BLOCK))
+
+
+def test_contains_range_is_not_used() -> None:
+    sources = Path(sets.__file__).parents[2].rglob("*.py")
+    assert [path.name for path in sources if "contains_range(" in path.read_text()] == []

@@ -12,6 +12,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
+from zbroker.journal.queue_records import has_run
 from zbroker.limits import U63_MAX
 
 _FEW: Final = 16  # one by one is as fast as anything
@@ -36,7 +37,7 @@ def lowest(positions: BitMap64, count: int, behind: int = U63_MAX, at: int = 0) 
     if first is None or first >= behind or count <= 0:
         return BitMap64()
     end = min(first + count, behind)
-    if positions.contains_range(first, end):
+    if has_run(positions, first, end):
         return span(first, end)
     found = BitMap64(islice(positions.iter_equal_or_larger(first), count))
     if found.max() >= behind:
