@@ -1,7 +1,6 @@
 """Roles x commands x topics x paths against a real instance: nobody gets or does more, or less.
 
-What is expected is worked out here, message by message, from the same tables that the access file
-is written from; nothing of zbroker.access is used for it.
+What is expected is worked out in entitlements.py, from the page about the access file.
 """
 
 from __future__ import annotations
@@ -13,52 +12,39 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
+from tests.process.entitlements import (
+    ROLES,
+    TOPICS,
+    Cells,
+    corpus,
+    may,
+    payload,
+    possible,
+    publish_corpus,
+    recorded,
+    toml,
+)
 from tests.process.load import until
+from tests.process.raw import Raw
 from tests.process.secured import Secured, token_of
 from zbroker import aio
 from zbroker.client.committing import abort, commit
 from zbroker.client.subscribing.subscription import Subscription
 from zbroker.client.sync import Client
 from zbroker.errors import Timeout, ZBrokerError
+from zbroker.ids import format_bookmark, parse_bookmark
 from zbroker.spark import plan_ranges
+from zbroker.spark.source.options import parse as parse_options
+from zbroker.spark.source.places import Place as SparkPlace
 
-TOPICS = ("open", "half", "shut", "a.b", "a.c", "ab", "a+b", "x[1]")
-SMALL = "/n < 5"
-
-
-class Grant(NamedTuple):
-    """One table of a role."""
-
-    kind: str
-    actions: str
-    topics: str
-    filter: str = ""
-
-
-READ = "subscribe replay"
-ROLES: dict[str, list[Grant]] = {
-    "nothing": [Grant("allow", "publish", "never")],
-    "publisher": [Grant("allow", "publish", "open a.b")],
-    "some-publisher": [Grant("allow", "publish", "half", SMALL), Grant("allow", "publish", "open")],
-    "listener": [Grant("allow", "subscribe", "open half")],
-    "historian": [Grant("allow", "replay", "open half")],
-    "small": [Grant("allow", READ, "half", SMALL), Grant("allow", READ, "open")],
-    "prefix": [Grant("allow", f"{READ} publish", "a.*")],
-    "literal": [Grant("allow", f"{READ} publish", "a+b x[1]")],
-    "all-but": [Grant("allow", "*", "*"), Grant("deny", "*", "shut")],
-    "all-but-small": [Grant("allow", f"{READ} publish", "*"), Grant("deny", READ, "half", SMALL)],
-    "denied": [Grant("allow", READ, "open"), Grant("deny", "*", "*")],
-    "star": [Grant("allow", f"{READ} publish", "*")],
-    "reader": [Grant("allow", "admin_read", "*")],
-    "operator": [Grant("allow", "admin_read admin_write", "*")],
-}
+QUEUES = ("open", "shut")  # replayable ones, each of the topic of its name
 READS = ("/status", "/topics", "/clients", "/subscriptions", "/journal", "/holders", "/actions",
          "/history", "/metrics", "/audit")  # fmt: skip
 WRITES = {
@@ -70,90 +56,12 @@ WRITES = {
 }
 
 
-def fits(pattern: str, topic: str) -> bool:
-    """Only `*` is special, here only at the end."""
-    return topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern
-
-
-def may(role: str, action: str, topic: str, n: int) -> bool:
-    """What the page says, for one message."""
-
-    def about(kind: str) -> bool:
-        return any(
-            one.kind == kind
-            and (one.actions == "*" or action in one.actions.split())
-            and any(fits(pattern, topic) for pattern in one.topics.split())
-            and (not one.filter or n < 5)
-            for one in ROLES[role]
-        )
-
-    return about("allow") and not about("deny")
-
-
-def toml() -> str:
-    tables = []
-    for role, grants in ROLES.items():
-        for one in grants:
-            content = f"filter = {json.dumps(one.filter)}\n" if one.filter else ""
-            tables.append(
-                f"[[role.{role}.{one.kind}]]\nactions = {json.dumps(one.actions.split())}\n"
-                f"topics = {json.dumps(one.topics.split())}\n{content}"
-            )
-    return "\n".join(tables)
-
-
-def payload(topic: str, n: int, tag: str) -> bytes:
-    return msgspec.json.encode({"n": n, "topic": topic, "tag": tag})
-
-
-class Cells:
-    """What was tried, and what came out otherwise than it should."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.wrong: list[tuple[object, ...]] = []
-
-    def expect(self, cell: tuple[object, ...], found: object, wanted: object) -> None:
-        self.count += 1
-        if found != wanted:
-            self.wrong.append((*cell, f"got {found!r}", f"wanted {wanted!r}"))
-
-    def tell(self, what: str) -> None:
-        """How much was tried, for who runs this with -s."""
-        sys.stderr.write(f"\n{self.count} cells of {what}\n")
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     place: Path = tmp_path_factory.mktemp("entitlements")
-    with Secured(place, {role: [role] for role in ROLES}, toml()) as made:
+    queues = [{"name": name, "topic": name, "kind": "replayable"} for name in QUEUES]
+    with Secured(place, {role: [role] for role in ROLES}, toml(), queue=queues) as made:
         yield made
-
-
-def publish_corpus(client: Client, tag: str) -> None:
-    """Each message once alone on its topic, and all topics mixed in the same batches."""
-    for n in (1, 4, 5, 9):
-        for topic in TOPICS:
-            client.publish(topic, payload(topic, n, tag))
-    client.flush(10)
-    for topic in TOPICS:
-        client.publish_many(topic, [payload(topic, n, f"{tag}-many") for n in (2, 7)])
-    client.flush(10)
-
-
-def corpus(role: str, action: str, topics: tuple[str, ...], tag: str) -> list[bytes]:
-    found = [payload(t, n, tag) for n in (1, 4, 5, 9) for t in topics if may(role, action, t, n)]
-    many = [payload(t, n, f"{tag}-many") for t in topics for n in (2, 7) if may(role, action, t, n)]
-    return sorted(found + many)
-
-
-def recorded(role: str, topics: tuple[str, ...], tags: set[str]) -> list[bytes]:
-    return sorted(data for tag in tags for data in corpus(role, "replay", topics, tag))
-
-
-def possible(role: str, action: str, topics: tuple[str, ...]) -> bool:
-    """False where a subscription is refused: a topic that no grant allows at all."""
-    return any(may(role, action, topic, n) for topic in topics for n in (1, 9))
 
 
 def read(client: Client, topic: str, **options: Any) -> object:
@@ -345,16 +253,266 @@ def test_the_asynchronous_client(broker: Secured) -> None:
         asyncio.run(replays("listener"))
 
 
-def test_ranges_for_spark(broker: Secured) -> None:
+# -- points and look-ups ----------------------------------------------------------------------
+
+
+class Marked(NamedTuple):
+    """A log with two points: tags of what stands before, between and behind them."""
+
+    morning: int
+    evening: int
+    found: dict[str, tuple[str, int]]  # by topic: the bookmark of a message, and its position
+    origin: str
+
+
+@pytest.fixture(scope="module")
+def marked(broker: Secured) -> Marked:
+    with broker.connect() as root:
+        token = token_of(root)
+        places = []
+        for tag, point in (("dawn", "morning"), ("day", "evening"), ("night", "")):
+            publish_corpus(root, tag)
+            if point:
+                status, answer = broker.http("/points", token, {"name": point})
+                assert status == 200
+                places.append(json.loads(answer)["position"])
+        everything = root.subscribe(".*", regex=True, since="point:morning", until="now")
+        found = {one.topic: (one.bookmark, one.position) for one in everything}
+        origin = root.subscribe("open", since="now").vector.rpartition(".")[0]
+    return Marked(places[0], places[1], found, origin)
+
+
+#: kinds of places, and the tags of what a replay between them brings, or the error
+BY_POINTS: dict[str, tuple[dict[str, Any], set[str] | str]] = {
+    "since": ({"since": "point:morning", "until": "now"}, {"day", "night"}),
+    "between": ({"since": "point:morning", "until": "point:evening"}, {"day"}),
+    "range": ({"since": "[point:morning:point:evening)"}, {"day"}),
+    "no since": ({"since": "point:noon", "until": "now"}, "unknown_point"),
+    "no until": ({"since": "point:morning", "until": "point:noon"}, "unknown_point"),
+    "no end": ({"since": "[point:morning:point:noon)"}, "unknown_point"),
+}
+
+
+def test_replays_between_points(broker: Secured, marked: Marked) -> None:
+    """By the client library, which looks an end up before it subscribes."""
     cells = Cells()
     for role in ROLES:
-        for topic in TOPICS:
-            try:
-                plan_ranges(broker.url, topic=topic, credentials=broker.credentials(role))
-                found = True
-            except ZBrokerError as error:
-                found = error.code != "not_entitled"
-            cells.expect((role, "ranges", topic), found, possible(role, "replay", (topic,)))
+        with broker.connect(role) as client:
+            for topic in (*TOPICS, ".*"):
+                topics = TOPICS if topic == ".*" else (topic,)
+                for path, (options, result) in BY_POINTS.items():
+                    wanted: object = "not_entitled"
+                    if possible(role, "replay", topics):
+                        known = isinstance(result, str)
+                        wanted = result if known else recorded(role, topics, set(result))
+                    found = read(client, topic, regex=topic == ".*", **options)
+                    cells.expect((role, path, topic), found, wanted)
+    cells.tell("points")
+    assert cells.wrong == []
+    assert cells.count >= 700
+
+
+class Place(NamedTuple):
+    """A text of the wire and the code that its look-up ends with, as a begin and as an end.
+
+    end: None, if it is not written there. first: the position at which ranges from it on begin.
+    """
+
+    text: str
+    begin: str = ""
+    end: str | None = ""
+    first: int = 0
+
+
+def places_of(marked: Marked, topic: str) -> dict[str, Place]:
+    """What docs/reference/bookmarks.md says of each kind of place."""
+    bookmark, position = marked.found[topic]
+    publisher, sequence = parse_bookmark(bookmark)
+    later = format_bookmark(publisher, sequence + 1_000_000)
+    other, there = marked.found["shut"]
+    return {
+        "found": Place(bookmark, first=position + 1),
+        "of another topic": Place(other, first=there + 1),
+        "unknown": Place("77|1|", "bookmark_not_found", "bookmark_not_found"),
+        "not here yet": Place(later, "bookmark_pending", "bookmark_pending"),
+        "list": Place(f"77|1|,{bookmark}", end="bad_bookmark", first=position + 1),
+        "range": Place(f"[{bookmark}:0|1|]", end=None, first=position),
+        "time": Place("20000101T000000Z"),
+        "time to come": Place("20990101T000000Z"),
+        "vector": Place(f"{marked.origin}.{position}", first=position + 1),
+        "vector of another": Place("00000000000000aa.1.5", *["bookmark_not_found"] * 2),
+        "NOW": Place("0|1|"),
+        "EPOCH": Place("0", end=None),
+        "misspelt": Place("no bookmark", "bad_bookmark", "bad_bookmark"),
+        "point": Place("point:morning", first=marked.morning),
+        "no point": Place("point:noon", "unknown_point", "unknown_point"),
+    }
+
+
+def look_ups_of(place: Place, topic: str) -> dict[str, tuple[dict[str, Any], str]]:
+    """Each command of the delivery endpoint that looks this place up, and the code it ends with."""
+    what = {"topic": topic, "regex": topic == ".*"}
+    one = {"cmd": "subscribe", "credit": 1, **what}
+    made: dict[str, tuple[dict[str, Any], str]] = {
+        "from": ({**one, "sid": "from", "bookmark": place.text}, place.begin),
+        "ranges": ({"cmd": "ranges", "bookmark": place.text, **what}, place.begin),
+    }
+    if place.end is not None:
+        until_ = {"bookmark": "0", "until": place.text}
+        made["until"] = ({**one, "sid": "until", **until_}, place.end)
+        made["ranges until"] = ({"cmd": "ranges", **until_, **what}, place.end)
+    return made
+
+
+def answers_of(raw: Raw, commands: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The direct answer to each of them; subscriptions and consumers end again."""
+    for cid, command in commands.items():
+        raw.send({"cid": cid, **command})
+    found: dict[str, dict[str, Any]] = {}
+    while len(found) < len(commands):
+        answer = raw.get()
+        assert answer, "each command has an answer"
+        if answer.get("cid") in commands:
+            found[answer["cid"]] = answer
+    for command in commands.values():
+        if (
+            over := {"subscribe": "unsubscribe", "consume": "cancel"}.get(command["cmd"])
+        ) is not None:
+            raw.send({"cmd": over, "sid": command["sid"]})
+    return found
+
+
+def logged_on(broker: Secured, role: str, endpoint: str) -> Raw:
+    with broker.connect(role) as client:
+        raw = Raw(broker, role, endpoint)
+        assert raw.ask({"cmd": "logon", "token": token_of(client)})["cmd"] == "ack"
+        return raw
+
+
+def said(answer: dict[str, Any]) -> tuple[object, ...]:
+    """All that a refusal tells."""
+    return answer.get("code", ""), answer.get("reason"), answer.get("hint")
+
+
+def test_look_ups(broker: Secured, marked: Marked) -> None:
+    """Whoever may not replay a topic has the same answer, whatever is there or is not."""
+    cells = Cells()
+    for role in ROLES:
+        with logged_on(broker, role, "delivery") as raw:
+            for topic in (*TOPICS, ".*"):
+                good = possible(role, "replay", TOPICS if topic == ".*" else (topic,))
+                refusals = set()
+                for kind, place in places_of(marked, "open" if topic == ".*" else topic).items():
+                    tried = look_ups_of(place, topic)
+                    answers = answers_of(raw, {cid: command for cid, (command, _) in tried.items()})
+                    for cid, (_, code) in tried.items():
+                        wanted = code if good else "not_entitled"
+                        cell = role, cid, topic, kind
+                        cells.expect(cell, answers[cid].get("code", ""), wanted)
+                    refusals |= set(map(said, answers.values()))
+                    if good and place.first:
+                        cell = role, "begins", topic, kind
+                        cells.expect(cell, answers["ranges"].get("first"), place.first)
+                if not good:
+                    cells.expect((role, "the same answer", topic), len(refusals), 1)
+            for text, code in (("0", ""), ("point:noon", "unknown_point")):
+                wanted = code if possible(role, "replay", TOPICS) else "not_entitled"
+                answer = answers_of(raw, {"r": {"cmd": "ranges", "bookmark": text}})["r"]
+                cells.expect((role, "ranges of any topic", text), answer.get("code", ""), wanted)
+    cells.tell("look-ups")
+    assert cells.wrong == []
+    assert cells.count >= 6_000
+
+
+def test_look_ups_of_queues(broker: Secured, marked: Marked) -> None:
+    """A queue that is not there is answered as one that may not be consumed."""
+    cells = Cells()
+    bookmark, _ = marked.found["open"]
+    from_places = {
+        "point:morning": "", "point:noon": "unknown_point", "77|1|": "bookmark_not_found",
+        bookmark: "", "20000101T000000Z": "", "no bookmark": "bad_bookmark",
+    }  # fmt: skip
+    for role in ROLES:
+        with logged_on(broker, role, "queues") as raw:
+            for queue in (*QUEUES, "gone"):
+                tried: dict[str, tuple[dict[str, Any], str]] = {
+                    f"from {place}": ({"cmd": "consume", "sid": place, "queue": queue,
+                                       "since": place}, code)
+                    for place, code in from_places.items()
+                }  # fmt: skip
+                tried["browse"] = {"cmd": "browse", "queue": queue}, ""
+                for one in (bookmark, "77|1|"):
+                    command = {"cmd": "ack", "queue": queue, "bookmarks": [one]}
+                    tried[f"ack {one}"] = command, ""
+                refusals = set()
+                for cid, (command, code) in tried.items():
+                    answer = answers_of(raw, {"q": command})["q"]
+                    wanted = "unknown_queue" if queue == "gone" else code
+                    if not may(role, "consume", queue, 0):
+                        wanted = "not_entitled"
+                        refusals.add(said(answer))
+                    cells.expect((role, queue, cid), answer.get("code", ""), wanted)
+                cells.expect((role, queue, "the same answer"), len(refusals) in (0, 1), True)
+    cells.tell("look-ups of queues")
+    assert cells.wrong == []
+
+
+def test_points_by_the_admin(broker: Secured, marked: Marked) -> None:
+    cells = Cells()
+    reads, writes = "admin_read", "admin_write"
+    with broker.connect() as root:
+        before = broker.http("/points", token_of(root))[1]
+    for role in ("", *ROLES):
+        name = f"of {role}"
+        tried = [
+            ("list", "/points", None, reads, 200),
+            ("set", "/points", {"name": name}, writes, 200),
+            ("move", "/points", {"name": name, "at": 1}, writes, 200),
+            ("look at", "/points/remove", {"name": name, "dry_run": True}, writes, 200),
+            ("remove", "/points/remove", {"name": name}, writes, 200),
+            ("remove again", "/points/remove", {"name": name}, writes, 404),
+            ("look at none", "/points/remove", {"name": "noon", "dry_run": True}, writes, 404),
+            ("misspell", "/points/remove", {"nmae": "morning"}, writes, 400),
+        ]
+        if role and not may(role, writes, "", 0):  # those of others, for whom may not
+            tried += [
+                ("move", "/points", {"name": "morning"}, writes, 403),
+                ("look at", "/points/remove", {"name": "morning", "dry_run": True}, writes, 403),
+                ("remove", "/points/remove", {"name": "morning"}, writes, 403),
+            ]
+        token = ""
+        if role:
+            with broker.connect(role) as client:
+                token = token_of(client)
+        refusals = set()
+        for what, path, body, action, status in tried:
+            found, answer = broker.http(path, token, body)
+            wanted = status if role and may(role, action, "", 0) else 403 if role else 401
+            cells.expect((role, what, body), found, wanted)
+            refusals |= {answer} if wanted in (401, 403) and action == writes else set()
+        cells.expect((role, "the same answer"), len(refusals) in (0, 1), True)
+    with broker.connect() as root:
+        assert broker.http("/points", token_of(root))[1] == before
+    cells.tell("points by the admin")
+    assert cells.wrong == []
+
+
+def test_ranges_for_spark(broker: Secured, marked: Marked) -> None:
+    """Plans, and what the data source asks first, before it looks up where to begin."""
+    cells = Cells()
+    for role in ROLES:
+        credentials = broker.credentials(role)
+        with broker.connect(role) as client:
+            for topic in TOPICS:
+                good = possible(role, "replay", (topic,))
+                wanted = "" if good else "not_entitled"
+                found = _code_of(partial(plan_ranges, broker.url, topic=topic), credentials)
+                cells.expect((role, "plan", topic), found, wanted)
+                options = {"endpoint": broker.url, "topics": topic}
+                source = SparkPlace(parse_options(options))
+                source._client = client  # one connection for all topics
+                found = _code_of(lambda here, credentials: here.state(), source, credentials)
+                cells.expect((role, "data source", topic), found, wanted)
     cells.tell("ranges")
     assert cells.wrong == []
 
