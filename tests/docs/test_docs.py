@@ -97,7 +97,7 @@ def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
     run_page(each, tmp_path)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.process
 @pytest.mark.spark
 @pytest.mark.parametrize("each", SPARK_PAGES)

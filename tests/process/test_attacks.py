@@ -394,8 +394,8 @@ def test_look_ups_of_what_is_not_here_yet(broker: Secured) -> None:
         with Raw(broker, door="delivery") as eve:
             assert eve.ask({"cmd": "logon", "token": token_of(client)})["cmd"] == "ack"
             pid = publisher_id(ann.name)
-            for i in range(30):
-                marks = ",".join(f"{pid}|{10**8 + i * 1_000 + n}|" for n in range(1_000))
+            for i in range(40):  # the first 20 wait: what they name may still be published
+                marks = ",".join(f"{pid}|{2**62 + i * 500 + n}|" for n in range(500))
                 eve.send({"cmd": "subscribe", "sid": f"s{i}", "topic": "open", "bookmark": marks,
                           "options": {"wait_s": 3e7}})  # fmt: skip
             assert [eve.get().get("code") for _ in range(20)] == ["too_many"] * 20

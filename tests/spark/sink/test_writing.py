@@ -20,8 +20,8 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from zbroker.spark.source.datasource import ZBrokerSource
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(180)]
-WAIT_S = 90
+pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(600)]
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from zbroker.journal.places import Places
 
 pytestmark = pytest.mark.spark
 
-WAIT_S = 60
+WAIT_S = 180
 Batches = list[tuple[int, list[int]]]
 
 
