@@ -176,6 +176,26 @@ def test_the_newest_marks_are_given(at: Bench) -> None:
     assert at.marks[-1].persisted == 9
 
 
+def test_for_marks_of_the_same_journal_nothing_else_is_read(
+    at: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come with each commit."""
+    at.journal()
+    at.met(5)
+    at.until(lambda: at.marks, lambda: at.mark(5))
+    reads: list[object] = []
+    receive = sockets.receive
+
+    def counted(socket: zmq.Socket[bytes]) -> sockets.Frames | None:
+        reads.append(socket)
+        return receive(socket)
+
+    monkeypatch.setattr(sockets, "receive", counted)
+    at.until(lambda: at.marks[-1].persisted == 2, lambda: at.mark(5, 2))
+    assert reads
+    assert set(reads) == {at.link._marks}
+
+
 def test_marks_of_another_journal_lead_to_a_new_hello(at: Bench) -> None:
     at.journal()
     at.met(5)

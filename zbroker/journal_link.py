@@ -72,14 +72,20 @@ class JournalLink:
         In this order, as a journal that died may have answered before its successor told marks.
         Older marks cannot come after a Welcome: it ends the socket in which they wait.
         """
-        if self._dealer in events or self._marks in events:
+        if self._dealer in events:
             yield from self._answers()
-        frames = sockets.receive(self._marks) if self._marks in events else None
-        if frames is not None:
-            marks = codec.MARKS.decode(frames[0].buffer)
+        socket = self._marks
+        frames = sockets.receive(socket) if socket in events else None
+        if frames is None:
+            return
+        marks = codec.MARKS.decode(frames[0].buffer)
+        if self._welcomed_by != marks.incarnation:  # an answer may have come since the poll
+            yield from self._answers()
+            if self._marks is not socket:
+                return
             if self._welcomed_by not in (0, marks.incarnation):
                 self._again(now_ms)
-            yield marks
+        yield marks
 
     def _answers(self) -> Iterator[Message]:
         """Of Welcomes only those to this process."""
