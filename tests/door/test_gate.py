@@ -85,16 +85,14 @@ def descriptors() -> int:
 
 @pytest.mark.parametrize("freely", [0, FREELY])
 def test_a_crowd_never_has_more_than_its_connections_and_a_step(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, freely: int
+    monkeypatch: pytest.MonkeyPatch, freely: int
 ) -> None:
     """However long the loop is busy between two turns: without the gate it would have hundreds."""
-    strangers: list[Stranger] = []
     if freely:
-        monkeypatch.setattr(bench.door, "_descriptors", have_more(monkeypatch))
-        bench.until(lambda: bench.door._gate is not None and bench.door._gate.is_open, "it opens")
-        strangers = [Stranger(bench.door.endpoint) for _ in range(FREELY)]
-        bench.until(lambda: len(bench.door._taken) == FREELY, "as many as it is open for")
-        bench.turn()
+        have_more(monkeypatch)
+    bench = Bench()
+    strangers = [Stranger(bench.door.endpoint) for _ in range(freely)]
+    bench.until(lambda: len(bench.door._taken) == freely, "as many as it is open for")
 
     def come() -> None:
         while not over.is_set():
@@ -114,6 +112,7 @@ def test_a_crowd_never_has_more_than_its_connections_and_a_step(
         bench.until(lambda: not crowd.is_alive(), "the last one is in")
         for each in strangers:
             each.close()
+        bench.close()
     # a queue of 16 holds 17; one stranger may be between its socket and the list
     assert CONNECTIONS < most <= CONNECTIONS + STEP + 2
 
@@ -129,8 +128,7 @@ def test_while_descriptors_are_free_libzmq_does_not_wait_for_the_loop(
         strangers += [Stranger(bench.door.endpoint) for _ in range(FREELY)]
         while len(bench.door._taken) < FREELY:
             assert bench.door._monitor.poll(WAIT_S * 1_000), "they are in, without a turn"
-            bench.door._follow(SystemClock().mono_ms())
-        bench.turn()
+            bench.turn()
         other = Stranger(bench.door.endpoint)
         bench.door._monitor.poll(100)
         bench.door._follow(SystemClock().mono_ms())

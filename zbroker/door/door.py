@@ -79,7 +79,7 @@ class Door:
         self._monitor = _monitor(context, self.router)
         self._pollers: list[zmq.Poller] = []
         self._watched: list[int] = []
-        self._letting_ms = 0
+        self._letting_ms: int | None = None
         self._descriptors = room
         self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
         self._gate = Gate(listen, room.step) if room.step and can_gate(listen) else None
@@ -87,7 +87,7 @@ class Door:
             self.router.bind(listen)
         else:
             self._gate.bind(self.router, self._monitor)
-            self._mind(self._gate, {}, 0)
+            self._mind(self._gate, 0)
         self.endpoint = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._port = int(self.endpoint.rpartition(":")[2])
         self.ended = 0  # connections, since the start
@@ -121,10 +121,13 @@ class Door:
         """Answers ZAP, follows what comes and goes, cuts what has to be: bounded work."""
         if self._zap is not None and self._zap.socket in events:
             self._zap.turn()
-        if self._monitor in events:
+        told = self._monitor in events
+        if told:
             self._follow(now_ms)
-        if self._gate is not None:
-            self._mind(self._gate, events, now_ms)
+        if self._gate is not None and (
+            told or not self._watched or not events.keys().isdisjoint(self._watched)
+        ):
+            self._mind(self._gate, now_ms)
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
@@ -138,7 +141,7 @@ class Door:
 
     def wake_ms(self) -> int | None:
         """When the next turn is due; None: when something happens."""
-        if self._gate is not None and self._gate.is_letting:
+        if self._letting_ms is not None:
             return self._letting_ms  # the monitor wakes the loop before, as a rule
         return self._guard.wake_ms()
 
@@ -158,25 +161,22 @@ class Door:
         if self._zap is not None:
             self._zap.socket.close(0)
 
-    def _mind(self, gate: Gate, events: Mapping[object, int], now_ms: int) -> None:
+    def _mind(self, gate: Gate, now_ms: int) -> None:
         """Opens and shuts the gate; where it is shut, lets others in by steps.
 
         While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
         would take the processor from libzmq. What it waits for is told by the monitor.
         """
         taken, room = len(self._taken), self._descriptors
-        if self._watched and gate.is_open == (taken < room.freely):
-            if events.keys().isdisjoint(self._watched):
-                return
-        elif not gate.is_letting and gate.is_open != (taken < room.freely):
-            (gate.shut if gate.is_open else gate.open)()
         has_place = taken <= room.connections
-        if gate.is_letting:
-            if not gate.has_some():
-                gate.hold()
-        elif has_place and gate.has_some() and not self._monitor.poll(0):
-            gate.let()
-        self._letting_ms = now_ms + LETTING_MS
+        if gate.is_letting and not gate.has_some():
+            gate.hold()
+        if not gate.is_letting:
+            if gate.is_open != (taken < room.freely):
+                (gate.shut if gate.is_open else gate.open)()
+            if has_place and gate.has_some() and not self._monitor.poll(0):
+                gate.let()
+        self._letting_ms = now_ms + LETTING_MS if gate.is_letting else None
         self._watch(gate.fds if has_place and not gate.is_letting else [])
 
     def _watch(self, fds: list[int]) -> None:
