@@ -323,7 +323,9 @@ class Core:
         drained: this turn has everything that waited at the door.
         """
         self.cursors.ring(now_ms * NS_PER_MS)
-        effects = self._passed(self.live.tick(now_ms * NS_PER_MS)) + self._beat(now_ms, drained)
+        effects = self._beat(now_ms, drained)
+        if self.live.is_due(now_ms * NS_PER_MS):
+            effects += self._passed(self.live.tick(now_ms * NS_PER_MS))
         if now_ms < self._next_tick_ms:
             return effects
         self._next_tick_ms = now_ms + TICK_MS
@@ -358,8 +360,9 @@ class Core:
             wakes += [self._next_tick_ms] if beat_ms is None else [self._next_tick_ms, beat_ms]
         elif len(self._asking):
             wakes.append(self._next_tick_ms)
-        times = (self.cursors.next_ns, self.live.next_ns)
-        wakes += [-(-time_ns // NS_PER_MS) for time_ns in times if time_ns is not None]
+        for time_ns in (self.cursors.next_ns, self.live.next_ns):
+            if time_ns is not None:
+                wakes.append(-(-time_ns // NS_PER_MS))
         return min(wakes, default=None)
 
     def _end(self, one: Subscription) -> None:

@@ -140,6 +140,11 @@ class Live:
                     effects += self._sends(one, block, at)
         return effects
 
+    def is_due(self, now_ns: int) -> bool:
+        """True if `tick` has something to do now, or some are over."""
+        next_ns = self._held.next_ns
+        return bool(self.over) or (next_ns is not None and now_ns >= next_ns)
+
     def tick(self, now_ns: int) -> list[Effect]:
         """What is due because intervals are over."""
         return [send for one in self._held.ended(now_ns) for send in self.drain(one)]
