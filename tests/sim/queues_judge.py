@@ -98,6 +98,7 @@ class Ref:
     failures: Counter[int] = field(default_factory=Counter)
     cancels: Counter[int] = field(default_factory=Counter)
     due_ns: dict[int, int] = field(default_factory=dict)
+    over_ms: dict[int, int] = field(default_factory=dict)  # by no clock that is set
     why: dict[int, str] = field(default_factory=dict)
     sent: Counter[Any] = field(default_factory=Counter)
     unflagged: Counter[Any] = field(default_factory=Counter)
@@ -274,6 +275,7 @@ class Judge:
                 ref.failures[position] += 1
                 ref.cancels[position] += fact.why == "cancelled"
                 ref.due_ns[position] = fact.due_ns
+                ref.over_ms[position] = self.world.at.now_ms + (fact.delay_ms or 1 << 62)
                 self.checks["failed"] += 1
         elif isinstance(fact, r.BarrierDelivered):
             self.demand(ref.is_barrier(self.messages[fact.position]), "no barrier:", fact.position)
@@ -526,7 +528,9 @@ class Judge:
                     not expires or late_ns > 0, "offered too late:", position, late_ns, ref.name
                 )
             due_ns = ref.due_ns.get(position, 0)
-            self.demand(due_ns <= self._latest_ns or due_ns <= wall_ns, "too early:", position)
+            over = self.world.at.now_ms >= ref.over_ms.get(position, 0)
+            early = not over and due_ns > max(self._latest_ns, wall_ns)
+            self.demand(not early, "too early:", position)
         if ref.config.group_key:
             self._grouped(ref, queue, given)
             return

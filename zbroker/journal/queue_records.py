@@ -58,11 +58,15 @@ class Gone(Fact, tag=1):
 
 
 class Failed(Fact, tag=2):
-    """They were delivered and come back. why: cancelled, lease_ended. due_ns: log time, 0: now."""
+    """They were delivered and come back. why: cancelled, lease_ended. due_ns: log time, 0: now.
+
+    delay_ms: how long they wait, whatever the clock was then; 0: an earlier release wrote it.
+    """
 
     where: bytes
     why: str
     due_ns: int = 0
+    delay_ms: int = 0
 
 
 class Horizon(Fact, tag=3):

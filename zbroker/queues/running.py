@@ -228,7 +228,8 @@ class Running:
             if isinstance(fact, Noted):
                 queue.noted(unpack_positions(fact.where))
         elif isinstance(fact, Failed):
-            queue.failed(unpack_positions(fact.where), fact.why, fact.due_ns)
+            where = unpack_positions(fact.where)
+            queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
         elif isinstance(fact, BarrierDelivered):
             queue.barrier_delivered(fact.position)
         elif isinstance(fact, Returned):
@@ -275,17 +276,17 @@ def behind(entered: Entered, position: int) -> Entered:
 def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
     """The facts that outcomes are, as few as can be."""
     gone: dict[str, list[BitMap64]] = defaultdict(list)
-    failed: dict[tuple[str, int], list[BitMap64]] = defaultdict(list)
+    failed: dict[tuple[str, int, int], list[BitMap64]] = defaultdict(list)
     noted: list[BitMap64] = []
     for one in outcomes:
         if one.fate == "gone":
             gone[one.why].append(one.positions)
         elif one.fate == "failed":
-            failed[one.why, one.due_ns].append(one.positions)
+            failed[one.why, one.due_ns, one.delay_ms].append(one.positions)
         else:
             noted.append(one.positions)
     facts: list[AnyFact] = [Gone(_packed(many), why) for why, many in gone.items()]
-    facts += [Failed(_packed(many), why, due) for (why, due), many in failed.items()]
+    facts += [Failed(_packed(many), *how) for how, many in failed.items()]
     return [*facts, Noted(_packed(noted))] if noted else facts
 
 

@@ -98,7 +98,7 @@ def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
     many = q.pack_positions(BitMap64(range(0, 400, 2)))
     facts = [
         q.Gone(where, "rejected"),
-        q.Failed(where, "cancelled", 7),
+        q.Failed(where, "cancelled", 7, 3),
         q.Horizon(9),
         q.Noted(many),
     ]
@@ -109,7 +109,7 @@ def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
     runs = [[1, 4], [9, 10]]
     assert row["facts"][:3] == [
         {"fact": "gone", "why": "rejected", "positions": runs},
-        {"fact": "failed", "why": "cancelled", "due_ns": 7, "positions": runs},
+        {"fact": "failed", "why": "cancelled", "due_ns": 7, "delay_ms": 3, "positions": runs},
         {"fact": "horizon", "position": 9},
     ]
     assert row["facts"][3]["positions"] == [[n, n + 1] for n in range(0, 400, 2)]

@@ -64,6 +64,56 @@ def test_what_waits_is_over_at_its_newest_time(steps: list) -> None:
 
 
 def test_bytes_of_another_size_are_refused() -> None:
-    positions, dues = Delays().dump()
+    positions, dues, _ = Delays().dump()
     with pytest.raises(ValueError, match="numbers"):
         Delays().load(positions, dues + bytes(8))
+
+
+DAY_MS = 86_400_000
+CENTURY_NS = 36_500 * DAY_MS * MS_NS
+
+
+@pytest.mark.parametrize("from_tables", [True, False])
+def test_a_time_of_a_process_that_began_under_a_wrong_clock_is_the_longest_delay_away(
+    from_tables: bool,
+) -> None:
+    delays, now = Delays(), 10**18
+    delays.put(BitMap64([1, 2]), due_of(now + CENTURY_NS, 2_000), 2_000)
+    delays.put(BitMap64([3]), due_of(now, 5_000), 5_000)
+    delays.drop(BitMap64([2]))
+    if from_tables:
+        dumped, delays = delays.dump(), Delays()
+        delays.load(*dumped)
+    delays.wait(BitMap64([1, 3]))
+    assert delays.wake_ns(now) == now
+    assert not delays.over(now)
+    delays.check()
+    assert delays.due(1) == delays.due(3) == due_of(now, 5_000) == delays.wake_ns(now)
+    assert set(delays.over(due_of(now, 5_000))) == {1, 3}
+    delays.check()
+
+
+def test_a_time_that_a_right_clock_gave_stays_as_it_is() -> None:
+    """Also when a later process reads it, and one of an earlier release did not say how long."""
+    now, due = 10**18, due_of(10**18, 366 * DAY_MS)
+    for delay_ms in (366 * DAY_MS, 0):
+        delays = Delays()
+        delays.put(BitMap64([1]), due, delay_ms)
+        delays.wait(BitMap64([1]))
+        for later in (0, 1, 10**15):
+            assert not delays.over(now + later)
+            assert delays.due(1) == delays.wake_ns(now + later) == due
+
+
+def test_tables_of_an_earlier_release_do_not_say_how_long_a_delay_is() -> None:
+    delays, now = Delays(), 10**18
+    delays.put(BitMap64([1]), due_of(now, 5_000), 5_000)
+    positions, dues, _ = delays.dump()
+    for times in (dues, due_of(now + CENTURY_NS, 5_000).to_bytes(8, "little")):
+        older = Delays()
+        older.load(positions, times)
+        older.wait(BitMap64([1]))
+        assert not older.over(now)
+        due = older.due(1)
+        assert due is not None
+        assert due <= due_of(now, 366 * DAY_MS)

@@ -121,3 +121,25 @@ def test_a_wall_clock_that_was_wrong_neither_ends_nor_lengthens_a_delay(jump_ns:
         assert 2_900 <= wake_ms <= 3_100
     queue.tick(wrong._replace(mono_ms=3_100))
     assert queue.where(5).state == "ready"
+
+
+def test_a_delay_of_a_process_that_began_under_a_wrong_clock_ends_with_the_next_process() -> None:
+    """The wall clock is a century ahead at first; then it is set right, and the process ends."""
+    century_ns = 36_500 * 86_400 * 10**9
+    wrong = Now(1_000, NOW.wall_ns + century_ns, NOW.wall_ns + century_ns)
+    first = leased(retry_delay=[2_000])
+    (outcome,) = first.settle(1, ONE, "release", wrong).outcomes
+    first.failed(outcome.positions, outcome.why, outcome.due_ns, outcome.delay_ms)
+    second = Queue(QueueConfig("q", retry_delay=[2_000]))
+    second.load(first.dump())
+    folded = Queue(QueueConfig("q", retry_delay=[2_000]))
+    folded.entered(Entered(ONE))
+    folded.failed(outcome.positions, outcome.why, outcome.due_ns, outcome.delay_ms)
+    right = Now(0, NOW.wall_ns, NOW.wall_ns)
+    for queue in (second, folded):
+        assert queue.next_wake(right) == 0
+        assert queue.tick(right) == []
+        assert queue.where(5).state == "delayed"
+        assert queue.next_wake(right) == 2_000
+        queue.tick(right._replace(mono_ms=2_000))
+        assert queue.where(5).state == "ready"

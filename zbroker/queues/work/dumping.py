@@ -27,7 +27,7 @@ def dump(places: Places, counting: Counting) -> dict[str, bytes]:
         "expired": _bytes(places.expired),
         "runs": places.expiring.dump(),
     }
-    rows["delayed"], rows["dues"] = places.delays.dump()
+    rows["delayed"], rows["dues"], rows["longest_delay"] = places.delays.dump()
     known = places.ready.dump()
     if known is not None:
         rows["known"], rows["numbers"] = known
@@ -51,7 +51,7 @@ def _load(rows: Mapping[str, bytes], places: Places, counting: Counting) -> None
     insert(places.here, BitMap64.deserialize(rows["here"]))
     insert(places.barriers, BitMap64.deserialize(rows["barriers"]))
     insert(places.expired, BitMap64.deserialize(rows["expired"]))
-    places.delays.load(rows["delayed"], rows["dues"])
+    places.delays.load(rows["delayed"], rows["dues"], rows.get("longest_delay"))
     insert(places.overdue, places.expired)
     timed = places.delays.wait(places.delays.dues.known.copy())
     standing = places.here - places.barriers - places.overdue - timed

@@ -55,7 +55,8 @@ class Ending:
             found = without(found, over)
         for part, delay in self._delays(found, delay_ms):
             self._places.going_to_fail(part)
-            outcomes.append(Outcome(part, "failed", why, due_of(now.steady_ns, delay)))
+            due_ns = due_of(now.steady_ns, delay)
+            outcomes.append(Outcome(part, "failed", why, due_ns, delay_ms=delay))
         return outcomes
 
     def _given_up(self, found: BitMap64, why: str) -> list[tuple[str, BitMap64]]:

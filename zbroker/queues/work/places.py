@@ -123,13 +123,13 @@ class Places:
             found -= closed
         return found
 
-    def failed(self, positions: BitMap64, due_ns: int) -> BitMap64:
+    def failed(self, positions: BitMap64, due_ns: int, delay_ms: int) -> BitMap64:
         """The fold read that they failed. Returns: those that come back now."""
         found = positions & self.here
         self.delays.drop(found)
         if due_ns:
             timed = without(without(found, self.expired), self.barriers)
-            self.delays.put(timed, due_ns)
+            self.delays.put(timed, due_ns, delay_ms)
         if self.both:
             still = found & self.both
             remove(self.both, still)
@@ -187,8 +187,8 @@ class Places:
             self.ready.discard(idle)
             self.delays.drop(late)
             insert(self.overdue, idle)
-        next_ns = self.delays.next_ns
-        if next_ns is not None and next_ns <= now.steady_ns:
+        wake_ns = self.delays.wake_ns(now.steady_ns)
+        if wake_ns is not None and wake_ns <= now.steady_ns:
             self.back(self.delays.over(now.steady_ns))
 
     # -- look ---------------------------------------------------------------------------------

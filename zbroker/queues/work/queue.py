@@ -69,12 +69,13 @@ class Queue:
         self.counting.drop(found)
         self.consumers.gone(found)
 
-    def failed(self, positions: BitMap64, why: str, due_ns: int) -> None:
-        """A delivery of each failed; they come back, and are not offered before `due_ns`."""
+    def failed(self, positions: BitMap64, why: str, due_ns: int, delay_ms: int = 0) -> None:
+        """A delivery of each failed; they come back, and are not offered before `due_ns`, which was
+        `delay_ms` ahead (0: not known)."""
         found = positions & self.here
         self.counting.failed(found, why)
         self._free(found)
-        self.places.back(self.places.failed(found, due_ns))
+        self.places.back(self.places.failed(found, due_ns, delay_ms))
 
     def barrier_delivered(self, position: int) -> None:
         """The barrier went to every consumer."""
@@ -257,7 +258,8 @@ class Queue:
             wakes.append(now.mono_ms)
         if self.places.leases.next_ms is not None:
             wakes.append(self.places.leases.next_ms)
-        expires_ns, due_ns = self.places.expiring.next_ns, self.places.delays.next_ns
+        expires_ns = self.places.expiring.next_ns
+        due_ns = self.places.delays.wake_ns(now.steady_ns)
         wakes += [now.ahead_ms(expires_ns - now.wall_ns)] if expires_ns is not None else []
         wakes += [now.ahead_ms(due_ns - now.steady_ns)] if due_ns is not None else []
         return min(wakes, default=None)

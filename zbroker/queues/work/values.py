@@ -56,6 +56,7 @@ class Outcome(NamedTuple):
     why: of "gone": acked rejected purged sent unreadable time_limit max_deliveries max_cancels; of
     "failed": cancelled lease_ended. due_ns: of "failed": not offered again before this wall time,
     0: at once. letter: of "gone": the text of the dead letter to be made of each; "": none.
+    delay_ms: of "failed": how long that is from when it was decided.
     """
 
     positions: BitMap64
@@ -63,6 +64,7 @@ class Outcome(NamedTuple):
     why: str
     due_ns: int = 0
     letter: str = ""
+    delay_ms: int = 0
 
 
 class Offer(NamedTuple):
