@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -14,8 +16,13 @@ from hypothesis import strategies as st
 from tests.delivery.world import ANN, BOB, World
 from zbroker.access.core import Access
 from zbroker.access.format import parse
+from zbroker.access.permits import Permit
 from zbroker.budgets import Budget
+from zbroker.delivery.asking import Asking
 from zbroker.delivery.connections import CREDIT_MIN_BYTES
+from zbroker.delivery.core import Core
+from zbroker.delivery.rights import Rights
+from zbroker.delivery.subscribing import Subscriptions
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry
@@ -221,6 +228,116 @@ def test_a_look_up_for_ranges_ends_with_its_right(until: str) -> None:
     ]
     assert made.core.connections[ANN].plans == 1, "the other one is still looked up"
     made.core.check()
+
+
+PLACES = ("0", "0|1|", "now", "1|1|", "1|99|", "77|1|", "point:morning", "point:noon", "nonsense",
+          "1|1|,1|2|", "[1|1|:1|2|]", "20990101T000000Z")  # fmt: skip
+RULES = (MIXED, grant("allow", READS, "half"), grant("allow", READS, "open shut"),
+         grant("allow", "subscribe", "*"))  # fmt: skip
+REPLAYS = (
+    {"open", "half"},
+    {"half"},
+    {"open", "shut"},
+    set[str](),
+)  # by RULES: any of its messages
+
+
+class Asked:
+    """Commands in any order, while rules change and the journal answers late or not at all.
+
+    wrong: answers that tell whoever may not know. open: topics by cid of what has no answer yet.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.made = made = world(RULES[0])
+        made.points["morning"] = 2
+        made.publish("open", "half", "shut", payloads=[payload(n) for n in (1, 2, 3)])
+        made.persist()
+        self.rules = 0
+        self.open: dict[str, str] = {}
+        self.wrong: list[object] = []
+
+    def run(self, steps: int) -> list[object]:
+        for number in range(steps):
+            draw = self.rng.random()
+            if draw < 0.75:
+                self.ask(f"c{number}")
+            elif draw < 0.9:
+                self.rules = self.rng.randrange(len(RULES))
+                self.step(lambda: self.made.core.entitle(rules(RULES[self.rules])))
+            else:
+                self.made.up = not self.made.up
+                if self.made.up:
+                    self.step(lambda: self.made.core.welcomed(self.made.greeting()))
+            self.made.core.check()
+        return self.wrong
+
+    def may(self, topic: str) -> bool:
+        allowed = REPLAYS[self.rules]
+        return bool(allowed) if topic == ".*" else topic in allowed
+
+    def ask(self, cid: str) -> None:
+        topic = self.rng.choice([*TOPICS, ".*"])
+        begin, end = self.rng.choice(PLACES), self.rng.choice([*PLACES, None])
+        what: dict[str, Any] = {"topic": topic, "regex": topic == ".*", "bookmark": begin}
+        if end is not None:
+            what["until"] = end
+        if self.rng.random() < 0.5:
+            command: m.Command = m.Ranges(cid, **what)
+        else:
+            command = m.Subscribe(sid=cid, cid=cid, **what)
+        before = len(self.made.asked)
+        self.open[cid] = topic
+        self.step(lambda: self.made.send(command) or [])
+        if not self.may(topic) and (len(self.made.asked) > before or cid in self.open):
+            self.wrong.append(("looked up", command))
+
+    def step(self, act: Callable[[], Any]) -> None:
+        """Every answer that comes is judged by the rules as they are now."""
+        answers, plans = len(self.made.answers), len(self.made.plans)
+        self.made.perform(act())
+        for _, answer in self.made.answers[answers:]:
+            topic = self.open.pop(getattr(answer, "cid", None) or getattr(answer, "sid", ""), None)
+            code = getattr(answer, "code", "")
+            if topic is not None and (code == "not_entitled") is self.may(topic):
+                self.wrong.append((topic, self.rules, answer))
+        for plan in self.made.plans[plans:]:
+            self.made.perform(self.made.core.plans.planned(plan, []))
+            topic = self.open.pop(plan.cid or "", None)
+            if topic is not None and not self.may(topic):
+                self.wrong.append((topic, self.rules, plan))
+        for cid in [cid for cid, topic in self.open.items() if not self.may(topic)]:
+            self.wrong.append(("still open", self.open.pop(cid)))
+
+
+SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
+
+
+def test_answers_to_look_ups_tell_only_whoever_may_know() -> None:
+    for seed in range(SEEDS):
+        assert Asked(seed).run(40) == [], f"seed {seed}"
+
+
+#: where a rule is left out, and what stands there instead
+BUGS: dict[str, tuple[object, str, Any]] = {
+    "subscriptions are checked after their places": (Subscriptions, "check", lambda *_: None),
+    "ranges are not checked": (Rights, "check_ranges", lambda *_: None),
+    "ranges that are looked up are not checked again": (Asking, "ranges_of", lambda *_: []),
+    "subscriptions are not checked again": (Core, "_entitle", lambda *_: []),
+    "a pattern is always permitted": (
+        Permit,
+        "nothing",
+        property(lambda _: False, lambda *_: None),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_rule_that_is_left_out_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, instead = BUGS[bug]
+    monkeypatch.setattr(where, name, instead)
+    assert any(Asked(seed).run(40) for seed in range(50))
 
 
 def test_another_topic_is_checked_as_the_first_one() -> None:

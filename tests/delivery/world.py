@@ -171,10 +171,13 @@ class World:
         )))  # fmt: skip
 
     def welcome(self) -> None:
-        self.perform(self.core.welcomed(Welcome(
+        self.perform(self.core.welcomed(self.greeting()))
+
+    def greeting(self) -> Welcome:
+        return Welcome(
             self.incarnation, 1, INSTANCE, GENERATION, 0, "disk", self.floor, self.persisted,
             self.persisted,
-        )))  # fmt: skip
+        )  # fmt: skip
 
     def read(self, read: Read) -> Block:
         self.reads.append(read)
