@@ -46,6 +46,7 @@ class Clock:
 class Room:
     """In place of the link to the desk: `rows` are its queues, `say` answers all other questions.
 
+    changed: what it tells of those that changed, and which are gone.
     silent: it answers nothing. asked: every question, in order.
     """
 
@@ -54,6 +55,7 @@ class Room:
     def __init__(self, *rows: q.QueueRow) -> None:
         self.rows = list(rows)
         self.incarnation = 1
+        self.changed: tuple[list[q.QueueRow], list[str]] | None = None  # instead of `rows`
         self.silent = False
         self.asked: list[Any] = []
         self.waits: list[int] = []
@@ -77,5 +79,9 @@ class Room:
         return {"queues": told}
 
     def _queues(self, ask: q.AskQueues) -> q.Queues:
+        if self.changed is not None:
+            return q.Queues(
+                ask.cid, self.incarnation, 90, self.changed[0], 2, False, self.changed[1]
+            )
         rows = [one for one in self.rows if ask.name in ("", one.name)]
-        return q.Queues(ask.cid, self.incarnation, 90, rows)
+        return q.Queues(ask.cid, self.incarnation, 90, rows, 1)

@@ -47,6 +47,7 @@ def big(size: int, limit: int | None = None) -> QueueRow:
         (seen(big(1 << 50, 0)), []),
         (seen(waiting(HOUR_MS)), ["queue_idle"]),
         (seen(waiting(HOUR_MS - 1)), []),
+        (seen(waiting(HOUR_MS - 5), ago_ms={"work": 5}), ["queue_idle"]),
         (seen(waiting(None), known_ms=HOUR_MS), ["queue_idle"]),
         (seen(waiting(None), known_ms=HOUR_MS - 1), []),
         (seen(waiting(HOUR_MS, definition={"idle_alarm": 0})), []),

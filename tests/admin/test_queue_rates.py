@@ -51,7 +51,7 @@ def test_what_has_grown_never_falls(counts: list[int]) -> None:
 
 def test_a_queue_that_goes_takes_nothing_back() -> None:
     growth = acked(0, 5)
-    growth.take([], 2)
+    growth.take([], 2, [WORK])
     growth.take([row(acked=2, life=2)], 3)
     assert growth.grown["acked"] == 7, "made again it begins at 0"
 
@@ -79,5 +79,13 @@ def test_dead_letters_of_a_queue_that_is_gone_are_no_news() -> None:
     growth = Growth()
     growth.take([row()], 0)
     growth.take([row(dead=1)], 1)
-    growth.take([row(life=2)], 2)
+    growth.take([row(life=2)], 2, [WORK])
     assert growth.dead() == {}
+
+
+def test_a_queue_that_did_not_change_did_nothing() -> None:
+    growth = acked(0, 10)
+    growth.take([], 2)
+    assert rate(growth) == 5.0
+    growth.take([row(acked=14)], 3)
+    assert (round(rate(growth), 1), growth.grown["acked"]) == (4.7, 14)

@@ -68,22 +68,55 @@ def test_a_room_that_hangs_is_believed_for_a_while(bench: Bench) -> None:
 
 
 def test_a_queue_that_was_there_is_known_as_long_as_the_room_runs(bench: Bench) -> None:
-    bench.look(row("a"))
+    bench.look(row("a", depth=1))
     assert bench.known_ms() == {"a": HOUR_MS}
 
 
 def test_a_queue_that_is_new_is_known_since_it_came(bench: Bench) -> None:
-    bench.look(row("a"))
-    bench.look(row("a"), row("b"))
-    bench.look(row("a"), row("b"), after_ms=500)
+    bench.look(row("a", depth=1))
+    bench.look(row("a", depth=1), row("b", depth=1))
+    bench.look(row("a", depth=1), row("b", depth=1), after_ms=500)
     assert bench.known_ms() == {"a": HOUR_MS, "b": 500}
     assert bench.known_ms(up_ms=100) == {"a": 100, "b": 100}
 
 
 def test_a_queue_that_is_made_again_is_new(bench: Bench) -> None:
-    bench.look(row("a"))
-    bench.look(row("a", life=2))
+    bench.look(row("a", depth=1))
+    bench.look(row("a", life=2, depth=1))
     assert bench.known_ms() == {"a": 0}
+
+
+def test_only_what_changed_is_asked_for(bench: Bench) -> None:
+    bench.look(row("a", depth=1), row("b", depth=2), row("c", depth=4, bytes=9))
+    bench.room.changed = [row("b", depth=7), row("d", depth=8)], ["c"]
+    bench.look()
+    assert [(ask.since, ask.of) for ask in bench.room.asked] == [(0, 0), (1, 1)]
+    assert sorted((one.name, one.depth) for one in bench.watch.rows()) == [
+        ("a", 1), ("b", 7), ("d", 8),
+    ]  # fmt: skip
+    assert bench.watch.numbers()["queues"]["depth"] == 16
+    assert sorted(one.name for one in bench.watch.filled()) == ["a", "b", "d"]
+    bench.room.changed = [row("b")], []
+    bench.look()
+    assert sorted(one.name for one in bench.watch.filled()) == ["a", "d"]
+
+
+def test_what_does_not_change_grows_older(bench: Bench) -> None:
+    """How long nobody took from it follows from the time: the room says it once."""
+    bench.look(row("a", depth=1, idle_ms=500), row("empty", idle_ms=500))
+    bench.room.changed = [], []
+    bench.look(after_ms=2_000)
+    seen = bench.watch.seen(HOUR_MS)
+    assert ([one.name for one in seen.rows], dict(seen.ago_ms)) == (["a"], {"a": 2_000})
+
+
+def test_another_process_tells_everything(bench: Bench) -> None:
+    bench.look(row("a", depth=1), row("b"))
+    bench.room.incarnation = 2
+    bench.look(row("b", depth=3))
+    assert [(one.name, one.depth) for one in bench.watch.rows()] == [("b", 3)]
+    bench.look(row("b", depth=3))
+    assert bench.room.asked[-1].of == 2
 
 
 def test_dead_letters_of_late_are_seen(bench: Bench) -> None:

@@ -193,7 +193,7 @@ class Answers:
             worker.survey.clock_behind_ms,
             queues=tuple(queue_alarms.found(self._parts.queues.watch.seen(_up_ms(status)))),
             rules=self._parts.access.problem,
-            keeper=queue_alarms.keeper(self._parts.queues.watch.rows()),
+            keeper=queue_alarms.keeper(self._parts.queues.watch.filled()),
         )
         with self._lock:
             before = {alarm.finding.code for alarm in self._alarms}

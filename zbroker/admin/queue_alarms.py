@@ -23,13 +23,14 @@ class Seen(NamedTuple):
     """What rows are judged by.
 
     known_ms: for how long a queue that nobody ever took from is known to be so, by name. dead: dead
-    letters of late, by name. now_ns: wall clock.
+    letters of late, by name. now_ns: wall clock. ago_ms: how long ago a row was told, by name.
     """
 
     rows: Sequence[QueueRow]
     known_ms: Mapping[str, int]
     dead: Mapping[str, int]
     now_ns: int
+    ago_ms: Mapping[str, int] = {}
 
 
 def found(seen: Seen) -> list[Finding]:
@@ -86,7 +87,10 @@ def _idle_ms(row: QueueRow, seen: Seen) -> int | None:
     waiting = row.depth - row.leased - row.delayed - row.going
     if row.kind != "work" or not limit or waiting <= 0:
         return None
-    idle = seen.known_ms.get(row.name, 0) if row.idle_ms is None else row.idle_ms
+    if row.idle_ms is None:
+        idle = seen.known_ms.get(row.name, 0)
+    else:
+        idle = row.idle_ms + seen.ago_ms.get(row.name, 0)
     if row.oldest_ns is not None:
         idle = min(idle, (seen.now_ns - row.oldest_ns) // _NS_PER_MS)
     return idle if idle >= limit else None

@@ -7,7 +7,7 @@ new life, and its counters begin with it. So `grown` never falls, whatever goes 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from zbroker.wire.queue_surveys import QueueRow
@@ -39,20 +39,23 @@ class Growth:
         self._steps: deque[tuple[float, float, _Growth]] = deque()
         self._dead: deque[tuple[float, Key, int]] = deque()
 
-    def take(self, rows: Sequence[QueueRow], at_s: float) -> None:
-        """What is told at `at_s` (monotonic)."""
-        counts = {key_of(row): {name: getattr(row, name) for name in COUNTERS} for row in rows}
+    def take(self, rows: Sequence[QueueRow], at_s: float, gone: Collection[Key] = ()) -> None:
+        """What is told at `at_s` (monotonic): queues that changed, and those that are gone."""
+        for key in gone:
+            self._counts.pop(key, None)
         step: _Growth = {}
-        for key, now in counts.items():
+        for row in rows:
+            key, now = key_of(row), {name: getattr(row, name) for name in COUNTERS}
             # what a queue did before the first look is not known to be of late
             before = self._counts.get(key, dict[str, int]() if self._at_s is not None else now)
             step[key] = _growth(before, now)
             self.grown.update(step[key])
             if step[key]["dead"]:
                 self._dead.append((at_s, key, step[key]["dead"]))
+            self._counts[key] = now
         if self._at_s is not None:
             self._steps.append((at_s, at_s - self._at_s, step))
-        self._counts, self._at_s = counts, at_s
+        self._at_s = at_s
         while self._steps and at_s - self._steps[0][0] >= LATELY_S:
             self._steps.popleft()
         while self._dead and at_s - self._dead[0][0] >= DEAD_LATELY_S:

@@ -1,6 +1,8 @@
 """Once a second, what the queues room tells of its queues: for rates, history, metrics, alarms.
 
-A thread of its own: a room that hangs keeps nobody else waiting.
+Only what changed is asked for, and only queues with messages or dead letters are looked at for
+alarms: queues that stand still cost nothing, however many there are. A thread of its own: a room
+that hangs keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ class QueueWatch:
         self._clock = clock
         self._lock = threading.Lock()  # of all that follows
         self._growth = Growth()
-        self._rows: list[QueueRow] = []
+        self._rows: dict[str, QueueRow] = {}
+        self._filled: dict[str, QueueRow] = {}  # those with messages
+        self._row_ms: dict[str, int] = {}  # when a row was told
+        self._depth = 0  # of all of them
+        self._look = self._incarnation = 0  # of the last answer
         self._first_ms: dict[Key, int | None] = {}  # when it was seen first; None: it was there
         self._told_ms: int | None = None
         self._stop = threading.Event()
@@ -50,23 +56,49 @@ class QueueWatch:
     def look(self) -> None:
         """Asks once."""
         try:
-            told = self._desk.look(Queues, AskQueues(0))
+            ask = AskQueues(0, since=self._look, of=self._incarnation)
+            told = self._desk.look(Queues, ask)
         except ClientError:
             return  # it starts, or hangs: what was told before grows old
-        now_ms = self._clock.mono_ms()
         with self._lock:
-            since = None if self._told_ms is None else now_ms
-            keys = [key_of(row) for row in told.rows]
-            self._first_ms = {key: self._first_ms.get(key, since) for key in keys}
-            self._growth.take(told.rows, now_ms / 1_000)
-            self._rows, self._told_ms = told.rows, now_ms
+            self._take(told, self._clock.mono_ms())
+
+    def _take(self, told: Queues, now_ms: int) -> None:
+        since = None if self._told_ms is None else now_ms
+        names = [row.name for row in told.rows]
+        over = self._rows.keys() - set(names) if told.whole else told.gone
+        before = [row for name in (*over, *names) if (row := self._forget(name)) is not None]
+        gone = {key_of(row) for row in before} - {key_of(row) for row in told.rows}
+        for key in gone:
+            del self._first_ms[key]
+        for row in told.rows:
+            self._rows[row.name], self._row_ms[row.name] = row, now_ms
+            self._first_ms.setdefault(key_of(row), since)
+            self._depth += row.depth
+            if row.depth or row.bytes:
+                self._filled[row.name] = row
+        self._growth.take(told.rows, now_ms / 1_000, gone)
+        self._look, self._incarnation, self._told_ms = told.look, told.incarnation, now_ms
+
+    def _forget(self, name: str) -> QueueRow | None:
+        row = self._rows.pop(name, None)
+        if row is not None:
+            self._depth -= row.depth
+            self._filled.pop(name, None)
+            del self._row_ms[name]
+        return row
 
     # -- from any thread ------------------------------------------------------------------------
 
     def rows(self) -> list[QueueRow]:
-        """Every queue as it was a second ago; none, if nobody told for a while."""
+        """Every queue as it was when it changed last; none, if nobody told for a while."""
         with self._lock:
-            return list(self._fresh())
+            return list(self._rows.values()) if self._is_fresh() else []
+
+    def filled(self) -> list[QueueRow]:
+        """Those with messages, likewise."""
+        with self._lock:
+            return list(self._filled.values()) if self._is_fresh() else []
 
     def rates(self, row: QueueRow) -> dict[str, float]:
         """Of one queue, over the last seconds."""
@@ -82,23 +114,22 @@ class QueueWatch:
         with self._lock:
             if not self._is_fresh():
                 return {}
-            depth = sum(row.depth for row in self._rows)
             grown = {f"{name}_grown": count for name, count in self._growth.grown.items()}
-            return {ROOM: {"depth": depth} | grown}
+            return {ROOM: {"depth": self._depth} | grown}
 
     def seen(self, up_ms: int) -> Seen:
-        """For alarms. up_ms: for how long the room has run."""
+        """Queues that there may be something to say of, for alarms. up_ms: of the room."""
         now_ms = self._clock.mono_ms()
         with self._lock:
-            known_ms = {
-                name: up_ms if first_ms is None else min(up_ms, now_ms - first_ms)
-                for (name, _), first_ms in self._first_ms.items()
-            }
-            rows, dead = list(self._fresh()), self._growth.dead()
-        return Seen(rows, known_ms, dead, self._clock.wall_ns())
-
-    def _fresh(self) -> list[QueueRow]:
-        return self._rows if self._is_fresh() else []
+            dead = self._growth.dead()
+            names = {*self._filled, *(dead.keys() & self._rows.keys())}
+            rows = [self._rows[name] for name in names] if self._is_fresh() else []
+            known_ms = {}
+            for row in rows:
+                first_ms = self._first_ms[key_of(row)]
+                known_ms[row.name] = up_ms if first_ms is None else min(up_ms, now_ms - first_ms)
+            ago_ms = {row.name: now_ms - self._row_ms[row.name] for row in rows}
+        return Seen(rows, known_ms, dead, self._clock.wall_ns(), ago_ms)
 
     def _is_fresh(self) -> bool:
         told_ms = self._told_ms

@@ -174,6 +174,7 @@ class Handing:
         consumer.delivered += len(give.positions) - len(unread)
         if one is None:
             return
+        self._shared.manager.changes.note(one.name)
         one.counts.delivered += len(give.positions) - len(unread)
         if give.deliveries is not None:
             done = give.deliveries[: give.positions.rank(end - 1)]

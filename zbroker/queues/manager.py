@@ -26,6 +26,7 @@ from zbroker.ids import Origin, parse_vector
 from zbroker.journal import queue_records as r
 from zbroker.journal.format import KIND_QUEUE, KIND_WIRING
 from zbroker.journal.records import POINT, PointRecord
+from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, Unit, control
 from zbroker.queues.effects import Effect
 from zbroker.queues.folding import Folding
@@ -64,6 +65,7 @@ class Manager:
         self.commits = Commits(incarnation)
         self.following = Following()
         self.folding = Folding(self)
+        self.changes = Changes()
         self.running: dict[str, Running] = {}
         self.rows: dict[str, r.WiringRecord] = {}
         self.points: dict[str, PointRow] = {}
@@ -245,6 +247,7 @@ class Manager:
 
     def _alter(self, one: Running, record: r.WiringRecord) -> None:
         one.definition, one.idle_row = _compiled(record), None
+        self.changes.note(one.name)
         one.entering = Entering(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
             one.queue.alter(one.definition.config)
@@ -253,6 +256,7 @@ class Manager:
         del self.running[one.name]
         self.folding.end(one)
         self.ended.append(one)
+        self.changes.note(one.name)
 
     # -- fold ---------------------------------------------------------------------------------
 

@@ -93,11 +93,7 @@ class Managing:
         self._shared.out.append(Tell(rid, answer))
 
     def _queues(self, rid: bytes, ask: s.AskQueues) -> None:
-        manager = self._shared.manager
-        many = [one for one in manager.running.values() if ask.name in ("", one.name)]
-        rows = [surveying.row(self._shared, one) for one in sorted(many, key=lambda o: o.name)]
-        persisted = manager.following.persisted
-        self._tell(rid, s.Queues(ask.cid, manager.commits.incarnation, persisted, rows))
+        self._tell(rid, surveying.queues(self._shared, ask))
 
     def _consumers(self, rid: bytes, ask: s.AskConsumers) -> None:
         rows, left_out = surveying.consumers(self._shared, ask)

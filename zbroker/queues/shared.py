@@ -82,12 +82,14 @@ class Shared:
         connection.use.subscribe()
         self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
         self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
+        self.manager.changes.note(consumer.queue)
 
     def remove(self, consumer: Consumer) -> None:
         """It is over."""
         if self.consumers.pop(consumer.key, None) is None:
             return
         del self.of[consumer.queue][consumer.key]
+        self.manager.changes.note(consumer.queue)
         connection = self.connections.get(consumer.rid)
         if connection is not None:
             connection.end(consumer.sid)
@@ -98,7 +100,8 @@ class Shared:
             self.dirty[one.name] = one
 
     def note_use(self, one: Running) -> None:
-        """What a queue holds may have changed."""
+        """What a queue holds, or is doing, may have changed."""
+        self.manager.changes.note(one.name)
         runs = self.manager.running.get(one.name) is one
         for found, those in (
             (runs and (one.queue.lowest is not None or bool(one.returning)), self.holding),

@@ -18,6 +18,19 @@ from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
 ROWS_MAX = 10_000
 
 
+def queues(shared: Shared, ask: s.AskQueues) -> s.Queues:
+    """Those that are asked for, by name."""
+    manager = shared.manager
+    incarnation, persisted = manager.commits.incarnation, manager.following.persisted
+    known = ask.since > 0 and ask.of == incarnation and not ask.name
+    names = manager.changes.since(ask.since) if known else manager.running
+    wanted = sorted(name for name in names if ask.name in ("", name))
+    many = [manager.running[name] for name in wanted if name in manager.running]
+    rows, look = [row(shared, one) for one in many], manager.changes.look()
+    gone = [name for name in wanted if name not in manager.running]
+    return s.Queues(ask.cid, incarnation, persisted, rows, look, not known, gone)
+
+
 def row(shared: Shared, one: Running) -> s.QueueRow:
     """One queue. That of a queue which was never used is kept: there may be thousands."""
     idle = one.ready and one.name not in shared.used and not shared.of.get(one.name)

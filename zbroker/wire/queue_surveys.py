@@ -1,6 +1,6 @@
 """What the admin asks the queues room, over ipc, at its desk. Pure.
 
-    AskQueues{name}                  ->  Queues{rows}
+    AskQueues{name, since}           ->  Queues{rows, gone}
     AskConsumers{queue}              ->  Consumers{rows}
     Explain{queue, position}         ->  Explained{lines}
     BrowseQueue{queue, browse}       ->  Browsed{rows, next} + body
@@ -28,10 +28,13 @@ from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect
 
 
 class AskQueues(Message, tag="ask_queues"):
-    """admin -> queues. name: only this one; "" is all."""
+    """admin -> queues. name: only this one; "" is all. since: the `look` of an answer of process
+    `of`: only what changed after it; 0, or of another process: everything."""
 
     cid: int
     name: str = ""
+    since: int = 0
+    of: int = 0
 
 
 class QueueRow(Struct, omit_defaults=True):
@@ -41,7 +44,8 @@ class QueueRow(Struct, omit_defaults=True):
     the disk). first, last: positions of the oldest and newest one, 0 if there is none.
     oldest_ns: log time of the oldest. behind: positions of the log that it has not read yet.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
-    which on it needs the log. The counts are since the start of the process.
+    which on it needs the log. The counts are since the start of the process. What follows from the
+    time or from the end of the log alone is no change: idle_ms, behind, holding without messages.
     """
 
     name: str
@@ -78,12 +82,16 @@ class QueueRow(Struct, omit_defaults=True):
 
 
 class Queues(Message, tag="queues"):
-    """queues -> admin."""
+    """queues -> admin. whole: there are no others; else those that changed, and `gone`: names of
+    which there is none any more. look: for `since`."""
 
     cid: int
     incarnation: int
     persisted: int
     rows: list[QueueRow]
+    look: int = 0
+    whole: bool = True
+    gone: list[str] = []
 
 
 class AskConsumers(Message, tag="ask_consumers"):
