@@ -1,26 +1,35 @@
-"""Staging, commits, aborts, snapshots, removals, crashes in any order, against a model."""
+"""Staging, commits, aborts of two principals, snapshots, removals, crashes in any order, against a
+model; and bugs found by it."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from tests.journal.whole import Whole
+from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_PUBLISH, Batch
+from zbroker.journal.stages import Key, Stages
 
 STEPS = 60
+SEEDS_OF_BUG = 500  # within so many a planted bug is found
+OWNERS = ("alice", "bob")  # each with stages of its own under the same tokens
 
 
 class History:
-    """One seed. staged: payloads under each token; seen: what readers get, from the floor on."""
+    """One seed. staged: payloads under each token of each principal; over: those that ended; seen:
+    what readers get, from the floor on."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.at = random.Random(seed), Whole()
-        self.staged: dict[str, list[bytes]] = {}
+        self.staged: dict[Key, list[bytes]] = {}
+        self.over: set[Key] = set()
         self.seen: list[tuple[int, bytes]] = []
-        self.done: dict[str, tuple[int, int, int]] = {}  # app: batch, position, count
+        self.done: dict[Key, tuple[int, int, int]] = {}  # owner, app: batch, position, count
         self.numbers = 0
 
     def run(self) -> None:
@@ -36,38 +45,47 @@ class History:
         return b"%d" % self.numbers
 
     def stage(self) -> None:
-        token = f"s{self.rng.randrange(12)}"
+        owner, token = self.rng.choice(OWNERS), f"s{self.rng.randrange(8)}"
         payloads = [self.payload() for _ in range(self.rng.randint(1, 4))]
-        self.at.stage(token, *payloads, name=f"task-{self.rng.randrange(3)}")
-        self.staged.setdefault(token, []).extend(payloads)
+        name = f"{owner}-task-{self.rng.randrange(3)}"
+        self.at.stage(token, *payloads, name=name, owner=owner)
+        self.staged.setdefault((owner, token), []).extend(payloads)
+        self.over.discard((owner, token))
 
     def commit(self) -> None:
-        app = f"app{self.rng.randrange(3)}"
-        batch = self.done.get(app, (0, 0, 0))[0] + self.rng.randint(1, 3)
-        tokens = self.rng.sample(sorted(self.staged), min(len(self.staged), self.rng.randint(0, 3)))
-        if self.rng.random() < 0.1:
-            refused = self.at.commit_stages(app, batch, **dict.fromkeys([*tokens, "never"], 1))
+        owner, app = self.rng.choice(OWNERS), f"app{self.rng.randrange(3)}"
+        batch = self.done.get((owner, app), (0, 0, 0))[0] + self.rng.randint(1, 3)
+        mine = sorted(token for whose, token in self.staged if whose == owner)
+        tokens = self.rng.sample(mine, min(len(mine), self.rng.randint(0, 3)))
+        if self.rng.random() < 0.3:
+            over = sorted(token for whose, token in self.over if whose == owner)
+            wanted = [*tokens, self.rng.choice([*over, "never"])]
+            refused = self.at.commit_of(owner, app, batch, **dict.fromkeys(wanted, 1))
             assert refused.code == "stage_unknown"
             return
-        done = self.at.commit_stages(app, batch, **{one: len(self.staged[one]) for one in tokens})
-        shown = [payload for one in tokens for payload in self.staged.pop(one)]
+        counts = {one: len(self.staged[owner, one]) for one in tokens}
+        done = self.at.commit_of(owner, app, batch, **counts)
+        shown = [payload for one in tokens for payload in self.staged.pop((owner, one))]
+        self.over |= {(owner, one) for one in tokens}
         assert (done.code, done.already, done.count) == ("", False, len(shown))
         if shown:
-            self.done[app] = (batch, done.position, done.count)
+            self.done[owner, app] = (batch, done.position, done.count)
             self.seen += [(done.position + n, payload) for n, payload in enumerate(shown)]
 
     def again(self) -> None:
         """The newest commit of an app, and one before it, with whatever tokens."""
-        for app, (batch, position, count) in self.done.items():
-            done = self.at.commit_stages(app, batch, any=1)
+        for (owner, app), (batch, position, count) in self.done.items():
+            done = self.at.commit_of(owner, app, batch, any=1)
             assert (done.already, done.position, done.count) == (True, position, count)
-            assert self.at.commit_stages(app, batch - 1, any=1).already
+            assert self.at.commit_of(owner, app, batch - 1, any=1).already
 
     def abort(self) -> None:
+        """Of a token that the other one may have as well."""
         if self.staged:
-            token = self.rng.choice(sorted(self.staged))
-            self.at.abort_stages(token)
-            del self.staged[token]
+            owner, token = self.rng.choice(sorted(self.staged))
+            self.at.abort_stages(token, owner=owner)
+            del self.staged[owner, token]
+            self.over.add((owner, token))
 
     def publish(self) -> None:
         known = self.numbers + 1
@@ -121,3 +139,46 @@ def test_readers_see_what_was_committed_and_nothing_else(start: int) -> None:
             History(seed).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def _key_of_anybody(self: Stages, _principal: str, token: str) -> Key | None:
+    return next((key for key in self._stages if key[1] == token), None)
+
+
+def _ended_of_everybody(self: Stages, record: Any) -> None:
+    for token in {token for _, token in record.stages}:
+        for key in [key for key in self._stages if key[1] == token]:
+            self.bytes -= self._stages.pop(key).bytes
+
+
+def _app_of_anybody(self: Stages, _principal: str, app: str) -> Any:
+    found = [rows[app] for rows in self._apps.values() if app in rows]
+    return max(found, key=lambda row: row.batch, default=None)
+
+
+def _rows_without_owner(self: Stages) -> Any:
+    return [msgspec.structs.replace(row, principal="") for row in _ROWS(self)]
+
+
+_ROWS = Stages.rows
+
+#: owner, method, and what is done instead
+BUGS: Final[dict[str, tuple[type, str, Callable[..., Any]]]] = {
+    "the end of a stage is not read again": (Fold, "_abort", lambda self, batch: None),
+    "a stage is that of whoever names its token": (Stages, "_key", _key_of_anybody),
+    "an abort ends the stages of others": (Stages, "ended", _ended_of_everybody),
+    "commits of other principals count": (Stages, "last", _app_of_anybody),
+    "a snapshot forgets whose a stage is": (Stages, "rows", _rows_without_owner),
+    "a commit leaves what it showed staged": (Stages, "_forget", lambda *given: None),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*BUGS[bug])
+    for seed in range(SEEDS_OF_BUG):
+        try:
+            History(seed).run()
+        except AssertionError:
+            return
+    pytest.fail(f"{bug!r} was not found within {SEEDS_OF_BUG} seeds")
