@@ -9,7 +9,7 @@ from zbroker.ids import EPOCH, format_vector
 from zbroker.journal.format import KIND_PURGE
 from zbroker.journal.reader import Extent
 from zbroker.journal.records import PURGE
-from zbroker.queues.saving import _state
+from zbroker.queues.snapshots import Snapshots
 from zbroker.wire.queue_surveys import Define
 
 SEGMENT = 100  # bytes of each
@@ -105,7 +105,7 @@ def test_it_goes_on_as_the_log_grows() -> None:
 
 def test_what_was_let_go_stays_gone_after_a_restart() -> None:
     at, log = _filled(300)
-    saved, _ = _state(at.manager)
+    saved = Snapshots().take(at.manager).many
     _release(at, log)
     left = _here(at)
     at.restart(saved)

@@ -26,7 +26,7 @@ from zbroker.journal.queue_records import (
 )
 from zbroker.journal.reader import Cursor, Gap
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.saving import _state
+from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.values import Outcome
 from zbroker.recording import Recording
 from zbroker.topic_types import TopicType
@@ -240,7 +240,7 @@ def test_facts_that_were_folded_do_not_count_twice() -> None:
     [position] = at.many(1)
     at.consume()
     at.release(position)
-    saved, _ = _state(at.manager)
+    saved = Snapshots().take(at.manager).many
     key = "q", 1
     at.release(position)
     at.restart({key: saved[key]})
@@ -290,7 +290,7 @@ def test_points_are_placed_by_this_origin() -> None:
 
 
 def _saved(at: Bench) -> dict[tuple[str, int], Saved]:
-    return _state(at.manager)[0]
+    return Snapshots().take(at.manager).many
 
 
 def test_a_queue_goes_on_where_its_tables_stand() -> None:
@@ -381,7 +381,7 @@ def test_a_queue_that_is_being_read_is_not_saved() -> None:
     at.many(3)
     at.reading = False
     at.restart()
-    assert _state(at.manager) == ({}, {})
+    assert Snapshots().take(at.manager).many == {}
 
 
 # -- commit -----------------------------------------------------------------------------------

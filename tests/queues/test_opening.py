@@ -11,7 +11,7 @@ from zbroker.clock import format_time
 from zbroker.ids import EPOCH, NOW, format_vector
 from zbroker.queues import opening
 from zbroker.queues.effects import Search
-from zbroker.queues.saving import _state
+from zbroker.queues.snapshots import Snapshots
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
 from zbroker.wire.queue_surveys import Purge, RemovePoint, SetPoint
@@ -220,7 +220,7 @@ def test_a_place_inside_what_was_purged_is_refused(what: str) -> None:
 @pytest.mark.parametrize("restarted", ["from the log", "from tables"])
 def test_a_purge_is_known_after_a_restart(what: str, restarted: str) -> None:
     at, positions = _purged()
-    at.restart(_state(at.manager)[0] if restarted == "from tables" else None)
+    at.restart(Snapshots().take(at.manager).many if restarted == "from tables" else None)
     at.logon()
     at.consume(since=_place(at, positions, what))
     assert at.codes() == ["bookmark_expired"]

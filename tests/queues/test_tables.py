@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ import pytest
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.queues.manager import Saved
-from zbroker.queues.tables import Key, Tables
+from zbroker.queues.snapshots import Key, Snapshot
+from zbroker.queues.tables import Tables
 
 ROOT = Path(__file__).parents[2]
 HERE = Origin(0xABC, 2)
@@ -24,6 +26,7 @@ MANY: dict[Key, Saved] = {
     ("b/c", 12): Saved(7, 0, {"here": bytes(100_000)}),
 }
 FIRSTS = {("a", 1): 50, ("b/c", 12): 7}
+WHOLE = Snapshot(True, 0, MANY, FIRSTS, [])
 
 
 @pytest.fixture
@@ -57,31 +60,62 @@ def test_new_tables_hold_nothing(tables: Tables) -> None:
 
 
 def test_what_was_saved_is_loaded(tables: Tables) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     assert tables.load(HERE, 1_000) == MANY
 
 
 def test_what_was_saved_is_there_after_a_restart(tables: Tables, directory: Path) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     tables.close()
     assert _loaded(directory) == MANY
 
 
 def test_a_save_replaces_everything(tables: Tables) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     other: dict[Key, Saved] = {("a", 2): Saved(200, 0, {"dead": b"x"})}
-    tables.save(HERE, other, {("a", 2): 1})
+    tables.save(HERE, Snapshot(True, 0, other, {("a", 2): 1}, []))
     assert tables.load(HERE, 1_000) == other
+
+
+def test_a_save_of_what_changed_leaves_the_rest(tables: Tables, directory: Path) -> None:
+    tables.save(HERE, WHOLE)
+    new: dict[Key, Saved] = {("a", 2): Saved(200, 0, {"dead": b"x"})}
+    tables.save(HERE, Snapshot(False, 150, new, {("a", 2): 9}, [("a", 1)]))
+    rest = MANY["b/c", 12]
+    assert tables.load(HERE, 1_000) == {**new, ("b/c", 12): rest._replace(position=150)}
+    again: dict[Key, Saved] = {("a", 2): Saved(300, 1, {"here": b"y"})}
+    tables.save(HERE, Snapshot(False, 250, again, {("a", 2): 9}, []))
+    tables.close()
+    assert _loaded(directory) == {**again, ("b/c", 12): rest._replace(position=250)}
+
+
+def test_of_a_log_that_lost_its_end_only_what_was_saved_before_it_counts(tables: Tables) -> None:
+    """A queue stands where it was saved, if how far it was read later is not in the log."""
+    tables.save(HERE, Snapshot(True, 150, MANY, FIRSTS, []))
+    found = tables.load(HERE, 149)
+    assert {key: one.position for key, one in found.items()} == {("a", 1): 100, ("b/c", 12): 7}
+    assert list(tables.load(HERE, 99)) == [("b/c", 12)]
+
+
+def test_tables_of_the_form_before_are_read(tables: Tables, directory: Path) -> None:
+    """It had no `upto`."""
+    tables.save(HERE, WHOLE)
+    tables.close()
+    with lmdb.open(str(directory), max_dbs=4) as env, env.begin(write=True) as txn:
+        meta = env.open_db(b"meta", txn)
+        txn.delete(b"upto", db=meta)
+        txn.put(b"stamp", struct.pack("<IQI", 1, *HERE), db=meta)
+    assert _loaded(directory) == MANY
 
 
 @pytest.mark.parametrize("here", [Origin(0xABC, 1), Origin(0xABC, 3), Origin(0xDEF, 2)])
 def test_tables_of_another_log_are_ignored(tables: Tables, here: Origin) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     assert tables.load(here, 1_000) == {}
 
 
 def test_what_is_ahead_of_the_log_is_ignored(tables: Tables) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     assert tables.load(HERE, 100) == MANY
     assert list(tables.load(HERE, 99)) == [("b/c", 12)]
     assert tables.load(HERE, 6) == {}
@@ -106,12 +140,12 @@ def test_what_is_ahead_of_the_log_is_ignored(tables: Tables) -> None:
 def test_damaged_tables_are_ignored(
     tables: Tables, directory: Path, table: bytes, key: bytes, value: bytes
 ) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     tables.close()
     _change(directory, table, key, value)
     assert _loaded(directory) == {}
     again = Tables(directory)
-    again.save(HERE, MANY, FIRSTS)
+    again.save(HERE, WHOLE)
     assert again.load(HERE, 1_000) == MANY
     again.close()
 
@@ -122,20 +156,20 @@ def test_files_that_are_no_tables_are_made_anew(directory: Path, data: bytes) ->
     (directory / "data.mdb").write_bytes(data)
     made = Tables(directory)
     assert made.load(HERE, 1_000) == {}
-    made.save(HERE, MANY, FIRSTS)
+    made.save(HERE, WHOLE)
     assert made.load(HERE, 1_000) == MANY
     made.close()
 
 
 def test_rows_of_a_queue_that_is_not_there_are_passed_over(tables: Tables, directory: Path) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     tables.close()
     _change(directory, b"state", b"gone\0" + b"1\0here", b"x")
     assert _loaded(directory) == MANY
 
 
 def test_who_owns_what_is_written_too(tables: Tables, directory: Path) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     tables.close()
     with lmdb.open(str(directory), max_dbs=4) as env, env.begin() as txn:
         rows = dict(txn.cursor(env.open_db(b"owned", txn, create=False)))
@@ -146,19 +180,21 @@ def test_who_owns_what_is_written_too(tables: Tables, directory: Path) -> None:
 def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
     tables: Tables, directory: Path
 ) -> None:
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
     tables.close()
     program = (
         "import os, signal, sys, pathlib\n"
         "from zbroker.queues import tables as t\n"
         "from zbroker.queues.manager import Saved\n"
         "from zbroker.ids import Origin\n"
+        "from zbroker.queues.snapshots import Snapshot\n"
         "class Rows(dict):\n"
         "    def items(self):\n"
         "        yield 'here', b'new'\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "one = t.Tables(pathlib.Path(sys.argv[1]))\n"
-        "one.save(Origin(0xABC, 2), {('a', 1): Saved(300, 0, Rows())}, {('a', 1): 1})\n"
+        "many = {('a', 1): Saved(300, 0, Rows())}\n"
+        "one.save(Origin(0xABC, 2), Snapshot(False, 0, many, {('a', 1): 1}, []))\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(directory)],
@@ -172,7 +208,7 @@ def test_too_little_address_space_is_an_error_that_says_what_to_do(
     directory: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with `ulimit -v`; nothing is wrong with the tables, so they stay."""
-    tables.save(HERE, MANY, FIRSTS)
+    tables.save(HERE, WHOLE)
 
     def refuse(*given: object, **more: object) -> lmdb.Environment:
         raise lmdb.MemoryError("Cannot allocate memory")

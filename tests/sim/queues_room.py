@@ -24,10 +24,10 @@ from zbroker.queues import giving
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
 from zbroker.queues.finding import Finder, Found
-from zbroker.queues.manager import Manager, Saved
+from zbroker.queues.manager import Manager
 from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.running import Running
-from zbroker.queues.saving import _state
+from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.values import Now
 from zbroker.recording import Recording
 from zbroker.wire import codec
@@ -84,6 +84,7 @@ class RoomNode:
         self._told: list[Any] = []
         self._welcomed_by = self._holds_ms = self._told_floor = 0
         self._save_ms = self._later_ms = 0
+        self._snapshots = Snapshots()
         self._later: list[Give | LogReading] = []
         self._dealer: Pipe | None = None
         self._marks: Pipe | None = None
@@ -372,12 +373,11 @@ class RoomNode:
 
     def save(self, delay_ms: int) -> None:
         """The state is copied now, and stands in the tables later."""
-        many, _ = _state(self.core.manager)
-        copies = {key: Saved(one[0], one[1], dict(one.rows)) for key, one in many.items()}
+        taken = self._snapshots.take(self.core.manager)
 
         def written() -> None:
             if self.alive or not delay_ms:
-                self.world.tables = copies
+                self.world.write_tables(taken)
 
         self.world.at.after(delay_ms, written)
 

@@ -30,6 +30,7 @@ from zbroker.ids import publisher_id
 from zbroker.queues import handing, manager
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.manager import Manager, Saved
+from zbroker.queues.snapshots import Key, Snapshot, position_of
 from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
@@ -102,7 +103,8 @@ class World:
         ) = 0
         self.noted: dict[tuple[str, int], int] = {}  # of deliveries, by queue and life
         self.drifted = False  # the config says other types than the queues know
-        self.tables: dict[tuple[str, int], Saved] = {}
+        self.tables: dict[Key, Saved] = {}
+        self.tables_upto = 0
         self.faults: list[str] = []
         names = rng.sample(list(POOL), rng.randint(1, 1 if self.thrifty else 4))
         self.configs = [config_of(name) for name in [*names, DEAD]]
@@ -146,11 +148,18 @@ class World:
 
     def tables_up_to(self, persisted: int) -> dict[tuple[str, int], Saved]:
         """What the tables hold of this log."""
-        return {
-            key: Saved(one.position, one.horizon, dict(one.rows))
-            for key, one in self.tables.items()
-            if one.position <= persisted
-        }
+        found = {}
+        for key, one in self.tables.items():
+            position = position_of(one.position, self.tables_upto, persisted)
+            if position is not None:
+                found[key] = Saved(position, one.horizon, dict(one.rows))
+        return found
+
+    def write_tables(self, taken: Snapshot) -> None:
+        """As tables.py does it."""
+        kept = {} if taken.whole else self.tables
+        self.tables = {key: one for key, one in kept.items() if key not in taken.gone} | taken.many
+        self.tables_upto = taken.upto
 
     def run(self) -> None:
         """Safety with faults, then liveness without, then the verdict."""

@@ -8,6 +8,7 @@ walks may be merged wherever one has passed the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -82,6 +83,11 @@ class Following:
             passed.members |= walk.members
             del self._walks[walk.key]
         return walk, passed
+
+    @property
+    def walks(self) -> Iterable[Walk]:
+        """All of them."""
+        return self._walks.values()
 
     @property
     def behind(self) -> int:

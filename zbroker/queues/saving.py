@@ -1,6 +1,6 @@
 """When the tables are written, and by whom: every SAVE_MS, in a thread, and once at the end.
 
-    folded --copied in the loop--> written in a thread --> tables
+    folded --what changed is copied in the loop--> written in a thread --> tables
 
 A start reads the log from where they stand, so they are written often enough to make that short.
 """
@@ -18,13 +18,11 @@ from zbroker import known_log
 from zbroker.ids import Origin
 from zbroker.process import Process
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.tables import Key, Tables
+from zbroker.queues.snapshots import Key, Snapshot, Snapshots
+from zbroker.queues.tables import Tables
 
 SAVE_MS: Final = 30_000
 SAVE_POSITIONS: Final = 1_000_000  # folded since the last save: then earlier
-
-AGES: Final = "ages"
-DEAD: Final = "dead"
 
 
 class Saving:
@@ -34,6 +32,7 @@ class Saving:
         self._log = process.log
         self._directory = directory
         self._tables = Tables(directory)
+        self._snapshots = Snapshots()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._writing: Future[None] | None = None
         self._next_ms: int | None = None
@@ -59,22 +58,24 @@ class Saving:
             self._begin(manager)
 
     def _begin(self, manager: Manager) -> None:
-        many, firsts = _state(manager)
         assert manager.here is not None
-        self._writing = self._thread.submit(self._write, manager.here, many, firsts)
+        taken = self._snapshots.take(manager)
+        self._writing = self._thread.submit(self._write, manager.here, taken)
 
-    def _write(self, here: Origin, many: dict[Key, Saved], firsts: dict[Key, int]) -> None:
+    def _write(self, here: Origin, taken: Snapshot) -> None:
         """The tables, and beside them how far the log was, for the journal's next start."""
-        self._tables.save(here, many, firsts)
-        if many:
+        self._tables.save(here, taken)
+        known = max([taken.upto, *(one.position for one in taken.many.values())])
+        if known:
             with suppress(OSError):  # it only adds to what the journal knows by itself
-                known_log.write(self._directory, here, max(one.position for one in many.values()))
+                known_log.write(self._directory, here, known)
 
     def _finish(self) -> None:
         assert self._writing is not None
         try:
             self._writing.result()
         except lmdb.Error as error:
+            self._snapshots.forget()
             self._log.warning(
                 "queues.not_saved: %s; nothing is lost: the next start reads more of the log", error
             )
@@ -92,16 +93,3 @@ class Saving:
         """Waits for what is being written."""
         self._thread.shutdown(wait=True)
         self._tables.close()
-
-
-def _state(manager: Manager) -> tuple[dict[Key, Saved], dict[Key, int]]:
-    many, firsts = {}, {}
-    for one in manager.running.values():
-        if not one.ready:
-            continue  # what is flagged after this start would not be after the next one
-        key = one.name, one.definition.life
-        rows = one.queue.dump()
-        rows[AGES], rows[DEAD] = one.ages.dump(), bytes(one.dead.serialize())
-        many[key] = Saved(one.folded, one.horizon, rows)
-        firsts[key] = one.lowest
-    return many, firsts

@@ -1,11 +1,14 @@
 """LMDB tables of queues: their state when the log was folded up to some position. Only a cache.
 
     meta    stamp                          -> instance, generation, form of the tables
+            upto                           -> position up to which all of them were folded
     queues  name NUL life                  -> position, horizon
     state   name NUL life NUL row          -> CRC-32C of one part of the state, its bytes
     owned   name NUL life NUL first (u64)  -> behind, owner's instance, epoch (number, instance)
 
-All of one save is one transaction, so what is read is of one moment. Without tables, or with those
+A save writes the queues that changed, as one transaction, so what is read is of one moment: those
+that did not change are as they were, folded up to `upto` by now. In form 1 all were written each
+time, and there was no `upto`. Without tables, or with those
 of another log, the state is folded from the oldest segment: it takes time, nothing else.
 """
 
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +26,10 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import GIB
 from zbroker.queues.manager import Saved
+from zbroker.queues.snapshots import Key, Snapshot, position_of
 
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = (1, 2)
 MAP_BYTES: Final = 64 * GIB  # address space, not disk
 _ADDRESSES: Final = (
     f"the process needs {MAP_BYTES // GIB} GiB of address space, which is no memory: raise "
@@ -36,8 +40,7 @@ _QUEUE: Final = struct.Struct("<QQ")
 _OWNED: Final = struct.Struct("<QQQQ")
 _FIRST: Final = struct.Struct(">Q")
 _CRC: Final = struct.Struct("<I")
-
-Key = tuple[str, int]
+_UPTO: Final = struct.Struct("<Q")
 
 
 class Tables:
@@ -81,11 +84,14 @@ class Tables:
         found: dict[Key, Saved] = {}
         with self._env.begin() as txn:
             stamp = txn.get(b"stamp", db=self._meta)
-            if stamp is None or _STAMP.unpack(stamp) != (VERSION, *here):
+            if stamp is None or _STAMP.unpack(stamp) not in [(one, *here) for one in READABLE]:
                 return {}
+            upto = txn.get(b"upto", db=self._meta)
+            common = 0 if upto is None else _UPTO.unpack(upto)[0]
             for key, value in txn.cursor(self._queues):
-                position, horizon = _QUEUE.unpack(value)
-                if position <= persisted:
+                saved, horizon = _QUEUE.unpack(value)
+                position = position_of(saved, common, persisted)
+                if position is not None:
                     found[_key(key)] = Saved(position, horizon, {})
             for key, value in txn.cursor(self._state):
                 queue, _, row = key.rpartition(b"\0")
@@ -93,22 +99,34 @@ class Tables:
                     found[_key(queue)].rows[row.decode()] = _checked(value)
         return found
 
-    def save(self, here: Origin, many: Mapping[Key, Saved], firsts: Mapping[Key, int]) -> None:
-        """Replaces everything. firsts: where the oldest message of each queue stands."""
+    def save(self, here: Origin, taken: Snapshot) -> None:
+        """Replaces what changed, or everything."""
         with self._env.begin(write=True) as txn:
-            for db in (self._queues, self._state, self._owned):
-                txn.drop(db, delete=False)
+            if taken.whole:
+                for db in (self._queues, self._state, self._owned):
+                    txn.drop(db, delete=False)
             txn.put(b"stamp", _STAMP.pack(VERSION, *here), db=self._meta)
-            for key, one in many.items():
+            txn.put(b"upto", _UPTO.pack(taken.upto), db=self._meta)
+            for key in () if taken.whole else (*taken.gone, *taken.many):
+                self._remove(txn, _name(key))
+            for key, one in taken.many.items():
                 name = _name(key)
                 txn.put(name, _QUEUE.pack(one.position, one.horizon), db=self._queues)
                 for row, data in one.rows.items():
                     txn.put(
                         name + b"\0" + row.encode(), _CRC.pack(crc32c(data)) + data, db=self._state
                     )
-                owned = name + b"\0" + _FIRST.pack(firsts[key])
+                owned = name + b"\0" + _FIRST.pack(taken.firsts[key])
                 value = _OWNED.pack(one.position, here.instance, 1, here.instance)
                 txn.put(owned, value, db=self._owned)
+
+    def _remove(self, txn: lmdb.Transaction, name: bytes) -> None:
+        txn.delete(name, db=self._queues)
+        for db in (self._state, self._owned):
+            with txn.cursor(db) as cursor:
+                found = cursor.set_range(name + b"\0")
+                while found and bytes(cursor.key()).startswith(name + b"\0"):
+                    found = cursor.delete()
 
     def close(self) -> None:
         """Closes the files."""
