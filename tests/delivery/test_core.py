@@ -630,8 +630,8 @@ def test_a_failed_read_ends_one_subscription_only():
     world = ready()
     world.publish("t")
     world.persist()
-    world.subscribe(sid="a", credit=0)
-    world.subscribe(sid="b", credit=0)
+    world.subscribe("t|u", sid="a", regex=True, credit=0)
+    world.subscribe("t|u", sid="b", regex=True, credit=0)
     world.core.turn([], 0, 0)
     for sid in ("a", "b"):
         one = world.core.connections[ANN].subscriptions[sid]
@@ -748,7 +748,7 @@ def test_replays_take_turns():
     world.persist()
     world.asleep = True
     for sid in "ab":
-        world.subscribe(sid=sid, credit=10 * MIB)
+        world.subscribe("t|u", sid=sid, regex=True, credit=10 * MIB)
     world.pump()
     keys = [read.key for read in world.reads]
     assert keys[::2] == keys[:1] * len(keys[::2])

@@ -7,6 +7,7 @@ a subscriber sees with what was published.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from google_crc32c import value as crc32c
@@ -22,9 +23,10 @@ from zbroker.effects import Note, Send
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector, point_name
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor, Gap
+from zbroker.journal.reader import Cursor, Gap, Item, Skipped
 from zbroker.peers import Received
 from zbroker.recording import Recording
+from zbroker.topics import Matcher
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located, Marks, Welcome
@@ -84,7 +86,8 @@ class World:
         self.batches: list[tuple[bytes, str, int]] = []  # rid, sid, body bytes
         self.notes: list[Note] = []
         self.reads: list[Read] = []
-        self.cache: dict[tuple[int, ...], Block] = {}  # who reads the same shares what is made
+        self.steps_max = 1 << 30  # items that one read looks at
+        self.cache: dict[Hashable, Block] = {}  # who reads the same shares what is made
         self.plans: list[Plan] = []
         self.asked: list[Locate] = []
         self.points: dict[str, int] = {}  # positions, by name
@@ -185,15 +188,21 @@ class World:
         if read.seek:
             ends = [item.end if isinstance(item, Gap) else item.end_position for item in self.log]
             at = next((i for i, end in enumerate(ends) if end > read.cursor.position), len(ends))
-        items, size, end = [], 0, at
-        while end < len(self.log) and size < read.max_bytes:
+        items: list[Item] = []
+        size, end = 0, at
+        while end < len(self.log) and size < read.max_bytes and end - at < self.steps_max:
             item = self.log[end]
             if _first(item) >= read.limit:
                 break
+            end += 1
+            if read.wants is not None and _unwanted(item, read.wants):
+                _skip(items, item)
+                continue
             items.append(item)
             size += getattr(item, "body_length", 0) + 112
-            end += 1
-        key = tuple(map(id, items))
+        key: Hashable = (at, read.wants_key) if read.wants else tuple(map(id, items))
+        if not items:
+            return Block(self._cursor(at), items, self._cursor(end), size)
         return self.cache.setdefault(key, Block(self._cursor(at), items, self._cursor(end), size))
 
     def _cursor(self, at: int) -> Cursor:
@@ -376,3 +385,19 @@ def expand(msg: m.Msg, body: bytes) -> list[Seen]:
 
 def _first(item: Batch | Gap) -> int:
     return item.first if isinstance(item, Gap) else item.position
+
+
+def _unwanted(item: Batch | Gap, wants: Matcher) -> bool:
+    if not isinstance(item, Batch) or item.kind != KIND_PUBLISH:
+        return False
+    return not any(map(wants, item.topics))
+
+
+def _skip(items: list[Item], item: Batch | Gap) -> None:
+    """Like the reader: one item for a run of what is not wanted."""
+    assert isinstance(item, Batch)
+    sequence = item.sequence + item.end_position - item.position - 1
+    run = Skipped(item.position, item.end_position, item.publisher, sequence)
+    if items and isinstance(items[-1], Skipped):
+        run = run._replace(first=items.pop().first)  # type: ignore[union-attr]
+    items.append(run)

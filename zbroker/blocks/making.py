@@ -70,6 +70,16 @@ Parts = tuple[Part, ...]
 Wanted = tuple[bool, ...]  # for each topic of a batch
 
 
+def item_first(item: Item) -> int:
+    """Its first position."""
+    return item.position if isinstance(item, Batch) else item.first
+
+
+def item_end(item: Item) -> int:
+    """The position behind it."""
+    return item.end_position if isinstance(item, Batch) else item.end
+
+
 @dataclass(slots=True)
 class Block:
     """Neighbouring batches and gaps from `start` on; the next read begins at `next`."""

@@ -33,6 +33,7 @@ from zbroker.delivery.progress import Progress
 from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.turns import Turns
 from zbroker.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
@@ -86,6 +87,7 @@ class Core:
             settings.vocabulary,
         )  # fmt: skip
         self._progress = Progress(self.cursors, self.counts, self._end)
+        self._turns = Turns(self.cursors, self.counts, self._progress)
         self._locating = Locating(
             self._asking, self.cursors, (self.connections, many), self._progress, self._refusal,
             self._end,
@@ -265,39 +267,11 @@ class Core:
 
     def blocks(self, read: Read, block: Block, now_ms: int) -> list[Effect]:
         """What was read for a replay. Nothing, in spite of marks: it waits for the next."""
-        replay = self.cursors.running.get(read.key)
-        if replay is None:
-            return []
-        assert self.cursors.maker is not None, "nothing is read before the journal was heard of"
-        limit = self.cursors.limit(replay)
-        try:
-            sent = replay.advance(
-                block, limit, self.cursors.maker, now_ms * NS_PER_MS, written=self.cursors.written
-            )
-        except ClientError as error:
-            return self.read_failed(read, str(error))
-        effects: list[Effect] = []
-        for one, part in sent:
-            self.counts.messages_out += part.messages
-            self.counts.bytes_out += len(part.body)
-            one.trail.spent += part.size
-            header = part.before + one.sid_packed + part.after
-            effects.append(Send(one.names.rid, header, part.body))
-        for one in dict.fromkeys(one for one, _ in sent):
-            one.trail.mark(one.sent_messages, replay.position)
-        replay.dry = not block.items
-        effects += self._progress.look(replay)
-        self.cursors.rest(replay)
-        return effects
+        return self._turns.turn(read, block, now_ms * NS_PER_MS)
 
     def read_failed(self, read: Read, reason: str) -> list[Effect]:
         """The log could not be read for a replay: it ends, the others go on."""
-        replay = self.cursors.running.get(read.key)
-        if replay is None:
-            return []
-        error = ClientError("internal", f"position {replay.position} could not be read")
-        note = f"{reason}; a subscription ended and was told"
-        return self._progress.fail(replay, error, Note("delivery.read_failed", note))
+        return self._turns.failed(read, reason)
 
     def unrecorded(
         self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int, now_ms: int = 0

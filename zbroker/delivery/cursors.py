@@ -1,21 +1,25 @@
 """All replays and whose turn it is: how far the log is durable, who has to read next.
 
 Replays that have caught up and those that have not wait in two queues that alternate, so the newest
-messages wait for at most one block of an old one. Those that wait for a time stand in a heap.
+messages wait for at most one block of an old one. Those that look for rare topics share scans: see
+scanning.py. Those that wait for a time stand in a heap.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
+from itertools import chain, count
 from typing import Final
 
 from zbroker.blocks.making import Maker
 from zbroker.blocks.read import Read
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
+from zbroker.delivery.scanning import Scan, Waiting
 from zbroker.delivery.subscription import Subscription
 from zbroker.ids import Origin
+from zbroker.limits import U63_MAX
 
 TIMERS_SPARE: Final = 64  # times that are over for nothing, by a pause or an end, before a sweep
 
@@ -38,7 +42,10 @@ class Cursors:
         self._last_key = 0
         self._queues: tuple[deque[Replay], deque[Replay]] = (deque(), deque())
         self._timers: list[tuple[int, int]] = []  # when, key
-        self._turn = 0
+        keys = count(-1, -1)
+        self.waiting = Waiting(keys, lowest_first=False), Waiting(keys, lowest_first=True)
+        self._waits = tuple(waiting.queue for waiting in self.waiting)
+        self._turn, self._turns = 0, [0, 0]
 
     # -- the journal --------------------------------------------------------------------------
 
@@ -59,7 +66,12 @@ class Cursors:
         self.written = max(self.written, written, self.persisted)
         rewound = None
         if restarted:
+            for replay in chain.from_iterable(waiting.clear() for waiting in self.waiting):
+                replay.queued = False
             rewound = sum(self._look_again(replay) for replay in self.running.values())
+        for waiting in self.waiting:
+            if waiting.at_rest:
+                waiting.wake(self.persisted)
         for replay in self.running.values():
             replay.dry = False
             self.wake(replay)
@@ -103,6 +115,7 @@ class Cursors:
         replay = self.of.pop(one.names.key, None)
         if replay is None:
             return
+        self.leave(replay)
         replay.members.remove(one)
         if replay.members:
             self.wake(replay)
@@ -112,6 +125,7 @@ class Cursors:
     def alone(self, one: Subscription) -> Replay:
         """The replay of a subscription that leaves the others of its replay, if there are any."""
         old = self.of[one.names.key]
+        self.leave(old)
         if len(old.members) == 1:
             return old
         old.members.remove(one)
@@ -143,6 +157,18 @@ class Cursors:
         first.flush = first.intervals is not None
         return first
 
+    def leave(self, replay: Replay) -> None:
+        """It waits in no scan any more, because it changes; `wake` it afterwards."""
+        if any(waiting.discard(replay) for waiting in self.waiting):
+            replay.queued = False
+
+    def taken(self, key: int) -> tuple[Scan, Waiting] | None:
+        """The scan that something was read for, which `next_read` gave out."""
+        if key > 0:
+            return None
+        reading = ((waiting.read(key), waiting) for waiting in self.waiting)
+        return next(((scan, waiting) for scan, waiting in reading if scan is not None), None)
+
     def _close(self, replay: Replay) -> None:
         replay.running = False
         self._eager.discard(replay.key)
@@ -161,7 +187,10 @@ class Cursors:
             self._follow(replay)
         if not replay.queued and replay.due(self.limit(replay)):
             replay.queued = True
-            self._queues[not replay.caught_up].append(replay)
+            if len(self.running) > 1 and replay.shares:
+                self.waiting[not replay.caught_up].add(replay)
+            else:
+                self._queues[not replay.caught_up].append(replay)
 
     def _follow(self, replay: Replay) -> None:
         """One with live delivery is ahead of the sync while it keeps up, else it is a replay."""
@@ -219,20 +248,33 @@ class Cursors:
     @property
     def busy(self) -> bool:
         """True if a read is wanted."""
-        return any(self._queues)
+        return any(self._queues) or any(self._waits)
 
     def next_read(self) -> Read | None:
         """Whose turn it is, and what it has to read."""
         while self.busy:
-            self._turn ^= 1
-            replay = (self._queues[self._turn] or self._queues[self._turn ^ 1]).popleft()
-            replay.queued = False
-            if replay.due(self.limit(replay)):
-                return self._read(replay)
+            one, limit = self._next()
+            if isinstance(one, Scan):
+                return one.read(min(limit, self.persisted))
+            one.queued = False
+            if one.due(self.limit(one)):
+                return self._read(one, limit)
         return None
 
-    def _read(self, replay: Replay) -> Read:
-        limit = min(self.limit(replay), replay.until)
+    def _next(self) -> tuple[Replay | Scan, int]:
+        """Who is next, and up to where it reads at most."""
+        self._turn ^= 1
+        old = self._turn
+        if not (self._queues[old] or self._waits[old]):
+            old ^= 1
+        queue = self._queues[old]
+        self._turns[old] ^= 1
+        if queue and not (self._turns[old] and self._waits[old]):
+            return queue.popleft(), U63_MAX
+        return self.waiting[old].take()
+
+    def _read(self, replay: Replay, limit: int) -> Read:
+        limit = min(limit, self.limit(replay), replay.until)
         read = Read(
             replay.key, replay.cursor, replay.seek, limit, replay.block_bytes, replay.caught_up
         )
@@ -243,6 +285,8 @@ class Cursors:
 
     def check(self) -> None:
         """Asserts what is always true."""
+        for waiting in self.waiting:
+            waiting.check()
         for key, replay in self.running.items():
             assert replay.running
             assert replay.key == key

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Final
 
 from zbroker.blocks.held import Held, Place
-from zbroker.blocks.making import Block, Maker, Part
+from zbroker.blocks.making import Block, Maker, Part, item_end, item_first
 from zbroker.delivery.conflating import Messages
 from zbroker.delivery.intervals import Intervals
 from zbroker.delivery.pace import Pace
@@ -69,6 +69,7 @@ class Replay:
     dry: bool = False
     paused: bool = False
     eager: bool = False  # follows what is written, not what is durable
+    dense: bool = False  # its topic is not rare here: it reads for itself
     cursor: Cursor = _NOWHERE
     seek: bool = True
     hint: tuple[int, int] = (0, 0)
@@ -98,6 +99,16 @@ class Replay:
     def caught_up(self) -> bool:
         """True if all of it has seen what was durable when it began."""
         return all(one.caught_up for one in self.members)
+
+    @property
+    def shares(self) -> bool:
+        """True if it can wait in a scan: only its topic decides what it may pass over."""
+        one = self.members[0]
+        return not (
+            self.dense or one.regex or one.live or len(self.members) > 1
+            or self.pace is not None or self.intervals is not None
+            or one.not_before_ns is not None or one.stop_ns is not None
+        ) and (one.caught_up or self.position < one.goal)  # fmt: skip
 
     @property
     def not_before_ns(self) -> int | None:
@@ -145,21 +156,21 @@ class Replay:
         sent: Sent = []
         items = block.items
         self.work = STEP_BYTES_MAX
-        at = bisect_right(items, self.position, key=_end) if items else 0
+        at = bisect_right(items, self.position, key=item_end) if items else 0
         if self.intervals is not None and (self.flush or self._paces_log):
             self.flush = False
             self.intervals.begin(now_ns, at_end=self.position >= min(written, self.until))
         self._drain(maker, now_ns, sent)
         while at < len(items) and self._goes_on() and self.position < min(limit, self.until):
             item = items[at]
-            if type(item) is Gap or _first(item) > self.position:
+            if type(item) is Gap or item_first(item) > self.position:
                 self._meets_gap(item, maker, now_ns, sent)
                 break
             if type(item) is Batch and item.kind == KIND_PUBLISH:
                 self._batch(block, at, maker, now_ns, sent)
             else:
                 self._step_over(item)
-            at += self.position >= _end(item)
+            at += self.position >= item_end(item)
         if self.intervals is not None:
             self._at_end(written, maker, now_ns, sent)
         if self.pace is not None and self.due_ns is None and not self.due(limit):
@@ -184,10 +195,11 @@ class Replay:
         if isinstance(item, Gap):
             self.gap = Gap(self.position, item.end, item.why)
         else:
-            self.gap = Gap(self.position, _first(item), "not in the log")
+            self.gap = Gap(self.position, item_first(item), "not in the log")
 
     def _step_over(self, item: Item) -> None:
-        self.position = min(_end(item), self.until) if isinstance(item, Skipped) else _end(item)
+        end = item_end(item)
+        self.position = min(end, self.until) if isinstance(item, Skipped) else end
         if isinstance(item, Skipped) and item.sequence and item.end <= self.until:
             self.publisher, self.sequence = item.publisher, item.sequence
 
@@ -386,11 +398,3 @@ def _times_and_sizes(
         times = bodies.times(batch.columns.time)
         return [times[pick] for pick in picks], picks
     return picks, picks
-
-
-def _first(item: Item) -> int:
-    return item.position if isinstance(item, Batch) else item.first
-
-
-def _end(item: Item) -> int:
-    return item.end_position if isinstance(item, Batch) else item.end

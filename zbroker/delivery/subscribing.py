@@ -98,7 +98,7 @@ class Subscriptions(dict[int, Subscription]):
 
     def started(self, one: Subscription) -> None:
         """It is located: it gets what is not recorded, too, if it wants that."""
-        replay = self._cursors.of[one.names.key]
+        replay = self._cursors.alone(one)
         replay.paused = one.paused
         replay.pace = pace_of(one.options)
         if one.names.key in self._plain:
@@ -199,9 +199,12 @@ class Subscriptions(dict[int, Subscription]):
         replay = self._cursors.of.get(one.names.key)
         if replay is None:
             raise ClientError("not_ready", f"{command.sid!r} is being located")
-        self._change(one, command)
-        replay.dry = False
-        self._cursors.wake(replay)
+        self._cursors.leave(replay)
+        try:
+            self._change(one, command)
+            replay.dry = False
+        finally:
+            self._cursors.wake(replay)
         answer = m.Ack("processed", command.cid, sid=command.sid, position=replay.position)
         return [_processed(connection, answer)]
 

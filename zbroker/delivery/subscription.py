@@ -99,6 +99,11 @@ class Subscription:
         """True if it ends by itself at some point of the log."""
         return self.until != U63_MAX or self.stop_ns is not None
 
+    @property
+    def goal(self) -> int:
+        """The position at which it is over or has caught up; U63_MAX if there is none."""
+        return self.until if self.bounded or self.caught_up else self.target
+
     def start(self, at: Point, until: Point | None, persisted: int) -> None:
         """Begins at a located point."""
         self.not_before_ns = at.time_ns

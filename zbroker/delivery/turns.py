@@ -1,0 +1,171 @@
+"""What a block that was read does: for one replay, or for all members of a scan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from zbroker.blocks.making import Block, item_end, item_first
+from zbroker.blocks.read import Read
+from zbroker.delivery.cursors import Cursors
+from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.progress import Progress
+from zbroker.delivery.replay import Replay
+from zbroker.delivery.scanning import DENSE_ITEMS_MIN, Found, Scan, Waiting
+from zbroker.effects import Note, Send
+from zbroker.errors import ClientError
+from zbroker.filters.limits import STEP_BYTES_MAX
+
+#: Sends what a replay wants of a block, below a position.
+_Sender = Callable[[Replay, Block, int], list[Effect]]
+
+
+class Turns:
+    """Turns of replays and scans; each member is served as if the block had been read for it."""
+
+    def __init__(self, cursors: Cursors, counts: Counts, progress: Progress) -> None:
+        self._cursors = cursors
+        self._counts = counts
+        self._progress = progress
+
+    def turn(self, read: Read, block: Block, now_ns: int) -> list[Effect]:
+        """What was read. Nothing, in spite of marks: who wanted it waits for the next."""
+        if (taken := self._cursors.taken(read.key)) is not None:
+            return self._shared(taken, block, partial(self._send, now_ns))
+        replay = self._cursors.running.get(read.key)
+        if replay is None:
+            return []
+        effects = self._send(now_ns, replay, block, self._cursors.limit(replay))
+        if not replay.running:
+            return effects
+        replay.dry = not block.items
+        replay.dense = not replay.caught_up and len(block.items) >= DENSE_ITEMS_MIN
+        effects += self._progress.look(replay)
+        self._cursors.rest(replay)
+        return effects
+
+    def failed(self, read: Read, reason: str) -> list[Effect]:
+        """The log could not be read for a replay: it ends, the others go on.
+
+        The members of a scan try it each for itself, since each wants less of the log.
+        """
+        if (taken := self._cursors.taken(read.key)) is not None:
+            for replay in list(taken[0].members.values()):
+                replay.dense = True
+                self._leave(replay)
+            return []
+        one = self._cursors.running.get(read.key)
+        return [] if one is None else self._fail(one, reason)
+
+    def _fail(self, replay: Replay, reason: str) -> list[Effect]:
+        error = ClientError("internal", f"position {replay.position} could not be read")
+        note = f"{reason}; a subscription ended and was told"
+        return self._progress.fail(replay, error, Note("delivery.read_failed", note))
+
+    def _send(self, now_ns: int, replay: Replay, block: Block, limit: int) -> list[Effect]:
+        """What a replay wants of a block, below `limit`; the end of one that cannot be served."""
+        maker, written = self._cursors.maker, self._cursors.written
+        assert maker is not None, "nothing is read before the journal was heard of"
+        try:
+            sent = replay.advance(block, limit, maker, now_ns, written=written)
+        except ClientError as error:
+            return self._fail(replay, str(error))
+        effects: list[Effect] = []
+        for one, part in sent:
+            self._counts.messages_out += part.messages
+            self._counts.bytes_out += len(part.body)
+            one.trail.spent += part.size
+            header = part.before + one.sid_packed + part.after
+            effects.append(Send(one.names.rid, header, part.body))
+        for one in dict.fromkeys(one for one, _ in sent):
+            one.trail.mark(one.sent_messages, replay.position)
+        return effects
+
+    # -- scans --------------------------------------------------------------------------------
+
+    def _shared(self, taken: tuple[Scan, Waiting], block: Block, send: _Sender) -> list[Effect]:
+        """All that members want of a block, as far as one turn goes."""
+        scan, waiting = taken
+        found = scan.find(block, self._cursors.persisted)
+        if not block.items or found.gap:
+            return self._apart(scan, block, send)
+        for replay in found.dense:
+            replay.dense = True
+            self._leave(replay)
+        effects = self._serve(scan, block, found, send) + self._pass(scan, block, found.end)
+        if scan.position < self._cursors.persisted:
+            waiting.put_back(scan)
+        elif scan.live:
+            waiting.rest(scan)
+        else:
+            for replay in list(scan.members.values()):
+                self._leave(replay)
+        return effects
+
+    def _apart(self, scan: Scan, block: Block, send: _Sender) -> list[Effect]:
+        """Nothing is there yet, or something is missing: each of them sees that by itself."""
+        effects: list[Effect] = []
+        for replay in list(scan.members.values()):
+            self._cursors.leave(replay)
+            effects += send(replay, block, self._cursors.persisted)
+            replay.dry = not block.items
+            effects += self._look(replay)
+        return effects
+
+    def _serve(self, scan: Scan, block: Block, found: Found, send: _Sender) -> list[Effect]:
+        effects: list[Effect] = []
+        work = STEP_BYTES_MAX  # of all filters in this turn
+        for key, wanted in found.wanted.items():
+            replay, stops = scan.members[key], work <= 0
+            for first, end in _runs(block, wanted, replay.until):
+                replay.position = max(replay.position, first)  # it wants nothing before
+                if stops:
+                    break
+                effects += send(replay, block, end)
+                work -= STEP_BYTES_MAX - replay.work
+                one = replay.members[0]
+                stops = replay.position < end or one.credit <= 0 or one.left <= 0
+                if stops or not replay.running:
+                    break
+            if replay.running and (stops or replay.position > found.end):
+                effects += self._look(replay)
+        return effects
+
+    def _pass(self, scan: Scan, block: Block, end: int) -> list[Effect]:
+        """What is before `end` and was not served is wanted by no member."""
+        effects: list[Effect] = []
+        reached = scan.reached(end)
+        for replay in reached:
+            if replay.until < end:
+                replay.position = replay.until
+                effects += self._look(replay)
+        scan.move(block, end)
+        for replay in reached:
+            if replay.running:
+                effects += self._look(replay)
+        if end >= scan.goal:
+            scan.forget_goals()
+        return effects
+
+    def _look(self, replay: Replay) -> list[Effect]:
+        """It goes on by itself, if it does not end."""
+        self._cursors.leave(replay)
+        effects = self._progress.look(replay)
+        self._cursors.rest(replay)
+        return effects
+
+    def _leave(self, replay: Replay) -> None:
+        self._cursors.leave(replay)
+        self._cursors.rest(replay)
+
+
+def _runs(block: Block, wanted: list[int], until: int) -> list[tuple[int, int]]:
+    """Stretches that hold these items. One, if they are every second item or more: the others are
+    cheaper to step over than to jump over.
+    """
+    items = block.items
+    runs = [(item_first(items[at]), item_end(items[at])) for at in wanted]
+    runs = [run for run in runs if run[0] < until]
+    if runs and 2 * len(wanted) > wanted[-1] - wanted[0]:
+        return [(runs[0][0], runs[-1][1])]
+    return runs
