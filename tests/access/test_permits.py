@@ -120,6 +120,26 @@ def test_equal_keys_permit_the_same(one: list[Grant], other: list[Grant]) -> Non
             assert first.key != second.key
 
 
+@pytest.mark.parametrize(
+    ("allowed", "denied", "nothing"),
+    [
+        (["x.a"], ["x.*"], True),
+        (["x.a.*", "x.b"], ["x.*"], True),
+        (["*.a"], ["*.a", "x"], True),
+        (["x.*.c"], ["x.*c"], True),
+        (["x.*"], ["x.a"], False),
+        (["x.*"], ["*.a"], False),
+        (["x.a", "y"], ["x.*"], False),
+    ],
+)
+def test_what_is_denied_as_a_whole_is_nothing(
+    allowed: list[str], denied: list[str], nothing: bool
+) -> None:
+    """Else a pattern would be looked up for somebody who may have no message at all."""
+    grants = [grant("allow", ["replay"], allowed, ""), grant("deny", ["replay"], denied, "")]
+    assert permit_of(grants).nothing is nothing
+
+
 @given(GRANTS, MESSAGES)
 def test_everything_and_nothing_are_what_they_say(
     grants: list[Grant], messages: list[dict[str, Any] | None]

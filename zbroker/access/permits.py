@@ -98,7 +98,11 @@ def _normal(allow: Rules, deny: Rules) -> tuple[Rules, Rules]:
     deny = _without_needless(deny)
     if _EVERYTHING in deny:
         return {}, {}
-    allow = {pair: rule for pair, rule in allow.items() if (pair[0], "") not in deny}
+    # a pattern that fits the text of another one, stars included, fits all that the other one does
+    barred = [pattern for (_, text), (pattern, _) in deny.items() if not text]
+    allow = {
+        pair: rule for pair, rule in allow.items() if not any(fits(pair[0]) for fits in barred)
+    }
     return (_without_needless(allow), deny) if allow else ({}, {})
 
 
