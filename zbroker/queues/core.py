@@ -349,7 +349,8 @@ class Core:
     def finish(self) -> list[Effect]:
         """Offers of what changed, units of what was decided; all that is to be done now."""
         shared, manager = self.shared, self.manager
-        self.consuming.end_with_queues()
+        if manager.ended or manager.overtaken:
+            self.consuming.end_with_queues()
         shared.go_on_committing()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
@@ -361,7 +362,8 @@ class Core:
                     shared.held_back[one.name] = one
             self._look_when(one)
             shared.note_use(one)
-        search = shared.searches.next()  # behind what the queues have to do
+        # behind what the queues have to do
+        search = shared.searches.next() if shared.searches.busy else None
         out, shared.out = [*manager.notes, *shared.out, *([search] if search else ())], []
         manager.notes.clear()
         return out

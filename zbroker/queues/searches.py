@@ -49,7 +49,7 @@ class Searches:
 
     def next(self) -> Search | None:
         """The slice of this turn."""
-        while self._may_begin:
+        while self._waiting and self._has_place:
             key, go = self._waiting.popleft()
             self._running.add(key)
             go()
@@ -61,9 +61,9 @@ class Searches:
 
     @property
     def busy(self) -> bool:
-        """True if the next turn has a slice."""
-        return bool(self._due) or self._may_begin
+        """True if the next turn has a slice, or a search may begin."""
+        return bool(self._due) or (bool(self._waiting) and self._has_place)
 
     @property
-    def _may_begin(self) -> bool:
-        return bool(self._waiting) and len(self._running) < SEARCHES_MAX
+    def _has_place(self) -> bool:
+        return len(self._running) < SEARCHES_MAX
