@@ -61,6 +61,19 @@ def test_rows_go_on_behind_the_last_one() -> None:
     assert _positions(at, after=positions[-1]) == ([], None)
 
 
+@pytest.mark.seed("003-33")
+def test_an_answer_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows are asked for; what is left comes with the next question."""
+    monkeypatch.setattr(browsing, "SHOWN_BYTES", 250)
+    at = bench()
+    positions = [at.publish(b'{"n": %d}'.ljust(100) % number)[0] for number in range(7)]
+    assert _positions(at, data=True) == (positions[:3], positions[2])
+    assert _positions(at, data=True, after=positions[2]) == (positions[3:6], positions[5])
+    assert _positions(at, data=True, after=positions[5]) == (positions[6:], None)
+    at.unreadable.update(positions[:2])
+    assert _positions(at, filter="/n != 3") == ([positions[n] for n in (2, 4, 5)], positions[5])
+
+
 def test_an_empty_queue_has_no_rows() -> None:
     at = bench()
     assert _positions(at) == ([], None)

@@ -76,11 +76,11 @@ def test_readings_have_numbers_of_their_own(shared: Shared) -> None:
     positions, content = BitMap64([5]), compile_filter("/n = 1")
     shared.examine(positions, content, lambda found: seen.append(("examined", list(found))))
     shared.reenter("q", positions, lambda parts: seen.append(("reentered", parts)))
-    shared.look(positions, lambda rows: seen.append(("looked", rows)))
+    shared.look(positions, lambda rows, _end: seen.append(("looked", rows)))
     assert shared.out == [
         Examine(1, positions, content), Reenter(2, "q", positions), Look(3, positions),
     ]  # fmt: skip
-    shared.looked(3, [])
+    shared.looked(3, [], 6)
     shared.examined(1, positions, 6)
     shared.reentered(2, [])
     assert seen == [("looked", []), ("examined", [5]), ("reentered", [])]

@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from zbroker.filters import Filter
 from zbroker.ids import format_bookmark
+from zbroker.limits import MIB
 from zbroker.queues.effects import Looked
 from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
@@ -16,6 +17,7 @@ from zbroker.wire.queueing import BrowsedRow
 
 SCANNED_MAX: Final = 10_000  # messages of which one request looks at the state
 EXAMINED_MAX: Final = 1_000  # messages that one request reads for a filter
+SHOWN_BYTES: Final = 8 * MIB  # of the messages of one answer, besides the rest of a batch
 
 #: rows, their payloads, and what to give as `after` for more; None: there is no more
 Done = Callable[[list[BrowsedRow], list[bytes], int | None], None]
@@ -78,11 +80,12 @@ class Browsing:
             done([], [], behind)
             return
 
-        def seen(rows: list[Looked]) -> None:
+        def seen(rows: list[Looked], end: int) -> None:
             found = [self._row(one, row) for row in rows]
-            done(found, [row.data for row in rows], behind)
+            cut = end <= part.max()  # the rest is asked for behind the last one that was read
+            done(found, [row.data for row in rows], end - 1 if cut else behind)
 
-        self._shared.look(part, seen)
+        self._shared.look(part, seen, SHOWN_BYTES)
 
     def _row(self, one: Running, row: Looked) -> BrowsedRow:
         standing = one.queue.where(row.position)

@@ -66,7 +66,7 @@ class Burying:
         for entry in taken:
             self._shared.look(entry[0].positions, partial(self._read, one, entry))
 
-    def _read(self, one: Running, entry: Entry, rows: list[Looked]) -> None:
+    def _read(self, one: Running, entry: Entry, rows: list[Looked], _end: int) -> None:
         outcome, ending = entry
         one.burying -= len(outcome.positions)
         lost = outcome.positions - BitMap64([row.position for row in rows])

@@ -296,9 +296,9 @@ class Core:
         """A Reenter was done."""
         self.shared.reentered(job, entered)
 
-    def looked(self, job: int, rows: list[Looked]) -> None:
-        """A Look was done."""
-        self.shared.looked(job, rows)
+    def looked(self, job: int, rows: list[Looked], end: int) -> None:
+        """A Look was done. end: behind what was read."""
+        self.shared.looked(job, rows, end)
 
     # -- peers and time -----------------------------------------------------------------------
 

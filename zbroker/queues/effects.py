@@ -70,10 +70,11 @@ class Reenter(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Read these messages one by one: `Core.looked`."""
+    """Read these messages one by one, as many as `bytes_max` allows: `Core.looked`."""
 
     job: int
     positions: BitMap64
+    bytes_max: int = U63_MAX
 
 
 class Looked(NamedTuple):

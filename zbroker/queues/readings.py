@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from zbroker.filters import Filter
 from zbroker.limits import KIB
 from zbroker.queues import giving
-from zbroker.queues.effects import Examine, LogReading, Reenter, Search
+from zbroker.queues.effects import Examine, LogReading, Look, Looked, Reenter, Search
 from zbroker.queues.finding import Found
 from zbroker.queues.running import entered_of
 
@@ -76,7 +76,17 @@ def read_for(core: Core, effect: LogReading, many: Iterable[Found], matcher: Mat
         entered = [entered_of(one, found) for found in many] if one is not None else []
         core.reentered(effect.job, [each for each in entered if each is not None])
     else:
-        core.looked(effect.job, [row for found in many for row in giving.looked(found)])
+        core.looked(effect.job, *_looked(effect, many))
+
+
+def _looked(effect: Look, many: Iterable[Found]) -> tuple[list[Looked], int]:
+    """The messages, and the position behind what was read."""
+    rows: list[Looked] = []
+    part = Slice(many, effect.positions, effect.bytes_max)
+    for found in part:
+        rows += giving.looked(found)
+        part.handled(_decoded(found))
+    return rows, part.end
 
 
 def _examined(effect: Examine, many: Iterable[Found], matcher: Matcher) -> tuple[BitMap64, int]:

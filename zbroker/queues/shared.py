@@ -18,6 +18,7 @@ from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import EPOCH, NOW, is_vector, parse_bookmark, parse_vector
+from zbroker.limits import U63_MAX
 from zbroker.peers import Peers
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.effects import Ask, Effect, Examine, Look, Looked, Reenter
@@ -34,7 +35,7 @@ PATIENCE_MS: Final = 10_000  # with a journal that does not answer
 
 Found = Callable[[Located], None]
 Examined = Callable[[BitMap64], None]
-Seen = Callable[[list[Looked]], None]
+Seen = Callable[[list[Looked], int], None]  # and the position behind what was read
 Reentered = Callable[[list[Entered]], None]
 
 
@@ -208,15 +209,15 @@ class Shared:
         """Those of a Reenter that could be read, in order, by batch."""
         self._entering.pop(job)(entered)
 
-    def look(self, positions: BitMap64, then: Seen) -> None:
-        """Read these messages."""
+    def look(self, positions: BitMap64, then: Seen, bytes_max: int = U63_MAX) -> None:
+        """Read these messages, or as many as that."""
         self._last_job += 1
         self._looking[self._last_job] = then
-        self.out.append(Look(self._last_job, positions))
+        self.out.append(Look(self._last_job, positions, bytes_max))
 
-    def looked(self, job: int, rows: list[Looked]) -> None:
-        """Those of a Look that could be read, in order."""
-        self._looking.pop(job)(rows)
+    def looked(self, job: int, rows: list[Looked], end: int) -> None:
+        """Those of a Look that could be read, in order, before position `end`."""
+        self._looking.pop(job)(rows, end)
 
 
 def check_point(value: str) -> None:
