@@ -6,12 +6,24 @@ import random
 
 import pytest
 
-from tests.journal.build import DRAWN, INSTANCE, append, history, positions, read_all, start, writer
-from tests.sim.disk import SimCrash, SimDisk
+from tests.journal.build import (
+    DRAWN,
+    INSTANCE,
+    Clock,
+    append,
+    history,
+    positions,
+    read_all,
+    start,
+    writer,
+)
+from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import StorageError
 from zbroker.journal.generations import (
     EPOCH_S,
     NEW_GENERATION,
+    NUMBER_MAX,
+    SPREAD,
     CopyMark,
     drawn,
     forget_mark,
@@ -24,17 +36,38 @@ S = 1_000_000_000
 MARK = CopyMark(INSTANCE, 1)
 
 
+class SetBack(Clock):
+    def wall_ns(self) -> int:
+        return 0
+
+
 # -- the number -------------------------------------------------------------------------------
 
 
 def test_the_number_is_the_time_in_seconds_since_2020() -> None:
-    assert drawn((EPOCH_S + 200_000_000) * S, 1) == 200_000_000
+    assert drawn((EPOCH_S + 200_000_000) * S, 1, chance=lambda: 7) == 200_000_000
 
 
-def test_it_is_higher_than_every_one_that_is_known_whatever_the_clock_says() -> None:
-    assert drawn((EPOCH_S + 5) * S, 1, 9, 4) == 10
-    assert drawn(0, 7) == 8, "a clock before 2020"
-    assert drawn(10**20, 7) == 8, "a clock of a time that the header has no room for"
+@pytest.mark.parametrize("chance", [0, 5, SPREAD - 1, 1 << 63])
+def test_it_is_higher_than_every_one_that_is_known_whatever_the_clock_says(chance: int) -> None:
+    step = 1 + chance % SPREAD
+    assert drawn((EPOCH_S + 5) * S, 1, 9, 4, chance=lambda: chance) == 9 + step
+    assert drawn(0, 7, chance=lambda: chance) == 7 + step, "a clock before 2020"
+    assert drawn(10**20, 7, chance=lambda: chance) == 7 + step, "a clock beyond the numbers"
+    last = drawn(0, NUMBER_MAX - 1, chance=lambda: chance)
+    assert last == NUMBER_MAX, "one that the header has room for"
+
+
+def test_two_restores_of_one_copy_differ_although_the_clock_was_set_back() -> None:
+    chances = random.Random(1)
+    found = {drawn(0, DRAWN, chance=lambda: chances.getrandbits(64)) for _ in range(20)}
+    assert len(found) == 20
+    numbers = [
+        start(marked()[0], clock=SetBack(), salt=lambda: chances.getrandbits(64)).generation
+        for _ in range(2)
+    ]
+    assert min(numbers) > 1
+    assert numbers[0] != numbers[1]
 
 
 # -- the mark ---------------------------------------------------------------------------------
@@ -86,7 +119,8 @@ def test_without_the_mark_it_stops_the_start() -> None:
 
 def test_the_number_is_above_what_other_evidence_knows() -> None:
     disk, _ = marked()
-    assert start(disk, evidence=[(DRAWN + 7, 3)]).generation == DRAWN + 8
+    number = start(disk, evidence=[(DRAWN + 7, 3)]).generation
+    assert DRAWN + 7 < number <= DRAWN + 7 + SPREAD
 
 
 def test_damage_below_what_the_copy_itself_proves_stops_its_start() -> None:
@@ -143,14 +177,7 @@ def test_a_crash_at_any_moment_of_the_first_start_of_a_copy_ends_in_a_new_genera
     for boundary in range(200):
         disk, end = marked()
         disk.settle()
-        left = boundary
-
-        def cut(_: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise SimCrash
-
+        cut = CrashAt(boundary)
         disk.hook, disk.rng = cut, random.Random(boundary)
         try:
             start(disk)
@@ -164,7 +191,7 @@ def test_a_crash_at_any_moment_of_the_first_start_of_a_copy_ends_in_a_new_genera
         assert recovered.generation >= DRAWN
         assert recovered.next_position == end
         assert not disk.exists(NEW_GENERATION)
-        if left >= 0:
+        if not cut.crashed:
             return
     pytest.fail("a start has more boundaries than were tried")
 
@@ -176,14 +203,7 @@ def test_a_power_cut_while_marking_leaves_a_log_that_starts(first: bool) -> None
         if not first:
             write_mark(disk, MARK)
         disk.settle()
-        left = boundary
-
-        def cut(_: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise SimCrash
-
+        cut = CrashAt(boundary)
         disk.hook, disk.rng = cut, random.Random(boundary)
         try:
             write_mark(disk, MARK)

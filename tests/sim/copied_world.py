@@ -6,13 +6,14 @@ that was acknowledged once is ever given to another message.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.journal import build
 from tests.sim.disk import SimDisk
 from tests.sim.journal_world import Kept, World
-from zbroker.journal.generations import CopyMark, write_mark
+from zbroker.journal.generations import SPREAD, CopyMark, write_mark
 from zbroker.journal.recover import Recovered
 from zbroker.journal.writer import Writer
 
@@ -20,17 +21,15 @@ BACKUPS_MAX = 4
 
 
 class Clock:
-    """A wall clock that goes on by a minute with each look.
-
-    One that is set back, for two restores of one copy, may draw a number twice: that is the limit.
-    """
+    """A wall clock that goes on by a minute with each look, unless it is set back."""
 
     def __init__(self) -> None:
         self._now_s = 1_700_000_000
+        self.set_back = False
 
     def wall_ns(self) -> int:
         self._now_s += 60
-        return self._now_s * 1_000_000_000
+        return 0 if self.set_back else self._now_s * 1_000_000_000
 
     def mono_ms(self) -> int:
         return 0
@@ -54,7 +53,7 @@ class CopiedWorld(World):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.clock = Clock()
+        self.clock, self.clocks = Clock(), random.Random(seed)
         self.backups: list[Backup] = []
         self.copied = False
         self.put_back = 0  # how often
@@ -75,7 +74,8 @@ class CopiedWorld(World):
             self.lose_the_disk(self.rng.choice(self.backups))
 
     def lose_the_disk(self, backup: Backup) -> None:
-        """The clock goes on meanwhile: nobody restores twice within the same second."""
+        """The clock goes on meanwhile, or is set back; nobody restores twice in the same second."""
+        self.clock.set_back = self.clocks.random() < 0.3
         knows = self.rng.random() < 0.5
         self.known = (self.generation, self.acked) if knows else (0, 0)
         self.disk = SimDisk(self.rng)
@@ -123,12 +123,14 @@ class CopyUnmarked(CopiedWorld):
 
 
 class NextNumber(CopiedWorld):
-    """Draws the generation that follows, not one by the time: two copies draw the same one."""
+    """Draws the generation that follows, not one by time or chance: two copies draw the same."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.clock = build.Clock()  # type: ignore[assignment]
         self.clock.wall_ns = lambda: 0  # type: ignore[method-assign]
+
+    def salt(self) -> int:
+        return super().salt() // SPREAD * SPREAD
 
 
 COPIED: dict[str, Callable[[int], World]] = {

@@ -107,11 +107,14 @@ class World:
         self.serials: dict[int, int] = {}
         return build.start(
             self.disk,
-            salt=lambda: self.rng.getrandbits(64),
+            salt=self.salt,
             on_batch=self.see,
             segment_bytes=SEGMENT_BYTES,
             **options,
         )
+
+    def salt(self) -> int:
+        return self.rng.getrandbits(64)
 
     def see(self, batch: Batch, serial: int) -> None:
         self.demand(batch.position not in self.serials, f"position {batch.position} came twice")

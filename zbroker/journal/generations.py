@@ -15,6 +15,7 @@ made by other means.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from zbroker.errors import StorageError
@@ -24,6 +25,7 @@ from zbroker.journal.segments import discard
 NEW_GENERATION: Final = "new-generation"
 VERSION: Final = 1
 EPOCH_S: Final = 1_577_836_800  # 2020-01-01
+SPREAD: Final = 1 << 16  # of numbers by chance: two are the same once in so many times
 NUMBER_MAX: Final = (1 << 32) - 1  # what a segment's header has room for
 _PART: Final = NEW_GENERATION + ".part"
 _MAX_BYTES: Final = 1024
@@ -36,15 +38,19 @@ class CopyMark(NamedTuple):
     generation: int
 
 
-def drawn(wall_ns: int, *known: int) -> int:
+def drawn(wall_ns: int, *known: int, chance: Callable[[], int]) -> int:
     """The number of a new generation: higher than every one that is known here.
 
     It is the time where it can be: two copies of one log that begin a new generation each then have
-    two numbers, although neither knows of the other.
+    two numbers, although neither knows of the other. Where the clock was set back, and the time is
+    not higher, it is one of the next SPREAD, by chance.
     """
-    lowest = max(known, default=0) + 1
+    highest = max(known, default=0)
     seconds = wall_ns // 1_000_000_000 - EPOCH_S
-    return max(lowest, seconds) if seconds <= NUMBER_MAX else lowest
+    if highest < seconds <= NUMBER_MAX:
+        return seconds
+    choices = max(1, min(SPREAD, NUMBER_MAX - highest))
+    return highest + 1 + chance() % choices
 
 
 def write_mark(disk: Disk, copied: CopyMark) -> None:

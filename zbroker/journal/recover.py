@@ -233,7 +233,8 @@ class _Recovery:
         others = [each.generation for each in self._known]
         if copied is not None:
             others.append(copied.generation)
-        return drawn(self._files.clock.wall_ns(), generation, noted, *others)
+        clock, salt = self._files.clock, self._files.salt
+        return drawn(clock.wall_ns(), generation, noted, *others, chance=salt)
 
     def _tell_copied(self, end: _End, generation: int) -> None:
         """The log was put back: what is known of a later end is what the copy lacks."""

@@ -28,7 +28,7 @@ from zbroker.journal.format import KIND_PUBLISH, KIND_STATE, Batch, SegmentHeade
 from zbroker.journal.generations import drawn
 from zbroker.journal.reader import Gap, Log, last_time
 from zbroker.journal.scan import Group, Scan
-from zbroker.journal.segments import read_note
+from zbroker.journal.segments import random_salt, read_note
 from zbroker.limits import U63_MAX
 
 OTHER_INSTANCE: Final = "it is a copy of another log"
@@ -195,7 +195,8 @@ def repair_log(sources: Sequence[Source], output: Output, span: Span, step: Step
     tail_lost = whole and bool(report.lost) and report.lost[-1].end == end
     report.generation = main.log.generation if whole else main.generation(first)
     if tail_lost:
-        report.generation = drawn(SystemClock().wall_ns(), report.generation)
+        wall_ns = SystemClock().wall_ns()
+        report.generation = drawn(wall_ns, report.generation, chance=random_salt)
     if whole and report.lost:
         known.write(output, report.generation)
         report.end_position = output.position
