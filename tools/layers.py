@@ -74,7 +74,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.spawn": (),
     "zbroker.clock": ("zbroker.errors",),
     "zbroker.endpoints": ("zbroker.errors",),
-    "zbroker.ids": ("zbroker.errors", "zbroker.limits"),
+    "zbroker.ids": ("zbroker.clock", "zbroker.errors", "zbroker.limits"),
     "zbroker.durable_files": (),
     "zbroker.known_log": ("zbroker.durable_files", "zbroker.ids"),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),

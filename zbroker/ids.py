@@ -11,6 +11,7 @@ import hashlib
 import re
 from typing import Final, NamedTuple
 
+from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
 from zbroker.limits import NAME_MAX_BYTES, TOPIC_MAX_BYTES, U63_MAX
 
@@ -75,6 +76,16 @@ def parse_vector(text: str) -> dict[Origin, int]:
             )
         vector[Origin(int(match[1], 16), int(match[2]))] = int(match[3])
     return vector
+
+
+def check_point(text: str) -> None:
+    """Raises: ClientError bad_bookmark, unless it is one bookmark, time or vector, EPOCH or NOW."""
+    if is_time(text):
+        parse_time(text)
+    elif is_vector(text):
+        parse_vector(text)
+    elif text not in (EPOCH, NOW):
+        parse_bookmark(text)
 
 
 def check_topic(topic: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.archive.build import everything, names, retire, sim
 from tests.journal.build import append, history, start, writer
-from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker import archive
 from zbroker.errors import StorageError
 from zbroker.journal.format import Batch
@@ -87,15 +87,7 @@ def boundaries(disks: type[SimDisk] = SimDisk) -> list[str]:
 
 def crashed_at(number: int, made: Case) -> None:
     """The process ends at that boundary."""
-    left = number
-
-    def hook(_name: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise SimCrash
-
-    hooked(made.places, hook)
+    hooked(made.places, CrashAt(number - 1))
     with pytest.raises(SimCrash):
         whole(made.places)
     hooked(made.places, lambda _name: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.build import INSTANCE, append, start, writer
-from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import ConfigError, StorageError
 from zbroker.journal import owner
 from zbroker.journal.disk import RealDisk
@@ -74,14 +74,7 @@ def test_an_empty_journal_directory_needs_the_id_that_the_start_knows() -> None:
 def test_a_power_cut_while_claiming_leaves_a_directory_that_can_be_claimed() -> None:
     for boundary in range(14):
         disk, away = journal(), archive()
-        left = boundary
-
-        def cut(_: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise SimCrash
-
+        cut = CrashAt(boundary)
         away.hook, away.rng = cut, random.Random(boundary)
         try:
             owner.claim(Places(disk, away))

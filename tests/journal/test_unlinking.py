@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, positions, read_all, start, writer
-from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import ClientError, StorageError
 from zbroker.journal import owner
 from zbroker.journal.disk import RealDisk
@@ -107,14 +107,7 @@ def test_a_power_cut_at_any_moment_of_a_removal_leaves_a_log_that_starts() -> No
     for boundary in range(30):
         for seed in range(4):
             disk, to = log()
-            end, left = to.position, boundary
-
-            def cut(_: str) -> None:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise SimCrash
-
+            end, cut = to.position, CrashAt(boundary)
             disk.hook, disk.rng = cut, random.Random(seed)
             try:
                 to.keep_from(3)
@@ -126,7 +119,7 @@ def test_a_power_cut_at_any_moment_of_a_removal_leaves_a_log_that_starts() -> No
             recovered = start(disk)
             assert recovered.oldest in (0, 3)
             assert not recovered.findings
-            if left >= 0:
+            if not cut.crashed:
                 assert recovered.oldest == 3
                 assert not recovered.leftovers
             if recovered.oldest:

@@ -7,11 +7,11 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import ANN, HERE, Bench, bench, code_of, work
 from zbroker.filters import compile_filter
-from zbroker.ids import EPOCH, NOW, format_vector
+from zbroker.ids import EPOCH, NOW, check_point, format_vector
 from zbroker.queues import shared as shared_module
 from zbroker.queues.clients import Consumer
 from zbroker.queues.effects import Ask, Examine, Look, Reenter
-from zbroker.queues.shared import PATIENCE_MS, Shared, check_point
+from zbroker.queues.shared import PATIENCE_MS, Shared
 from zbroker.wire.internal import Locate, Located
 
 

@@ -34,6 +34,22 @@ class SimCrash(Exception):
     """The process ends here."""
 
 
+class CrashAt:
+    """A hook that ends the process at the boundary with this number, from 0 on."""
+
+    def __init__(self, boundary: int) -> None:
+        self._left = boundary
+
+    def __call__(self, _boundary: str) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise SimCrash
+
+    @property
+    def crashed(self) -> bool:
+        return self._left < 0
+
+
 def role(name: str) -> str:
     """What kind of file this is, for the names of boundaries."""
     if name.startswith(SPARE):

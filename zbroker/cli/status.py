@@ -7,7 +7,6 @@ Asks the admin for GET /status. Exit 3: no instance runs there.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import click
@@ -29,13 +28,13 @@ _QUEUES: Final = ("count", "depth", "consumers", "dead")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON with stable keys.")
+@show.json_option
 @click.pass_obj
-def status(target: Target, as_json: bool) -> None:
+def status(target: Target, json_here: bool) -> None:
     """Say how a running instance is."""
     found = target.ask("/status")
-    if as_json or target.as_json:
-        click.echo(json.dumps(found, indent=2))
+    if show.wants_json(target, json_here):
+        show.as_json(found)
     elif show.on_terminal():
         _show(found)
     else:

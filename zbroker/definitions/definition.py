@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from zbroker.clock import is_time, parse_time
 from zbroker.config.queues import QueueConfig
 from zbroker.definitions.impossible import bad_queue, refuse_impossible
 from zbroker.errors import ClientError
-from zbroker.ids import EPOCH, NOW, check_topic, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import EPOCH, NOW, check_point, check_topic
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.topic_types import TopicType, TopicTypes
 from zbroker.topics import Matcher, matcher
@@ -125,15 +124,5 @@ def _begins(config: QueueConfig) -> str:
     text = config.recovery_point
     found = _BEGINS.get(text, text)
     if found not in (EPOCH, NOW):
-        _compiled(config, "recovery_point", lambda: _check_point(found))
+        _compiled(config, "recovery_point", lambda: check_point(found))
     return found
-
-
-def _check_point(text: str) -> None:
-    """Raises: ClientError bad_bookmark, unless it is a time, a vector or a bookmark."""
-    if is_time(text):
-        parse_time(text)
-    elif is_vector(text):
-        parse_vector(text)
-    else:
-        parse_bookmark(text)

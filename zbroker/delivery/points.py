@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from zbroker.clock import is_time, parse_time
+from zbroker.clock import is_time
 from zbroker.errors import ClientError
 from zbroker.ids import (
     EPOCH,
     NOW,
     Origin,
+    check_point,
     format_vector,
     is_vector,
     parse_bookmark,
-    parse_vector,
     point_name,
 )
 from zbroker.wire.internal import Located
@@ -87,10 +87,8 @@ def values(text: str, *, end: bool = False) -> list[str]:
 def _located(text: str, *, end: bool) -> list[str]:
     if end and text == UNTIL_NOW:
         return [NOW]
-    if is_time(text):
-        parse_time(text)
-    elif is_vector(text):
-        parse_vector(text)
+    if is_time(text) or is_vector(text):
+        check_point(text)
     elif text not in (EPOCH, NOW) and point_name(text) is None:
         return _bookmarks(text)
     return [text]

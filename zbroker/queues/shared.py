@@ -13,11 +13,10 @@ from pyroaring import BitMap64
 
 from zbroker.access.core import Access
 from zbroker.budgets import DEFAULT, Budget
-from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
-from zbroker.ids import EPOCH, NOW, is_vector, parse_bookmark, parse_vector
+from zbroker.ids import check_point
 from zbroker.limits import U63_MAX
 from zbroker.peers import Peers
 from zbroker.queues.clients import Connection, Consumer
@@ -218,13 +217,3 @@ class Shared:
     def looked(self, job: int, rows: list[Looked], end: int) -> None:
         """Those of a Look that could be read, in order, before position `end`."""
         self._looking.pop(job)(rows, end)
-
-
-def check_point(value: str) -> None:
-    """Raises: ClientError bad_bookmark, unless it is one bookmark, time or vector."""
-    if is_time(value):
-        parse_time(value)
-    elif is_vector(value):
-        parse_vector(value)
-    elif value not in (EPOCH, NOW):
-        parse_bookmark(value)

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from zbroker.clock import format_time, from_datetime, is_time, parse_time
+from zbroker.clock import format_time, from_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.ids import (
     EPOCH,
     NOW,
     Origin,
+    check_point,
     format_vector,
-    is_vector,
-    parse_bookmark,
-    parse_vector,
     point_name,
 )
 from zbroker.wire.ranges import CLOSING, OPENING, RangeText, is_range, parse_range
@@ -105,10 +103,6 @@ def _one(text: str) -> str:
         raise ZBrokerError("bad_bookmark", f"{text!r} is not a bookmark, time or vector")
     if text == RECENT:
         raise ZBrokerError("bad_bookmark", '"recent" is for `since` of a named subscription')
-    if is_time(text):
-        parse_time(text)
-    elif is_vector(text):
-        parse_vector(text)
-    elif text not in _NAMES:
-        parse_bookmark(text)
+    if text not in _NAMES:
+        check_point(text)
     return text
