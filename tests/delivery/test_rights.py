@@ -560,3 +560,24 @@ def test_time_gives_back_what_compiling_took() -> None:
     assert taken_until_too_many(made, command) == 0
     made.now_ms += 20_000
     assert taken_until_too_many(made, command) == first
+
+
+def test_rights_that_change_in_the_middle_of_a_shared_scan_hold_for_the_rest_of_it() -> None:
+    made = world()
+    made.steps_max = 4
+    for n in range(10):
+        for topic in ("half", "open"):
+            made.publish(topic, payloads=[payload(n)])
+    made.persist()
+    made.asleep = True
+    made.subscribe("half", "first", credit=0)
+    for number, topic in enumerate(("open", "half", "half")):
+        made.subscribe(topic, f"s{number}", credit=1 << 40)
+    made.pump(1)
+    assert [read.key for read in made.reads] == [-1], "all of them share it"
+    made.perform(made.core.entitle(rules(grant("allow", READS, "half", "/n = 9"))))
+    made.pump()
+    assert made.errors() == ["not_entitled"]
+    assert [len(made.got(f"s{number}")) for number in range(3)] == [2, 3, 3]
+    assert not leaked(made)
+    assert made.got("s1")[-1].data == payload(9)
