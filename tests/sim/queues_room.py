@@ -27,7 +27,7 @@ from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
 from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.running import Running
-from zbroker.queues.snapshots import Snapshots
+from zbroker.queues.snapshots import Snapshot, Snapshots
 from zbroker.queues.work.values import Now
 from zbroker.recording import Recording
 from zbroker.wire import codec
@@ -85,6 +85,7 @@ class RoomNode:
         self._welcomed_by = self._holds_ms = self._told_floor = 0
         self._save_ms = self._later_ms = 0
         self._snapshots = Snapshots()
+        self._writing: Snapshot | None = None
         self._later: list[Give | LogReading] = []
         self._dealer: Pipe | None = None
         self._marks: Pipe | None = None
@@ -365,21 +366,25 @@ class RoomNode:
 
     def _save(self) -> None:
         manager, now_ms = self.core.manager, self.world.at.now_ms
-        if now_ms < self._save_ms or not manager.known:
+        if now_ms < self._save_ms or not manager.known or self._writing is not None:
             return
         first, self._save_ms = not self._save_ms, now_ms + self.world.rng.choice((100, 400, 2_000))
         if not first:
             self.save(self.world.rng.choice((0, 5, 50)))
 
     def save(self, delay_ms: int) -> None:
-        """The state is copied now, and stands in the tables later."""
-        taken = self._snapshots.take(self.core.manager)
+        """The state is copied now, and stands in the tables later: after what is being written."""
+        self._written()
+        self._writing = self._snapshots.take(self.core.manager)
+        if delay_ms:
+            self.world.at.after(delay_ms, self._written)
+        else:
+            self._written()
 
-        def written() -> None:
-            if self.alive or not delay_ms:
-                self.world.write_tables(taken)
-
-        self.world.at.after(delay_ms, written)
+    def _written(self) -> None:
+        if self.alive and self._writing is not None:
+            self.world.write_tables(self._writing)
+            self._writing = None
 
     def _receive(self, rid: bytes, frame: bytes) -> None:
         self._inbox.append(Received(rid, [frame]))
