@@ -25,7 +25,7 @@ from zbroker.wire import codec, messages, queueing, stages
 
 PAGES = read_pages()
 RUNNING = [page for page in PAGES if page.runs]
-LINES_MAX = {"docs/reference/wire.md": 150, "docs/reference/journal.md": 100}
+LINES_MAX = {"README.md": 110, "docs/reference/wire.md": 150, "docs/reference/journal.md": 100}
 LINES_MAX_OTHERS = 400
 NAMED = re.compile(r"\bzbroker(?:\.\w+)+")
 NO_MODULES = (
@@ -237,9 +237,15 @@ def test_every_link_resolves(each: Page) -> None:
             assert anchor in Page(target, target.read_text()).anchors, f"{each.name}: {link}"
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    linked = {(page("README.md").path.parent / link.partition("#")[0]) for link in PAGES[0].links}
-    assert [each.name for each in PAGES[1:] if each.path not in linked] == []
+def linked_from(each: Page) -> set[Path]:
+    return {(each.path.parent / link.partition("#")[0]).resolve() for link in each.links}
+
+
+def test_the_index_is_linked_from_the_readme_and_has_every_page() -> None:
+    index = page("docs/index.md")
+    assert index.path in linked_from(page("README.md"))
+    linked = linked_from(index)
+    assert [each.name for each in PAGES if each is not index and each.path not in linked] == []
 
 
 @pytest.mark.parametrize("each", PAGES, ids=ids(PAGES))
@@ -294,8 +300,23 @@ def test_no_page_for_users_describes_what_is_not_there() -> None:
 
 
 def test_the_readme_says_how_to_install_it() -> None:
-    assert "pip install ." in page("README.md").text
-    assert "pip install ." in page("docs/tutorial/first-steps.md").text
+    for name in ("README.md", "docs/tutorial/first-steps.md", "docs/howto/install.md"):
+        assert "pip install ." in page(name).text
+
+
+def test_the_first_screen_of_the_readme_says_that_there_is_no_replication() -> None:
+    lines = page("README.md").text.splitlines()[:25]
+    assert any("Not yet: replication" in line for line in lines)
+
+
+def test_every_figure_of_the_readme_is_on_the_page_about_performance() -> None:
+    measured = page("README.md").text.partition("## Measured")[2].partition("\n\n##")[0]
+    rows = [row for row in measured.splitlines() if row.startswith("| ") and re.search(r"\d", row)]
+    tables = page("docs/reference/performance.md").text
+    figures = re.findall(r"(\d+(?:\.\d+)?) (?:M/s|k/s|us)", " ".join(rows[1:]))
+    assert len(rows) == 5  # the head and four figures
+    assert len(figures) == 9
+    assert [figure for figure in figures if not re.search(rf"\b{figure}\b", tables)] == []
 
 
 def test_what_the_code_says_of_a_page_is_there() -> None:
