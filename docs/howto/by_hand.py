@@ -93,7 +93,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Identity:
-    """Where the broker is and who asks. `instance` is the same for as long as your object lives."""
+    """URL of the broker and name of the client. `instance` is the same while your object lives."""
 
     url: str
     client: str
@@ -321,8 +321,8 @@ class Publisher:
             self.unacked[behind].prev = dropped.prev
 
     def _end_round(self, high: int, *, later: bool) -> None:
-        """What was sent behind a refused message is refused, too. Once a flush is answered all of
-        these refusals have come: only then one new round begins."""
+        """The broker refuses every message that was sent after a refused one. Once a flush is
+        answered, all of these refusals have come: only then one new round begins."""
         if self.barrier is not None:
             return
         self.high = high
@@ -398,7 +398,7 @@ def bytes_of(said: Map, body: bytes) -> int:
 class Subscriber:
     """Iterates over the recorded messages of a topic, each once, in the order of the log.
 
-    at: where to begin; "0" is the start of the log. Afterwards it is the place behind the last
+    at: where to begin; "0" is the start of the log. Afterwards it is the place after the last
     message that you were done with, that is, when you asked for the next one. Store it to go on
     there in another process. wishes: other keys of `subscribe`: `filter`, `regex`, `until` ...
     """
@@ -487,7 +487,7 @@ class Consumer:
     def ack(self, message: Message) -> None:
         """It is done. Durable when it is answered: see flush()."""
         cid = secrets.token_hex(8)
-        ends = [message.position, message.position + 1]  # runs: first, behind, first, behind ...
+        ends = [message.position, message.position + 1]  # runs: first, end, first, end ...
         self.asked[cid] = {"cmd": "ack", "cid": cid, "sid": "c", "ends": ends}
         self._ask(cid)
         self.turn()
