@@ -1,0 +1,125 @@
+"""Claims about the words of the manual: plain English, and the field's words in the glossary."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import Page, prose_of, read_pages
+
+#: pages that have yet to be read with these rules; the list only gets shorter
+NOT_READ: Final = frozenset(
+    f"docs/{folder}/{name}.md"
+    for folder, names in {
+        "explanation": """
+            architecture copy-decisions decisions delivery-semantics disk-assumptions
+            filter-decisions limits-before-authentication process-decisions
+            queue-decisions reliability requirements spark-decisions
+            subscription-decisions""",
+        "howto": """
+            a-file-is-damaged analyse-a-year-of-messages back-up-a-running-journal
+            expose-a-broker-safely keep-the-journal-small move-from-the-kafka-connector
+            notice-a-dead-peer publish-from-spark-exactly-once
+            replay-with-filters-and-pace replay-with-spark resume-where-you-were
+            share-work-among-processes the-disk-is-full use-asyncio watch-it""",
+        "reference": """
+            access admin bookmarks cli config errors filters journal message-types
+            packed processes publishing python queues spark subscriptions wire""",
+        "tutorial": """
+            end-of-day first-steps never-lose-a-message spark-pipeline""",
+    }.items()
+    for name in names.split()
+)
+#: a word that is easily written for another one, and that other one
+FORBIDDEN: Final = {
+    r"\b(anew)\b": "again",
+    r"\b(behind)\b": "after",
+    r"(?<!there )\b(is no|are no) (?!longer\b)": "is not a, there is no",
+    r"\b(nobody)\b": "a client, a consumer, a user",
+    r"(?:^|[.;:|] )(?-i:Of) ": "a sentence with a subject",
+    r"\b(stands?|stood)\b": "is",
+    r"\b(told)\b": "reported",
+    r"(?:^|[.;:|] |\b(?:by|for|from|of|to) )(who(?:ever)?) \w": "a noun before it",
+    r"(?:^|[.;:] )(what) (?:is|was|were|has|had|comes|came) ": "a noun before it",
+}
+#: words that a reader who knows other brokers looks for
+FIELD: Final = (
+    "ack", "backpressure", "compaction", "consumer group", "dead letter", "deduplication", "epoch",
+    "exactly once", "exchange", "flow control", "fsync", "idempotent producer", "in flight", "lag",
+    "lease", "listener", "log start offset", "nack", "offset", "partition", "poison message",
+    "prefetch", "producer", "publisher confirm", "replica", "retention", "retry", "routing key",
+    "segment", "stream", "subject", "throttle", "tiered storage", "transaction", "TTL", "user",
+    "visibility timeout", "watermark",
+)  # fmt: skip
+PAGES: Final = {page.name: page for page in read_pages()}
+GLOSSARY: Final = "docs/reference/glossary.md"
+
+
+def complaints(text: str) -> list[str]:
+    """Forbidden words in the prose of a page, each with its line."""
+    prose = re.sub(r"`[^`\n]*`", "``", prose_of(text))
+    return [
+        f"{found[0].strip()!r} in {line.strip()!r}: {instead}"
+        for line in prose.splitlines()
+        for pattern, instead in FORBIDDEN.items()
+        if (found := re.search(pattern, line, re.IGNORECASE))
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - NOT_READ))
+def test_a_page_has_no_forbidden_words(name: str) -> None:
+    assert complaints(PAGES[name].text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The bytes behind it.", "Who publishes waits.", "It is told to who is subscribed.",
+        "What is kept comes again.", "Nobody gets it.", "It begins anew.", "Of all its files.",
+        "It stands in the log.", "That is no key.",
+    ],
+)  # fmt: skip
+def test_a_forbidden_word_is_noticed(text: str) -> None:
+    assert complaints(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A client that publishes waits.", "It is no longer kept.", "`behind` is a variable.",
+        "What it promises", "Standard input is read.",
+    ],
+)  # fmt: skip
+def test_plain_words_are_left_alone(text: str) -> None:
+    assert complaints(text) == []
+
+
+def rows_of(page: Page, columns: int) -> list[list[str]]:
+    """Cells of the rows of its tables that have so many columns, without heads."""
+    lines = [line for line in prose_of(page.text).splitlines() if line.startswith("| ")]
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
+    stripped = [[cell.strip() for cell in row] for row in cells]
+    return [row for row in stripped if len(row) == columns and row[0] != "word"]
+
+
+def test_every_word_of_the_glossary_has_a_meaning_and_is_there_once() -> None:
+    rows = rows_of(PAGES[GLOSSARY], 3)
+    words = [row[0] for row in rows]
+    assert len(words) > 80
+    assert len(set(words)) == len(words)
+    assert [row[0] for row in rows if not row[1]] == []
+
+
+def test_most_words_of_the_glossary_say_what_they_are_called_elsewhere() -> None:
+    rows = rows_of(PAGES[GLOSSARY], 3)
+    assert sum(bool(row[2]) for row in rows) > 2 * len(rows) / 3
+
+
+@pytest.mark.parametrize("word", FIELD)
+def test_a_word_of_the_field_is_in_the_glossary(word: str) -> None:
+    page = PAGES[GLOSSARY]
+    sought = [cell for row in rows_of(page, 2) for cell in row[:1]]
+    known = [cell for row in rows_of(page, 3) for cell in (row[0], row[2])]
+    assert any(re.search(rf"\b{word}", cell, re.IGNORECASE) for cell in (*sought, *known)), word
