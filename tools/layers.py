@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 _LEAVES: Final = (
+    "zbroker.engine.contract",
+    "zbroker.engine.effects",
     "zbroker.clock",
     "zbroker.durable_files",
-    "zbroker.effects",
     "zbroker.endpoints",
     "zbroker.errors",
     "zbroker.heartbeats",
@@ -66,7 +67,6 @@ _ENTERING: Final = (
 LAYERS: Final[dict[str, tuple[str, ...]]] = {
     # leaves
     "zbroker": ("*",),
-    "zbroker.effects": (),
     "zbroker.errors": (),
     "zbroker.heap": ("zbroker.limits",),
     "zbroker.limits": (),
@@ -96,7 +96,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.config.journal": ("zbroker.config.units", "zbroker.limits"),
     "zbroker.config.record": ("zbroker.config.units", "zbroker.formats"),
     "zbroker.config.tree": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.formats"),
-    "zbroker.queues.work.values": (),
+    "zbroker.queues.work.values": ("zbroker.engine.contract",),
     "zbroker.definitions": (*_LEAVES, *_QUEUE_SETTINGS, "zbroker.filters"),
     "zbroker.definitions.entering": (*_LEAVES, *_ENTERING),
     "zbroker.config": (*_LEAVES, "zbroker.definitions", "zbroker.filters", "zbroker.formats"),
@@ -112,6 +112,9 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.disconnects_file": (*_LEAVES, "zbroker.wire"),
     "zbroker.journal_link": (*_LEAVES, "zbroker.sockets", "zbroker.wire"),
     "zbroker.budgets": (*_LEAVES, "zbroker.config"),
+    "zbroker.engine": (*_LEAVES, "zbroker.access.core", "zbroker.wire"),
+    "zbroker.engine.contract": (),
+    "zbroker.engine.effects": ("zbroker.engine.events",),
     "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.budgets", "zbroker.wire"),
     "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
     "zbroker.front": (*_LEAVES, *_FRONT),

@@ -28,6 +28,7 @@ PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
 PURE_FOLDERS: Final = {
     "zbroker/blocks": ("reading.py",),
     "zbroker/definitions": (),
+    "zbroker/engine": (),
     "zbroker/queues": (
         "__main__.py",
         "delivered.py",

@@ -15,6 +15,7 @@ import msgspec
 
 from zbroker.access.core import Access
 from zbroker.budgets import DEFAULT, Accounts, Budget, Use
+from zbroker.engine.effects import LoggedOff, LoggedOn
 from zbroker.errors import ClientError
 from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.limits import FRAMES_MAX, HEARTBEAT_MS
@@ -120,6 +121,17 @@ class Peers(dict[bytes, P], Generic[P]):
         interval_s = command.heartbeat_s if isinstance(command, m.Heartbeat) else None
         self.heartbeats.heard(peer.pulse, now_ms, interval_s)
         peer.use.account.now_ms = now_ms
+
+    def moved(self) -> list[LoggedOff | LoggedOn]:
+        """Since the last call. Departures first: a peer may have come back under its id."""
+        if not self.left and not self.came:
+            return []
+        came = dict.fromkeys(rid for rid in self.came if rid in self)
+        effects: list[LoggedOff | LoggedOn] = [LoggedOff(rid) for rid in self.left]
+        effects += map(LoggedOn, came)
+        self.left.clear()
+        self.came.clear()
+        return effects
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
         """Who is silent, and whom to send a heartbeat now."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zbroker.delivery import surveying
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.trail import Trail
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m

@@ -19,7 +19,7 @@ from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Plan
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector, point_name
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch

@@ -25,7 +25,8 @@ from zbroker.blocks.read import Read
 from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
-from zbroker.effects import Note, Send
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters import Payloads
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
@@ -47,7 +48,7 @@ from zbroker.queues.finding import Found
 from zbroker.queues.manager import Manager, Saved
 from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.running import Running
-from zbroker.queues.work.values import MS_NS, Now
+from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.queues.bench import (
     AFTER_LEASE_MS,
@@ -20,7 +21,7 @@ from tests.queues.bench import (
     work,
 )
 from zbroker.access.core import Access
-from zbroker.effects import Note
+from zbroker.engine.effects import Note
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.format import KIND_POINT, KIND_PURGE, KIND_WIRING
@@ -350,7 +351,7 @@ def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
 def test_a_peer_of_which_more_may_wait_is_not_silent() -> None:
     at = bench()
     at.logon(heartbeat_s=1)
-    at.now = at.now._replace(mono_ms=5_000)
+    at.now = replace(at.now, mono_ms=5_000)
     at.core.tick(at.now, drained=False)
     assert at.core.connections
 

@@ -14,10 +14,11 @@ from hypothesis.stateful import (
 from pyroaring import BitMap64
 
 from tests.queues.bench import code_of
+from zbroker.engine.contract import Now
 from zbroker.limits import U63_MAX
 from zbroker.queues import replayable
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.work.values import Entered, Now, Offer, Outcome, Settling, Standing
+from zbroker.queues.work.values import Entered, Offer, Outcome, Settling, Standing
 
 NOW = Now(0, 0)
 POSITIONS = st.frozensets(st.integers(1, 40), max_size=8)

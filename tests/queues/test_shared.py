@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tests.queues.bench import ANN, HERE, Bench, bench, code_of, work
@@ -47,9 +48,9 @@ def test_a_look_up_is_answered_once(shared: Shared) -> None:
 def test_a_look_up_that_takes_too_long_is_given_up(shared: Shared) -> None:
     seen: list[Located] = []
     shared.locate("5|7|", seen.append)
-    shared.now = shared.now._replace(mono_ms=1)
+    shared.now = replace(shared.now, mono_ms=1)
     shared.locate("5|8|", seen.append)
-    shared.now = shared.now._replace(mono_ms=PATIENCE_MS)
+    shared.now = replace(shared.now, mono_ms=PATIENCE_MS)
     shared.give_up()
     assert [one.code for one in seen] == ["not_ready"]
     assert shared.asking

@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from tests.sim.queues_clients import rows_of
 from zbroker.config import QueueConfig
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.ids import parse_bookmark, parse_vector
 from zbroker.journal import queue_records as r
 from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING

@@ -15,7 +15,8 @@ from tests.sim.net import Pipe
 from tests.sim.queues_journal import JOURNAL, MARKS
 from zbroker.blocks.making import Block, Maker
 from zbroker.blocks.read import Read
-from zbroker.effects import Note, Send
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
 from zbroker.limits import BEAT_MS
@@ -28,7 +29,6 @@ from zbroker.queues.manager import Manager
 from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.running import Running
 from zbroker.queues.snapshots import Snapshot, Snapshots
-from zbroker.queues.work.values import Now
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zbroker.delivery.effects import Counts
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import messages as m

@@ -34,7 +34,7 @@ from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
 from zbroker.delivery.turns import Turns
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.heartbeats import QuietMs

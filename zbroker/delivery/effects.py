@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zbroker.delivery.points import Point
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.wire.internal import Locate
 
 

@@ -22,7 +22,7 @@ from zbroker.delivery.conflating import Conflation
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.live_intervals import LiveIntervals
 from zbroker.delivery.subscription import Subscription
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.ids import Origin
 from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor

@@ -16,7 +16,7 @@ from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import messages as m

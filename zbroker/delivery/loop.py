@@ -30,7 +30,7 @@ from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.desk import Desk
 from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.delivery.live_door import LiveDoor
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import StorageError
 from zbroker.filters import Vocabulary, own
 from zbroker.front import Front

@@ -6,7 +6,7 @@ from zbroker.delivery.commands import refusal
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Counts, Effect, Plan
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import messages as m

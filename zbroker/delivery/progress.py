@@ -9,7 +9,7 @@ from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import Subscription
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.ids import format_vector
 from zbroker.journal.reader import Gap

@@ -23,7 +23,7 @@ from zbroker.delivery.options import (
 from zbroker.delivery.picking import Wish
 from zbroker.delivery.rights import Rights, Wanted
 from zbroker.delivery.subscription import Names, Subscription
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.filters.filtering import check_at_once

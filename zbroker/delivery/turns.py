@@ -12,7 +12,7 @@ from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.scanning import DENSE_ITEMS_MIN, Found, Scan, Waiting
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters.limits import STEP_BYTES_MAX
 

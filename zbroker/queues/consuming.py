@@ -12,7 +12,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.journal.queue_records import ends_of, of_ends
 from zbroker.queues import opening

@@ -22,7 +22,8 @@ from zbroker.access.core import Access
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
 from zbroker.budgets import DEFAULT, Budget
-from zbroker.effects import Send
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError, StorageError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
@@ -42,7 +43,7 @@ from zbroker.queues.running import Running
 from zbroker.queues.settling import Settling
 from zbroker.queues.shared import Shared
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Entered, Now
+from zbroker.queues.work.values import Entered
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import messages as m

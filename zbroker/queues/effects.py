@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
 
-from zbroker.effects import Note, Send
+from zbroker.engine.effects import Note, Send
 from zbroker.filters import Filter
 from zbroker.limits import U63_MAX
 from zbroker.queues.clients import Consumer

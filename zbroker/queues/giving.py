@@ -12,7 +12,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from zbroker.blocks.making import Look, Maker, Part
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.filters import Filter
 from zbroker.journal.format import Batch
 from zbroker.queues.effects import Give, Looked

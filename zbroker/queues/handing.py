@@ -14,7 +14,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.journal.queue_records import BarrierDelivered, Horizon
 from zbroker.limits import MIB, U63_MAX
 from zbroker.queues.clients import Consumer

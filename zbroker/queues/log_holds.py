@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, islice
 
-from zbroker.effects import Note
+from zbroker.engine.effects import Note
 from zbroker.ids import format_vector
 from zbroker.journal.format import KIND_PURGE
 from zbroker.journal.reader import Extent

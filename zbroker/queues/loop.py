@@ -27,7 +27,8 @@ from zbroker import desk, disconnects_file, sockets
 from zbroker.blocks.making import Maker
 from zbroker.blocks.reading import Reading
 from zbroker.budgets import budget_of
-from zbroker.effects import Note, Send
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Note, Send
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
 from zbroker.front import Front
@@ -43,7 +44,7 @@ from zbroker.queues.finding import Finder, Found
 from zbroker.queues.manager import Manager
 from zbroker.queues.readings import Matcher, Slice, read_for
 from zbroker.queues.saving import Saving
-from zbroker.queues.work.values import MS_NS, Now
+from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import surveys

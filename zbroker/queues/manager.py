@@ -20,7 +20,7 @@ from zbroker.blocks.making import Block
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition, changed, compile_queue
 from zbroker.definitions.entering import Entering
-from zbroker.effects import Note
+from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
 from zbroker.ids import Origin, parse_vector
 from zbroker.journal import queue_records as r

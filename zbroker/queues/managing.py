@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, read_table
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
 from zbroker.ids import format_vector

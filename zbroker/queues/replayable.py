@@ -14,10 +14,11 @@ from typing import Final
 
 from pyroaring import BitMap64
 
+from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.sets import below, bytes_of, first_of, insert, lowest, remove
-from zbroker.queues.work.values import Entered, Now, Offer, Outcome, Settling, Standing
+from zbroker.queues.work.values import Entered, Offer, Outcome, Settling, Standing
 
 CHUNK: Final = 1_000  # messages of one offer
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.effects import Send
+from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.consuming import Consuming, positions_of, unknown_sid

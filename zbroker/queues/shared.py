@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from zbroker.access.core import Access
 from zbroker.budgets import DEFAULT, Budget
+from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
@@ -24,7 +25,7 @@ from zbroker.queues.effects import Ask, Effect, Examine, Look, Looked, Reenter
 from zbroker.queues.manager import Manager
 from zbroker.queues.running import Running
 from zbroker.queues.searches import Searches
-from zbroker.queues.work.values import Entered, Now
+from zbroker.queues.work.values import Entered
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.ranges import Cut
 

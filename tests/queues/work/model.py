@@ -13,11 +13,12 @@ from typing import Any
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work.consumers import GRACE_MS
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.leases import end_of
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import MS_NS, Entered, Now, Offer, Outcome
+from zbroker.queues.work.values import MS_NS, Entered, Offer, Outcome
 
 
 @dataclass

@@ -8,8 +8,9 @@ import pytest
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Entered, Now
+from zbroker.queues.work.values import Entered
 
 NOW = Now(0, 10**15)
 

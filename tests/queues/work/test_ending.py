@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import MS_NS, Entered, Now, Outcome
+from zbroker.queues.work.values import MS_NS, Entered, Outcome
 
 NOW = Now(1_000, 10**15)
 ONE = BitMap64([5])
@@ -108,7 +110,7 @@ def test_a_wall_clock_that_was_wrong_neither_ends_nor_lengthens_a_delay(jump_ns:
     """It is set while a message is given back, and set right again."""
     zero_ns = NOW.wall_ns
     right = Now(1_000, zero_ns + 1_000 * MS_NS, zero_ns)
-    wrong = right._replace(wall_ns=right.wall_ns + jump_ns)
+    wrong = replace(right, wall_ns=right.wall_ns + jump_ns)
     assert due_of(wrong.steady_ns, 2_000) == due_of(right.steady_ns, 2_000)
     queue = Queue(QueueConfig("q"))
     queue.entered(Entered(ONE))
@@ -119,7 +121,7 @@ def test_a_wall_clock_that_was_wrong_neither_ends_nor_lengthens_a_delay(jump_ns:
         wake_ms = queue.next_wake(now)
         assert wake_ms is not None
         assert 2_900 <= wake_ms <= 3_100
-    queue.tick(wrong._replace(mono_ms=3_100))
+    queue.tick(replace(wrong, mono_ms=3_100))
     assert queue.where(5).state == "ready"
 
 

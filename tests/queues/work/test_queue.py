@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from tests.queues.work.machine import Machine
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.limits import KIB, U63_MAX
 from zbroker.queues.work import offering, sharing
 from zbroker.queues.work.counting import Counting
@@ -20,7 +21,7 @@ from zbroker.queues.work.offering import OFFER_MAX
 from zbroker.queues.work.places import Places
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.ready import Plain
-from zbroker.queues.work.values import Entered, Now
+from zbroker.queues.work.values import Entered
 
 
 def config(**kwargs: Any) -> QueueConfig:

@@ -8,8 +8,9 @@ from typing import Any
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import MS_NS, Entered, Now, Numbers
+from zbroker.queues.work.values import MS_NS, Entered, Numbers
 
 NOW = Now(1_000, 10**15)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work.consumers import Consumer, Consumers
 from zbroker.queues.work.counting import Counting
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.places import Places
 from zbroker.queues.work.sets import remove, without
-from zbroker.queues.work.values import Now, Outcome
+from zbroker.queues.work.values import Outcome
 
 
 class Ending:

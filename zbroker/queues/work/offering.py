@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work.consumers import Consumer, Consumers, Model
 from zbroker.queues.work.leases import end_of
 from zbroker.queues.work.places import Places
 from zbroker.queues.work.sets import insert, split, union
 from zbroker.queues.work.sharing import next_of, share
-from zbroker.queues.work.values import Now, Offer
+from zbroker.queues.work.values import Offer
 
 OFFER_MAX: Final = 1_000  # messages a consumer gets of one call, on average
 _CHUNK_MAX: Final = 256  # of consumers with filters

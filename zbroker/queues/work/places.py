@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from zbroker.engine.contract import Now
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.delays import Delays
 from zbroker.queues.work.expiring import Expiring
 from zbroker.queues.work.leases import Leases
 from zbroker.queues.work.ready import Ready
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
-from zbroker.queues.work.values import Entered, Now
+from zbroker.queues.work.values import Entered
 
 
 class Places:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
 from zbroker.queues.work import dumping, reasons
 from zbroker.queues.work.columns import only
 from zbroker.queues.work.consumers import GRACE_MS, Consumer, Consumers
@@ -27,15 +28,7 @@ from zbroker.queues.work.places import Places
 from zbroker.queues.work.ranked import Ranked
 from zbroker.queues.work.ready import Plain, Ready
 from zbroker.queues.work.sets import below, insert, remove, without
-from zbroker.queues.work.values import (
-    Entered,
-    Now,
-    Numbers,
-    Offer,
-    Outcome,
-    Settling,
-    Standing,
-)
+from zbroker.queues.work.values import Entered, Numbers, Offer, Outcome, Settling, Standing
 
 
 class Queue:

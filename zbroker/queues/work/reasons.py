@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zbroker.engine.contract import Now
 from zbroker.queues.work.consumers import Consumer
-from zbroker.queues.work.values import Now, Numbers, Standing
+from zbroker.queues.work.values import Numbers, Standing
 
 if TYPE_CHECKING:
     from zbroker.queues.work.queue import Queue

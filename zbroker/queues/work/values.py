@@ -15,26 +15,6 @@ Run = tuple[int, int, int]  # expires_ns, first, behind
 MS_NS: Final = 1_000_000  # nanoseconds of a millisecond
 
 
-class Now(NamedTuple):
-    """mono_ms: leases. wall_ns: expiry, since it outlives the process.
-
-    zero_ns: the wall clock at mono_ms = 0 as the process saw it when it began. Delays count from
-    there, so a wall clock that is set while it runs neither ends nor lengthens one.
-    """
-
-    mono_ms: int
-    wall_ns: int
-    zero_ns: int | None = None
-
-    @property
-    def steady_ns(self) -> int:
-        return self.wall_ns if self.zero_ns is None else self.zero_ns + self.mono_ms * MS_NS
-
-    def ahead_ms(self, ns: int) -> int:
-        """The monotonic ms so many ns from now, rounded up; now, if that is past."""
-        return self.mono_ms + max(0, -(-ns // MS_NS))
-
-
 @dataclass(slots=True)
 class Entered:
     """Messages that enter a queue, of one read block.

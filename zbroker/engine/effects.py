@@ -1,0 +1,114 @@
+"""Effects that several processes have in common: what a core wants done, as values. Pure.
+
+A performer does one effect. It returns None, or the event that says what came of it; if that is
+known only later, a source of the turn has the same event then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from zbroker.engine.events import NotSent
+
+JOURNAL: Final = "journal"  # links: the DEALER to the journal,
+WATERMARKS: Final = "watermarks"  # and the subscription to its watermarks
+
+
+class ToPeer(Struct, gc=False):
+    """Base of what goes to one peer of the listener: nothing does after it could not be reached."""
+
+    rid: bytes
+
+    def skipped(self) -> NotSent | None:
+        """What the core hears if this is not performed, since the peer is gone."""
+        return None
+
+
+class Send(ToPeer, gc=False):
+    """One message to one peer. Answered by Gone if it is not connected any more."""
+
+    header: bytes
+    body: bytes | None = None
+
+
+class Answer(ToPeer, gc=False):
+    """One message to one peer, encoded when it is sent: until then it may be merged with others.
+
+    Answered by Gone, or by Full if the peer does not read fast enough.
+    """
+
+    message: Struct
+
+
+class Say(Struct, gc=False):
+    """A message to another process, with its bodies. It is lost if that process dies."""
+
+    link: str
+    message: Struct
+    bodies: Sequence[bytes | memoryview] = ()
+
+
+class Reconnect(Struct, gc=False):
+    """Close the socket of this link with all that is queued in it, and open a new one."""
+
+    link: str
+
+
+class LoggedOff(Struct, gc=False):
+    """The listener may close this connection if nobody logs on with it."""
+
+    rid: bytes
+
+
+class LoggedOn(Struct, gc=False):
+    """The listener has to leave this connection open."""
+
+    rid: bytes
+
+
+class Gate(Struct, gc=False):
+    """Read this source from now on, or leave what arrives there unread."""
+
+    source: str
+    open: bool
+
+
+class Pace(Struct, gc=False):
+    """Look at the sockets without sleeping from now on, or sleep again."""
+
+    spin: bool
+
+
+class Write(Struct, gc=False):
+    """Base of what changes the log on the disk; done when its performer returns."""
+
+
+class Sync(Struct, gc=False):
+    """Make all that was written durable. Answered by Synced; until then nothing may be written."""
+
+    position: int
+
+
+class Note(Struct, gc=False):
+    """A line for the log: what happened, what it means for the data, what comes next."""
+
+    name: str
+    text: str
+
+
+class Progress(Struct, gc=False):
+    """The start goes on: how far it is, for the supervisor."""
+
+    text: str
+
+
+class Ready(Struct, gc=False):
+    """The process serves from now on."""
+
+
+class Exit(Struct, gc=False):
+    """All is done: end the process."""

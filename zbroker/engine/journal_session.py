@@ -1,0 +1,60 @@
+"""A process's session with the journal: which incarnation listens, and when to say Hello. Pure.
+
+    down --Welcome to this process--> up --watermarks of another incarnation--> down
+    down --no Welcome for WELCOME_WAIT_MS--> down
+
+Whenever it is down it says Hello on a new socket: ZeroMQ would hand what is queued in the old one
+to the journal's successor, and a Hello may have gone to a journal that died. The subscription to
+the watermarks is renewed at a Welcome, since watermarks of the dead journal may wait in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
+from zbroker.wire.internal import Hello, Welcome
+
+WELCOME_WAIT_MS: Final = 1_000
+
+
+class JournalSession:
+    """welcomed_by: the incarnation that listens; 0: none is known to."""
+
+    def __init__(
+        self, incarnation: int, hello: Callable[[int], Hello], wait_ms: int = WELCOME_WAIT_MS
+    ) -> None:
+        """hello: the message with this number; asked for each time, since it may name sessions."""
+        self.welcomed_by = 0
+        self._mine = incarnation
+        self._hello, self._hellos = hello, 0
+        self._wait_ms = wait_ms
+        self._next_hello_ms: int | None = 0
+
+    def tick(self, now_ms: int) -> list[Reconnect | Say]:
+        """Says Hello if that is due."""
+        if self._next_hello_ms is None or now_ms < self._next_hello_ms:
+            return []
+        self._next_hello_ms = now_ms + self._wait_ms
+        self._hellos += 1
+        return [Reconnect(JOURNAL), Say(JOURNAL, self._hello(self._hellos))]
+
+    def next_wake_ms(self) -> int | None:
+        """When the next Hello is due; None while the journal listens."""
+        return self._next_hello_ms
+
+    def watermarks(self, incarnation: int, now_ms: int) -> list[Reconnect | Say]:
+        """Watermarks of this incarnation arrived: if it is another one, the session is over."""
+        if self.welcomed_by in (0, incarnation):
+            return []
+        self.welcomed_by, self._next_hello_ms = 0, now_ms
+        return self.tick(now_ms)
+
+    def welcome(self, welcome: Welcome) -> list[Reconnect | Say] | None:
+        """A journal listens. None: its Welcome is for a process before this one."""
+        if welcome.echo != self._mine:
+            return None
+        renew = welcome.incarnation != self.welcomed_by
+        self.welcomed_by, self._next_hello_ms = welcome.incarnation, None
+        return [Reconnect(WATERMARKS)] if renew else []
