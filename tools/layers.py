@@ -118,6 +118,14 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.peers": (*_LEAVES, "zbroker.access", "zbroker.budgets", "zbroker.wire"),
     "zbroker.security": (*_LEAVES, "zbroker.access", "zbroker.config", "zbroker.sockets"),
     "zbroker.front": (*_LEAVES, *_FRONT),
+    "zbroker.ports": (
+        *_LEAVES,
+        *_FRONT,
+        "zbroker.desk",
+        "zbroker.engine",
+        "zbroker.front",
+        "zbroker.peers",
+    ),
     # the log as files, for whoever reads it
     "zbroker.journal.format": (*_LEAVES, "zbroker.wire"),
     "zbroker.journal.about": (*_LEAVES, "zbroker.journal.format", "zbroker.wire"),
@@ -153,6 +161,8 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         *_ROOM,
         *_LOG,
         "zbroker.blocks",
+        "zbroker.engine",
+        "zbroker.ports",
         "zbroker.definitions",
         "zbroker.filters",
         "zbroker.formats",

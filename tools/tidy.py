@@ -32,7 +32,6 @@ PURE_FOLDERS: Final = {
     "zbroker/queues": (
         "__main__.py",
         "delivered.py",
-        "finding.py",
         "loop.py",
         "saving.py",
         "tables.py",

@@ -43,7 +43,7 @@ class Front:
             allowed=self._allowed, clock=process.clock, log=process.log,
         )  # fmt: skip
         process.before_end.append(self.door.release)
-        self._secure = process.config.security.on
+        self.secure = process.config.security.on
         self._heap = Heap()
 
     @property
@@ -53,14 +53,18 @@ class Front:
 
     def turn(self, events: Mapping[object, int], now_ms: int, refusals: Refusals) -> None:
         """Lets in and cuts off; whose key is not known is noted."""
+        for key, host in self.refused(events, now_ms):
+            refusals.add(b"", stranger(key), "connect", "auth_failed", host)
+
+    def refused(self, events: Mapping[object, int], now_ms: int) -> list[tuple[str, str]]:
+        """Lets in and cuts off. Returns: key and address of those whose key is not known."""
         self.door.turn(events, now_ms)
         self._heap.turn(self.door.ended, now_ms)
-        for key, host in self.door.strangers():
-            refusals.add(b"", stranger(key), "connect", "auth_failed", host)
+        return self.door.strangers()
 
     def look(self, now_ms: int) -> Access | None:
         """The rules, if they have changed since the last look."""
-        return self._file.access if self._secure and self._file.look(now_ms) else None
+        return self._file.access if self.secure and self._file.look(now_ms) else None
 
     def open(self) -> str:
         """Makes sure that strangers are refused, and tells where clients may connect."""
@@ -69,7 +73,7 @@ class Front:
 
     def wait_ms(self, wait_ms: int, now_ms: int) -> int:
         """How long the loop may sleep, if it has nothing to do for `wait_ms`."""
-        if self._secure:
+        if self.secure:
             wait_ms = min(wait_ms, LOOK_MS)
         wake_ms = self.door.wake_ms()
         return wait_ms if wake_ms is None else max(0, min(wait_ms, wake_ms - now_ms))
@@ -77,7 +81,7 @@ class Front:
     def stats(self) -> Stats:
         """What is told of the door."""
         told: Stats = dict(self.door.counts)
-        if self._secure:
+        if self.secure:
             told["access_version"], told["access_problem"] = self._file.version, self._file.problem
         return told
 

@@ -64,24 +64,24 @@ class Process:
         self.before_end: list[Callable[[], None]] = []  # called while the context is still there
         self._state = "starting"
         self._progress = ""
-        self._next_beat_ms = 0
+        self.next_beat_ms = 0
         self.link = sockets.dealer(self.context, paths.ipc("supervisor"))
 
     def ready(self, endpoint: str = "") -> None:
         """Announces that this room serves (at `endpoint`, if clients connect to it)."""
-        self._state, self.endpoint, self._next_beat_ms = "ready", endpoint, 0
+        self._state, self.endpoint, self.next_beat_ms = "ready", endpoint, 0
         self.turn()
 
     def progress(self, text: str) -> None:
         """Tells the supervisor that starting goes on; its deadline counts from here."""
-        self._progress, self._next_beat_ms = text, 0
+        self._progress, self.next_beat_ms = text, 0
         self.turn()
 
     def turn(self) -> None:
         """Beats if it is time, and reads what the supervisor says."""
         now_ms = self.clock.mono_ms()
-        if now_ms >= self._next_beat_ms:
-            self._next_beat_ms = now_ms + BEAT_MS
+        if now_ms >= self.next_beat_ms:
+            self.next_beat_ms = now_ms + BEAT_MS
             beat = Beat(
                 self.room,
                 os.getpid(),
@@ -103,11 +103,11 @@ class Process:
 
     def wait_ms(self) -> int:
         """How long a loop may sleep before the next beat is due."""
-        return max(0, min(BEAT_MS, self._next_beat_ms - self.clock.mono_ms()))
+        return max(0, min(BEAT_MS, self.next_beat_ms - self.clock.mono_ms()))
 
     def close(self) -> None:
         """Sends a last beat and closes every socket of this process."""
-        self._next_beat_ms = 0
+        self.next_beat_ms = 0
         self.turn()
         for each in self.before_end:
             each()

@@ -11,23 +11,26 @@ read, look-ups and readings are answered. A test takes hold of what it is about:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from google_crc32c import value as crc32c
 from msgspec import msgpack
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.access.core import Access
 from zbroker.access.format import parse
 from zbroker.blocks.making import Block
-from zbroker.blocks.read import Read
+from zbroker.blocks.read import BlockRead, Read
 from zbroker.budgets import DEFAULT, Budget
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
-from zbroker.engine.contract import Now
-from zbroker.engine.effects import Note, Send
-from zbroker.errors import ClientError
+from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.effects import Note, Say, Send
+from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
+from zbroker.engine.turn import Turn
+from zbroker.errors import ClientError, StorageError
 from zbroker.filters import Payloads
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.format import (
@@ -42,20 +45,20 @@ from zbroker.journal.named import is_removal, name_of
 from zbroker.journal.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.journal.reader import Cursor
 from zbroker.peers import Received
-from zbroker.queues.core import Core, Settings
-from zbroker.queues.effects import Ask, Effect, Give, LogReading, Tell
+from zbroker.queues.core import AGAIN_MS, Core, Settings
+from zbroker.queues.effects import Effect, Give, Load, LogReading, SaveTables, Tell
+from zbroker.queues.events import Given, Loaded, TablesSaved
 from zbroker.queues.finding import Found
 from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.readings import Matcher, Slice, read_for
+from zbroker.queues.readings import LogWork, Matcher, Slice
 from zbroker.queues.running import Running
 from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
-from zbroker.wire import queue_surveys as s
 from zbroker.wire import queueing as q
-from zbroker.wire.internal import Locate, Located, Marks, Receipt, ReceiptItem, Welcome
-from zbroker.wire.units import AskNamed, Named, NamedRow, Part
+from zbroker.wire.internal import Holds, Locate, Located, Marks, Receipt, ReceiptItem, Welcome
+from zbroker.wire.units import AskNamed, Commit, Named, NamedRow, Part
 
 KEY = b"k" * 32
 HERE = Origin(0xABC, 1)
@@ -115,7 +118,8 @@ class Bench:
         self.gives: list[tuple[str, Give]] = []
         self.answers: list[tuple[bytes, Any]] = []
         self.bodies: list[bytes | None] = []  # of the answers
-        self.told: list[tuple[bytes, s.QueuesAnswer]] = []
+        self.told: list[tuple[bytes, Any]] = []
+        self.inbox: list[Any] = []  # what other processes have sent meanwhile
         self.notes: list[Note] = []
         self.keys: dict[bytes, str] = {}
         self.sequences: dict[int, int] = {}
@@ -125,12 +129,46 @@ class Bench:
 
     def _begin(self, saved: dict[tuple[str, int], Saved]) -> None:
         self.manager = Manager(self.incarnation, self.configs, self.record)
-        self.manager.restore(saved)
+        self.saved = saved
         settings = Settings(
             KEY, self.clients_max, self.incarnation, self.record, self.access, self.budget
         )
-        self.core = Core(settings, self.manager)
+        self.core = Core(settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0))
         self.core.shared.now = self.now
+        self.plan = TurnPlan([(self, Limit(1))], get_args(Effect), 1_000_000)
+        self.turn = Turn[Any, Effect](self.core, self.plan, self._performers(), lambda: self.now)
+
+    def _performers(self) -> dict[type, Any]:
+        """What is to be noticed of the others is noticed by what follows from them."""
+        performers: dict[type, Any] = dict.fromkeys(get_args(Effect), lambda effect: None)
+        performers |= {
+            Send: self._send, Give: self._give, Say: self._said, Note: self.notes.append,
+            Tell: lambda effect: self.told.append((effect.rid, effect.answer)),
+            Load: lambda effect: Loaded(self.saved), Read: self._block,
+            SaveTables: lambda effect: TablesSaved(),
+            **dict.fromkeys(get_args(LogReading), self._read),
+        }  # fmt: skip
+        return {kind: self._unless_later(do) for kind, do in performers.items()}
+
+    def _unless_later(self, do: Any) -> Any:
+        def perform(effect: Any) -> Any:
+            if not isinstance(effect, self.later):
+                return do(effect)
+            self.waiting.append(effect)
+            return None
+
+        return perform
+
+    # -- the source of its turn -----------------------------------------------------------------
+
+    drained = True
+
+    def events(self, ready: Any, limit: Limit) -> Iterator[Any]:
+        while self.inbox:
+            yield self.inbox.pop(0)
+
+    def next_wake_ms(self) -> int | None:
+        return 0 if self.inbox else None
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -207,33 +245,36 @@ class Bench:
         self.run()
 
     def marks(self) -> None:
-        self.core.marks(Marks(
-            self.journal, *HERE, self.floor, self.position, self.persisted, 1, 0,
-        ))  # fmt: skip
+        self.turn.hear(self._marks())
+
+    def _marks(self) -> Marks:
+        return Marks(self.journal, *HERE, self.floor, self.position, self.persisted, 1, 0)
 
     def fold(self) -> None:
         """The log is read as far as it may be."""
         while (read := self.core.next_read()) is not None:
-            block = self._block(read)
-            if not block.items:
+            done = self._block(read)
+            if done is None:
                 return
-            self.core.block(read, block)
+            self.turn.hear(done)
 
-    def _block(self, read: Read) -> Block:
+    def _block(self, read: Read) -> BlockRead | None:
         position = read.cursor.position
         items = [
             one for one in self.log
             if one.end_position > position and one.position < min(read.limit, self.persisted)
         ]  # fmt: skip
-        behind = items[-1].end_position if items else position
-        return Block(read.cursor, items, Cursor(1, behind, behind))
+        if not items:
+            return None
+        behind = items[-1].end_position
+        return BlockRead(read, Block(read.cursor, items, Cursor(1, behind, behind)))
 
     # -- the journal --------------------------------------------------------------------------
 
     def welcome(self, persisted: int | None = None, generation: int = HERE.generation) -> None:
         end = self.persisted if persisted is None else persisted
         self.up = True
-        self.core.welcomed(Welcome(
+        self.turn.hear(Welcome(
             self.journal, self.incarnation, HERE.instance, generation, 0, "disk", self.floor, end,
             end,
         ))  # fmt: skip
@@ -259,10 +300,9 @@ class Bench:
         self._begin(saved or {})
         self.welcome()
 
-    def named(self, ask: AskNamed) -> None:
-        self.core.named(Named(
-            ask.cid, self.position, self._rows(KIND_WIRING), self._rows(KIND_POINT),
-        ))  # fmt: skip
+    def named(self, ask: AskNamed) -> Named:
+        """What the journal says is defined."""
+        return Named(ask.cid, self.position, self._rows(KIND_WIRING), self._rows(KIND_POINT))
 
     def _rows(self, kind: int) -> list[NamedRow]:
         found = {
@@ -272,17 +312,13 @@ class Bench:
         }
         return [found[name] for name in sorted(found) if not is_removal(kind, found[name].body)]
 
-    def _take(self) -> bool:
-        persisted = self.manager.following.persisted
-        taken = self.manager.commits.take(self.now.mono_ms, persisted) if self.up else None
-        if taken is None:
-            return False
-        commit, sent = taken
+    def _commit(self, commit: Commit, sent: Sequence[bytes | memoryview]) -> None:
         for number, parts in enumerate(commit.units):
             unit_bodies = [bytes(body) for body in sent[: len(parts)]]
             sent = sent[len(parts) :]
             self.under_way.append((commit.ordinal + number, (parts, unit_bodies)))
-        return True
+        if not self.holding:
+            self._write()
 
     def land(self, count: int | None = None) -> None:
         """The first units that are under way stand in the log."""
@@ -301,14 +337,14 @@ class Bench:
             items.append(ReceiptItem(ordinal, self.position - 1, first))
         self.persisted = self.position
         if self.receipts:
-            self.core.receipts(Receipt(self.journal, self.persisted, items))
-        self.marks()
+            self.inbox.append(Receipt(self.journal, self.persisted, items))
+        self.inbox.append(self._marks())
 
     def refuse(self, code: str = "too_large", count: int | None = None) -> None:
         """The first units that are under way are refused."""
         many, self.under_way = _split(self.under_way, count)
         items = [ReceiptItem(ordinal, 0, 0, 0, code, "no") for ordinal, _ in many]
-        self.core.receipts(Receipt(self.journal, self.persisted, items))
+        self.turn.hear(Receipt(self.journal, self.persisted, items))
         self.run()
 
     def locate(self, ask: Locate) -> Located:
@@ -342,7 +378,7 @@ class Bench:
         asks, self.lookups = self.lookups, []
         for ask in asks:
             located = Located(ask.cid, code=code, reason=reason) if code else self.locate(ask)
-            self.core.located(located)
+            self.turn.hear(located)
         self.run()
 
     # -- units as they were sent, and facts as they stand in the log ---------------------------
@@ -398,7 +434,7 @@ class Bench:
 
     def frames(self, many: list[list[bytes]], rid: bytes = ANN, *, over: bool = False) -> None:
         key = self.keys.get(rid, "")
-        self.core.turn([Received(rid, frames, over, key) for frames in many], self.now)
+        self.turn.hear(Commands([Received(rid, frames, over, key) for frames in many]))
         self.run()
 
     def consume(self, queue: str = "q", sid: str = "s", rid: bytes = ANN, **more: Any) -> None:
@@ -424,15 +460,24 @@ class Bench:
         more.setdefault("cid", "c")
         self.send(verb(sid=sid, **more), rid=rid)
 
+    def fail(self, give: Give) -> None:
+        """It cannot be read, and is tried again."""
+        self.turn.hear(ReadFailed(give, StorageError("damaged", "the disk fails")))
+        self.pass_ms(AGAIN_MS)
+
+    def holds(self, wall_ms: int = 0) -> Holds:
+        """What the journal would hear now."""
+        return self.core.journal.holds(wall_ms)
+
     def lose(self, rid: bytes = ANN) -> None:
         """A peer cannot be reached any more."""
-        self.core.gone(rid)
+        self.turn.hear(Gone(rid))
         self.run()
 
-    def ask(self, question: s.QueuesQuestion) -> Any:
+    def ask(self, question: Any) -> Any:
         """The admin asks; its answer, or None as long as there is none."""
         count = len(self.told)
-        self.core.managing.ask(b"admin", question)
+        self.turn.hear(Asked(b"admin", question))
         self.run()
         assert len(self.told) <= count + 1
         return self.told[-1][1] if len(self.told) > count else None
@@ -441,51 +486,34 @@ class Bench:
 
     def pass_ms(self, ms: int) -> None:
         self.now = Now(self.now.mono_ms + ms, self.now.wall_ns + ms * MS_NS)
-        self.core.tick(self.now)
         self.run()
 
     def run(self) -> None:
         """Turns, until there is nothing to do."""
         for _ in range(10_000):
-            if self.reading:
-                self.fold()
-            for effect in self.core.finish():
-                self._perform(effect)
+            self.plan.reads_max = 1_000 if self.reading else 0
+            wait_ms = self.turn.run({})
             self.core.check()
-            taken = self._take()
-            if taken and not self.holding:
-                self._write()
-            can_read = self.reading and self.core.next_read() is not None
-            if not (self.core.busy or taken or can_read):
+            if wait_ms != 0:
                 return
         raise AssertionError("it does not come to rest")
 
     def go_on(self) -> None:
         """Does what was put off."""
         waiting, self.waiting, later, self.later = self.waiting, [], self.later, ()
+        performers = self._performers()
         for effect in waiting:
-            self._perform(effect)
+            done = performers[type(effect)](effect)
+            if done is not None:
+                self.turn.hear(done)
         self.later = later
         self.run()
 
-    def _perform(self, effect: Effect) -> None:
-        if isinstance(effect, self.later):
-            self.waiting.append(effect)
-        elif isinstance(effect, Send):
-            self.answers.append((effect.rid, codec.decode(codec.QUEUES_ANSWERS, effect.header)))
-            self.bodies.append(effect.body)
-        elif isinstance(effect, Give):
-            self._give(effect)
-        elif isinstance(effect, Ask):
-            self._asked(effect.message)
-        elif isinstance(effect, Tell):
-            self.told.append((effect.rid, effect.answer))
-        elif isinstance(effect, Note):
-            self.notes.append(effect)
-        else:
-            self._read(effect)
+    def _send(self, send: Send) -> None:
+        self.answers.append((send.rid, codec.decode(codec.QUEUES_ANSWERS, send.header)))
+        self.bodies.append(send.body)
 
-    def _give(self, give: Give) -> None:
+    def _give(self, give: Give) -> Given:
         sent, size = BitMap64(), 0
         found = self._found(give.positions - self.unreadable)
         part = Slice(found, give.positions, give.bytes_max)
@@ -494,22 +522,27 @@ class Bench:
             part.handled(payloads)
             sent |= one.positions
             size += payloads
-        self.gives.append((give.to.sid, give._replace(positions=sent)))
-        self.core.given(give, size, give.positions - sent, part.end)
+        self.gives.append((give.to.sid, replace(give, positions=sent)))
+        return Given(give, size, give.positions - sent, part.end)
 
-    def _asked(self, message: Any) -> None:
+    def _said(self, effect: Say) -> Any:
+        message: Any = effect.message
         if not self.up:
-            return
+            return None
         if isinstance(message, AskNamed):
-            self.named(message)
-        elif self.silent:
+            return self.named(message)
+        if isinstance(message, Commit):
+            return self._commit(message, effect.bodies)
+        if not isinstance(message, Locate):
+            return None
+        if self.silent:
             self.lookups.append(message)
-        else:
-            self.core.located(self.locate(message))
+            return None
+        return self.locate(message)
 
-    def _read(self, effect: LogReading) -> None:
+    def _read(self, effect: Any) -> Any:
         found = self._found(effect.positions - self.unreadable)
-        read_for(self.core, effect, found, Matcher(self.record.type_of, Payloads))
+        return perform_on(found, effect, Matcher(self.record.type_of, Payloads))
 
     def _found(self, positions: BitMap64) -> list[Found]:
         found = []
@@ -568,6 +601,14 @@ class Bench:
     def state(self, position: int, name: str = "q") -> str:
         """Where a message stands."""
         return self.one(name).queue.where(position).state
+
+
+def perform_on(many: Iterable[Found], effect: Any, matcher: Matcher) -> Any:
+    """What comes of an effect if this is all that is found in the log."""
+    source: Any = None
+    done = LogWork(source, lambda send: True, matcher, lambda give: None, sees_all=True)
+    done._find = lambda positions: iter(many)  # type: ignore[method-assign]
+    return done.performers[type(effect)](effect)
 
 
 def work(name: str = "q", topic: str = "t", **more: Any) -> QueueConfig:

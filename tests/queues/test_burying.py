@@ -8,6 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, BROKER, Bench, bench, work
+from zbroker.engine.events import Asked
 from zbroker.journal.format import KIND_PUBLISH, KIND_QUEUE
 from zbroker.journal.queue_records import Gone, unpack_positions
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
@@ -156,7 +157,7 @@ def test_nothing_is_read_while_the_journal_has_too_much_to_do() -> None:
     at, positions = _filled()
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.core.managing.ask(b"admin", SetPoint(1, "p"))
+        at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
     at.later = (Look,)
     at.reject(*positions)
     assert at.waiting == []

@@ -121,7 +121,7 @@ STEPS: dict[str, Any] = {
         at.send(q.Release("c", "a", ends=[one, one + 1], delay_ms=500)) for one in at.got("a")[-1:]
     ],
     "reject": lambda at: [at.reject(one, sid="a") for one in at.got("a")[-1:]],
-    "lose": lambda at: at.core.gone(BOB),
+    "lose": lambda at: at.lose(BOB),
     "cancel": lambda at: at.send(q.Cancel("a")),
     "time": lambda at: at.pass_ms(700),
     "leases end": lambda at: at.pass_ms(AFTER_LEASE_MS),

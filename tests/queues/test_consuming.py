@@ -175,7 +175,7 @@ def test_the_window_of_a_consumer_that_ended_is_free() -> None:
 def test_credit_for_a_queue_that_was_just_deleted_changes_nothing() -> None:
     at = bench()
     at.consume()
-    connection = at.core.connections[ANN]
+    connection = at.core.shared.connections[ANN]
     del at.manager.running["q"]
     at.core.consuming.flow(connection, m.Flow("s", 10))
     assert at.core.shared.dirty == {}

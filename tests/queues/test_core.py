@@ -22,10 +22,12 @@ from tests.queues.bench import (
 )
 from zbroker.access.core import Access
 from zbroker.engine.effects import Note
+from zbroker.engine.events import RulesChanged
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.limits import U63_MAX
+from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import TICK_MS
 from zbroker.wire import codec, token
@@ -34,11 +36,6 @@ from zbroker.wire import queue_surveys as s
 from zbroker.wire import queueing as q
 from zbroker.wire.internal import Marks
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect, Disconnected
-
-
-def _peers(rid: bytes) -> tuple[str, int | None]:
-    return "10.0.0.1:5", 0
-
 
 # -- logons -----------------------------------------------------------------------------------
 
@@ -54,7 +51,7 @@ def test_a_token_of_another_key_is_refused() -> None:
     said = token.Token("ann", "ann", "i", 1, 10**10, "")
     at.send(m.DoorLogon(token.make(b"x" * 32, said), "1"), rid=BOB)
     assert at.errors() == [("auth_failed", "1", None)]
-    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    [row] = at.ask(AskRefusals(7, 0)).rows
     assert (row.what, row.code) == ("logon", "auth_failed")
 
 
@@ -87,7 +84,7 @@ def test_a_logoff_gives_back_what_is_held() -> None:
     at.consume()
     at.send(m.Logoff("bye"))
     assert at.last() == m.Ack("processed", "bye")
-    assert at.core.connections == {}
+    assert at.core.shared.connections == {}
     at.logon(BOB)
     at.consume(sid="b", rid=BOB)
     assert at.got("b") == positions
@@ -141,7 +138,7 @@ def test_a_command_with_another_key_is_refused() -> None:
     at.keys[ANN] = KEY_B
     at.consume()
     assert at.errors() == [("auth_failed", "c-s", "s")]
-    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    [row] = at.ask(AskRefusals(7, 0)).rows
     assert (row.who, row.what) == ("ann", "consume")
 
 
@@ -153,11 +150,11 @@ def test_rules_that_change_end_consumers() -> None:
     at.logon(key=KEY_A)
     at.consume("a", "a")
     at.consume("b", "b")
-    at.core.entitle(rules("b"))
+    at.turn.hear(RulesChanged(rules("b")))
     at.run()
     assert at.errors() == [("not_entitled", None, "a")]
     assert [one.sid for one in at.core.shared.consumers.values()] == ["b"]
-    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    [row] = at.ask(AskRefusals(7, 0)).rows
     assert (row.who, row.what, row.code) == ("ann", "keep consuming a", "not_entitled")
 
 
@@ -165,12 +162,12 @@ def test_rules_that_change_end_connections() -> None:
     at = Bench(work(), access=rules("q"))
     at.logon(key=KEY_A)
     at.consume()
-    at.core.entitle(Access([], {}))
+    at.turn.hear(RulesChanged(Access([], {})))
     at.run()
     assert at.errors() == [("auth_failed", None, None)]
-    assert at.core.connections == {}
+    assert at.core.shared.connections == {}
     assert at.core.shared.consumers == {}
-    [row] = at.core.told(AskRefusals(7, 0), _peers).rows  # type: ignore[union-attr]
+    [row] = at.ask(AskRefusals(7, 0)).rows
     assert row.what == "stay logged on"
 
 
@@ -243,7 +240,7 @@ def test_a_log_of_another_generation_is_read_anew() -> None:
     at = bench()
     marks = Marks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
     with pytest.raises(StorageError) as caught:
-        at.core.marks(marks)
+        at.turn.hear(marks)
     assert caught.value.code == "damaged"
 
 
@@ -262,19 +259,19 @@ def test_a_queue_holds_the_log_from_its_oldest_message_on() -> None:
     at.consume("a")
     at.ack(*positions[:2])
     at.pass_ms(0)
-    holds = at.core.holds(5_000)
+    holds = at.holds(5_000)
     assert (holds.incarnation, holds.floor, holds.lowest) == (at.journal, 1, positions[0])
     assert [(one.who, one.what, one.position) for one in holds.holdings] == [
         ("queues", "b", positions[0]),
         ("queues", "c", positions[0]),
         ("queues", "a", positions[2]),
     ]
-    assert {one.since_ms for one in at.core.holds(9_000).holdings} == {5_000}
+    assert {one.since_ms for one in at.holds(9_000).holdings} == {5_000}
 
 
 def test_as_long_as_the_queues_are_not_known_all_of_the_log_is_held() -> None:
     at = Bench(work(), welcome=False)
-    assert at.core.holds(0).lowest == 0
+    assert at.holds(0).lowest == 0
 
 
 def test_as_long_as_a_queue_is_read_all_of_the_log_is_held() -> None:
@@ -283,14 +280,14 @@ def test_as_long_as_a_queue_is_read_all_of_the_log_is_held() -> None:
     at.ack(*at.many(3))
     at.reading = False
     at.restart()
-    assert at.core.holds(0).lowest == 0, "dead letters that came back may stand anywhere"
+    assert at.holds(0).lowest == 0, "dead letters that came back may stand anywhere"
     at.reading = True
     at.run()
-    assert at.core.holds(0).lowest > 0
+    assert at.holds(0).lowest > 0
 
 
 def test_without_queues_nothing_is_held() -> None:
-    assert Bench().core.holds(0).lowest == U63_MAX
+    assert Bench().holds(0).lowest == U63_MAX
 
 
 # -- the admin --------------------------------------------------------------------------------
@@ -298,25 +295,24 @@ def test_without_queues_nothing_is_held() -> None:
 
 def test_connections_are_told() -> None:
     at = bench()
-    assert [row.client for row in at.core.told(AskClients(7), _peers).rows] == ["ann"]  # type: ignore[union-attr]
+    assert [row.client for row in at.ask(AskClients(7)).rows] == ["ann"]
 
 
 def test_a_client_is_disconnected() -> None:
     at = bench()
     positions = at.many(1)
     at.consume()
-    assert at.core.told(Disconnect(7, "ann"), _peers) == Disconnected(7, 1)
+    assert at.ask(Disconnect(7, "ann")) == Disconnected(7, 1)
     at.run()
     assert at.codes() == ["session_ended"]
-    assert at.core.connections == {}
+    assert at.core.shared.connections == {}
     assert at.state(positions[0]) == "leased", "it may come back for what it has"
-    assert at.core.told(Disconnect(7, "ann"), _peers) == Disconnected(7, 0)
+    assert at.ask(Disconnect(7, "ann")) == Disconnected(7, 0)
 
 
 def test_a_token_ends_when_an_operator_disconnects_its_client() -> None:
     at = bench()
-    at.core.told(Disconnect(7, "ann", 1), _peers)
-    at.run()
+    at.ask(Disconnect(7, "ann", 1))
     at.logon(ANN)
     assert at.codes() == ["session_ended", "auth_failed"]
     at.logon(BOB)
@@ -334,7 +330,7 @@ def test_a_silent_peer_is_forgotten() -> None:
     for _ in range(3):
         at.pass_ms(500)
     assert at.errors() == [("not_logged_on", None, None)]
-    assert at.core.connections == {}
+    assert at.core.shared.connections == {}
 
 
 @pytest.mark.seed("002-43")
@@ -345,27 +341,29 @@ def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
     assert at.of(m.Heartbeat)
     for _ in range(3):
         at.pass_ms(500)
-    assert at.core.connections == {}
+    assert at.core.shared.connections == {}
 
 
 def test_a_peer_of_which_more_may_wait_is_not_silent() -> None:
     at = bench()
     at.logon(heartbeat_s=1)
     at.now = replace(at.now, mono_ms=5_000)
-    at.core.tick(at.now, drained=False)
-    assert at.core.connections
+    at.drained = False  # type: ignore[misc]
+    at.run()
+    assert at.core.shared.connections
 
 
 def test_a_peer_that_was_gone_already_is_no_matter() -> None:
     at = bench()
     at.lose(BOB)
-    assert list(at.core.connections) == [ANN]
+    assert list(at.core.shared.connections) == [ANN]
 
 
-def test_the_core_wakes_for_what_is_next() -> None:
+def test_the_core_wakes_for_what_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_client, "HOLDS_MS", 60_000)
     at = Bench(work())
     at.pass_ms(0)
-    assert at.core.next_wake_ms() is None
+    assert at.core.next_wake_ms() == 60_000
     at.logon(heartbeat_s=10)
     assert at.core.next_wake_ms() == 5_000
     at.consume()
@@ -384,13 +382,14 @@ def test_the_core_wakes_for_what_is_next() -> None:
     assert at.core.next_wake_ms() == RETRY_MS
 
 
-def test_a_queue_that_is_being_read_is_not_woken_for() -> None:
+def test_a_queue_that_is_being_read_is_not_woken_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_client, "HOLDS_MS", 60_000)
     at = bench(work(expiration=1_000))
     at.many(1)
     at.reading = False
     at.restart()
     at.pass_ms(5_000)
-    assert at.core.next_wake_ms() is None
+    assert at.core.next_wake_ms() == 60_000
     at.reading = True
     at.run()
     at.pass_ms(0)
@@ -399,9 +398,9 @@ def test_a_queue_that_is_being_read_is_not_woken_for() -> None:
 
 def test_what_is_to_be_done_is_done_before_sleeping() -> None:
     at = bench()
-    assert not at.core.busy
+    assert at.core.next_wake_ms() != 0
     at.core.shared.out.append(Note("a", "b"))
-    assert at.core.busy
+    assert at.core.next_wake_ms() == 0
     at.run()
     assert at.notes == [Note("a", "b")]
 
@@ -537,5 +536,5 @@ def test_the_log_is_held_where_a_unit_in_doubt_may_be() -> None:
     at.reading = False
     at.persisted = at.position = at.position + 5
     at.come_back()
-    assert at.core.holds(0).lowest == 4
+    assert at.holds(0).lowest == 4
     assert at.core.next_read() is not None

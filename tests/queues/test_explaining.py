@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.queues.bench import Bench, bench, replayable, work
+from zbroker.engine.events import Asked
 from zbroker.queues.commits import UNDER_WAY_MAX
+from zbroker.queues.effects import Give, Tell
 from zbroker.wire import messages as m
 from zbroker.wire.queue_surveys import Explain, SetPoint
 
@@ -18,13 +20,14 @@ def _why(at: Bench, position: int = 0) -> tuple[str, list[str]]:
 
 def test_nothing_is_in_the_way() -> None:
     at = bench()
-    at.later = (object,)  # nothing is given
+    at.later = (Give,)  # nothing is given
     at.consume()
     at.many(3)
     at.one().queue.leave(1, at.now)
     at.one().queue.join(1, "ann/s", 0, False, at.now)
-    assert at.core.managing.ask(b"admin", Explain(7, "q")) is None
-    [told] = [effect.answer for effect in at.core.finish() if hasattr(effect, "answer")]
+    at.turn.hear(Asked(b"admin", Explain(7, "q")))
+    effects = at.core.tick(at.now, drained=True)
+    [told] = [effect.answer for effect in effects if isinstance(effect, Tell)]
     assert (told.state, told.lines) == ("delivering", ["nothing holds it back"])
 
 
@@ -52,7 +55,7 @@ def test_the_journal_takes_nothing() -> None:
     at = bench()
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.core.managing.ask(b"admin", SetPoint(1, "p"))
+        at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
     assert _why(at)[0] == "journal"
 
 

@@ -42,7 +42,7 @@ def test_idle_queues_are_asked_nothing_when_others_get_messages(asked: list[str]
         positions = at.many(3)
         at.pass_ms(1_000)
         at.ack(*positions)
-        at.core.holds(0)
+        at.holds(0)
         counts.append(len(asked))
     assert counts[0] == counts[1] > 0
 

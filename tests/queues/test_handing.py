@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
+from zbroker.engine.events import Asked
 from zbroker.journal.queue_records import BarrierDelivered, Gone, Horizon
 from zbroker.queues import handing
 from zbroker.queues.clients import Consumer
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Examine, Give
+from zbroker.queues.events import Unsent
 from zbroker.queues.running import AHEAD
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
@@ -252,10 +255,7 @@ def test_a_barrier_goes_to_those_who_are_left() -> None:
     at = bench(work(barrier="/stop = 1"))
     [stop] = at.publish(b'{"stop": 1}')
     at.holding = True
-    at.core.turn([], at.now)
-    for sid in "abc":
-        at.core.consuming.consume(at.core.connections[ANN], q.Consume(sid, "q"))
-    at.run()
+    at.send(*[q.Consume(sid, "q", f"c-{sid}") for sid in "abc"])
     at.send(q.Cancel("a"))
     at.land()
     assert (at.got("a"), at.got("b"), at.got("c")) == ([], [stop], [stop])
@@ -282,8 +282,7 @@ def test_a_barrier_that_could_not_be_read_comes_flagged() -> None:
     at.consume()
     [stop] = at.publish(b'{"stop": 1}')
     (give,) = (give for _, give in at.gives)
-    at.core.give_again(give)
-    at.run()
+    at.fail(give)
     assert at.seen()[-1] == Got(stop, 2, barrier=True), "it may have come back meanwhile"
 
 
@@ -303,7 +302,7 @@ def test_nothing_is_offered_while_the_journal_has_too_much_to_do() -> None:
     [one, two] = at.many(2)
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.core.managing.ask(b"admin", SetPoint(1, "p"))
+        at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
     at.ack(one)
     more = at.many(1)
     assert at.got() == [one, two]
@@ -414,7 +413,7 @@ def test_a_part_of_what_is_given_keeps_its_counts() -> None:
     consumer = Consumer(5, ANN, "s", "ann", "q", 0)
     give = Give(consumer, BitMap64([3, 5, 8]), [1, 2, 3])
     assert give.part(BitMap64([3, 8])) == Give(consumer, BitMap64([3, 8]), [1, 3])
-    assert give._replace(deliveries=None).part(BitMap64([5])).deliveries is None
+    assert replace(give, deliveries=None).part(BitMap64([5])).deliveries is None
 
 
 def test_a_reader_ends_where_it_wanted_to() -> None:
@@ -454,8 +453,8 @@ def test_what_could_not_be_sent_is_with_another_consumer_at_once() -> None:
     at.consume()
     at.logon(BOB)
     (give,) = (give for _, give in at.gives)
-    at.core.unsent(give, BitMap64(positions[1:]))
-    at.lose()
+    at.turn.hear(Unsent(ANN, give, BitMap64(positions[1:])))
+    at.run()
     at.consume(sid="b", rid=BOB)
     assert at.got("b") == positions[1:]
     assert [got.deliveries for got in at.seen("b")] == [1, 1], "it was no delivery"
@@ -467,12 +466,10 @@ def test_what_could_not_be_read_is_given_later_if_the_consumer_still_has_it() ->
     at.consume()
     (give,) = (give for _, give in at.gives)
     at.ack(positions[0])
-    at.core.give_again(give)
-    at.run()
+    at.fail(give)
     assert at.got() == [*positions, *positions[1:]]
     at.send(q.Cancel("s"))
-    at.core.give_again(give)
-    at.run()
+    at.fail(give)
     assert len(at.gives) == 2, "there is nobody to give it to"
 
 
@@ -482,6 +479,8 @@ def test_what_could_not_be_read_of_a_queue_that_is_gone_is_given_to_nobody() -> 
     at.consume()
     (give,) = (give for _, give in at.gives)
     del at.core.manager.running["q"]
-    at.core.give_again(give)
-    at.core.unsent(give, give.positions)
-    assert at.core.shared.out == []
+    at.gives.clear()
+    at.fail(give)
+    at.turn.hear(Unsent(BOB, give, give.positions))
+    at.run()
+    assert at.gives == []

@@ -9,6 +9,7 @@ from zbroker.ids import EPOCH, format_vector
 from zbroker.journal.format import KIND_PURGE
 from zbroker.journal.reader import Extent
 from zbroker.journal.records import PURGE
+from zbroker.queues.events import Segments
 from zbroker.queues.snapshots import Snapshots
 from zbroker.wire.queue_surveys import Define
 
@@ -26,7 +27,7 @@ def _filled(max_hold: int, segments: int = 5) -> tuple[Bench, list[Extent]]:
 
 
 def _release(at: Bench, log: list[Extent]) -> None:
-    at.core.release(log)
+    at.turn.hear(Segments(log))
     at.run()
 
 
@@ -46,7 +47,7 @@ def test_a_queue_lets_go_of_whole_segments_up_to_its_bound(max_hold: int, kept: 
     at, log = _filled(max_hold)
     _release(at, log)
     assert _here(at) == [extent.first for extent in log[-kept:]]
-    held = at.core.holds(0)
+    held = at.holds(0)
     assert held.lowest == log[-kept].first, "the journal may remove what was let go"
 
 
@@ -67,7 +68,7 @@ def test_what_other_topics_wrote_counts() -> None:
         at.many(10, topic="other")
     _release(at, log)
     assert _here(at) == []
-    assert at.core.holds(0).lowest == at.position
+    assert at.holds(0).lowest == at.position
 
 
 def test_it_is_an_ordinary_purge_and_written_once() -> None:

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import HERE, Bench, bench, replayable, work
 from zbroker.blocks.making import Block
+from zbroker.blocks.read import BlockRead
 from zbroker.clock import format_time
 from zbroker.config import QueueConfig, RecordConfig
 from zbroker.errors import ConfigError
@@ -94,7 +95,7 @@ def test_a_queue_that_is_not_in_the_config_any_more_is_not_run() -> None:
     _again(at, work("a"))
     assert list(at.manager.running) == ["a"]
     assert [note.name for note in at.notes] == ["queues.not_configured"]
-    assert [one.what for one in at.core.holds(0).holdings] == ["a"]
+    assert [one.what for one in at.holds(0).holdings] == ["a"]
     _again(at, work("a"), work("b"))
     assert at.here("b") == positions
 
@@ -482,7 +483,7 @@ def test_what_was_folded_already_is_not_folded_again(first: int) -> None:
     read = next(
         read for _ in range(2) if (read := at.core.next_read()) and read.cursor.position == first
     )
-    at.core.block(read, at._block(read))
+    at.turn.hear(at._block(read))
     at.reading = True
     at.run()
     assert (at.here("a"), at.here("b")) == (positions, positions)
@@ -508,11 +509,12 @@ def test_records_that_are_about_nothing_here_are_passed_over() -> None:
     at = bench()
     at.noop()
     first = at.position
-    at.core.marks(Marks(at.journal, *HERE, 1, first + 5, first + 5, 1, 0))
+    at.turn.hear(Marks(at.journal, *HERE, 1, first + 5, first + 5, 1, 0))
     read = at.core.next_read()
     assert read is not None
     gap = Gap(first, first + 5, "damaged")
-    at.core.block(read, Block(read.cursor, [gap], Cursor(1, first + 5, first + 5)))
+    block = Block(read.cursor, [gap], Cursor(1, first + 5, first + 5))
+    at.turn.hear(BlockRead(read, block))
     assert at.here() == []
     assert at.one().folded == first + 5
 

@@ -319,13 +319,13 @@ def test_a_refused_requeue_says_so() -> None:
 
 def test_dead_letters_on_their_way_back_hold_the_log() -> None:
     at, positions = _dead()
-    lowest = at.core.holds(0).lowest
+    lowest = at.holds(0).lowest
     assert lowest > positions[-1]
     at.holding = True
     at.ask(s.Requeue(7, "q"))
-    assert at.core.holds(0).lowest == positions[0]
+    assert at.holds(0).lowest == positions[0]
     at.refuse("too_large")
-    assert at.core.holds(0).lowest == lowest
+    assert at.holds(0).lowest == lowest
 
 
 def test_dead_letters_are_brought_back_once_at_a_time() -> None:

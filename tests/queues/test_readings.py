@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyroaring import BitMap64
 
-from tests.queues.bench import bench, replayable
+from tests.queues.bench import bench, perform_on, replayable
 from zbroker.blocks.making import Block
 from zbroker.filters import Payloads, compile_filter
 from zbroker.queues import readings
 from zbroker.queues.effects import Examine, Search
+from zbroker.queues.events import Examined, Searched
 from zbroker.queues.finding import Found
-from zbroker.queues.readings import Matcher, Slice, read_for
+from zbroker.queues.readings import Matcher, Slice
 
 MATCHER = Matcher(lambda _topic: "auto", Payloads)
 
@@ -39,34 +41,26 @@ class Log:
             for found in whole:
                 found.block.size = apart
         self.read = 0
-        self.told: tuple[int | None, int] | None = None
-        self.hits: tuple[list[int], int] = [], 0
-
-    def examined(self, job: int, matching: BitMap64, end: int) -> None:
-        assert job == 1
-        self.hits = list(matching), end
 
     def examine(self, text: str) -> tuple[list[int], int]:
-        """What the core is told."""
-        effect = Examine(1, self.positions, compile_filter(text))
-        read_for(self, effect, self._found(), MATCHER)  # type: ignore[arg-type]
-        return self.hits
+        """What the core hears."""
+        done = self._perform(Examine(1, self.positions, compile_filter(text)))
+        assert isinstance(done, Examined)
+        return list(done.matching), done.end
+
+    def _perform(self, effect: Any) -> Any:
+        return perform_on(self._found(), effect, MATCHER)
 
     def _found(self) -> Iterator[Found]:
         for one in self.many:
             self.read += 1
             yield one
 
-    def searched(self, job: int, hit: int | None, end: int) -> None:
-        assert job == 1
-        self.told = hit, end
-
     def search(self, text: str) -> tuple[int | None, int]:
-        """What the core is told."""
-        effect = Search(1, self.positions, compile_filter(text))
-        read_for(self, effect, self._found(), MATCHER)  # type: ignore[arg-type]
-        assert self.told is not None
-        return self.told
+        """What the core hears."""
+        done = self._perform(Search(1, self.positions, compile_filter(text)))
+        assert isinstance(done, Searched)
+        return done.hit, done.end
 
 
 def test_a_search_ends_with_the_first_that_matches() -> None:

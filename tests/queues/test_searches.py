@@ -10,6 +10,7 @@ from zbroker.filters import compile_filter
 from zbroker.journal.format import KIND_PUBLISH
 from zbroker.queues import opening
 from zbroker.queues.effects import Effect, Give, Search
+from zbroker.queues.events import Searched
 from zbroker.queues.searches import SEARCHES_MAX, Searches
 from zbroker.wire import bodies
 
@@ -38,7 +39,7 @@ def _turn(made: Searches) -> int:
     """One slice is done; whose it was."""
     search = made.next()
     assert search is not None
-    made.searched(search.job, None, 0)
+    made.searched(Searched(search.job, None, 0))
     return search.positions.min()
 
 
@@ -63,7 +64,7 @@ def test_it_is_busy_as_long_as_there_is_a_slice() -> None:
     search = made.next()
     assert search is not None
     assert not made.busy, "it is being read"
-    made.searched(search.job, None, 0)
+    made.searched(Searched(search.job, None, 0))
     assert made.busy
 
 
@@ -80,18 +81,18 @@ class Turns:
 
     def __init__(self, at: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[list[Effect]] = []
-        finish = at.core.finish
+        decided = at.core._decided
 
         def finished() -> list[Effect]:
-            effects = finish()
+            effects = decided()
             self.seen.append([one for one in effects if isinstance(one, Give | Search)])
             if any(isinstance(one, Search) for one in effects):
                 at._put(KIND_PUBLISH, bodies.pack([b"{}"]), PUBLISHER, ["w"])
                 at.persisted = at.position
-                at.marks()
+                at.inbox.append(at._marks())
             return effects
 
-        monkeypatch.setattr(at.core, "finish", finished)
+        monkeypatch.setattr(at.core, "_decided", finished)
 
 
 @pytest.mark.seed("003-33")

@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tests.queues.bench import ANN, HERE, Bench, bench, code_of, work
+from zbroker.engine.effects import JOURNAL, Say
 from zbroker.filters import compile_filter
 from zbroker.ids import EPOCH, NOW, check_point, format_vector
 from zbroker.queues import shared as shared_module
 from zbroker.queues.clients import Consumer
-from zbroker.queues.effects import Ask, Examine, Look, Reenter
+from zbroker.queues.effects import Examine, Look, Reenter
+from zbroker.queues.events import Examined, LookedAt, Reentered
 from zbroker.queues.shared import PATIENCE_MS, Shared
 from zbroker.wire.internal import Locate, Located
 
@@ -36,7 +38,7 @@ def test_what_is_no_point_is_refused(shared: Shared, text: str) -> None:
 def test_a_look_up_is_answered_once(shared: Shared) -> None:
     seen: list[Located] = []
     shared.locate("5|7|", seen.append, "at")
-    assert shared.out == [Ask(Locate(1, "5|7|", cut="at"))]
+    assert shared.out == [Say(JOURNAL, Locate(1, "5|7|", cut="at"))]
     assert shared.asking
     answer = Located(1, 9)
     shared.located(answer)
@@ -74,16 +76,17 @@ def test_another_journal_is_asked_what_the_last_one_did_not_answer(shared: Share
 
 def test_readings_have_numbers_of_their_own(shared: Shared) -> None:
     seen: list[object] = []
+    one = bench().one()
     positions, content = BitMap64([5]), compile_filter("/n = 1")
     shared.examine(positions, content, lambda found: seen.append(("examined", list(found))))
-    shared.reenter("q", positions, lambda parts: seen.append(("reentered", parts)))
+    shared.reenter(one, positions, lambda parts: seen.append(("reentered", parts)))
     shared.look(positions, lambda rows, _end: seen.append(("looked", rows)))
     assert shared.out == [
-        Examine(1, positions, content), Reenter(2, "q", positions), Look(3, positions),
+        Examine(1, positions, content), Reenter(2, one, positions), Look(3, positions),
     ]  # fmt: skip
-    shared.looked(3, [], 6)
-    shared.examined(1, positions, 6)
-    shared.reentered(2, [])
+    shared.looked(LookedAt(3, [], 6))
+    shared.examined(Examined(1, positions, 6))
+    shared.reentered(Reentered(2, []))
     assert seen == [("looked", []), ("examined", [5]), ("reentered", [])]
 
 
@@ -99,14 +102,14 @@ def test_many_messages_are_examined_slice_by_slice(shared: Shared) -> None:
         assert isinstance(effect, Examine)
         asked.append((effect.positions.min(), len(effect.positions)))
         last = effect.positions[:read].max()
-        shared.examined(effect.job, BitMap64([last]), last + 1)
+        shared.examined(Examined(effect.job, BitMap64([last]), last + 1))
     assert asked == [(1, 1_000), (1_001, 1_000), (1_401, 1_000), (2_401, 100)]
     assert (seen, shared.out) == ([BitMap64([1_000, 1_400, 2_400, 2_500])], [])
 
 
 def test_a_consumer_is_known_by_its_key_and_its_queue() -> None:
     at = bench()
-    shared, connection = at.core.shared, at.core.connections[ANN]
+    shared, connection = at.core.shared, at.core.shared.connections[ANN]
     one = Consumer(5, ANN, "s", "ann", "q", 0)
     shared.add(connection, one)
     assert (shared.consumers, shared.of["q"], connection.consumers) == (
@@ -121,8 +124,8 @@ def test_a_consumer_is_known_by_its_key_and_its_queue() -> None:
 def test_a_consumer_may_outlive_its_connection() -> None:
     at = bench()
     one = Consumer(5, ANN, "s", "ann", "q", 0)
-    at.core.shared.add(at.core.connections[ANN], one)
-    at.core.connections.leave(ANN)
+    at.core.shared.add(at.core.shared.connections[ANN], one)
+    at.core.shared.connections.leave(ANN)
     at.core.shared.remove(one)
     assert at.core.shared.consumers == {}
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition
 from zbroker.definitions.entering import Entering
+from zbroker.engine.turn import Turn
 from zbroker.queues.commits import Unit
 from zbroker.queues.core import Core
 from zbroker.queues.effects import Give
@@ -22,7 +23,7 @@ from zbroker.wire import queueing as q
 
 
 def planted(bug: str, core: Core) -> None:
-    """Makes a core of the room do something wrong; "": nothing."""
+    """Makes a core of the process do something wrong; "": nothing."""
     if bug:
         BUGS[bug](core)
 
@@ -123,15 +124,16 @@ def _failures_forgotten(core: Any) -> None:
 
 
 def _holds_too_high(core: Any) -> None:
-    holds = core.holds
+    log_holds = core.journal._log_holds
+    stated = log_holds.stated
 
-    def higher(wall_ms: int) -> Any:
-        told = holds(wall_ms)
+    def higher(journal: int, wall_ms: int) -> Any:
+        told = stated(journal, wall_ms)
         folded = [one.folded for one in core.manager.running.values()]
         told.lowest = min(folded, default=told.lowest)
         return told
 
-    core.holds = higher
+    log_holds.stated = higher
 
 
 def _lost_for_ever(core: Any) -> None:
@@ -212,8 +214,36 @@ def _made_with(core: Any, name: str, change: Callable[[Running], None]) -> None:
     setattr(core.manager, name, made)
 
 
+class Nested(Turn[Any, Any]):
+    """A completion is decided and done in the middle of the list that it came of."""
+
+    def _perform(self, effects: Any) -> list[Any]:
+        for effect in effects:
+            for event in super()._perform([effect]):
+                self._perform(self._core.handle(event, self._clock()))
+        return []
+
+
+class Queueing(Turn[Any, Any]):
+    """Reads are taken from the core two at a time, and done one after the other."""
+
+    def _read(self, now: Any) -> Any:
+        for read in [self._core.next_read() for _ in range(2)]:
+            event = None if read is None else self._performers[type(read)](read)
+            if event is not None:
+                self._drain([event], now)
+        return now
+
+
+#: bugs of the turn itself
+TURNS: Final[dict[str, type[Turn[Any, Any]]]] = {
+    "completions are nested": Nested,
+    "reads are queued": Queueing,
+}
+
 #: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
 BUGS: Final[dict[str, Callable[[Core], None]]] = {
+    **dict.fromkeys(TURNS, lambda core: None),
     "what is sent is noted later": lambda core: None,  # see queues_room
     "settled before it is durable": _settled_at_once,
     "the horizon is not waited for": _horizon_not_waited_for,

@@ -36,6 +36,7 @@ PUBLISHER = "pub"
 TURN_MS = 4
 BEAT_MS = 50
 UNSYNCED_MAX = 4  # groups
+UNDER_WAY_MS = 20  # a message to the journal, at the longest
 SEGMENT = 6  # batches that are removed together
 
 
@@ -237,7 +238,8 @@ class JournalNode:
 
     def raise_floor(self) -> None:
         """What nobody needs is removed, as soon as the room has said that it knows."""
-        stale = self._holds_ms <= self.world.judge.begun_ms  # it knows nothing of a new queue
+        # sent before a new queue was run, it knows nothing of it
+        stale = self._holds_ms <= self.world.judge.begun_ms + UNDER_WAY_MS
         if self.holds is None or stale or self.floor > self.log.oldest:
             return
         index = self.log.first + SEGMENT

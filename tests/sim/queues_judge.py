@@ -152,6 +152,7 @@ class Judge:
         self.messages: dict[int, Message] = {}
         self.refs: dict[str, Ref] = {}  # newest life of each name
         self.points: dict[str, int] = {}  # also of names that were removed: who began there did
+        self.places: dict[str, set[int]] = {}  # all that a point was ever at
         self.unnamed: set[str] = set()  # of those, the ones without a place now
         self.removals: Counter[str] = Counter()
         self.asks: dict[str, Any] = {}
@@ -199,6 +200,7 @@ class Judge:
                 point = POINT.decode(batch.body)
                 self._unit(point)
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
+                self.places.setdefault(point.name, set()).add(self.points[point.name])
                 self.removals[point.name] += point.removed
                 (self.unnamed.add if point.removed else self.unnamed.discard)(point.name)
 
@@ -412,7 +414,9 @@ class Judge:
         """What the room says that it needs."""
         for one in room.core.manager.running.values():
             ref = self.ref(one)
-            if ref is not None and ref.here and ref.here.min() < holds.lowest:
+            if ref is None or ref.ended or not ref.here:
+                continue
+            if ref.here.min() < holds.lowest:
                 self.demand(False, f"lets go of {ref.here.min()} in {one.name}: {holds.lowest}")
         self.checks["holds"] += 1
 
@@ -494,6 +498,7 @@ class Judge:
 
     def offered(self, room: RoomNode, effects: list[Effect]) -> None:
         """What was leased in this turn came first; what is left comes later."""
+        self._latest_ns = max(self._latest_ns, self.world.wall_ns())
         for effect in effects:
             if isinstance(effect, Give):
                 self._giving(room, effect)
@@ -715,6 +720,14 @@ class Judge:
         folded = one.folded if one is not None else 0
         return [purged for record, purged in ref.purges.items() if record < folded]
 
+    def _point(self, room: RoomNode, name: str) -> int:
+        """Where it is as far as the room has heard: of its newest record the receipt may come."""
+        row = room.core.manager.points.get(name)
+        if row is None:
+            return self.points[name]
+        self.demand(row.position in self.places[name], name, "was never at", row.position)
+        return row.position
+
     def _check_start(self, room: RoomNode, command: q.Consume, told: int) -> None:
         """Where a consumer of a replayable queue must begin; nothing behind that was purged."""
         ref, since = self.refs[command.queue], command.since or "0"
@@ -722,7 +735,7 @@ class Judge:
             return
         start = 0
         if since.startswith("point:"):
-            start = self.points[since.removeprefix("point:")]
+            start = self._point(room, since.removeprefix("point:"))
         elif since != "0":
             [position] = self.where(q.Settle(bookmarks=[since]))
             start = position + 1

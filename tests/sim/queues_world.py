@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from contextlib import ExitStack
 from itertools import count
 from random import Random
 from typing import Any
@@ -26,8 +27,9 @@ from tests.sim.queues_journal import PUBLISHER, JournalNode, SimLog
 from tests.sim.queues_judge import Judge, Violation
 from tests.sim.queues_room import RoomNode
 from zbroker.config import QueueConfig, RecordConfig
+from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
-from zbroker.queues import handing, manager
+from zbroker.queues import core, handing, journal_client, manager, save_schedule
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.manager import Manager, Saved
 from zbroker.queues.snapshots import Key, Snapshot, position_of
@@ -38,7 +40,12 @@ from zbroker.wire import queue_surveys as s
 from zbroker.wire import queueing as q
 
 START_NS = 1_700_000_000_000_000_000
-AHEAD = 12  # positions of the horizon: so it matters in short histories
+#: what is rare or slow matters in short histories, too. AHEAD: positions of the horizon
+SCALED: list[tuple[Any, str, int]] = [
+    (handing, "AHEAD", 12), (manager, "AHEAD", 12), (core, "AGAIN_MS", 60),
+    (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
+    (save_schedule, "SAVE_MS", 300),
+]  # fmt: skip
 HEAL_MS = 90_000
 DEAD = "dead"
 
@@ -163,7 +170,9 @@ class World:
 
     def run(self) -> None:
         """Safety with faults, then liveness without, then the verdict."""
-        with mock.patch.object(handing, "AHEAD", AHEAD), mock.patch.object(manager, "AHEAD", AHEAD):
+        with ExitStack() as patches:
+            for where, name, value in SCALED:
+                patches.enter_context(mock.patch.object(where, name, value))
             self.at.run_until(40)
             for _ in range(self.steps):
                 self._step()
@@ -315,17 +324,17 @@ class World:
         self.deaths = self.rng.randint(1, 40)
 
     def _stop_room(self) -> None:
-        """It stops as it is told to, and saves its state."""
-        if self.room is None:
-            return
-        self.faults.append("room stopped")
-        if self.room.core.manager.known:
-            self.room.save(0)
-            self.at.run_until(self.at.now_ms)
+        """It is told to stop, and ends when it has saved its state."""
         if self.room is not None:
-            self.room.die()
-            self.room = None
-            self.at.after(self.rng.choice((10, 30, 200)), self._start_room)
+            self.faults.append("room stopped")
+            self.room.stop()
+
+    def end_room(self) -> None:
+        """It has ended by itself."""
+        assert self.room is not None
+        self.room.die()
+        self.room = None
+        self.at.after(self.rng.choice((10, 30, 200)), self._start_room)
 
     def _start_room(self) -> None:
         if self.room is None:
@@ -413,7 +422,8 @@ class World:
                     worker.consume(want)
 
     def _drained(self) -> bool:
-        assert self.room is not None
+        if self.room is None:
+            return False  # it was told to stop before, and starts again
         many = self.room.core.manager
         running = many.running.values()
         return (
@@ -428,7 +438,8 @@ class World:
         )  # fmt: skip
 
     def _left(self) -> str:
-        assert self.room is not None
+        if self.room is None:
+            return "the room is not there"
         many = self.room.core.manager
         lines = [f"{many.commits.open} units, known {many.known}"]
         lines += [f"{client.name} said {client.said}" for client in self.clients if client.said]

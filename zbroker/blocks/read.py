@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from zbroker.blocks.making import Block
 from zbroker.journal.reader import Cursor
 from zbroker.topics import Matcher
 
@@ -14,7 +17,7 @@ class Read(NamedTuple):
 
     seek: `cursor` is a hint; its position is what is wanted. live: it has caught up.
     wants: other topics may be passed over; wants_key says the same of two that want the same. Done
-    with `Core.blocks` or `Core.read_failed`.
+    with `BlockRead` or `ReadFailed`.
     """
 
     key: int
@@ -25,3 +28,10 @@ class Read(NamedTuple):
     live: bool = False
     wants: Matcher | None = None
     wants_key: Hashable = None
+
+
+class BlockRead(Struct, gc=False):
+    """A Read was done."""
+
+    read: Read
+    block: Block

@@ -66,12 +66,11 @@ class Source(Protocol):
     """
 
     drained: bool
+    #: when it has to be looked at although nothing arrives; None: never
+    next_wake_ms: Callable[[], int | None] | None
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Any]:
         """What arrived. A burst of commands is one event."""
-
-    def next_wake_ms(self) -> int | None:
-        """When it has to be looked at although nothing arrives."""
 
 
 class TurnPlan(Struct):

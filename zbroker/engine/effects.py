@@ -21,7 +21,10 @@ WATERMARKS: Final = "watermarks"  # and the subscription to its watermarks
 class ToPeer(Struct, gc=False):
     """Base of what goes to one peer of the listener: nothing does after it could not be reached."""
 
-    rid: bytes
+    @property
+    def rid(self) -> bytes:
+        """Its routing id."""
+        raise NotImplementedError
 
     def skipped(self) -> NotSent | None:
         """What the core hears if this is not performed, since the peer is gone."""
@@ -31,6 +34,7 @@ class ToPeer(Struct, gc=False):
 class Send(ToPeer, gc=False):
     """One message to one peer. Answered by Gone if it is not connected any more."""
 
+    rid: bytes
     header: bytes
     body: bytes | None = None
 
@@ -41,6 +45,7 @@ class Answer(ToPeer, gc=False):
     Answered by Gone, or by Full if the peer does not read fast enough.
     """
 
+    rid: bytes
     message: Struct
 
 
@@ -98,6 +103,7 @@ class Note(Struct, gc=False):
 
     name: str
     text: str
+    error: bool = False  # else it is a warning
 
 
 class Progress(Struct, gc=False):

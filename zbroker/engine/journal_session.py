@@ -22,21 +22,18 @@ WELCOME_WAIT_MS: Final = 1_000
 class JournalSession:
     """welcomed_by: the incarnation that listens; 0: none is known to."""
 
-    def __init__(
-        self, incarnation: int, hello: Callable[[int], Hello], wait_ms: int = WELCOME_WAIT_MS
-    ) -> None:
+    def __init__(self, incarnation: int, hello: Callable[[int], Hello]) -> None:
         """hello: the message with this number; asked for each time, since it may name sessions."""
         self.welcomed_by = 0
         self._mine = incarnation
         self._hello, self._hellos = hello, 0
-        self._wait_ms = wait_ms
         self._next_hello_ms: int | None = 0
 
     def tick(self, now_ms: int) -> list[Reconnect | Say]:
         """Says Hello if that is due."""
         if self._next_hello_ms is None or now_ms < self._next_hello_ms:
             return []
-        self._next_hello_ms = now_ms + self._wait_ms
+        self._next_hello_ms = now_ms + WELCOME_WAIT_MS
         self._hellos += 1
         return [Reconnect(JOURNAL), Say(JOURNAL, self._hello(self._hellos))]
 

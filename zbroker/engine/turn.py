@@ -51,6 +51,8 @@ class Turn(Generic[Event, Effect]):
             raise Bug(f"nothing performs {', '.join(missing)}")
         self._core, self._plan, self._clock = core, plan, clock
         self._performers = {kind: self._guarded(kind, do) for kind, do in performers.items()}
+        wakes = [source.next_wake_ms for source, _ in plan.sources]
+        self._wakes = [core.next_wake_ms, *(wake for wake in wakes if wake is not None)]
         self._not_sent: dict[bytes, bool] = {}  # peers not reached in this drain: because full?
         self._syncing = False
         self._entered = False  # stays True after an error
@@ -143,7 +145,9 @@ class Turn(Generic[Event, Effect]):
     def _wait_ms(self) -> int | None:
         if self._plan.reads_max and self._core.next_read() is not None:
             return 0
-        wakes = [self._core.next_wake_ms()]
-        wakes += [source.next_wake_ms() for source, _ in self._plan.sources]
-        least = min((wake for wake in wakes if wake is not None), default=None)
-        return None if least is None else max(0, least - self._clock().mono_ms)
+        least = None
+        for wake in self._wakes:
+            wake_ms = wake()
+            if wake_ms is not None and (least is None or wake_ms < least):
+                least = wake_ms
+        return least if not least else max(0, least - self._clock().mono_ms)

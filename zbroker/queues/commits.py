@@ -178,6 +178,12 @@ class Commits:
         )
         return commit, [body for unit in units for body in unit.bodies]
 
+    @property
+    def due(self) -> bool:
+        """True if `take` has something, but for what was refused: see wake_ms."""
+        may = self._journal and not self._doubtful and not self._refused
+        return bool(may and self._waiting and self._room([]))
+
     def _room(self, units: list[Unit]) -> bool:
         if not self._under_way:
             return True

@@ -1,14 +1,11 @@
-"""What the queues room decides: logons, consumers, acks, leases, what is committed. Pure.
+"""The queues process decides here: logons, consumers, acks, leases, what is committed. Pure.
 
-    turn(commands)           frames of clients     -> answers, offers, units
-    marks, welcomed, named   the journal's word    -> queues begin, readings
-    block                    what was read         -> the fold of every queue
-    receipts                 what landed           -> settled
-    given, looked, searched  readings of messages  -> what was waiting for them
-    tick                     time                  -> leases end, delays are over, heartbeats
-    finish                   the end of a turn     -> offers, units
+    handle(event)   commands, answers of the journal, blocks of the log, readings, questions
+    tick            time, and all that the events of a turn led to: offers, units, reports
 
-Nothing is true of a queue before it stands in the log and was read there: see queue.py.
+Nothing is true of a queue before it is in the log and was read there: see queue.py. Nearly all
+effects leave with `tick`, in the order in which they were decided: the more a turn brings, the
+fewer units, blocks and wake-ups there are for each message.
 """
 
 from __future__ import annotations
@@ -16,52 +13,52 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pyroaring import BitMap64
-
 from zbroker.access.core import Access
-from zbroker.blocks.making import Block
-from zbroker.blocks.read import Read
+from zbroker.blocks.read import BlockRead, Read
 from zbroker.budgets import DEFAULT, Budget
+from zbroker.engine import events as e
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Send
-from zbroker.errors import ClientError, StorageError
+from zbroker.engine.effects import Note, Send
+from zbroker.engine.later import Later
+from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
-from zbroker.ids import Origin
-from zbroker.journal.reader import Extent
 from zbroker.peers import Received, admit, check_key, decode, welcome
+from zbroker.queues import events as qe
 from zbroker.queues import surveying
 from zbroker.queues.burying import Burying
 from zbroker.queues.clients import Connection
 from zbroker.queues.commands import cid_of, sid_of
 from zbroker.queues.consuming import Consuming
-from zbroker.queues.effects import Ask, Effect, Give, Looked
+from zbroker.queues.effects import Effect, Give, LogReading, NoteDisconnected, Tell, TrackDeliveries
 from zbroker.queues.handing import Handing
-from zbroker.queues.log_holds import LogHolds
+from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.manager import Manager
 from zbroker.queues.managing import Managing
 from zbroker.queues.running import Running
+from zbroker.queues.save_schedule import SaveSchedule
 from zbroker.queues.settling import Settling
 from zbroker.queues.shared import Shared
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Entered
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queueing as q
-from zbroker.wire.internal import Holds, Located, Marks, Receipt, Welcome
-from zbroker.wire.queue_surveys import DoorQuestion
+from zbroker.wire.disconnects import NONE, Disconnects
+from zbroker.wire.internal import Located, Marks, Receipt, Welcome
+from zbroker.wire.queue_surveys import QueuesQuestion
 from zbroker.wire.refused import CODES, Refusals, stranger, told_as
 from zbroker.wire.surveys import (
     DISCONNECTED,
-    Answer,
     AskClients,
     AskRefusals,
+    Disconnect,
     Disconnected,
     Peers,
 )
-from zbroker.wire.units import AskNamed, Named
+from zbroker.wire.units import Named
 
 TICK_MS: Final = 250  # of the patience with the journal
+AGAIN_MS: Final = 1_000  # until what could not be read is tried again
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
 
@@ -74,29 +71,34 @@ class Settings(NamedTuple):
     recording: Recording = Recording([])
     access: Access = Access.off()
     budget: Budget = DEFAULT
+    disconnects: Disconnects = NONE
 
 
 class Core:
-    """The pure part of the queues room."""
+    """See zbroker.engine.contract.Core."""
 
     def __init__(
-        self, settings: Settings, manager: Manager, quiet_ms: QuietMs | None = None
-    ) -> None:
-        """quiet_ms: see DoorHeartbeats."""
+        self, settings: Settings, manager: Manager, quiet_ms: QuietMs | None = None,
+        peers: Peers = lambda _rid: ("", None),
+    ) -> None:  # fmt: skip
+        """quiet_ms: see DoorHeartbeats. peers: the address of a connection, and since when."""
         self.manager = manager
         self.refusals = Refusals(settings.incarnation)
         self.shared = Shared(manager, settings.access, quiet_ms, settings.budget)
+        self.shared.connections.disconnects = settings.disconnects
+        self.journal = JournalClient(self.shared, settings.incarnation)
         self.consuming = Consuming(self.shared)
         self.burying = Burying(self.shared)
         self._handing = Handing(self.shared, self.consuming)
         self.managing = Managing(self.shared, self.consuming, settings.recording)
         self._settling = Settling(self.shared, self.consuming)
-        self._settings = settings
-        self._journal = self._next_tick_ms = 0  # the incarnation that welcomed us; when to tick
+        self._settings, self._peers = settings, peers
+        self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
-        self._log_holds = LogHolds(self.shared)
+        self._later: Later[Give | LogReading] = Later()  # what could not be read
+        self._saves = SaveSchedule(manager)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
-        self._handlers: dict[type, Callable[[Connection, Any], None]] = {
+        self._commands: dict[type, Callable[[Connection, Any], None]] = {
             q.Consume: self.consuming.consume,
             q.Cancel: self.consuming.cancel,
             q.Settle: self._settling.settle,
@@ -108,18 +110,45 @@ class Core:
             m.Heartbeat: lambda _connection, _command: None,
             m.Logoff: self._logoff,
         }
+        self._handlers = self._events()
 
-    @property
-    def connections(self) -> dict[bytes, Connection]:
-        """By routing id."""
-        return self.shared.connections
+    def _events(self) -> dict[type, Callable[[Any], Sequence[Effect] | None]]:
+        shared, journal = self.shared, self.journal
+        return {
+            e.Commands: self._burst,
+            e.Asked: self._asked,
+            e.Gone: lambda event: self._gone(event.rid),
+            e.ReadFailed: self._read_failed,
+            e.RulesChanged: lambda event: self._entitle(event.access),
+            e.Unauthenticated: self._unauthenticated,
+            e.StopAsked: lambda _: self._saves.stop(),
+            BlockRead: lambda event: self.manager.read(event.read.key, event.block),
+            Marks: journal.watermarks,
+            Welcome: journal.welcome,
+            Named: journal.named,
+            Receipt: journal.receipt,
+            Located: journal.located,
+            qe.Loaded: journal.loaded,
+            qe.Segments: journal.segments,
+            qe.TablesSaved: self._saves.saved,
+            qe.Given: self._handing.given,
+            qe.Unsent: self._unsent,
+            qe.Examined: shared.examined,
+            qe.Searched: shared.searches.searched,
+            qe.Reentered: shared.reentered,
+            qe.LookedAt: shared.looked,
+        }
+
+    def handle(self, event: object, now: Now) -> Sequence[Effect]:
+        """What follows at once; most follows with `tick`. Raises: StorageError, ConfigError."""
+        self.shared.now = now
+        return self._handlers[type(event)](event) or ()
 
     # -- commands -----------------------------------------------------------------------------
 
-    def turn(self, commands: Sequence[Received], now: Now) -> None:
-        """Everything that clients sent since the last turn."""
-        self.shared.now = now
-        for received in commands:
+    def _burst(self, commands: e.Commands) -> None:
+        now = self.shared.now
+        for received in commands.received:
             self._one(received, now)
 
     def _one(self, received: Received, now: Now) -> None:
@@ -135,7 +164,7 @@ class Core:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
             check_key(connection, received.key)
             self.shared.connections.heard(connection, command, now.mono_ms)
-            self._handlers[type(command)](connection, command)
+            self._commands[type(command)](connection, command)
         except ClientError as error:
             if error.code in CODES:
                 self._note(rid, told_as(command), error.code, stranger(received.key))
@@ -158,7 +187,7 @@ class Core:
         token = connections.token_of(
             command, received, self._settings.key, self.shared.access, now.wall_ns / 1e9
         )
-        self.gone(rid)
+        self._gone(rid)
         if len(connections) >= self._settings.clients_max:
             raise ClientError("too_many", f"{len(connections)} clients are connected here")
         connection = connections.logon(rid, token, command.heartbeat_s, now.mono_ms)
@@ -173,7 +202,7 @@ class Core:
         answer = m.Ack("processed", command.cid)
         self.shared.out.append(Send(connection.rid, codec.encode(answer)))
 
-    def entitle(self, access: Access) -> None:
+    def _entitle(self, access: Access) -> None:
         """The rules have changed: who may not be here any more is told and forgotten."""
         self.shared.access = access
         for connection in list(self.shared.connections.values()):
@@ -181,7 +210,7 @@ class Core:
                 admit(access, connection.token, connection.token.key)
             except ClientError as error:
                 self._note(connection.rid, "stay logged on", error.code)
-                self.gone(connection.rid)
+                self._gone(connection.rid)
                 self._refuse(connection.rid, error)
                 continue
             for consumer in list(connection.consumers.values()):
@@ -191,73 +220,26 @@ class Core:
                     self._note(connection.rid, f"keep consuming {consumer.queue}", error.code)
                     self.consuming.end(consumer, error)
 
-    # -- the journal --------------------------------------------------------------------------
-
-    def marks(self, marks: Marks) -> None:
-        """How far the log is durable."""
-        if marks.incarnation != self._journal:
-            if self._journal:
-                self.manager.commits.lost()
-            self._journal = 0
-            return
-        self._heard(Origin(marks.instance, marks.generation), marks.floor, marks.persisted)
-
-    def welcomed(self, welcome: Welcome) -> None:
-        """A journal that has not been asked yet. Raises: StorageError, if it lost what we know."""
-        manager = self.manager
-        self._heard(Origin(welcome.instance, welcome.generation), welcome.floor, welcome.persisted)
-        if welcome.persisted < manager.following.persisted:
-            raise StorageError(
-                "damaged", "the log ends before what the queues have read; they are read again"
-            )
-        if welcome.incarnation == self._journal:
-            return
-        self._journal = welcome.incarnation
-        manager.welcomed(welcome.incarnation, welcome.persisted)
-        self.shared.ask_again()
-        self.shared.out.append(Ask(AskNamed(0, welcome.incarnation)))
-
-    def _heard(self, here: Origin, floor: int, persisted: int) -> None:
-        manager = self.manager
-        if manager.here not in (None, here):
-            text = f"the log is that of generation {here.generation} now; the queues are read again"
-            raise StorageError("damaged", text)
-        manager.here = here
-        manager.raised(floor)
-        manager.following.persisted = max(manager.following.persisted, persisted)
-
-    def named(self, named: Named) -> None:
-        """What is defined. Raises: ConfigError."""
-        self.manager.named(named)
-
-    def located(self, located: Located) -> None:
-        """The journal's answer to one look-up."""
-        self.shared.located(located)
-
-    def receipts(self, receipt: Receipt) -> None:
-        """What landed."""
-        self.manager.commits.receipts(receipt, self.shared.now.mono_ms)
-
-    def holds(self, wall_ms: int) -> Holds:
-        """Which part of the log the queues need."""
-        return self._log_holds.stated(self._journal, wall_ms)
-
-    def release(self, log: Sequence[Extent]) -> None:
-        """Queues that hold more of the log than they may let go. log: segments, oldest first."""
-        self._log_holds.release(log)
-
-    def told(self, ask: DoorQuestion, peers: Peers) -> Answer:
-        """What the admin asks all doors. peers: who is at which address."""
+    def _asked(self, asked: e.Asked) -> Sequence[Effect]:
+        """A question of the admin: of the queues, or one that every listener is asked."""
+        rid, ask = asked.rid, asked.question
+        if isinstance(ask, QueuesQuestion):
+            self.managing.ask(rid, ask)
+            return ()
         if isinstance(ask, AskClients):
-            return surveying.clients(self.shared, ask, peers)
+            return [Tell(rid, surveying.clients(self.shared, ask, self._peers))]
         if isinstance(ask, AskRefusals):
-            return self.refusals.told(ask, peers)
-        rids = self.shared.connections.disconnect(ask.client, ask.number)
-        for rid in rids:
-            self.gone(rid)
+            return [Tell(rid, self.refusals.told(ask, self._peers))]
+        return self._disconnect(rid, ask)
+
+    def _disconnect(self, rid: bytes, ask: Disconnect) -> Sequence[Effect]:
+        many = self.shared.connections.disconnect(ask.client, ask.number)
+        for one in many:
+            self._gone(one)
             hint = "ask whoever operates this broker"
-            self._refuse(rid, ClientError("session_ended", DISCONNECTED, hint))
-        return Disconnected(ask.cid, len(rids))
+            self._refuse(one, ClientError("session_ended", DISCONNECTED, hint))
+        told = Tell(rid, Disconnected(ask.cid, len(many)))
+        return [NoteDisconnected(ask.client, len(many)), told] if many else [told]
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -265,45 +247,32 @@ class Core:
         """What of the log is to be folded next."""
         return self.manager.following.next_read()
 
-    def block(self, read: Read, block: Block) -> None:
-        """What was read for a walk."""
-        self.manager.read(read.key, block)
+    def _unsent(self, unsent: qe.Unsent) -> None:
+        self._gone(unsent.rid)
+        self._handing.unsent(unsent.give, unsent.positions)
 
-    def given(self, give: Give, size: int, unread: BitMap64, end: int) -> None:
-        """A Give was done, up to position `end`. unread: what was not sent of it."""
-        self._handing.given(give, size, unread, end)
+    def _read_failed(self, failed: e.ReadFailed) -> None:
+        """The disk fails, or an archive is away: what was to be read is tried again."""
+        of = failed.of
+        if isinstance(of, Read):
+            raise failed.error  # the next start reads the log again
+        until_ms = self.shared.now.mono_ms + AGAIN_MS
+        if isinstance(of, Give) and self._handing.put_off(of, until_ms):
+            return
+        if not self._later:
+            text = f"{failed.error}; it is tried again"
+            self.shared.out.append(Note("queues.read_failed", text, error=True))
+        self._later.put(of, until_ms)
 
-    def unsent(self, give: Give, positions: BitMap64) -> None:
-        """Its consumer is gone: these messages, from the first that failed on, were not sent."""
-        self._handing.unsent(give, positions)
-
-    def put_off(self, give: Give, positions: BitMap64, until_ms: int) -> bool:
-        """These could not be read: True if they come again by themselves."""
-        return self._handing.put_off(give, positions, until_ms)
-
-    def give_again(self, give: Give) -> None:
-        """What could not be read a while ago; its consumer may not have it any more."""
-        self._handing.again(give)
-
-    def examined(self, job: int, matching: BitMap64, end: int) -> None:
-        """An Examine was done. end: behind what was examined."""
-        self.shared.examined(job, matching, end)
-
-    def searched(self, job: int, hit: int | None, end: int) -> None:
-        """A Search was done. hit: the first message that matches; end: behind what was examined."""
-        self.shared.searches.searched(job, hit, end)
-
-    def reentered(self, job: int, entered: list[Entered]) -> None:
-        """A Reenter was done."""
-        self.shared.reentered(job, entered)
-
-    def looked(self, job: int, rows: list[Looked], end: int) -> None:
-        """A Look was done. end: behind what was read."""
-        self.shared.looked(job, rows, end)
+    def _try_again(self, what: Give | LogReading) -> None:
+        if isinstance(what, Give):
+            self._handing.again(what)
+        else:
+            self.shared.out.append(what)
 
     # -- peers and time -----------------------------------------------------------------------
 
-    def gone(self, rid: bytes) -> None:
+    def _gone(self, rid: bytes) -> None:
         """A peer cannot be reached any more; it may come back for what it holds."""
         connection = self.shared.connections.get(rid)
         if connection is None:
@@ -312,9 +281,25 @@ class Core:
             self.consuming.leave(consumer, lost=True)
         self.shared.connections.leave(rid)
 
-    def tick(self, now: Now, *, drained: bool = True) -> None:
-        """Times that have come. drained: this turn has everything that waited at the door."""
+    def _unauthenticated(self, event: e.Unauthenticated) -> None:
+        self.refusals.add(b"", stranger(event.key), "connect", "auth_failed", event.host)
+
+    def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
+        """All that is to be done now. drained: this turn has read all that clients sent."""
         self.shared.now = now
+        effects: list[Effect] = [*self.journal.tick(now.mono_ms)]
+        self._look_at_times(now, drained)
+        for what in self._later.due(now.mono_ms):
+            self._try_again(what)
+        effects += self._decided()
+        effects += self.shared.connections.moved()
+        effects += self.journal.commits(now)
+        effects += self.journal.report(now)  # after the queues have decided what they hold
+        effects += self.journal.start()
+        effects += self._saves.tick(now.mono_ms)
+        return effects
+
+    def _look_at_times(self, now: Now, drained: bool) -> None:
         self._beat(now.mono_ms, drained)
         if now.mono_ms >= self._next_tick_ms:
             self._next_tick_ms = now.mono_ms + TICK_MS
@@ -344,11 +329,11 @@ class Core:
         silent, due = self.shared.connections.beats(now_ms, drained=drained)
         self.shared.out += [Send(rid, _HEARTBEAT) for rid in due]
         for rid in silent:
-            self.gone(rid)
+            self._gone(rid)
             self._refuse(rid, ClientError("not_logged_on", "nothing was heard for two heartbeats"))
 
-    def finish(self) -> list[Effect]:
-        """Offers of what changed, units of what was decided; all that is to be done now."""
+    def _decided(self) -> list[Effect]:
+        """Offers of what changed, units of what was decided."""
         shared, manager = self.shared, self.manager
         if manager.ended or manager.overtaken:
             self.consuming.end_with_queues()
@@ -363,30 +348,42 @@ class Core:
                     shared.held_back[one.name] = one
             self._look_when(one)
             shared.note_use(one)
-        # behind what the queues have to do
+        # after what the queues have to do
         search = shared.searches.next() if shared.searches.busy else None
-        out, shared.out = [*manager.notes, *shared.out, *([search] if search else ())], []
+        if search is None and not (shared.out or manager.notes or manager.began):
+            return []
+        begun = [
+            TrackDeliveries(one.name, one.definition.life, one.suspected_to)
+            for one in manager.began
+        ]
+        out, shared.out = [*begun, *manager.notes, *shared.out, *([search] if search else ())], []
+        manager.began.clear()
         manager.notes.clear()
         return out
 
     def next_wake_ms(self) -> int | None:
-        """When the next tick has something to do."""
-        wakes: list[int] = []
-        heartbeats = self.shared.connections.heartbeats
-        if self.shared.connections and heartbeats.due_ms is not None:
-            wakes.append(heartbeats.due_ms)
+        """When the next tick has something to do; 0: now."""
+        if self._busy:
+            return 0
+        wakes = [
+            self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
+            *self._wakes_ms.values(),
+        ]  # fmt: skip
+        if self.shared.connections:
+            wakes.append(self.shared.connections.heartbeats.due_ms)
         if self.shared.asking:
             wakes.append(self._next_tick_ms)
-        commits_ms = self.manager.commits.wake_ms()
-        if commits_ms is not None:
-            wakes.append(commits_ms)
-        wakes += self._wakes_ms.values()
-        return min(wakes, default=None)
+        known = [wake for wake in wakes if wake is not None]
+        return min(known) if known else None
 
     @property
-    def busy(self) -> bool:
-        """True if something is to be done before sleeping."""
-        return bool(self.shared.dirty or self.shared.out or self.shared.searches.busy)
+    def _busy(self) -> bool:
+        shared = self.shared
+        return bool(shared.dirty or shared.out or shared.searches.busy or self.manager.commits.due)
+
+    def stats(self) -> dict[str, int | float | str]:
+        """What the process reports."""
+        return surveying.numbers(self.shared)
 
     def check(self) -> None:
         """Asserts what is always true."""

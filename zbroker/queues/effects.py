@@ -1,31 +1,34 @@
-"""What the queues core wants done, as values; loop.py does it."""
+"""What the queues core wants done, as values; loop.py and log_work.py perform it. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from zbroker.engine.effects import Note, Send
+from zbroker.engine import effects as e
 from zbroker.filters import Filter
+from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
+from zbroker.queues import events
 from zbroker.queues.clients import Consumer
-from zbroker.wire.internal import Message
 from zbroker.wire.queue_surveys import QueuesAnswer
+from zbroker.wire.surveys import Answer
+
+if TYPE_CHECKING:
+    from zbroker.queues.running import Running
+    from zbroker.queues.snapshots import Snapshot
 
 
-class Ask(NamedTuple):
-    """Send this to the journal."""
-
-    message: Message
-
-
-class Give(NamedTuple):
-    """Read these messages and send them to a consumer; done with `Core.given`.
+class Give(e.ToPeer, gc=False):
+    """Read these messages and send them to a consumer. Answered by Given, Unsent or ReadFailed.
 
     deliveries: of each, how often it was delivered with this time; None: all for the first time.
     acked: of a replayable queue, those that were acknowledged; None: of another queue. bytes_max:
-    as soon as so many were read and sent, it ends with a batch, and the rest is not sent.
+    as soon as so many were read and sent, it ends with a batch, and the rest is not sent. life: of
+    the queue, for the note of what was sent.
     """
 
     to: Consumer
@@ -34,43 +37,53 @@ class Give(NamedTuple):
     barrier: bool = False
     acked: BitMap64 | None = None
     bytes_max: int = U63_MAX
+    life: int = 0
+
+    @property
+    def rid(self) -> bytes:
+        """The consumer's connection."""
+        return self.to.rid
+
+    def skipped(self) -> events.Unsent:
+        """Nothing was sent."""
+        return events.Unsent(self.to.rid, self, self.positions)
 
     def part(self, positions: BitMap64) -> Give:
         """Of these messages of it only."""
         deliveries = self.deliveries
         if deliveries is not None:
             deliveries = [deliveries[self.positions.rank(at) - 1] for at in positions]
-        return self._replace(positions=positions, deliveries=deliveries)
+        return replace(self, positions=positions, deliveries=deliveries)
 
 
-class Examine(NamedTuple):
+class Examine(Struct, gc=False):
     """Read these messages, as many as one turn may, and say which ones the filter is true for:
-    `Core.examined`."""
+    Examined or ReadFailed."""
 
     job: int
     positions: BitMap64
     filter: Filter
 
 
-class Search(NamedTuple):
+class Search(Struct, gc=False):
     """Read these messages until the filter is true for one, or enough was read for one turn:
-    `Core.searched`."""
+    Searched or ReadFailed."""
 
     job: int
     positions: BitMap64
     filter: Filter
 
 
-class Reenter(NamedTuple):
-    """Read these messages as if they entered the queue now: `Core.reentered`."""
+class Reenter(Struct, gc=False):
+    """Read these messages as if they entered the queue now: Reentered or ReadFailed."""
 
     job: int
-    queue: str
+    queue: Running
     positions: BitMap64
 
 
-class Look(NamedTuple):
-    """Read these messages one by one, as many as `bytes_max` allows: `Core.looked`."""
+class Look(Struct, gc=False):
+    """Read these messages one by one, as many as `bytes_max` allows: LookedAt or ReadFailed."""
 
     job: int
     positions: BitMap64
@@ -90,12 +103,55 @@ class Looked(NamedTuple):
     headers: dict[str, Any] | None
 
 
-class Tell(NamedTuple):
+class Tell(Struct, gc=False):
     """Answer the admin, who asked as `rid`."""
 
     rid: bytes
-    answer: QueuesAnswer
+    answer: QueuesAnswer | Answer
+
+
+class NoteDisconnected(Struct, gc=False):
+    """An operator ended so many connections of a client: note that in the log."""
+
+    client: str
+    count: int
+
+
+class Load(Struct, gc=False):
+    """Read the tables, and the note of what was delivered, of this log. Answered by Loaded."""
+
+    here: Origin
+    persisted: int
+
+
+class SaveTables(Struct, gc=False):
+    """Write the tables. Answered by TablesSaved."""
+
+    here: Origin
+    taken: Snapshot
+
+
+class TrackDeliveries(Struct, gc=False):
+    """Of this queue nothing from `position` on was sent: note from now on what is."""
+
+    queue: str
+    life: int
+    position: int
+
+
+class ForgetBlocks(Struct, gc=False):
+    """The journal was started anew and may have set bytes aside: what was read may be wrong."""
+
+
+class ListSegments(Struct, gc=False):
+    """Say which segments the log has. let_go: close their files, some may have been removed."""
+
+    let_go: bool
 
 
 LogReading = Examine | Search | Reenter | Look
-Effect = Send | Note | Ask | Give | LogReading | Tell
+Effect = (
+    e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Progress | e.Ready | e.Exit
+    | Give | LogReading | Tell | NoteDisconnected | Load | TrackDeliveries | ForgetBlocks
+    | ListSegments | SaveTables
+)  # fmt: skip

@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from pyroaring import BitMap64
 
 from zbroker.blocks.making import Block
 from zbroker.blocks.read import Read
-from zbroker.blocks.reading import Reading
 from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.reader import Cursor
 from zbroker.limits import KIB
@@ -37,10 +36,17 @@ class Found:
             self.picks = [position - first for position in positions]
 
 
-class Finder:
-    """Where to read what. `reading`: shared with who follows the log."""
+class Reads(Protocol):
+    """Where blocks are read: zbroker.blocks.reading.Reading."""
 
-    def __init__(self, reading: Reading) -> None:
+    def read(self, read: Read) -> Block:
+        """Raises: StorageError."""
+
+
+class Finder:
+    """Where to read what. `reading`: shared with the fold of the log."""
+
+    def __init__(self, reading: Reads) -> None:
         self._reading = reading
         self._positions = array("q")
         self._cursors: list[Cursor] = []

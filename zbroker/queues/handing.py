@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.engine.effects import Send
@@ -20,6 +21,7 @@ from zbroker.limits import MIB, U63_MAX
 from zbroker.queues.clients import Consumer
 from zbroker.queues.consuming import Consuming
 from zbroker.queues.effects import Give
+from zbroker.queues.events import Given
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.running import AHEAD, Parked, Running
 from zbroker.queues.shared import Shared
@@ -97,11 +99,12 @@ class Handing:
         consumer, queue = self._shared.consumers[offer.consumer], one.queue
         if isinstance(queue, Replayable):
             acked = queue.noted_ones & offer.positions
-            give = Give(consumer, offer.positions, acked=acked, bytes_max=GIVE_BYTES)
+            life = one.definition.life
+            give = Give(consumer, offer.positions, acked=acked, bytes_max=GIVE_BYTES, life=life)
             self._shared.out.append(give)
             return
         deliveries = queue.deliveries_of(offer.positions)
-        give = Give(consumer, offer.positions, deliveries, offer.barrier)
+        give = Give(consumer, offer.positions, deliveries, offer.barrier, life=one.definition.life)
         if offer.first_commit:
             sent = Outcome(offer.positions, "gone", "sent")
             one.entries.append((sent, lambda code: self._release(give, code)))
@@ -166,19 +169,19 @@ class Handing:
         self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # behind what it gets
         self._consuming.leave(consumer)
 
-    def given(self, give: Give, size: int, unread: BitMap64, end: int) -> None:
-        """What was sent to a consumer, in bytes of credit. unread: what was not sent; before `end`
-        it cannot be read; what stands behind that was too much for one turn."""
+    def given(self, done: Given) -> None:
+        """What was sent to a consumer."""
+        give, unread, end = done.give, done.unread, done.end
         consumer, one = give.to, self._shared.manager.running.get(give.to.queue)
-        consumer.credit -= size
+        consumer.credit -= done.size
         consumer.delivered += len(give.positions) - len(unread)
         if one is None:
             return
         self._shared.manager.changes.note(one.name)
         one.counts.delivered += len(give.positions) - len(unread)
         if give.deliveries is not None:
-            done = give.deliveries[: give.positions.rank(end - 1)]
-            one.counts.redelivered += sum(count > 1 for count in done)
+            sent = give.deliveries[: give.positions.rank(end - 1)]
+            one.counts.redelivered += sum(count > 1 for count in sent)
         if unread:
             known = unread.rank(end - 1)
             unreadable, later = unread[:known], unread[known:]
@@ -189,14 +192,14 @@ class Handing:
         if unread or isinstance(one.queue, Replayable):
             self._shared.touch(one)
 
-    def put_off(self, give: Give, positions: BitMap64, until_ms: int) -> bool:
-        """These could not be read. False: give them `again` later; True: the queue does it, since
-        nothing may come before them."""
+    def put_off(self, give: Give, until_ms: int) -> bool:
+        """It could not be read. False: give it `again` later; True: the queue does it, since
+        nothing may come before these messages."""
         one = self._shared.manager.running.get(give.to.queue)
         if one is None:
             return True
         if isinstance(one.queue, Replayable):
-            one.queue.go_back(give.to.key, positions.min())
+            one.queue.go_back(give.to.key, give.positions.min())
             one.paused_until_ms = until_ms
             self._shared.paused[one.name] = one
             return True
@@ -209,7 +212,7 @@ class Handing:
             return
         once = one.definition.config.semantics == "at-most-once"
         if give.barrier:
-            give = give._replace(deliveries=[2])  # it may have come back and been sent meanwhile
+            give = replace(give, deliveries=[2])  # it may have come back and been sent meanwhile
         elif isinstance(one.queue, Queue) and not once:
             give = _still(one, give)
         if give.positions:
@@ -241,4 +244,5 @@ def _still(one: Running, give: Give) -> Give:
     """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
     assert isinstance(one.queue, Queue)
     positions = give.positions & one.queue.leased(give.to.key)
-    return give._replace(positions=positions, deliveries=one.queue.deliveries_of(positions))
+    deliveries = one.queue.deliveries_of(positions)
+    return replace(give, positions=positions, deliveries=deliveries)

@@ -243,7 +243,7 @@ class Managing:
 
         one.returning |= positions  # held in the log from now on
         self._shared.note_use(one)
-        self._shared.reenter(one.name, positions, entered)
+        self._shared.reenter(one, positions, entered)
 
     # -- definitions --------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What is read of the log for the core, message by message, and told to it. Pure.
+"""Performs what the core wants of messages in the log: reads, sends, asks filters. Pure.
 
 What may be large is read slice by slice, one a turn: a slice ends as soon as so many bytes were
 read and decoded or sent. What was read counts, also where the messages of a queue stand far apart
@@ -7,20 +7,36 @@ in the log; a slice ends with a batch, so one turn takes at most a batch more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from pyroaring import BitMap64
 
+from zbroker.blocks.making import Maker
+from zbroker.blocks.read import BlockRead, Read
+from zbroker.engine.effects import Send
+from zbroker.engine.events import ReadFailed
+from zbroker.errors import StorageError
 from zbroker.filters import Filter
+from zbroker.ids import Origin
+from zbroker.journal.reader import Extent
 from zbroker.limits import KIB
 from zbroker.queues import giving
-from zbroker.queues.effects import Examine, LogReading, Look, Looked, Reenter, Search
-from zbroker.queues.finding import Found
+from zbroker.queues.effects import (
+    Examine,
+    ForgetBlocks,
+    Give,
+    ListSegments,
+    LogReading,
+    Look,
+    Looked,
+    Reenter,
+    Search,
+)
+from zbroker.queues.events import Examined, Given, LookedAt, Reentered, Searched, Segments, Unsent
+from zbroker.queues.finding import Finder, Found, Reads
 from zbroker.queues.running import entered_of
-
-if TYPE_CHECKING:
-    from zbroker.queues.core import Core
+from zbroker.wire.queueing import Job
 
 SLICE_BYTES: Final = 256 * KIB  # of what filters look at
 
@@ -64,29 +80,130 @@ class Matcher(NamedTuple):
         return giving.matching(found, content, self.type_of, self.payloads)
 
 
-def read_for(core: Core, effect: LogReading, many: Iterable[Found], matcher: Matcher) -> None:
-    """Does a reading; the core hears of it when all was read. Raises: StorageError."""
-    if isinstance(effect, Search):
-        hit, end = _searched(effect, many, matcher)
-        core.searched(effect.job, hit, end)
-    elif isinstance(effect, Examine):
-        core.examined(effect.job, *_examined(effect, many, matcher))
-    elif isinstance(effect, Reenter):
-        one = core.manager.running.get(effect.queue)
-        entered = [entered_of(one, found) for found in many] if one is not None else []
-        core.reentered(effect.job, [each for each in entered if each is not None])
-    else:
-        core.looked(effect.job, *_looked(effect, many))
+class LogSource(Reads, Protocol):
+    """The whole of it."""
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """The segments of the log."""
+
+    def reset(self) -> None:
+        """Forgets what was read."""
+
+    def let_go(self) -> None:
+        """Closes files."""
 
 
-def _looked(effect: Look, many: Iterable[Found]) -> tuple[list[Looked], int]:
-    """The messages, and the position behind what was read."""
-    rows: list[Looked] = []
-    part = Slice(many, effect.positions, effect.bytes_max)
-    for found in part:
-        rows += giving.looked(found)
-        part.handled(_decoded(found))
-    return rows, part.end
+class LogWork:
+    """Performs the effects of the queues core for which the log is read.
+
+    send: False if the peer is not connected any more. sending: notes what is about to be sent.
+    sees_all: no access rules hold.
+    """
+
+    def __init__(
+        self, source: LogSource, send: Callable[[Send], bool], matcher: Matcher,
+        sending: Callable[[Give], None], *, sees_all: bool,
+    ) -> None:  # fmt: skip
+        self._source, self._finder = source, Finder(source)
+        self._send, self._sending = send, sending
+        self._matcher, self._sees_all = matcher, sees_all
+        self._giving: giving.Giving | None = None
+        self._read_to = 0  # what is in a queue was read, so it stands before that
+        self.performers: dict[type, Callable[[Any], Any]] = {
+            Read: self._read,
+            Give: self.give,
+            Examine: self._guarded(self._examine),
+            Search: self._guarded(self._search),
+            Reenter: self._guarded(self._reenter),
+            Look: self._guarded(self._look),
+            ForgetBlocks: self._forget,
+            ListSegments: self._list,
+        }
+
+    def begin(self, here: Origin, persisted: int) -> None:
+        """The log is this one; what the tables know of stands before `persisted`."""
+        self._giving, self._read_to = giving.Giving(Maker(here, Job)), persisted
+
+    def _read(self, read: Read) -> BlockRead | ReadFailed | None:
+        try:
+            block = self._source.read(read)
+        except StorageError as error:
+            return ReadFailed(read, error)
+        if not block.items:
+            return None
+        self._read_to = max(self._read_to, read.limit)
+        self._finder.note(block)
+        return BlockRead(read, block)
+
+    def _find(self, positions: BitMap64) -> Iterator[Found]:
+        """What can be read of messages; the rest is damaged or gone. Raises: StorageError."""
+        return self._finder.find(positions, self._read_to)
+
+    def _forget(self, _effect: ForgetBlocks) -> None:
+        self._source.reset()
+        self._finder.forget()
+
+    def _list(self, effect: ListSegments) -> Segments:
+        if effect.let_go:
+            self._source.let_go()
+        return Segments(self._source.extents)
+
+    def give(self, give: Give) -> Given | Unsent | ReadFailed:
+        """Sends what can be read, until its bytes_max. What was not sent is not lost."""
+        self._sending(give)
+        unread = give.positions.copy()
+        part = Slice(self._find(give.positions), give.positions, give.bytes_max)
+        try:
+            size = self._send_part(give, part, unread)
+        except StorageError as error:
+            return ReadFailed(give.part(unread), error)
+        if size is None:
+            return Unsent(give.rid, give, unread)
+        return Given(give, size, unread, part.end)
+
+    def _send_part(self, give: Give, part: Slice, unread: BitMap64) -> int | None:
+        """Bytes of credit; None: the consumer is gone. Takes what was sent out of `unread`."""
+        assert self._giving is not None, "queues begin after the tables were loaded"
+        size = 0
+        for found in part:
+            parts = self._giving.parts(give, found, sees_all=self._sees_all)
+            for send, one in zip(giving.sends(give, parts), parts, strict=True):
+                size += one.size
+                part.handled(one.size)
+                if not self._send(send):
+                    return None
+            unread -= found.positions
+        return size
+
+    def _guarded(
+        self, read: Callable[[Any, Iterator[Found]], object]
+    ) -> Callable[[LogReading], object]:
+        def guarded(effect: LogReading) -> object:
+            try:
+                return read(effect, self._find(effect.positions))
+            except StorageError as error:
+                return ReadFailed(effect, error)
+
+        return guarded
+
+    def _examine(self, effect: Examine, many: Iterable[Found]) -> Examined:
+        return Examined(effect.job, *_examined(effect, many, self._matcher))
+
+    def _search(self, effect: Search, many: Iterable[Found]) -> Searched:
+        return Searched(effect.job, *_searched(effect, many, self._matcher))
+
+    def _reenter(self, effect: Reenter, many: Iterable[Found]) -> Reentered:
+        entered = [entered_of(effect.queue, found) for found in many]
+        return Reentered(effect.job, [each for each in entered if each is not None])
+
+    def _look(self, effect: Look, many: Iterable[Found]) -> LookedAt:
+        rows: list[Looked] = []
+        part = Slice(many, effect.positions, effect.bytes_max)
+        for found in part:
+            rows += giving.looked(found)
+            part.handled(_decoded(found))
+        return LookedAt(effect.job, rows, part.end)
 
 
 def _examined(effect: Examine, many: Iterable[Found], matcher: Matcher) -> tuple[BitMap64, int]:

@@ -15,6 +15,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.filters import Filter
+from zbroker.queues import events
 from zbroker.queues.effects import Search
 
 SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
@@ -55,9 +56,9 @@ class Searches:
             go()
         return self._due.popleft() if self._due else None
 
-    def searched(self, job: int, hit: int | None, end: int) -> None:
+    def searched(self, done: events.Searched) -> None:
         """A Search was done."""
-        self._open.pop(job)(hit, end)
+        self._open.pop(done.job)(done.hit, done.end)
 
     @property
     def busy(self) -> bool:

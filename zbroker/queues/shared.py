@@ -14,14 +14,16 @@ from pyroaring import BitMap64
 from zbroker.access.core import Access
 from zbroker.budgets import DEFAULT, Budget
 from zbroker.engine.contract import Now
+from zbroker.engine.effects import JOURNAL, Say
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_point
 from zbroker.limits import U63_MAX
 from zbroker.peers import Peers
+from zbroker.queues import events
 from zbroker.queues.clients import Connection, Consumer
-from zbroker.queues.effects import Ask, Effect, Examine, Look, Looked, Reenter
+from zbroker.queues.effects import Effect, Examine, Look, Looked, Reenter
 from zbroker.queues.manager import Manager
 from zbroker.queues.running import Running
 from zbroker.queues.searches import Searches
@@ -154,7 +156,7 @@ class Shared:
         self._last_job += 1
         ask = Locate(self._last_job, value, cut=cut)
         self._lookups[self._last_job] = (ask, then, self.now.mono_ms + PATIENCE_MS)
-        self.out.append(Ask(ask))
+        self.out.append(Say(JOURNAL, ask))
 
     def located(self, located: Located) -> None:
         """The journal's answer."""
@@ -164,7 +166,7 @@ class Shared:
 
     def ask_again(self) -> None:
         """The journal is another one: what it was not asked is asked again."""
-        self.out += [Ask(ask) for ask, _, _ in self._lookups.values()]
+        self.out += [Say(JOURNAL, ask) for ask, _, _ in self._lookups.values()]
 
     def give_up(self) -> None:
         """Look-ups that took too long get an answer that says so."""
@@ -190,24 +192,24 @@ class Shared:
         positions = one.left[:EXAMINED_MAX]
         self.out.append(Examine(self._last_job, positions, one.content))
 
-    def examined(self, job: int, matching: BitMap64, end: int) -> None:
-        """Those of an Examine that match. end: the position behind what was examined."""
-        one = self._examining.pop(job)
-        left, hits = one.left[one.left.rank(end - 1) :], one.hits | matching
+    def examined(self, done: events.Examined) -> None:
+        """Those of an Examine that match."""
+        one = self._examining.pop(done.job)
+        left, hits = one.left[one.left.rank(done.end - 1) :], one.hits | done.matching
         if left:
             self._examine(one._replace(left=left, hits=hits))
         else:
             one.then(hits)
 
-    def reenter(self, queue: str, positions: BitMap64, then: Reentered) -> None:
+    def reenter(self, queue: Running, positions: BitMap64, then: Reentered) -> None:
         """Read these messages as if they entered now."""
         self._last_job += 1
         self._entering[self._last_job] = then
         self.out.append(Reenter(self._last_job, queue, positions))
 
-    def reentered(self, job: int, entered: list[Entered]) -> None:
-        """Those of a Reenter that could be read, in order, by batch."""
-        self._entering.pop(job)(entered)
+    def reentered(self, done: events.Reentered) -> None:
+        """Those of a Reenter that could be read."""
+        self._entering.pop(done.job)(done.entered)
 
     def look(self, positions: BitMap64, then: Seen, bytes_max: int = U63_MAX) -> None:
         """Read these messages, or as many as that."""
@@ -215,6 +217,6 @@ class Shared:
         self._looking[self._last_job] = then
         self.out.append(Look(self._last_job, positions, bytes_max))
 
-    def looked(self, job: int, rows: list[Looked], end: int) -> None:
-        """Those of a Look that could be read, in order, before position `end`."""
-        self._looking.pop(job)(rows, end)
+    def looked(self, done: events.LookedAt) -> None:
+        """Those of a Look that could be read."""
+        self._looking.pop(done.job)(done.rows, done.end)

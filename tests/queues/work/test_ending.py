@@ -143,5 +143,5 @@ def test_a_delay_of_a_process_that_began_under_a_wrong_clock_ends_with_the_next_
         assert queue.tick(right) == []
         assert queue.where(5).state == "delayed"
         assert queue.next_wake(right) == 2_000
-        queue.tick(right._replace(mono_ms=2_000))
+        queue.tick(replace(right, mono_ms=2_000))
         assert queue.where(5).state == "ready"

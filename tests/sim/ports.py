@@ -1,0 +1,221 @@
+"""Ports of simulated processes: sources and performers over the simulated net, disk and scheduler.
+
+A simulated process is the core that ships, the Turn that ships, a plan, and these. Limits are drawn
+anew for each turn, and the process may die before and after each effect.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.net import Net, Pipe
+from zbroker.engine.contract import Limit, Ready, TurnPlan
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say, Send, ToPeer
+from zbroker.engine.events import Commands, Gone
+from zbroker.peers import Received
+from zbroker.wire import codec
+
+if TYPE_CHECKING:
+    from zbroker.engine.contract import Core, Now
+
+DRAWN = (1, 2, 100)  # how much a source has in a turn, and how many blocks are read
+
+
+class Killed(Exception):
+    """The process died here."""
+
+
+class Mailbox:
+    """A source of what arrives one by one."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Any] = deque()
+        self.drained = True
+
+    def put(self, event: Any) -> None:
+        self.waiting.append(event)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Any]:
+        for _ in range(limit.count):
+            if not self.waiting:
+                break
+            yield self.waiting.popleft()
+        self.drained = not self.waiting
+
+    def next_wake_ms(self) -> int | None:
+        return 0 if self.waiting else None
+
+
+class JournalLink(Mailbox):
+    """The twin of zbroker.ports.JournalPort. Of watermarks only the newest is there."""
+
+    def __init__(self, net: Net, journal: str, watermarks: str) -> None:
+        super().__init__()
+        self._net, self._addresses = net, (journal, watermarks)
+        self._newest: Any = None
+        self._dealer = self._open_journal()
+        self._marks = self._open_watermarks()
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Any]:
+        yield from super().events(ready, limit)
+        newest = self._newest
+        if newest is not None and not self.waiting:  # answers that came before it come before it
+            self._newest = None
+            yield codec.MARKS.decode(newest)
+
+    def next_wake_ms(self) -> int | None:
+        return 0 if self.waiting or self._newest is not None else None
+
+    def say(self, effect: Say) -> None:
+        frame = codec.encode(effect.message), [bytes(body) for body in effect.bodies]
+        self._net.send(self._dealer, frame)
+
+    def reconnect(self, effect: Reconnect) -> None:
+        if effect.link == JOURNAL:
+            self._net.close(self._dealer)
+            self.waiting.clear()
+            self._dealer = self._open_journal()
+        else:
+            assert effect.link == WATERMARKS
+            self._net.close(self._marks)
+            self._newest = None
+            self._marks = self._open_watermarks()
+
+    def _open_journal(self) -> Pipe:
+        def arrived(frame: bytes) -> None:
+            if dealer is self._dealer:
+                self.put(codec.FROM_JOURNAL.decode(frame))
+
+        dealer = Pipe(self._addresses[0], arrived)
+        return self._net.dealer(dealer)
+
+    def _open_watermarks(self) -> Pipe:
+        def arrived(frame: bytes) -> None:
+            if marks is self._marks:
+                self._newest = frame
+
+        marks = Pipe(
+            self._addresses[1], arrived, on_connected=lambda: self._net.send(marks, b"")
+        )  # fmt: skip
+        return self._net.dealer(marks)
+
+    def close(self) -> None:
+        """The process is dead."""
+        self._net.close(self._dealer)
+        self._net.close(self._marks)
+
+
+class Listener(Mailbox):
+    """The twin of zbroker.ports.CommandsPort and ListenerPort: clients, which may be gone."""
+
+    def __init__(self, net: Net, address: str) -> None:
+        super().__init__()
+        self._net = net
+        self._listener = net.bind(address, lambda rid, frame: self.put(Received(rid, [frame])))
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Commands]:
+        burst = list(super().events(ready, limit))
+        if burst:
+            yield Commands(burst)
+
+    def sent(self, send: Send) -> bool:
+        """False if the peer is not connected any more."""
+        return self._net.answer(self._listener, send.rid, (send.header, send.body))
+
+    def send(self, effect: Send) -> Gone | None:
+        return None if self.sent(effect) else Gone(effect.rid)
+
+    def close(self) -> None:
+        """The process is dead."""
+        self._net.die(self._listener)
+
+
+def draw(plan: TurnPlan, rng: Random) -> None:
+    """The limits of the next turn."""
+    for _, limit in plan.sources:
+        limit.count = rng.choice(DRAWN)
+    plan.reads_max = rng.choice(DRAWN)
+
+
+def mortal(
+    performers: Mapping[type, Callable[[Any], Any]], point: Callable[[], None]
+) -> dict[type, Callable[[Any], Any]]:
+    """The same performers; `point` is called before and after each effect, and may raise Killed."""
+
+    def between(do: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def perform(effect: Any) -> Any:
+            point()
+            event = do(effect)
+            point()
+            return event
+
+        return perform
+
+    return {kind: between(do) for kind, do in performers.items()}
+
+
+class Ordered:
+    """A core, and whether the turn keeps the order rules with it (see zbroker.engine.turn).
+
+    wrong: called with what is wrong. heard, decided: for the judge of the world, after each.
+    """
+
+    def __init__(self, core: Core[Any, Any], wrong: Callable[[str], Any]) -> None:
+        self._core, self._wrong = core, wrong
+        self._waiting: deque[Any] = deque()  # effects that were decided and not performed
+        self._gone: set[bytes] = set()  # peers that were not reached meanwhile
+        self._asked: Any = None  # what was to be read when nothing had happened since
+
+    def handle(self, event: Any, now: Now) -> Any:
+        self._nothing_waits()
+        self._asked = None
+        self._waiting.extend(effects := self._core.handle(event, now))
+        return effects
+
+    def tick(self, now: Now, *, drained: bool) -> Any:
+        self._nothing_waits()
+        self._asked = None
+        self._waiting.extend(effects := self._core.tick(now, drained=drained))
+        return effects
+
+    def next_read(self) -> Any:
+        self._asked = self._core.next_read()
+        return self._asked
+
+    def next_wake_ms(self) -> int | None:
+        return self._core.next_wake_ms()
+
+    def performers(
+        self, performers: Mapping[type, Callable[[Any], Any]]
+    ) -> dict[type, Callable[[Any], Any]]:
+        """The same, watched."""
+
+        def watched(do: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def perform(effect: Any) -> Any:
+                self._performed(effect)
+                return do(effect)
+
+            return perform
+
+        return {kind: watched(do) for kind, do in performers.items()}
+
+    def _performed(self, effect: Any) -> None:
+        if effect is self._asked:
+            self._asked = None
+            return
+        while self._waiting and self._waiting[0] is not effect:
+            if not isinstance(self._waiting.popleft(), ToPeer):
+                self._wrong(f"{effect} is performed before what was decided earlier")
+        if not self._waiting:
+            self._wrong(f"{effect} was not decided, or is read too late")
+        self._waiting.popleft()
+
+    def _nothing_waits(self) -> None:
+        """But for what was to go to a peer that is gone."""
+        while self._waiting:
+            effect = self._waiting.popleft()
+            if not isinstance(effect, ToPeer):
+                self._wrong(f"the core is called while {effect} waits")

@@ -1,0 +1,165 @@
+"""The queues core's side of the journal: what that says, and what it is told. Pure.
+
+    Welcome --AskNamed--> Named --Load--> Loaded: the queues begin
+    on a beat, and at once when the log start moves: Holds, which part of the log is needed
+
+Before the queues are known the journal is told nothing, and keeps all of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from zbroker.engine.contract import MS_NS, Now
+from zbroker.engine.effects import JOURNAL, Progress, Ready, Reconnect, Say
+from zbroker.engine.journal_session import JournalSession
+from zbroker.errors import StorageError
+from zbroker.ids import Origin
+from zbroker.limits import BEAT_MS
+from zbroker.queues.effects import Effect, ForgetBlocks, ListSegments, Load
+from zbroker.queues.events import Loaded, Segments
+from zbroker.queues.log_holds import LogHolds
+from zbroker.queues.shared import Shared
+from zbroker.wire.internal import Confirm, Hello, Holds, Located, Marks, Receipt, Welcome
+from zbroker.wire.units import AskNamed, Named
+
+HOLDS_MS: Final = BEAT_MS  # how often the journal hears of it
+LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
+
+
+class JournalClient:
+    """Of the queues core."""
+
+    def __init__(self, shared: Shared, incarnation: int) -> None:
+        self._shared, self._manager = shared, shared.manager
+        self._session = JournalSession(
+            incarnation, lambda number: Hello("queues", incarnation, number=number)
+        )
+        self._log_holds = LogHolds(shared)
+        self._met = 0  # the journal that welcomed last
+        self._named: Named | None = None  # until the tables are loaded
+        self._holds_ms = self._let_go_ms = self._floor_told = 0
+        self._started = False
+
+    def start(self) -> list[Effect]:
+        """How far the start is, until all queues are read as far as the log was durable then."""
+        if self._started:
+            return []
+        manager = self._manager
+        self._started = manager.known and all(one.ready for one in manager.running.values())
+        left = manager.following.behind
+        text = f"reading the log: {left} positions left" if left else ""
+        return [Ready() if self._started else Progress(text)]
+
+    # -- what it says -------------------------------------------------------------------------
+
+    def watermarks(self, marks: Marks) -> Sequence[Effect]:
+        """How far the log is durable; or that another journal is there."""
+        if marks.incarnation == self._session.welcomed_by:
+            self._heard(Origin(marks.instance, marks.generation), marks.floor, marks.persisted)
+            return ()
+        if self._session.welcomed_by:
+            self._manager.commits.lost()
+        return self._session.watermarks(marks.incarnation, self._shared.now.mono_ms)
+
+    def welcome(self, welcome: Welcome) -> Sequence[Effect]:
+        """A journal listens. Raises: StorageError, if it lost what was read."""
+        before = self._session.welcomed_by
+        renewed = self._session.welcome(welcome)
+        if renewed is None:
+            return ()
+        manager = self._manager
+        self._heard(Origin(welcome.instance, welcome.generation), welcome.floor, welcome.persisted)
+        if welcome.persisted < manager.following.persisted:
+            raise StorageError(
+                "damaged", "the log ends before what the queues have read; they are read again"
+            )
+        if welcome.incarnation == before:
+            return ()
+        manager.welcomed(welcome.incarnation, welcome.persisted)
+        self._shared.ask_again()
+        self._shared.out.append(Say(JOURNAL, AskNamed(0, welcome.incarnation)))
+        if welcome.incarnation == self._met:
+            return renewed
+        self._met, self._holds_ms = welcome.incarnation, 0
+        return [ForgetBlocks(), *renewed]
+
+    def _heard(self, here: Origin, floor: int, persisted: int) -> None:
+        manager = self._manager
+        if manager.here not in (None, here):
+            text = f"the log is that of generation {here.generation} now; the queues are read again"
+            raise StorageError("damaged", text)
+        manager.here = here
+        manager.raised(floor)
+        manager.following.persisted = max(manager.following.persisted, persisted)
+
+    def named(self, named: Named) -> Sequence[Effect]:
+        """What is defined. Raises: ConfigError."""
+        if self._manager.known:
+            self._begin(named)
+            return ()
+        assert self._manager.here is not None, "a Welcome came before"
+        self._named = named
+        return [Load(self._manager.here, self._manager.following.persisted)]
+
+    def loaded(self, loaded: Loaded) -> None:
+        """What the tables hold: the queues begin. Raises: ConfigError."""
+        if self._named is not None:
+            self._manager.restore(loaded.saved, loaded.noted)
+            named, self._named = self._named, None
+            self._begin(named)
+
+    def _begin(self, named: Named) -> None:
+        self._manager.named(named)
+        self._holds_ms = 0
+
+    def receipt(self, receipt: Receipt) -> None:
+        """Which units landed."""
+        self._manager.commits.receipts(receipt, self._shared.now.mono_ms)
+
+    def located(self, located: Located) -> None:
+        """The answer to one look-up."""
+        self._shared.located(located)
+
+    # -- what it is told ----------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> list[Reconnect | Say]:
+        """Says Hello, if that is due."""
+        return self._session.tick(now_ms)
+
+    def commits(self, now: Now) -> list[Effect]:
+        """The units that may be sent now."""
+        taken: list[Effect] = []
+        persisted = self._manager.following.persisted
+        while (found := self._manager.commits.take(now.mono_ms, persisted)) is not None:
+            taken.append(Say(JOURNAL, *found))
+        return taken
+
+    def report(self, now: Now) -> list[Effect]:
+        """Which part of the log the queues need, if that is due."""
+        floor, journal = self._manager.floor, self._session.welcomed_by
+        if not journal or not self._manager.known:
+            return []  # it keeps all of the log while it hears nothing
+        if floor == self._floor_told and now.mono_ms < self._holds_ms:
+            return []
+        let_go = floor != self._floor_told or now.mono_ms >= self._let_go_ms
+        if let_go:
+            self._let_go_ms = now.mono_ms + LET_GO_MS
+        self._floor_told, self._holds_ms = floor, now.mono_ms + HOLDS_MS
+        confirm = Confirm(journal, self._manager.commits.confirmed)
+        holds = self.holds(now.wall_ns // MS_NS)
+        return [Say(JOURNAL, holds), Say(JOURNAL, confirm), ListSegments(let_go)]
+
+    def holds(self, wall_ms: int) -> Holds:
+        """Which part of the log the queues need."""
+        return self._log_holds.stated(self._session.welcomed_by, wall_ms)
+
+    def segments(self, segments: Segments) -> None:
+        """Queues that hold more of the log than they may let go of it."""
+        self._log_holds.release(segments.extents)
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` or `report` has something to do."""
+        hello_ms = self._session.next_wake_ms()
+        return hello_ms if hello_ms is not None or not self._manager.known else self._holds_ms
