@@ -9,8 +9,8 @@ import pytest
 
 from tests.docs.pages import Page, prose_of, read_pages
 
-#: pages that have yet to be read with these rules; the list only gets shorter
-NOT_READ: Final = frozenset(
+#: pages that are not checked yet: rewrite one and take it out, the list only gets shorter
+UNCHECKED: Final = frozenset(
     f"docs/{folder}/{name}.md"
     for folder, names in {
         "explanation": """
@@ -23,12 +23,10 @@ NOT_READ: Final = frozenset(
             expose-a-broker-safely keep-the-journal-small move-from-the-kafka-connector
             notice-a-dead-peer publish-from-spark-exactly-once
             replay-with-filters-and-pace replay-with-spark resume-where-you-were
-            share-work-among-processes the-disk-is-full use-asyncio watch-it""",
+            the-disk-is-full""",
         "reference": """
             access admin bookmarks cli config errors filters journal message-types
-            packed processes publishing python queues spark subscriptions wire""",
-        "tutorial": """
-            end-of-day first-steps never-lose-a-message spark-pipeline""",
+            packed processes publishing python spark subscriptions wire""",
     }.items()
     for name in names.split()
 )
@@ -68,7 +66,7 @@ def complaints(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", sorted(PAGES.keys() - NOT_READ))
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - UNCHECKED))
 def test_a_page_has_no_forbidden_words(name: str) -> None:
     assert complaints(PAGES[name].text) == []
 
