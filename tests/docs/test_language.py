@@ -14,7 +14,7 @@ UNCHECKED: Final = frozenset(
     f"docs/{folder}/{name}.md"
     for folder, names in {
         "explanation": """
-            architecture copy-decisions decisions delivery-semantics disk-assumptions
+            copy-decisions decisions disk-assumptions
             filter-decisions limits-before-authentication process-decisions
             queue-decisions reliability requirements spark-decisions
             subscription-decisions""",
