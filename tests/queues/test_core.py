@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pyroaring import BitMap64
 
 from tests.queues.bench import (
     AFTER_LEASE_MS,
@@ -21,15 +22,18 @@ from tests.queues.bench import (
     work,
 )
 from zbroker.access.core import Access
-from zbroker.engine.effects import Note
-from zbroker.engine.events import RulesChanged
+from zbroker.engine.effects import Exit, Note
+from zbroker.engine.events import ReadFailed, RulesChanged, StopAsked, Unauthenticated
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.format import KIND_POINT, KIND_PURGE, KIND_WIRING
+from zbroker.journal.queue_records import ends_of
 from zbroker.limits import U63_MAX
 from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
-from zbroker.queues.core import TICK_MS
+from zbroker.queues.core import AGAIN_MS, TICK_MS
+from zbroker.queues.effects import Look, Looked, SaveTables
+from zbroker.queues.events import TablesSaved
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_surveys as s
@@ -394,6 +398,76 @@ def test_a_queue_that_is_being_read_is_not_woken_for(monkeypatch: pytest.MonkeyP
     at.run()
     at.pass_ms(0)
     assert at.here() == []
+
+
+def test_a_fold_that_cannot_be_read_ends_the_process() -> None:
+    at = bench()
+    at.many(1)
+    at.reading = False
+    at.many(1)
+    error = StorageError("damaged", "the disk fails")
+    with pytest.raises(StorageError):
+        at.turn.hear(ReadFailed(at.core.next_read(), error))
+
+
+def test_readings_that_fail_are_tried_again_and_noted_once() -> None:
+    at = bench()
+    positions = BitMap64(at.many(2))
+    error = StorageError("damaged", "the disk fails")
+    seen: list[list[Looked]] = []
+    for _ in range(2):
+        at.core.shared.look(positions, lambda rows, _end: seen.append(rows))
+    at.later = (Look,)
+    at.run()
+    looks, at.waiting, at.later = at.waiting, [], ()
+    for look in looks:
+        at.turn.hear(ReadFailed(look, error))
+    at.run()
+    assert [(note.name, note.error) for note in at.notes] == [("queues.read_failed", True)]
+    at.pass_ms(AGAIN_MS - 1)
+    assert seen == []
+    at.pass_ms(1)
+    assert [[row.position for row in rows] for rows in seen] == [list(positions)] * 2
+
+
+def test_a_connection_without_a_known_key_is_in_the_audit_log() -> None:
+    at = bench()
+    at.turn.hear(Unauthenticated(KEY_A, "10.0.0.1"))
+    [row] = at.ask(AskRefusals(7, 0)).rows
+    assert (row.what, row.code) == ("connect", "auth_failed")
+
+
+def test_the_process_ends_after_one_more_save() -> None:
+    at = bench()
+    at.later = (SaveTables, Exit)
+    at.turn.hear(StopAsked())
+    at.run()
+    assert [type(effect) for effect in at.waiting] == [SaveTables]
+    at.turn.hear(TablesSaved())
+    at.turn.run({})
+    assert [type(effect) for effect in at.waiting] == [SaveTables, Exit]
+
+
+def test_a_process_that_knows_no_queues_yet_ends_at_once() -> None:
+    at = Bench(work(), welcome=False)
+    at.later = (SaveTables, Exit)
+    at.turn.hear(StopAsked())
+    at.turn.run({})
+    assert [type(effect) for effect in at.waiting] == [Exit]
+
+
+def test_an_extended_lease_of_a_lost_consumer_ends_even_where_leases_have_no_end() -> None:
+    """The connection was found to be lost only after the client was back and extended leases."""
+    at = bench(work(lease=0))
+    positions = at.many(1)
+    at.consume()
+    at.lose()
+    at.logon(BOB, "ann")
+    at.send(q.Extend("c", queue="q", ends=ends_of(BitMap64(positions))), rid=BOB)
+    assert at.settled() == [(1, 0)]
+    assert at.state(positions[0]) == "leased"
+    at.pass_ms(AFTER_LEASE_MS)
+    assert at.state(positions[0]) == "ready"
 
 
 def test_what_is_to_be_done_is_done_before_sleeping() -> None:

@@ -453,6 +453,8 @@ class World:
             return False, None
         if verb == "extend":
             message.end = end_of(self.now.mono_ms, lease_ms or self.config.lease)
+            if message.end is None and holder is not None and holder.lost:
+                message.end = end_of(self.now.mono_ms, self.config.lease or GRACE_MS)
             return True, None
         if verb == "release":
             return True, self._fails(message, "cancelled", delay_ms)

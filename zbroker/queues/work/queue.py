@@ -140,10 +140,14 @@ class Queue:
         if self._once:
             one.until_ms = now.mono_ms + GRACE_MS
         else:
-            end = end_of(now.mono_ms, self.config.lease or GRACE_MS)
-            assert end is not None
-            self.places.leases.cap(one.held, end)
+            self._wait_for(one.held, now)
         self.consumers.forget_lost(now.mono_ms)
+
+    def _wait_for(self, held: BitMap64, now: Now) -> None:
+        """What a lost consumer holds is leased to it at most for so long."""
+        end = end_of(now.mono_ms, self.config.lease or GRACE_MS)
+        assert end is not None
+        self.places.leases.cap(held, end)
 
     def reclaim(self, key: int, client: str, holding: BitMap64, now: Now) -> BitMap64:
         """A client is back: it keeps what it holds of what waits for it; the rest of that comes
@@ -217,6 +221,9 @@ class Queue:
         if verb == "extend":
             end = end_of(now.mono_ms, lease_ms or self.config.lease)
             self.places.leases.move(found, end)
+            if end is None:  # what waits for a consumer to come back does not wait for ever
+                for one in self.consumers.lost():
+                    self._wait_for(found & one.held, now)
         elif verb == "release":
             outcomes = self._ending.fail(found, "cancelled", now, delay_ms, holder)
         elif verb == "reject":
