@@ -12,7 +12,6 @@ from zbroker.journal.records import PURGE
 from zbroker.queues.events import Segments
 from zbroker.queues.snapshots import Snapshots
 from zbroker.wire.queue_surveys import Define
-from zbroker.wire.units import AskNamed
 
 SEGMENT = 100  # bytes of each
 
@@ -57,22 +56,6 @@ def test_without_a_bound_nothing_goes() -> None:
     _release(at, log)
     assert len(_here(at)) == 5
     assert not _purges(at)
-
-
-def test_a_queue_from_the_tables_needs_the_log_before_anything_is_done_with_it() -> None:
-    """Told at once, since a journal that heard of no need may remove segments."""
-    at = bench(work())
-    oldest = at.many(3)[0]
-    saved = Snapshots().take(at.manager).many
-    needed, named = [], at.named
-
-    def named_now(ask: AskNamed) -> None:
-        named(ask)
-        needed.append(at.core.holds(0).lowest)
-
-    at.named = named_now  # type: ignore[method-assign]
-    at.restart(saved)
-    assert needed == [oldest]
 
 
 def test_what_other_topics_wrote_counts() -> None:

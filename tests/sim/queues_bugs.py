@@ -89,8 +89,9 @@ def _tables_too_new(core: Any) -> None:
     """What stands behind the place that the tables name is folded into them already."""
     restore = core.manager.restore
 
-    def older(saved: dict[Any, Saved]) -> None:
-        restore({k: one._replace(position=max(1, one.position - 8)) for k, one in saved.items()})
+    def older(saved: dict[Any, Saved], noted: Any) -> None:
+        older = {k: one._replace(position=max(1, one.position - 8)) for k, one in saved.items()}
+        restore(older, noted)
 
     core.manager.restore = older
 

@@ -152,7 +152,7 @@ class Judge:
         self.messages: dict[int, Message] = {}
         self.refs: dict[str, Ref] = {}  # newest life of each name
         self.points: dict[str, int] = {}  # also of names that were removed: who began there did
-        self.places: dict[str, set[int]] = {}  # all that a point was ever at
+        self._starts: dict[str, int] = {}  # by sid: where the point was, as the room had heard
         self.unnamed: set[str] = set()  # of those, the ones without a place now
         self.removals: Counter[str] = Counter()
         self.asks: dict[str, Any] = {}
@@ -200,7 +200,6 @@ class Judge:
                 point = POINT.decode(batch.body)
                 self._unit(point)
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
-                self.places.setdefault(point.name, set()).add(self.points[point.name])
                 self.removals[point.name] += point.removed
                 (self.unnamed.add if point.removed else self.unnamed.discard)(point.name)
 
@@ -432,6 +431,9 @@ class Judge:
     def commanded(self, room: RoomNode, received: Any) -> None:
         """The room takes a command."""
         command = codec.decode(codec.QUEUES, received.frames[0])
+        if isinstance(command, q.Consume) and (command.since or "").startswith("point:"):
+            row = room.core.manager.points.get(str(command.since).removeprefix("point:"))
+            self._starts[command.sid] = row.position if row is not None else 0
         if not isinstance(command, q.Settle) or command.queue is None:
             return
         ref = self.ref(room.running(command.queue))
@@ -720,14 +722,6 @@ class Judge:
         folded = one.folded if one is not None else 0
         return [purged for record, purged in ref.purges.items() if record < folded]
 
-    def _point(self, room: RoomNode, name: str) -> int:
-        """Where it is as far as the room has heard: of its newest record the receipt may come."""
-        row = room.core.manager.points.get(name)
-        if row is None:
-            return self.points[name]
-        self.demand(row.position in self.places[name], name, "was never at", row.position)
-        return row.position
-
     def _check_start(self, room: RoomNode, command: q.Consume, told: int) -> None:
         """Where a consumer of a replayable queue must begin; nothing behind that was purged."""
         ref, since = self.refs[command.queue], command.since or "0"
@@ -735,7 +729,7 @@ class Judge:
             return
         start = 0
         if since.startswith("point:"):
-            start = self._point(room, since.removeprefix("point:"))
+            start = self._starts[command.sid]
         elif since != "0":
             [position] = self.where(q.Settle(bookmarks=[since]))
             start = position + 1

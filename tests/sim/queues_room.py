@@ -19,6 +19,7 @@ from zbroker.engine.events import Asked, Commands, StopAsked
 from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
+from zbroker.queues import save_schedule
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.effects import Effect, Give, Load, SaveTables, Tell, TrackDeliveries
 from zbroker.queues.events import Loaded, TablesSaved
@@ -35,6 +36,7 @@ QUEUES = "tcp-queues"
 KEY = b"k" * 32
 NOTED_LATE = "what is sent is noted later"
 CLIENTS_MAX = 100
+SAVES_MS = (100, 400, 2_000, 5_000)  # until the next save: rare ones are old when they are read
 
 
 class Log:
@@ -128,6 +130,7 @@ class RoomNode:
             self._turn_at(world.slow_until_ms - world.at.now_ms)
             return
         draw(self._plan, world.rng)
+        save_schedule.SAVE_MS = world.rng.choice(SAVES_MS)  # type: ignore[misc]
         try:
             wait_ms = self._turn.run({})
         except Killed:

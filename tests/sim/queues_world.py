@@ -44,7 +44,8 @@ START_NS = 1_700_000_000_000_000_000
 SCALED: list[tuple[Any, str, int]] = [
     (handing, "AHEAD", 12), (manager, "AHEAD", 12), (core, "AGAIN_MS", 60),
     (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
-    (save_schedule, "SAVE_MS", 300),
+    (save_schedule, "SAVE_MS", 100),  # changes: see queues_room
+
 ]  # fmt: skip
 HEAL_MS = 90_000
 DEAD = "dead"

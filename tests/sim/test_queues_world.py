@@ -14,7 +14,7 @@ SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 500  # within so many a planted bug is found
 #: looked at first, so that the rare ones take no minute; another history of it may find nothing
-SEED_OF_RARE = {"purges are not noticed by consumers": 160, "what is sent is noted later": 69}
+SEED_OF_RARE = {"purges are not noticed by consumers": 425, "what is sent is noted later": 258}
 
 FAULTS = {
     "clock jumped", "connection cut", "consumer frozen", "consumer killed", "disk full",
@@ -59,7 +59,9 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     for seed in (SEED_OF_RARE.get(bug, 0), *range(SEEDS_OF_BUG)):
         try:
             run(seed, bug)
-        except Violation:
+        except Violation as found:
+            if isinstance(found.__cause__, TypeError | AttributeError):
+                raise  # the planted bug itself is broken
             return
     pytest.fail(f"{bug!r} was not found in {SEEDS_OF_BUG} seeds")
 

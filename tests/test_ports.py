@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
+from unittest import mock
 
 import pytest
 import zmq
@@ -19,8 +20,9 @@ from tests.sim.net import Net, Scheduler
 from tests.sim.ports import JournalLink
 from zbroker import sockets
 from zbroker.engine.contract import Limit
-from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
-from zbroker.ports import JournalPort
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Note, Reconnect, Say
+from zbroker.engine.events import StopAsked
+from zbroker.ports import CommandsPort, JournalPort, SupervisorPort
 from zbroker.wire import codec
 from zbroker.wire.internal import Confirm, Located, Marks, Message
 
@@ -222,3 +224,89 @@ def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:
     found: list[Any] = []
     eventually(lambda: found[-1:] == [marks(7, 3)], lambda: found.extend(rig.heard()))
     assert list(rig.heard()) == []
+
+
+# -- commands and the supervisor ----------------------------------------------------------------
+
+
+class Door:
+    """A listener at which these commands wait."""
+
+    def __init__(self, count: int) -> None:
+        self.router, self.waiting = "router", count
+
+    def receive(self) -> Any:
+        if not self.waiting:
+            return None
+        self.waiting -= 1
+        return b"\0ann1", [zmq.Frame(b"%d" % self.waiting)], False, "", 1
+
+
+class Front:
+    def __init__(self, door: Door) -> None:
+        self.door = door
+
+
+def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
+    port = CommandsPort(Front(Door(5)), mock.Mock())  # type: ignore[arg-type]
+    assert list(port.events({}, Limit(3))) == [], "the poller has found nothing"
+    bursts = []
+    for drained in (False, True):
+        [burst] = port.events({"router": 1}, Limit(3))
+        bursts.append([bytes(received.frames[0]) for received in burst.received])
+        assert port.drained == drained
+    assert bursts == [[b"4", b"3", b"2"], [b"1", b"0"]]
+    assert list(port.events({"router": 1}, Limit(3))) == []
+    assert port.drained
+
+
+class Clock:
+    now_ms = 0
+
+    def mono_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ns(self) -> int:
+        return 0
+
+
+class Process:
+    """As far as the port asks. `beats`: with which statistics it did."""
+
+    def __init__(self) -> None:
+        self.clock, self.link, self.log = Clock(), "link", mock.Mock()
+        self.next_beat_ms, self.stopping = 0, False
+        self.stats: dict[str, Any] = {}
+        self.beats: list[dict[str, Any]] = []
+
+    def turn(self) -> None:
+        self.beats.append(self.stats)
+        self.next_beat_ms = self.clock.now_ms + 500
+
+
+def test_the_supervisor_hears_statistics_with_each_heartbeat() -> None:
+    process = Process()
+    counts = iter(range(10))
+    port = SupervisorPort(process, mock.Mock(), lambda: {"n": next(counts)})  # type: ignore[arg-type]
+    for now_ms in (0, 499, 500):
+        process.clock.now_ms = now_ms
+        assert list(port.events({}, Limit(1))) == []
+    assert process.beats == [{"n": 0}, {"n": 1}]
+    assert port.next_wake_ms() == 1_000
+
+
+def test_the_core_is_told_to_stop_once() -> None:
+    process = Process()
+    port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
+    process.stopping = True
+    assert list(port.events({"link": 1}, Limit(1))) == [StopAsked()]
+    assert list(port.events({"link": 1}, Limit(1))) == []
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_a_note_is_a_line_of_the_log(*, error: bool) -> None:
+    process = Process()
+    port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
+    port.note(Note("queues.read_failed", "why", error=error))
+    used = process.log.error if error else process.log.warning
+    used.assert_called_once_with("%s: %s", "queues.read_failed", "why")
