@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.queues.bench import HERE, Bench, bench, replayable, work
+from zbroker.engine.effects import Say
 from zbroker.ids import EPOCH, format_vector
 from zbroker.journal.format import KIND_PURGE
 from zbroker.journal.reader import Extent
 from zbroker.journal.records import PURGE
 from zbroker.queues.events import Segments
 from zbroker.queues.snapshots import Snapshots
+from zbroker.wire.internal import Holds
 from zbroker.wire.queue_surveys import Define
 
 SEGMENT = 100  # bytes of each
@@ -56,6 +60,23 @@ def test_without_a_bound_nothing_goes() -> None:
     _release(at, log)
     assert len(_here(at)) == 5
     assert not _purges(at)
+
+
+def test_a_queue_from_the_tables_needs_the_log_before_anything_is_done_with_it() -> None:
+    """Told at once, since a journal that heard of no need may remove segments."""
+    at = bench(work())
+    oldest = at.many(3)[0]
+    saved = Snapshots().take(at.manager).many
+    needed, said = [], at._said
+
+    def said_now(effect: Say) -> Any:
+        if isinstance(effect.message, Holds):
+            needed.append(effect.message.lowest)
+        return said(effect)
+
+    at._said = said_now  # type: ignore[method-assign]
+    at.restart(saved)
+    assert needed[0] == oldest
 
 
 def test_what_other_topics_wrote_counts() -> None:

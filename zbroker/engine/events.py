@@ -44,7 +44,7 @@ class Full(NotSent, gc=False):
     effect: Struct
 
 
-class ReadFailed(Struct, gc=False):
+class ReadFailed(Struct):
     """The log could not be read for this effect or read."""
 
     of: Any
