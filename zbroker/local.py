@@ -83,10 +83,11 @@ class LocalBroker:
     def _wait_ready(self, process: subprocess.Popen[bytes], timeout: float) -> str:
         assert process.stdout is not None
         deadline = time.monotonic() + timeout
-        line = b""
+        line, output = b"", select.poll()  # `select` takes no descriptor above 1,023
+        output.register(process.stdout, select.POLLIN)
         while not line.endswith(b"\n"):
             left = max(0.0, deadline - time.monotonic())
-            if not select.select([process.stdout], [], [], left)[0]:
+            if not output.poll(left * 1_000):
                 raise self._not_started(f"not ready after {timeout:g} s")
             piece = process.stdout.read1(4096)  # type: ignore[attr-defined]
             if not piece:

@@ -410,13 +410,19 @@ def test_look_ups_of_what_is_not_here_yet(broker: Secured) -> None:
 
 
 def test_patterns_and_filters_that_would_take_for_ever(broker: Secured) -> None:
+    allowed = ("", "bad_topic", "bad_filter", "bad_field", "too_many")  # no more time to compile
     with broker.connect("eve") as eve:
         begun = time.monotonic()
         for pattern in ("(a*)*b" * 20, "(x+x+)+y", "a{1000}{1000}"):
-            assert _tried(eve, pattern, regex=True) in ("", "bad_topic", "bad_filter")
+            assert _tried(eve, pattern, regex=True) in allowed
         for content in ("(" * 5_000 + "/a = 1" + ")" * 5_000, "NOT " * 5_000 + "/a = 1",
                         "/a LIKE '" + "%a" * 500 + "'"):  # fmt: skip
-            assert _tried(eve, "open", filter=content) in ("", "bad_filter", "bad_field")
+            assert _tried(eve, "open", filter=content) in (
+                "",
+                "bad_filter",
+                "bad_field",
+                "too_many",
+            )
         assert time.monotonic() - begun < 60, "nothing hangs"
 
 

@@ -62,7 +62,7 @@ class Behind(Struct, gc=False):
     last: int
 
 
-class Refused(Struct, gc=False):
+class Refused(Struct):
     """Effect: messages `first` to `last` were finally refused and given up."""
 
     first: int
@@ -70,7 +70,7 @@ class Refused(Struct, gc=False):
     error: ZBrokerError
 
 
-class Ended(Struct, gc=False):
+class Ended(Struct):
     """Effect: nothing more can be published by this client."""
 
     error: ZBrokerError

@@ -23,6 +23,7 @@ import select
 import socket as tcp
 import struct
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import zmq
@@ -79,7 +80,7 @@ class Gate:
     def has_some(self) -> bool:
         """Whether connections wait in the kernel; while some are let in, whether of these."""
         fds = self.fds if self._draining is None else [self._both[self._draining].fd]
-        return bool(select.select(fds, [], [], 0)[0])
+        return bool(_waiting(fds))
 
     def open(self) -> None:
         """libzmq takes what waits and who comes. Some may be on their way to the other listener."""
@@ -95,7 +96,7 @@ class Gate:
     def let(self) -> None:
         """libzmq takes what waits now; who comes now waits for the next time."""
         fds = [each.fd for each in self._both]
-        self._draining = fds.index(select.select(self.fds, [], [], 0)[0][0])
+        self._draining = fds.index(_waiting(self.fds)[0])
         self._both[0].choose(1 - self._draining)
         self._both[self._draining].drain()
 
@@ -217,3 +218,11 @@ def _listening(listen: str, backlog: int) -> tcp.socket:
         made.close()
         raise
     return made
+
+
+def _waiting(fds: Sequence[int]) -> list[int]:
+    """Those on which connections wait."""
+    look = select.poll()  # `select` takes no descriptor above 1,023
+    for fd in fds:
+        look.register(fd, select.POLLIN)
+    return [fd for fd, _ in look.poll(0)]

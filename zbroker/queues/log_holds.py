@@ -37,6 +37,8 @@ class LogHolds:
         if not manager.known or not all(one.ready for one in manager.running.values()):
             # dead letters that were brought back may stand before the place that is read from
             return Holds(journal, manager.floor, 0)
+        for one in self._shared.dirty.values():  # the tables may have had messages of it
+            self._shared.note_use(one)
         walks = manager.following.lowest  # also that of units in doubt
         many = sorted((one.lowest, one.name) for one in holding.values())
         lowest = min((many[0][0] if many else U63_MAX, U63_MAX if walks is None else walks))

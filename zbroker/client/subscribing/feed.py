@@ -69,7 +69,7 @@ class Passed(Struct, gc=False):
     caught_up: bool = False
 
 
-class End(Struct, gc=False):
+class End(Struct):
     """Nothing more comes. `error`: what the broker ended it with."""
 
     error: ZBrokerError | None = None
