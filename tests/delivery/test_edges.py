@@ -106,6 +106,38 @@ def test_what_is_held_before_a_gap_is_sent_before_the_gap_is_told() -> None:
     assert [seen.position for seen in world.got()] == [1]
 
 
+def test_one_that_ends_before_a_gap_ends_well_beside_one_that_meets_it() -> None:
+    """Both share a replay, which goes on for the other one in the same turn."""
+    world = ready()
+    world.publish("t")
+    world.publish("u")
+    world.damage(2)
+    world.persist()
+    world.subscribe("t", "a", until="1|1|", options=m.Options(paused=True))
+    world.subscribe("u", "b", options=m.Options(paused=True))
+    world.send(m.Resume(["a", "b"]))
+    assert [seen.position for seen in world.got("a")] == [1]
+    assert [seen.position for seen in world.got("b")] == [2]
+    assert [ack.sid for ack in world.acks("completed") if ack.ended] == ["a"]
+    assert [a.sid for _, a in world.answers if isinstance(a, m.Error)] == ["b"]
+    assert world.errors() == ["gap"]
+    assert [note.name for note in world.notes] == ["delivery.gap"]
+
+
+def test_one_that_caught_up_before_a_gap_is_told_so_and_then_of_the_gap() -> None:
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.subscribe("t", options=m.Options(paused=True))
+    world.damage(2)
+    world.persist()
+    world.send(m.Resume(["s"]))
+    completed, gap = (answer for _, answer in world.answers[-2:])
+    assert (completed.type, completed.ended) == ("completed", False)
+    assert parse_vector(completed.vector)[HERE] == 1
+    assert gap.code == "gap"
+
+
 def test_a_bookmark_does_not_go_beyond_the_end_of_a_range() -> None:
     """A run without wanted topics that goes on behind the end is one Skipped."""
     world = ready()

@@ -28,9 +28,10 @@ class Progress:
         self._end = end
 
     def look(self, replay: Replay) -> list[Effect]:
-        """What becomes of subscriptions that may have come to an end or caught up."""
-        if replay.gap is not None:
-            return self._report_gap(replay, replay.gap)
+        """What becomes of subscriptions that may have come to an end or caught up.
+
+        Those that a gap stands in the way of are the ones that did not end before it.
+        """
         effects: list[Effect] = []
         for one in list(replay.members):
             safe = one.safe(replay.position)
@@ -40,6 +41,8 @@ class Progress:
             elif not one.bounded and not one.caught_up and safe >= one.target:
                 one.caught_up = True
                 effects.append(self.told(replay, one, "completed"))
+        if replay.gap is not None:
+            effects += self._report_gap(replay, replay.gap)
         return effects
 
     def told(self, replay: Replay, one: Subscription, kind: str, *, ended: bool = False) -> Send:
