@@ -232,14 +232,28 @@ def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: 
     assert at((2, 16))[0] == "bookmark_not_found"
 
 
+def test_a_vector_of_what_was_lost_does_not_skip_what_was_removed_since(tmp_path: Path) -> None:
+    """Generation 1 ended at 9; of generation 4, which began at 10, it is removed below 15."""
+    log, sessions = GenerationLog(), Sessions(INSTANCE)
+    log.generations, log.ends = frozenset({4}), 15
+    locator = Locator(log, Index(tmp_path / "index", INSTANCE), sessions)  # type: ignore[arg-type]
+    vector, where = format_vector({Origin(INSTANCE, 1): 17}), Where(INSTANCE, 4, 15, 20)
+    sessions.origins.fold_row(OriginRow(INSTANCE, 1, 9, 9))
+    sessions.origins.fold_row(OriginRow(INSTANCE, 4, 19, 19))
+    assert locator.locate(1, vector, where).code == "bookmark_expired"
+    sessions.origins.fold_row(OriginRow(INSTANCE, 1, 14, 14))
+    assert locator.locate(1, vector, where).position == 15, "it ended where the log starts"
+
+
 class GenerationLog:
     """A log whose second generation, number 4, begins at position 10."""
 
     generation = 4
     generations = frozenset({1, 4})
+    ends = 10
 
     def end_of(self, generation: int) -> int | None:
-        return 10 if generation < 4 else None
+        return self.ends if generation < 4 else None
 
     def refresh(self) -> None:
         pass

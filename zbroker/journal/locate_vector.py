@@ -79,7 +79,24 @@ class Vectors:
         log = self._look.log
         if log.generation < now.generation:
             log.refresh()
-        return min(position, log.end_of(origin.generation) or position)
+        end = log.end_of(origin.generation) or position
+        if not any(kept <= origin.generation for kept in log.generations):
+            # The segment that began after it may be removed, too; `end` is then the start of the
+            # log, and messages between the two would be skipped in silence.
+            end = min(end, self._last_until(origin) + 1)
+        return min(position, end)
+
+    def _last_until(self, origin: Origin) -> int:
+        """The newest position that its instance gave in this generation or an older one."""
+        seen = self._look.sessions.origins.vector.items()
+        return max(
+            (
+                position
+                for known, position in seen
+                if known.instance == origin.instance and known.generation <= origin.generation
+            ),
+            default=0,
+        )
 
     # -- several origins ----------------------------------------------------------------------
 
