@@ -22,6 +22,7 @@ from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
 from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH
+from zbroker.journal.generations import CopyMark, write_mark
 from zbroker.journal.locate import Locator, Where
 from zbroker.journal.lookup import NEAR_BATCHES
 from zbroker.journal.origins import OriginRow
@@ -243,6 +244,24 @@ def test_a_vector_of_what_was_lost_does_not_skip_what_was_removed_since(tmp_path
     assert locator.locate(1, vector, where).code == "bookmark_expired"
     sessions.origins.fold_row(OriginRow(INSTANCE, 1, 14, 14))
     assert locator.locate(1, vector, where).position == 15, "it ended where the log starts"
+
+
+def test_a_generation_without_a_record_is_known_when_its_segment_is_removed(
+    tmp_path: Path,
+) -> None:
+    """The copy that was put back had been made of an empty log."""
+    whole = Whole()
+    write_mark(whole.disk, CopyMark(build.INSTANCE, 1))
+    whole.restart()
+    whole.publish("p", 1, 3)
+    whole.state()
+    whole.log.refresh()
+    whole.remove_oldest()
+    whole.restart()
+    where = Where(build.INSTANCE, whole.core.generation, whole.recovered.floor, 4)
+    locator = Locator(whole.log, Index(tmp_path / "index", build.INSTANCE), whole.core.sessions)
+    found = locator.locate(1, format_vector({Origin(build.INSTANCE, 1): 36}), where)
+    assert (found.code, found.position) == ("", 1)
 
 
 class GenerationLog:

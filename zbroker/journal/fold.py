@@ -75,6 +75,7 @@ class Fold:
         position = found.position if found is not None else first
         if self._index is not None:
             position = min(position, max(self._index_from, first))
+        self.sessions.origins.meet(log.generations)
         self._partial = position > 1
         self._firsts = {start.serial: start.position for start in log.starts}
         return log.seek(position), STATE_MISSING if found is None and first > 1 else ""

@@ -101,6 +101,14 @@ class Origins:
     def _of(self, origin: Origin) -> _Seen:
         return self._seen.setdefault(origin, _Seen())
 
+    def meet(self, generations: Iterable[int]) -> None:
+        """Notes own generations, so that snapshots name also those that hold no record.
+
+        When their segments are removed, nothing else says that they were of this log.
+        """
+        for generation in generations:
+            self._of(Origin(self.instance, generation))
+
     def note_own(self, batches: Sequence[Batch], generation: int) -> None:
         """Learns from a group that was placed here; those of other origins were folded already."""
         for batch in reversed(batches):
