@@ -26,7 +26,7 @@ from zbroker.journal.generations import CopyMark, write_mark
 from zbroker.journal.locate import Locator, Where
 from zbroker.journal.lookup import NEAR_BATCHES
 from zbroker.journal.origins import OriginRow
-from zbroker.journal.reader import Gap, Log
+from zbroker.journal.reader import Cursor, Gap, Log
 from zbroker.journal.records import PointRecord, encode
 from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
@@ -264,6 +264,21 @@ def test_a_generation_without_a_record_is_known_when_its_segment_is_removed(
     assert (found.code, found.position) == ("", 1)
 
 
+@pytest.mark.parametrize("foreign", [False, True])
+def test_what_peers_may_still_bring_back_is_pending(tmp_path: Path, *, foreign: bool) -> None:
+    """It may come as the other origin of messages that are here already."""
+    log, sessions = GenerationLog(), Sessions(INSTANCE)
+    locator = Locator(log, Index(tmp_path / "index", INSTANCE), sessions)  # type: ignore[arg-type]
+    sessions.origins.fold_row(OriginRow(INSTANCE, 1, 9, 9))
+    if foreign:
+        sessions.origins.fold_row(OriginRow(THERE, 1, 5, 5))
+    lost, kept = (format_vector({Origin(INSTANCE, 1): last}) for last in (12, 9))
+    fenced = Where(INSTANCE, 4, 1, 20, fenced=True)
+    assert locator.locate(1, lost, fenced).code == "bookmark_pending"
+    assert locator.locate(1, kept, fenced).code == ""
+    assert locator.locate(1, lost, Where(INSTANCE, 4, 1, 20)).code == ""
+
+
 class GenerationLog:
     """A log whose second generation, number 4, begins at position 10."""
 
@@ -276,6 +291,16 @@ class GenerationLog:
 
     def refresh(self) -> None:
         pass
+
+    @property
+    def starts(self) -> list[Cursor]:
+        return []
+
+    def seek(self, position: int, *_: int) -> Cursor:
+        return Cursor(1, 0, position)
+
+    def headers(self, _cursor: Cursor, _limit: int) -> Iterator[Any]:
+        return iter(())
 
 
 @pytest.mark.parametrize(

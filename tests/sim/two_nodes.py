@@ -330,8 +330,9 @@ class Node:
 
     def where(self) -> Where:
         return Where(
-            self.instance, self.core.generation, self.log.first_position, self.core.persisted
-        )
+            self.instance, self.core.generation, self.log.first_position, self.core.persisted,
+            self.core.fenced,
+        )  # fmt: skip
 
 
 def messages(batch: Batch) -> list[tuple[Message, Held]]:

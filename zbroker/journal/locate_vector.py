@@ -37,6 +37,8 @@ class Vectors:
 
         Raises: ClientError bookmark_expired, bookmark_pending or bookmark_not_found.
         """
+        if now.fenced:
+            self._check_returned(vector, now)
         if not self._look.sessions.origins.foreign:
             if any(origin.instance != now.instance for origin in vector):
                 text = format_vector(vector)
@@ -44,6 +46,19 @@ class Vectors:
             return self._of_own(vector, now)
         self._check_reached(vector, now)
         return self._behind_last(vector, now) if end else self._first_left(vector, now)
+
+    def _check_returned(self, vector: Vector, now: Where) -> None:
+        """A fenced instance does not know yet how much its peers hold of its older generations.
+
+        What they bring back may be another origin of messages that are here already. Until that is
+        known, a reader who saw these messages under their lost origin would get them again.
+        """
+        here = self._look.sessions.origins.vector
+        for origin, position in vector.items():
+            older = origin.instance == now.instance and origin.generation < now.generation
+            if older and position > (seen := here.get(origin, 0)):
+                reason = f"{origin} is here up to {seen}; peers may hold it up to {position}"
+                raise ClientError("bookmark_pending", reason)
 
     # -- one origin ---------------------------------------------------------------------------
 

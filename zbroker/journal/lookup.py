@@ -24,12 +24,16 @@ NEAR_BATCHES: Final = 1_000  # more than one block of the index holds
 
 @dataclass(slots=True)
 class Where:
-    """What the journal knows at the moment of asking."""
+    """What the journal knows at the moment of asking.
+
+    fenced: peers may hold more of this instance than it does itself (placing.Placing).
+    """
 
     instance: int
     generation: int
     floor: int
     persisted: int
+    fenced: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -165,7 +165,9 @@ class JournalRoom:
 
     def _locate(self, rid: bytes, ask: Locate) -> None:
         core = self.core
-        where = Where(core.settings.instance, core.generation, core.floor, core.persisted)
+        where = Where(
+            core.settings.instance, core.generation, core.floor, core.persisted, core.fenced
+        )
         located = self._opened.locator.locate(ask.cid, ask.value, where, cut=ask.cut, end=ask.end)
         self._emit(Send(rid, located))
 
