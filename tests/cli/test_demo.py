@@ -35,10 +35,11 @@ def run_demo(directory: Path, *more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
     line = [*RUN, "--rows", str(ROWS), "--data-dir", str(directory), *more]
     return subprocess.run(
-        line, capture_output=True, text=True, timeout=110, check=False, env=environment
+        line, capture_output=True, text=True, timeout=300, check=False, env=environment
     )
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.process
 def test_everything_matches_and_can_be_looked_at_afterwards(
