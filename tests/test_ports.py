@@ -7,6 +7,7 @@ only the newest comes, and of a peer that is not connected a send says so.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from random import Random
 from tempfile import TemporaryDirectory
@@ -121,12 +122,14 @@ class Real:
         self._pub.recv()
 
     def got(self, count: int) -> list[Message]:
-        found = []
-        while len(found) < count:
+        """Of one connection: what was queued in a socket may still come, by a connection of its
+        own, while libzmq closes it."""
+        found: dict[bytes, list[Message]] = defaultdict(list)
+        while len(found[self._rid]) < count:
             assert self._router.poll(int(WAIT_S * 1_000)), f"{found}, and then nothing"
             self._rid, *frames = self._router.recv_multipart()
-            found.append(codec.TO_JOURNAL.decode(frames[0]))
-        return found
+            found[self._rid].append(codec.TO_JOURNAL.decode(frames[0]))
+        return found[self._rid]
 
     def answer(self, message: Message) -> None:
         self._router.send_multipart([self._rid, codec.encode(message)])
