@@ -15,12 +15,12 @@ from google_crc32c import value as crc32c
 
 from perf.harness import Result, Setup, payloads
 from zbroker.bookmarks.rebuild import Rebuild, batches_of
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import recover
-from zbroker.journal.writer import Writer
 from zbroker.limits import MIB
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Log
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 
 INSTANCE: Final = 0x1D
 BATCHES: Final = 1_000_000  # of one message each: the most headers that a log of its size can have

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import zbroker
 from perf.harness import Result, Setup
-from zbroker.client.publishing.receipt import Receipt
+from zbroker.client.publisher.receipt import Receipt
 from zbroker.clock import format_time
 from zbroker.ids import format_vector
 

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 
 import zbroker
 from perf.harness import Result, Setup, payloads
-from zbroker import archive
-from zbroker.client.committing import commit
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
+from zbroker.client.stage_commits import commit
+from zbroker.log import archive
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
 from zbroker.spark import Range, foreach_partition, plan_ranges, replay_arrow, session
 from zbroker.spark.names import NATIVE_COLUMNS, ddl
 from zbroker.spark.sink.staging import Target, stage

@@ -13,7 +13,7 @@ from typing import Final
 import zbroker
 from perf.harness import Result, Setup
 from perf.life import during, latencies, steady_publisher
-from zbroker.client.committing import commit
+from zbroker.client.stage_commits import commit
 from zbroker.spark.sink.staging import STORE_BYTES
 
 BYTES: Final = 1_000_000_000

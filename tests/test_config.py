@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker import config, security
+from zbroker import config
 from zbroker.config import Config, QueueConfig
 from zbroker.config.units import format_micros, parse_micros
 from zbroker.errors import ConfigError
+from zbroker.server import security
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "conf" / "zbroker.example.toml"

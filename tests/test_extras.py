@@ -11,18 +11,18 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zbroker.blocks.making import Block, Look, Maker
+from zbroker.blocks.frame_builder import Block, Look, Maker
 from zbroker.client.message import Message, decode
-from zbroker.client.publishing import packing
-from zbroker.client.publishing.packing import Extra
+from zbroker.client.publisher import packer
+from zbroker.client.publisher.packer import Extra
 from zbroker.config import RecordConfig
 from zbroker.ids import Origin
 from zbroker.ingest.core import IngestCore, Item, Limits
 from zbroker.ingest.effects import Send
 from zbroker.ingest.link import Forward
-from zbroker.journal import format as f
-from zbroker.journal.reader import Cursor
 from zbroker.limits import KIB, U63_MAX
+from zbroker.log import format as f
+from zbroker.log.reader import Cursor
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i
@@ -82,8 +82,8 @@ GIVEN = st.lists(
 def packed(given: list[Given]) -> list[tuple[m.Publish, bytes]]:
     """As the client library publishes."""
     found, seq = [], 1
-    for run in packing.split(packing.rows(given)):
-        batch = packing.pack(run)
+    for run in packer.split(packer.rows(given)):
+        batch = packer.pack(run)
         publish = m.Publish(
             seq, batch.topic, topics=batch.topics, count=batch.count, columns=batch.columns
         )

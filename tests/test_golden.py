@@ -16,18 +16,18 @@ import msgspec
 import pytest
 
 from tools import golden
-from zbroker import archive
 from zbroker.admin.history import History
 from zbroker.ids import parse_bookmark
 from zbroker.journal.conflicts import read_conflicts
-from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.places import Place, open_places
-from zbroker.journal.reader import Cursor, Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.segments import read_note
-from zbroker.journal.writer import Writer
+from zbroker.log import archive
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.places import Place, open_places
+from zbroker.log.reader import Cursor, Log
+from zbroker.log.recovery import Recovered, recover
+from zbroker.log.segments import read_note
+from zbroker.log.writer import Writer
 
 DATA = Path(__file__).parent / "data"
 BYTES_MAX = 300_000

@@ -23,18 +23,18 @@ import msgspec
 import zstandard
 from google_crc32c import value as crc32c
 
-from zbroker import archive
 from zbroker.admin.history import Entry, History
 from zbroker.ids import format_bookmark, publisher_id
-from zbroker.journal import format as f
-from zbroker.journal import records, snapshot
+from zbroker.journal import snapshot
 from zbroker.journal.conflicts import Conflict, encode
-from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import Batch
-from zbroker.journal.places import Places
-from zbroker.journal.recover import recover
-from zbroker.journal.writer import Writer
+from zbroker.log import archive, records
+from zbroker.log import format as f
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import Batch
+from zbroker.log.places import Places
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 from zbroker.wire.messages import Columns
 
 INSTANCE: Final = 0x60_1D_E2_00_00_00_00_01

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
     from zbroker.client.commands import Command
-    from zbroker.client.consuming.rejecting import Reject
-    from zbroker.client.subscribing.points import Range
-    from zbroker.credentials import Credentials
+    from zbroker.client.consumer.rejection import Reject
+    from zbroker.client.credentials import Credentials
+    from zbroker.client.subscriber.points import Range
     from zbroker.local import LocalBroker
 
 __version__ = "0.1.0"
@@ -40,12 +40,12 @@ __all__ = [
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
     "Command": ("zbroker.client.commands", "Command"),
-    "Credentials": ("zbroker.credentials", "Credentials"),
+    "Credentials": ("zbroker.client.credentials", "Credentials"),
     "FileBookmarkStore": ("zbroker.client.bookmark_stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),
     "MemoryBookmarkStore": ("zbroker.client.bookmark_stores.memory", "MemoryBookmarkStore"),
-    "Range": ("zbroker.client.subscribing.points", "Range"),
-    "Reject": ("zbroker.client.consuming.rejecting", "Reject"),
+    "Range": ("zbroker.client.subscriber.points", "Range"),
+    "Reject": ("zbroker.client.consumer.rejection", "Reject"),
     "aio": ("zbroker.aio", ""),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from zbroker.client.aio.client import Client
 from zbroker.client.aio.combined import Combined
-from zbroker.client.aio.connecting import Connecting, connect
+from zbroker.client.aio.connector import Connecting, connect
 from zbroker.client.aio.consumer import Consumer
 from zbroker.client.aio.receipt import Receipt
 from zbroker.client.aio.subscription import Subscription

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from zbroker.cli.target import Admin
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
-from zbroker.spawn import command
+from zbroker.server.spawn import command
 from zbroker.supervisor import directory
 
 SEGMENT_SIZE: Final = "8MiB"  # so that roll-over happens in small runs too

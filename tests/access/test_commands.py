@@ -11,7 +11,7 @@ import pytest
 
 from zbroker.access.grants import ACTIONS
 from zbroker.wire import messages as m
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 from zbroker.wire import stages
 
 ACCESS = Path(__file__).parents[2] / "docs" / "reference" / "access.md"

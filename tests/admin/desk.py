@@ -19,9 +19,9 @@ from zbroker.admin.survey import Tools
 from zbroker.admin.worker import Worker
 from zbroker.config import Config, JournalConfig, RetentionConfig
 from zbroker.errors import ClientError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Gap, Log
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
+from zbroker.log.reader import Gap, Log
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from zbroker.admin.queue_desk import QueueDesk
+from zbroker.admin.queue_link import QueueDesk
 from zbroker.wire import queue_surveys as q
-from zbroker.wire.queueing import BrowsedRow
+from zbroker.wire.queue_messages import BrowsedRow
 
 SECOND_NS = 1_000_000_000
 

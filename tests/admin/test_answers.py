@@ -11,13 +11,13 @@ import pytest
 from tests.admin.desk import Desk
 from tests.admin.queue_rows import Room, row
 from zbroker.access.file import AccessFile
-from zbroker.admin import asking, core, jobs
+from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, Parts
 from zbroker.admin.audit import DONE, Asked, Audit
 from zbroker.admin.queue_watch import QueueWatch
 from zbroker.admin.queues import Queues
 from zbroker.admin.removal import Blocked
-from zbroker.admin.sampling import Sampling
+from zbroker.admin.sampler import Sampling
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
@@ -61,14 +61,14 @@ def told_by_room(ask: Any) -> Any:
 class Subscriptions:
     """Echoes what is wanted."""
 
-    def answer(self, wanted: asking.Wanted) -> dict[str, Any]:
+    def answer(self, wanted: requests.Wanted) -> dict[str, Any]:
         return {"client": wanted.client, "limit": wanted.limit}
 
 
 class Clients:
     """Echoes what is wanted, and knows ann."""
 
-    def answer(self, wanted: asking.WantedClients) -> dict[str, Any]:
+    def answer(self, wanted: requests.WantedClients) -> dict[str, Any]:
         return {"client": wanted.client, "limit": wanted.limit}
 
     def disconnect(self, client: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Clients:
 class Topics:
     """Echoes what is wanted."""
 
-    def answer(self, wanted: asking.WantedTopics) -> dict[str, Any]:
+    def answer(self, wanted: requests.WantedTopics) -> dict[str, Any]:
         return {"match": wanted.match, "limit": wanted.limit}
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from zbroker.admin.asking import WantedClients
 from zbroker.admin.clients import Clients
-from zbroker.disconnects_file import DisconnectsFile
+from zbroker.admin.requests import WantedClients
 from zbroker.errors import ClientError
+from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import surveys as s
 
 KEYS = {

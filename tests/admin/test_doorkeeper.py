@@ -11,7 +11,7 @@ from tests.admin.test_audit import Clock
 from zbroker.access.file import AccessFile
 from zbroker.admin.core import NOBODY, Who
 from zbroker.admin.doorkeeper import Doorkeeper, Secrets
-from zbroker.disconnects_file import DisconnectsFile
+from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import token
 
 LOG = logging.getLogger("test")

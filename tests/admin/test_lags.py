@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.admin.desk import Desk
 from zbroker.admin.lags import LogTimes, Moment, between
-from zbroker.journal.reader import Gap, Log, first_time
+from zbroker.log.reader import Gap, Log, first_time
 
 SMALL = st.integers(0, 1_000)
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker.admin.asking import Wanted, parse_query
 from zbroker.admin.lags import LogTimes
+from zbroker.admin.requests import Wanted, parse_query
 from zbroker.admin.subscriptions import NS_PER_S, Subscriptions
 from zbroker.errors import ClientError
-from zbroker.journal.reader import Log
+from zbroker.log.reader import Log
 from zbroker.wire import internal as m
 from zbroker.wire import surveys
 from zbroker.wire.messages import Options

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from zbroker.admin import tallies
 from zbroker.admin.tallies import Row, Tallies
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Gap
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap
 from zbroker.wire.messages import Columns
 
 SIZE = 10  # bytes of each message

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from zbroker.admin.asking import WantedTopics
+from zbroker.admin.requests import WantedTopics
 from zbroker.admin.tallies import Row
 from zbroker.admin.topics import PATTERNS_MAX, Interest, Topics
 from zbroker.errors import ClientError

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker import archive
 from zbroker.admin import jobs, worker
 from zbroker.errors import ClientError
+from zbroker.log import archive
 from zbroker.wire import internal as m
 
 LIMIT_S = 20.0
@@ -99,7 +99,9 @@ def test_what_a_kill_cut_off_is_undone_and_done_again(
             next(steps)
         parts = [path.name for path in tmp_path.glob("*/*.part")]
         assert len(parts) == 1
-        monkeypatch.setattr(archive.making, "discard", lambda *_: None)  # a kill cleans nothing up
+        monkeypatch.setattr(
+            archive.segment_copy, "discard", lambda *_: None
+        )  # a kill cleans nothing up
         steps.close()
         monkeypatch.undo()
     assert list(tmp_path.glob("*/*.part"))

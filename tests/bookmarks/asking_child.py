@@ -17,11 +17,11 @@ from zbroker.bookmarks.index import Index
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import Batch
 from zbroker.journal.locate import Locator, Where
-from zbroker.journal.reader import Log
 from zbroker.journal.sessions import Sessions
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import Batch
+from zbroker.log.reader import Log
 
 ASKED = 60
 

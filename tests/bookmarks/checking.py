@@ -13,7 +13,7 @@ from tests.bookmarks.logs import FakeLog
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.bookmarks.keys import BLOCK_BYTES
-from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
+from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 
 KIB = 1024
 

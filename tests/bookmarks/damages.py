@@ -19,13 +19,13 @@ from google_crc32c import value as crc32c
 from tests.bookmarks.logs import INSTANCE
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
-from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.opening import beginning
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.writer import Writer
+from zbroker.journal.startup import beginning
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Log
+from zbroker.log.recovery import Recovered, recover
+from zbroker.log.writer import Writer
 
 SEGMENT_BYTES: Final = 1 << 20
 PUBLISHERS: Final = 6

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zbroker.journal.format import (
-    DATA_AT,
-    FLAG_LATE,
-    KIND_NOOP,
-    KIND_PUBLISH,
-    Batch,
-    pad,
-)
+from zbroker.log.format import DATA_AT, FLAG_LATE, KIND_NOOP, KIND_PUBLISH, Batch, pad
 
 INSTANCE = 0x1122334455667788
 HEADER = 120

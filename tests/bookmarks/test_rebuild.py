@@ -15,8 +15,8 @@ from zbroker.bookmarks import files, rebuild
 from zbroker.bookmarks.index import Index, Stamp
 from zbroker.bookmarks.rebuild import Progress, Rebuild
 from zbroker.errors import StorageError
-from zbroker.journal.format import Batch
-from zbroker.journal.reader import Log
+from zbroker.log.format import Batch
+from zbroker.log.reader import Log
 
 
 class Source:

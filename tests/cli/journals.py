@@ -9,14 +9,14 @@ from google_crc32c import value as crc32c
 
 from zbroker.cli.admin_main import main
 from zbroker.ids import publisher_id
-from zbroker.journal import format as f
 from zbroker.journal import snapshot
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.recover import recover
-from zbroker.journal.segments import segment_name
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.writer import Writer
 from zbroker.limits import MIB
+from zbroker.log import format as f
+from zbroker.log.disk import RealDisk
+from zbroker.log.recovery import recover
+from zbroker.log.segments import segment_name
+from zbroker.log.writer import Writer
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns
 

@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.admins import FakeAdmin
-from zbroker.cli import admin_main, contexts, main
+from zbroker.cli import admin_main, main
 from zbroker.cli.completion import SHELLS, complete_point, complete_queue, complete_topic
-from zbroker.cli.contexts import Context
 from zbroker.cli.reaching import complete_context
+from zbroker.control import contexts
+from zbroker.control.contexts import Context
 
 PROGRAMS = {"zbroker": main.main, "zbroker-admin": admin_main.main}
 

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import zbroker
-from tests.client.consuming.fakes import QueueBroker
+from tests.client.consumer.fakes import QueueBroker
 from tests.client.fakes import wait_until
 from zbroker.cli.consume import consume
 from zbroker.cli.main import main
 from zbroker.client import Client
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 
 
 @pytest.fixture

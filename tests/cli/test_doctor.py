@@ -22,10 +22,10 @@ from zbroker.cli.admin_main import main
 from zbroker.cli.doctor import lines, live, locks, machine, places, processes
 from zbroker.cli.doctor.case import Case, Options
 from zbroker.cli.doctor.finding import Finding
-from zbroker.cli.target import Target
 from zbroker.clock import SystemClock
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.segments import segment_name
+from zbroker.control.target import Target
+from zbroker.log.disk import RealDisk
+from zbroker.log.segments import segment_name
 from zbroker.paths import Paths
 from zbroker.supervisor import directory
 
@@ -579,7 +579,7 @@ def test_nobody_at_a_url() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"tcp://127.0.0.1:{other.getsockname()[1]}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zbroker.cli.logon.TIMEOUT_S", 0.1)
+        patch.setattr("zbroker.control.logon.TIMEOUT_S", 0.1)
         result = CliRunner().invoke(main, ["--url", url, "--json", "doctor"])
     (found,) = json.loads(result.stdout)["findings"]
     assert (found["check"], result.exit_code) == ("answer", 1)

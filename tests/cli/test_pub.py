@@ -12,7 +12,7 @@ import zbroker
 from zbroker.cli.journal import journal
 from zbroker.cli.main import main
 from zbroker.cli.pub import Pace, Sent, pub, send, summary
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 class Client:

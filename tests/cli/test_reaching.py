@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import zbroker
-from zbroker.cli import contexts
-from zbroker.cli.contexts import Context, Login
 from zbroker.cli.main import main
+from zbroker.control import contexts
+from zbroker.control.contexts import Context, Login
 from zbroker.errors import ZBrokerError
 
 URL = "tcp://h:1"

@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from zbroker import LocalBroker
 from zbroker.access import keys
-from zbroker.cli import admin_main, contexts, main
-from zbroker.cli.contexts import Context, Login
+from zbroker.cli import admin_main, main
+from zbroker.control import contexts
+from zbroker.control.contexts import Context, Login
 
 pytestmark = pytest.mark.process
 

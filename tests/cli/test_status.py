@@ -1,4 +1,4 @@
-"""`zbroker-admin status`, and how it finds the instance (zbroker/cli/target.py)."""
+"""`zbroker-admin status`, and how it finds the instance (zbroker/control/target.py)."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from tests.client.fakes import FakeBroker
 from zbroker.cli.main import main
 from zbroker.cli.sub import point, sub, write
 from zbroker.client import Client
-from zbroker.client.subscribing.options import options_of
-from zbroker.client.subscribing.points import Range
+from zbroker.client.subscriber.options import options_of
+from zbroker.client.subscriber.points import Range
 
 DEFAULTS = {
     "until": None, "limit": None, "regex": False, "filter": None, "select": None, "rate": None,

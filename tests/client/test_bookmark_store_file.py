@@ -16,7 +16,7 @@ from zbroker.client.bookmark_stores import format as records
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.bookmark_stores.format import Key, Wrong
 from zbroker.client.bookmark_stores.progress import Reached
-from zbroker.client.bookmark_stores.tracking import Manner
+from zbroker.client.bookmark_stores.tracker import Manner
 from zbroker.errors import StorageError, ZBrokerError
 
 KEY = Key("pricer", "prices")

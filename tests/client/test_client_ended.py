@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from tests.client.consuming.fakes import QueueBroker
+from tests.client.consumer.fakes import QueueBroker
 from tests.client.fakes import WAIT_S as T
 from tests.client.fakes import FakeBroker, wait_until
 from zbroker.client import connect
 from zbroker.errors import ZBrokerError
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 
 
 def in_thread(read):

@@ -14,10 +14,10 @@ from zbroker.client.effects import (
     Refused,
     Send,
 )
-from zbroker.client.publishing import core as c
-from zbroker.client.publishing import sending
-from zbroker.client.publishing.core import Core, State
-from zbroker.client.publishing.packing import Batch
+from zbroker.client.publisher import core as c
+from zbroker.client.publisher import send_window
+from zbroker.client.publisher.core import Core, State
+from zbroker.client.publisher.packer import Batch
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
 
 START = 1_000
@@ -473,9 +473,9 @@ def test_a_broker_that_hears_nothing_gets_a_new_connection():
 
 def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():
     core = three()
-    assert sent(core.tick(sending.PROBE_MS - 1)) == []
-    assert sent(core.tick(sending.PROBE_MS)) == [(START + 2, START + 1, 1)]
-    assert sent(core.tick(sending.PROBE_MS + 1)) == []
+    assert sent(core.tick(send_window.PROBE_MS - 1)) == []
+    assert sent(core.tick(send_window.PROBE_MS)) == [(START + 2, START + 1, 1)]
+    assert sent(core.tick(send_window.PROBE_MS + 1)) == []
 
 
 # -- topics that are not recorded -------------------------------------------------------------

@@ -17,8 +17,8 @@ from zbroker.client.effects import (
     Republished,
     Unreached,
 )
-from zbroker.client.publishing.core import Core, Policy, State
-from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.publisher.core import Core, Policy, State
+from zbroker.client.publisher.store import MemoryStore
 from zbroker.wire.messages import Error, Logon
 
 

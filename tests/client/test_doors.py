@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from zbroker.client.door import Doors
-from zbroker.client.publishing.publisher import Session
+from zbroker.client.endpoints import Doors
+from zbroker.client.publisher.publisher import Session
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack
 
@@ -41,7 +41,7 @@ class Logons:
 
 
 def connected_to(doors, monkeypatch):
-    monkeypatch.setattr("zbroker.client.door.Link", lambda _context, url, *_others: url)
+    monkeypatch.setattr("zbroker.client.endpoints.Link", lambda _context, url, *_others: url)
     return doors.connect()
 
 

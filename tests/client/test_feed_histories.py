@@ -14,9 +14,9 @@ import pytest
 from tests.client.door_model import Door, conflated, matches
 from tests.client.wired import HERE
 from zbroker.client.effects import Connected, Lost
-from zbroker.client.subscribing.connection import Connection, State
-from zbroker.client.subscribing.feed import Batch, Feed
-from zbroker.client.subscribing.feed import State as FeedState
+from zbroker.client.subscriber.core import Connection, State
+from zbroker.client.subscriber.feed import Batch, Feed
+from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.wire import messages as m
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))

@@ -13,8 +13,8 @@ import random
 import pytest
 
 from zbroker.client.effects import Connect, Connected, Ended, Lost, Refused, Send
-from zbroker.client.publishing.core import Core, State
-from zbroker.client.publishing.packing import Batch
+from zbroker.client.publisher.core import Core, State
+from zbroker.client.publisher.packer import Batch
 from zbroker.errors import TEMPORARY
 from zbroker.wire.messages import Ack, Error, Logon, Publish
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.client.fakes import WAIT_S as T
-from tests.client.test_file_store import contents, number_of, pack, settle, stage
+from tests.client.publisher.test_file_store import contents, number_of, pack, settle, stage
 from zbroker import aio
 from zbroker.client import connect
-from zbroker.client.publishing import staging, store_files
-from zbroker.client.publishing.file_store import FileStore
+from zbroker.client.publisher import mapped_queue, store_files
+from zbroker.client.publisher.file_store import FileStore
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.journal.disk import RealDisk
+from zbroker.log.disk import RealDisk
 
 
 class Medium:
@@ -30,9 +30,9 @@ class Medium:
         self.directory = directory
         self.contents: dict[int, bytes] = {}
         self.names: dict[str, int] = {}
-        monkeypatch.setattr(staging, "flush", self.flush)
+        monkeypatch.setattr(mapped_queue, "flush", self.flush)
         monkeypatch.setattr(
-            staging, "sync_directory", lambda path: path == directory and self.sync()
+            mapped_queue, "sync_directory", lambda path: path == directory and self.sync()
         )
         self.syncs = 0
 
@@ -40,7 +40,7 @@ class Medium:
         """A mapping has no name, so all staged files that look alike are taken: they are one."""
         self.syncs += 1
         data = mapped[:]
-        for path in self.directory.glob(f"{staging.PREFIX}*"):
+        for path in self.directory.glob(f"{mapped_queue.PREFIX}*"):
             if path.read_bytes() == data:
                 self.contents[path.stat().st_ino] = data
 
@@ -76,7 +76,7 @@ class MediumDisk(RealDisk):
 
 @pytest.fixture
 def medium(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "FILE_BYTES", 4_096)
+    monkeypatch.setattr(mapped_queue, "FILE_BYTES", 4_096)
     monkeypatch.setattr(store_files, "SEGMENT_BYTES", 32_768)
     directory = tmp_path / "store"
     directory.mkdir()
@@ -147,7 +147,7 @@ def test_without_syncs_a_power_cut_loses_what_was_put(medium, tmp_path):
 def test_an_interval_syncs_by_itself(medium, tmp_path, monkeypatch):
     synced = threading.Event()
     flush = medium.flush
-    monkeypatch.setattr(staging, "flush", lambda mapped: (flush(mapped), synced.set()))
+    monkeypatch.setattr(mapped_queue, "flush", lambda mapped: (flush(mapped), synced.set()))
     store = opened(medium, sync=0.01)
     stage(store, [], range(100))
     assert synced.wait(T)
@@ -187,7 +187,7 @@ def broken(*_arguments):
 def test_a_sync_that_fails_is_told_to_whoever_puts(medium, monkeypatch):
     store = opened(medium)
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "flush", broken)
+        patched.setattr(mapped_queue, "flush", broken)
         with pytest.raises(StorageError, match="disk_error"):
             stage(store, [], [1])
     with pytest.raises(StorageError, match="cannot be synced"):
@@ -197,7 +197,7 @@ def test_a_sync_that_fails_is_told_to_whoever_puts(medium, monkeypatch):
 
 def test_a_sync_of_an_interval_that_fails_is_logged(medium, monkeypatch, caplog):
     store = opened(medium, sync=60.0)
-    monkeypatch.setattr(staging, "flush", broken)
+    monkeypatch.setattr(mapped_queue, "flush", broken)
     stage(store, [], [1])
     with caplog.at_level(logging.ERROR, "zbroker.client"):
         store.close()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from zbroker.client.publishing.packing import Extra
+from zbroker.client.publisher.packer import Extra
 from zbroker.client.values import to_expiry, to_extra, to_headers, to_key
 from zbroker.errors import ZBrokerError
 from zbroker.limits import EXTRA_MAX_BYTES, U63_MAX

@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 
 from zbroker.client.effects import Connect, Connected, Lost, Send
-from zbroker.client.subscribing.connection import Connection
-from zbroker.client.subscribing.feed import Batch, End, Feed
-from zbroker.client.subscribing.feed import State as FeedState
+from zbroker.client.subscriber.core import Connection
+from zbroker.client.subscriber.feed import Batch, End, Feed
+from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.bodies import pack, to_little

@@ -18,12 +18,12 @@ from zbroker import sockets
 from zbroker.config import Config
 from zbroker.delivery.loop import DeliveryRoom
 from zbroker.ids import EPOCH, is_vector, parse_vector
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.recover import recover
-from zbroker.journal.writer import Writer
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 from zbroker.paths import Paths
-from zbroker.process import Process
+from zbroker.server.process import Process
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Hello, Holds, Locate, Located, Marks, Welcome

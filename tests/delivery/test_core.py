@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
-from zbroker.delivery import surveying
-from zbroker.delivery.asking import PATIENCE_MS
+from zbroker.delivery import reports
 from zbroker.delivery.core import PLANS_MAX, Core, Settings
+from zbroker.delivery.pending_lookups import PATIENCE_MS
 from zbroker.delivery.replay import BLOCK_MAX_BYTES
 from zbroker.ids import format_vector
 from zbroker.limits import (
@@ -48,7 +48,7 @@ def test_a_token_of_another_key_is_refused():
 
 def test_a_token_from_before_a_disconnect_by_an_operator_is_refused():
     world = ready()
-    surveying.disconnect(world.core, "ann", 1)
+    reports.disconnect(world.core, "ann", 1)
     world.logon()
     assert world.last().code == "auth_failed"
     after = token.Token("ann", "", "i", 2, int(NOW_S) + 60, "", disconnects=1)

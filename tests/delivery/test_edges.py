@@ -9,13 +9,13 @@ from typing import Any
 from google_crc32c import value as crc32c
 
 from tests.delivery.world import ANN, HERE, World, ready
-from zbroker.blocks.making import Block, Maker
-from zbroker.blocks.read import Read
-from zbroker.blocks.reading import READ_CACHE_BYTES, Reading
+from zbroker.blocks.block_reader import READ_CACHE_BYTES, Reading
+from zbroker.blocks.frame_builder import Block, Maker
+from zbroker.blocks.read_request import Read
 from zbroker.config import RecordConfig
 from zbroker.ids import EPOCH, NOW, parse_vector
-from zbroker.journal.reader import Cursor, Skipped
 from zbroker.limits import CREDIT_MAX_BYTES, MIB
+from zbroker.log.reader import Cursor, Skipped
 from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire import internal as i

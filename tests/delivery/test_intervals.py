@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.delivery.world import HERE, STEP_NS, Seen, World, ready
-from zbroker.delivery import conflating
+from zbroker.delivery import conflation
 from zbroker.ids import format_vector, parse_vector
 from zbroker.wire import messages as m
 
@@ -392,7 +392,7 @@ def test_by_log_time_each_gets_in_a_group_what_it_gets_alone(log, interval, cut)
 
 
 def test_a_limit_of_memory_that_one_meets_ends_the_interval_of_all(monkeypatch):
-    monkeypatch.setattr(conflating, "KEYS_MAX", 2)
+    monkeypatch.setattr(conflation, "KEYS_MAX", 2)
     world = ready()
     for i in range(3):
         world.publish("a", payloads=[b'{"id": %d}' % i])

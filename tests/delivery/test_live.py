@@ -12,8 +12,8 @@ from zbroker.config import RecordConfig
 from zbroker.delivery.live import WANTED_MS, Taking
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW
-from zbroker.journal.format import crc32c
 from zbroker.limits import LIVE_CREDIT_BYTES
+from zbroker.log.format import crc32c
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec
 from zbroker.wire import internal as i

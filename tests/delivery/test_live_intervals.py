@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.delivery.test_live import RECORDING, WALL_NS
 from tests.delivery.test_rights import MIXED, READS, A, grant, rules
 from tests.delivery.world import World, ready
-from zbroker.delivery import conflating
+from zbroker.delivery import conflation
 from zbroker.ids import EPOCH
-from zbroker.journal.format import crc32c
+from zbroker.log.format import crc32c
 from zbroker.wire import bodies
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -109,7 +109,7 @@ def test_without_credit_what_is_due_waits_and_what_comes_is_merged(world: World)
 
 
 def test_what_is_over_the_limit_of_memory_is_dropped_and_counted(world, monkeypatch) -> None:
-    monkeypatch.setattr(conflating, "KEYS_MAX", 2)
+    monkeypatch.setattr(conflation, "KEYS_MAX", 2)
     world.subscribe("u", bookmark=None, options=KEYED, credit=0)
     live(world, "a", "b", "c")  # a and b are due early, and wait
     live(world, "d", "e")  # c and d have to go

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.journal import build
 from tests.journal.looking import SECOND, Looking, Seen
 from zbroker.clock import format_time, parse_time
-from zbroker.delivery.asking import Asking, Question
+from zbroker.delivery.pending_lookups import Asking, Question
 from zbroker.delivery.points import Point, Wanted, refused, settle, values, wanted
 from zbroker.errors import ClientError
 from zbroker.ids import (

@@ -11,11 +11,11 @@ from tests.delivery.room import INSTANCE
 from zbroker.delivery import ranges
 from zbroker.delivery.points import Point
 from zbroker.delivery.ranges import Mark, split
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import recover
-from zbroker.journal.writer import Writer
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Log
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 
 SEGMENT = 1 << 20
 

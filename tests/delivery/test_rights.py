@@ -17,12 +17,12 @@ from tests.delivery.world import ANN, BOB, World
 from zbroker.access.core import Access
 from zbroker.access.format import parse
 from zbroker.access.permits import Permit
-from zbroker.budgets import Budget
-from zbroker.delivery.asking import Asking
 from zbroker.delivery.connections import CREDIT_MIN_BYTES
 from zbroker.delivery.core import Core
+from zbroker.delivery.pending_lookups import Asking
 from zbroker.delivery.rights import Rights
-from zbroker.delivery.subscribing import Subscriptions
+from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.server.budgets import Budget
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.delivery.world import ANN, HERE, World, ready
-from zbroker.delivery import scanning
+from zbroker.delivery import scans
 from zbroker.delivery.turns import STEP_BYTES_MAX, Turns
 from zbroker.ids import format_vector
 from zbroker.wire import messages as m
@@ -75,7 +75,7 @@ def test_live_messages_are_read_once_for_all_who_have_caught_up():
 
 
 def test_a_batch_with_more_takers_than_a_turn_serves_goes_to_all(monkeypatch):
-    monkeypatch.setattr(scanning, "SERVED_MAX", 4)
+    monkeypatch.setattr(scans, "SERVED_MAX", 4)
     world = ready()
     world.publish("other")
     for _ in range(3):

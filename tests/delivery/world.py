@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 from google_crc32c import value as crc32c
 
 from zbroker.access.core import Access
-from zbroker.blocks.making import Block
-from zbroker.blocks.read import Read
-from zbroker.budgets import DEFAULT, Budget
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.core import Core, Settings
 from zbroker.delivery.effects import Ask, Effect, Plan
 from zbroker.engine.effects import Note, Send
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector, point_name
-from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor, Gap, Item, Skipped
-from zbroker.peers import Received
+from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, Batch
+from zbroker.log.reader import Cursor, Gap, Item, Skipped
 from zbroker.recording import Recording
+from zbroker.server.budgets import DEFAULT, Budget
+from zbroker.server.peers import Received
 from zbroker.topics import Matcher
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m

@@ -16,12 +16,12 @@ import pytest
 from tests.docs import generate
 from tests.docs.pages import ROOT, WITHOUT, Page, blocks_of, matches, prose_of, read_pages
 from tests.docs.running import Place, Program
-from tests.journal.test_format import GOLDEN
+from tests.log.test_format import GOLDEN
 from tests.sim.journal_world import PLANTED
 from tests.sim.test_world import BUGS
-from zbroker.journal import format as journal_format
 from zbroker.local import LocalBroker
-from zbroker.wire import codec, messages, queueing, stages
+from zbroker.log import format as journal_format
+from zbroker.wire import codec, messages, queue_messages, stages
 
 PAGES = read_pages()
 RUNNING = [page for page in PAGES if page.runs]
@@ -148,7 +148,7 @@ def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
     unions = {
         "ingest": messages.IngestCommand | stages.CommitStaged | stages.AbortStaged,
         "delivery": messages.DeliveryCommand,
-        "queues": queueing.QueuesCommand,
+        "queues": queue_messages.QueuesCommand,
     }
     for door, union in unions.items():
         known = {kind.__struct_config__.tag for kind in union.__args__}

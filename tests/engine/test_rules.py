@@ -18,7 +18,7 @@ from zbroker.engine.effects import Gate, LoggedOff, LoggedOn, Reconnect, Say, Se
 from zbroker.engine.events import Full, Gone, Synced
 from zbroker.engine.turn import CHAIN_MAX, Turn
 from zbroker.errors import Bug, StorageError
-from zbroker.peers import Peers
+from zbroker.server.peers import Peers
 from zbroker.wire.internal import Confirm
 from zbroker.wire.token import Token
 

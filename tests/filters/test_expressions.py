@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.filters import making, naive
-from tests.filters.test_compiling import About
+from tests.filters.test_compiler import About
 from tests.formats.describing import KINDS
 from zbroker.errors import ClientError
 from zbroker.filters import Payloads, compile_expression, compile_filter
 from zbroker.filters.nodes import fields_of
-from zbroker.filters.parsing import parse
+from zbroker.filters.parser import parse
 from zbroker.formats import TYPES, FormatError, decode
 
 NONE = About()  # without headers

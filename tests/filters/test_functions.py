@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.filters.test_compiling import About
+from tests.filters.test_compiler import About
 from zbroker.filters import Payloads, compile_expression
 from zbroker.filters.functions import FUNCTIONS
 from zbroker.filters.values import is_null

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.filters import making
-from tests.filters.test_compiling import About
+from tests.filters.test_compiler import About
 from tests.formats.describing import KINDS
 from zbroker.filters import Payloads, compile_filter
 from zbroker.formats import TYPES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.filters.test_compiling import About
+from tests.filters.test_compiler import About
 from zbroker.config import Config, parse
 from zbroker.delivery.loop import vocabulary_of
 from zbroker.errors import ClientError, ConfigError

@@ -8,8 +8,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 from zbroker.filters import compile_filter, compile_select, limits
-from zbroker.filters.building import SPECIAL
 from zbroker.filters.functions import CHANGING, FUNCTIONS
+from zbroker.filters.tree_builder import SPECIAL
 from zbroker.filters.vocabulary import CONSTANTS, Vocabulary
 
 PAGE = (ROOT / "docs/reference/filters.md").read_text()

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.filters.test_compiling import About
+from tests.filters.test_compiler import About
 from zbroker.access.content import Clause
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError

@@ -12,8 +12,8 @@ from zbroker.ingest import core as core_module
 from zbroker.ingest.core import PROBE_MS, PROBES, IngestCore, Item, Limits
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward
-from zbroker.journal.format import crc32c
 from zbroker.limits import EXTRA_MAX_BYTES
+from zbroker.log.format import crc32c
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i

@@ -16,8 +16,8 @@ from zbroker.ingest.effects import Effect, Send, Token
 from zbroker.ingest.link import Forward
 from zbroker.ingest.live import LiveForward
 from zbroker.ingest.split import Splitter
-from zbroker.journal.format import crc32c
 from zbroker.limits import UNRECORDED_NAMED_MAX
+from zbroker.log.format import crc32c
 from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire import internal as i

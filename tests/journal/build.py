@@ -7,11 +7,11 @@ import random
 from google_crc32c import value as crc32c
 
 from tests.sim.disk import SimDisk
-from zbroker.journal.disk import Disk
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.writer import Writer
+from zbroker.log.disk import Disk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap, Log
+from zbroker.log.recovery import Recovered, recover
+from zbroker.log.writer import Writer
 
 INSTANCE = 0xABCD
 DRAWN = 1_700_000_000 - 1_577_836_800  # the generation that a start draws: seconds since 2020

@@ -15,9 +15,9 @@ from tests.journal.whole import DOOR, MINE, Whole
 from zbroker.bookmarks.index import Index
 from zbroker.ids import publisher_id
 from zbroker.journal.core import Settings
-from zbroker.journal.format import KIND_PUBLISH
 from zbroker.journal.locate import Locator, Where
-from zbroker.journal.reader import Gap
+from zbroker.log.format import KIND_PUBLISH
+from zbroker.log.reader import Gap
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 

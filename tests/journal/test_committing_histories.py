@@ -12,8 +12,8 @@ import pytest
 
 from tests.journal.whole import Whole
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.stages import Key, Stages
+from zbroker.log.format import KIND_PUBLISH, Batch
 
 STEPS = 60
 SEEDS_OF_BUG = 500  # within so many a planted bug is found

@@ -8,7 +8,11 @@ import pytest
 
 from zbroker.ids import publisher_id
 from zbroker.journal.core import Conflict, Group, JournalCore, Send, Settings
-from zbroker.journal.format import (
+from zbroker.journal.group_builder import CONFLICTS_MAX
+from zbroker.journal.holes import Hole
+from zbroker.journal.sessions import Sessions
+from zbroker.limits import GROUP_MAX_BYTES
+from zbroker.log.format import (
     GROUP_ALIGN,
     GROUP_LENGTH,
     KIND_POINT,
@@ -17,10 +21,6 @@ from zbroker.journal.format import (
     crc32c,
     encode_batch_header,
 )
-from zbroker.journal.holes import Hole
-from zbroker.journal.placing import CONFLICTS_MAX
-from zbroker.journal.sessions import Sessions
-from zbroker.limits import GROUP_MAX_BYTES
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 

@@ -12,9 +12,9 @@ from tests.journal import build
 from tests.journal.whole import DOOR, MINE, Whole, fact, letters, point, table, wiring
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
-from zbroker.journal import records
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH, KIND_PUBLISHER, STEP_OVER, Batch
+from zbroker.log import records
+from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, KIND_PUBLISHER, STEP_OVER, Batch
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
 

@@ -19,19 +19,19 @@ from zbroker.bookmarks.index import Index
 from zbroker.clock import format_time
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
 from zbroker.journal.core import JournalCore, Settings
-from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_NOOP, KIND_PUBLISH
-from zbroker.journal.generations import CopyMark, write_mark
 from zbroker.journal.locate import Locator, Where
 from zbroker.journal.lookup import NEAR_BATCHES
 from zbroker.journal.origins import OriginRow
-from zbroker.journal.reader import Cursor, Gap, Log
-from zbroker.journal.records import PointRecord, encode
-from zbroker.journal.recover import recover
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.vectors import Cover
-from zbroker.journal.writer import Writer
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_NOOP, KIND_PUBLISH
+from zbroker.log.generations import CopyMark, write_mark
+from zbroker.log.reader import Cursor, Gap, Log
+from zbroker.log.records import PointRecord, encode
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Located

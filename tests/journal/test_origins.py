@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.journal.build import publish
 from zbroker.ids import Origin
 from zbroker.journal import origins as module
-from zbroker.journal.format import KIND_STATE, KIND_TIE, Batch
 from zbroker.journal.origins import OriginRow, Origins, Tie, tie_of
+from zbroker.log.format import KIND_STATE, KIND_TIE, Batch
 
 HERE, THERE = 9, 8
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.journal.test_replicas import P, give, make, record
-from zbroker.journal.format import Batch
 from zbroker.journal.record_bounds import BOUNDS, EXTRA_COLUMNS_MAX, outside
 from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
+from zbroker.log.format import Batch
 from zbroker.wire.messages import Columns
 from zbroker.wire.record import Record
 

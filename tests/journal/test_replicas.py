@@ -9,9 +9,12 @@ import pytest
 
 from zbroker.errors import Bug
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal import records
 from zbroker.journal.core import JournalCore, Settings
-from zbroker.journal.format import (
+from zbroker.journal.holes import Hole
+from zbroker.journal.replicas import record_of
+from zbroker.journal.sessions import Sessions
+from zbroker.log import records
+from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
     FLAG_LATE,
     FLAG_ZSTD,
@@ -27,9 +30,6 @@ from zbroker.journal.format import (
     STEP_OVER,
     Batch,
 )
-from zbroker.journal.holes import Hole
-from zbroker.journal.replicas import record_of
-from zbroker.journal.sessions import Sessions
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns

@@ -17,15 +17,15 @@ from zbroker.config import Config, DeliveryConfig, LimitsConfig
 from zbroker.errors import ClientError, StorageError
 from zbroker.journal.core import JournalCore, Send, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.helpers import Helpers
-from zbroker.journal.opening import Opened
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Log
-from zbroker.journal.references import Reference
+from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.requests import RETRY_MS, Requests
-from zbroker.journal.segments import list_segments, read_note, segment_name
 from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
+from zbroker.journal.startup import Opened
 from zbroker.limits import U63_MAX
+from zbroker.log.places import Places
+from zbroker.log.reader import Log
+from zbroker.log.references import Reference
+from zbroker.log.segments import list_segments, read_note, segment_name
 from zbroker.wire import internal as m
 
 ADMIN, DELIVERY, QUEUES, STRANGER = b"a", b"d", b"q", b"s"

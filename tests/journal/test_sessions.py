@@ -8,9 +8,9 @@ from tests.journal.build import publish
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import sessions as sessions_module
-from zbroker.journal.format import FLAG_LATE
 from zbroker.journal.holes import HOLES_MAX, Hole
 from zbroker.journal.sessions import Sessions
+from zbroker.log.format import FLAG_LATE
 from zbroker.wire.internal import Entry
 
 P = publisher_id("p")

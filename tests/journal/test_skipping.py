@@ -15,20 +15,20 @@ from google_crc32c import value as crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.archive.build import everything, move, squeeze
 from tests.journal.build import publish, start, writer
+from tests.log.archive.build import everything, move, squeeze
 from tests.sim.disk import SimDisk
-from zbroker import archive
-from zbroker.archive.summaries import decode, encode
-from zbroker.journal.files import Files
-from zbroker.journal.format import HEADER_COPY_AT, KIND_NOOP, KIND_PUBLISH, Batch, SegmentHeader
-from zbroker.journal.headers import PICKS_MAX
-from zbroker.journal.places import Places
-from zbroker.journal.reader import WANTED_KEPT, Cursor, Gap, Item, Log, Skipped
-from zbroker.journal.reading import SKIP_BLOCK_BYTES, STEPS_MAX
-from zbroker.journal.segments import segment_name, summary_name
-from zbroker.journal.writer import Writer
 from zbroker.limits import MIB, U63_MAX
+from zbroker.log import archive
+from zbroker.log.archive.summaries import decode, encode
+from zbroker.log.batch_reader import SKIP_BLOCK_BYTES, STEPS_MAX
+from zbroker.log.files import Files
+from zbroker.log.format import HEADER_COPY_AT, KIND_NOOP, KIND_PUBLISH, Batch, SegmentHeader
+from zbroker.log.headers import PICKS_MAX
+from zbroker.log.places import Places
+from zbroker.log.reader import WANTED_KEPT, Cursor, Gap, Item, Log, Skipped
+from zbroker.log.segments import segment_name, summary_name
+from zbroker.log.writer import Writer
 from zbroker.wire.messages import Columns
 
 TOPICS = ("a", "b", "c", "rare")

@@ -16,10 +16,10 @@ from tests.sim.disk import SimDisk
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
+from zbroker.journal.snapshot_writer import STATE_PART_BYTES
 from zbroker.journal.space import TELL_MS, Space
-from zbroker.journal.stating import STATE_PART_BYTES
-from zbroker.journal.writer import Writer
 from zbroker.limits import BEAT_MS, MIB
+from zbroker.log.writer import Writer
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns

@@ -27,10 +27,14 @@ from tests.journal.whole import (
 from tests.sim.disk import SimDisk
 from zbroker.errors import Bug
 from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
-from zbroker.journal import records
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import (
+from zbroker.journal.replicas import record_of
+from zbroker.journal.sessions import Sessions
+from zbroker.journal.units import broker_name, units_of
+from zbroker.limits import GROUP_MAX_BYTES, MIB
+from zbroker.log import records
+from zbroker.log.format import (
     KIND_NOOP,
     KIND_POINT,
     KIND_PUBLISH,
@@ -44,10 +48,6 @@ from zbroker.journal.format import (
     Batch,
     encode_batch_header,
 )
-from zbroker.journal.replicas import record_of
-from zbroker.journal.sessions import Sessions
-from zbroker.journal.units import broker_name, units_of
-from zbroker.limits import GROUP_MAX_BYTES, MIB
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns

@@ -16,19 +16,19 @@ import pytest
 from google_crc32c import value as crc32c
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, Clock, append, start, writer
-from zbroker import archive
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
 from zbroker.errors import StorageError
-from zbroker.journal import conflicts, packed, snapshot
-from zbroker.journal.disk import RealDisk
+from zbroker.journal import conflicts, snapshot
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import HEADER_COPY_AT, KIND_STATE, NOTE, Batch
-from zbroker.journal.places import Places, open_places
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import recover
-from zbroker.journal.segments import NOTE_FILE, packed_name, segment_name, summary_name
-from zbroker.journal.writer import Writer
+from zbroker.log import archive, packed
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import HEADER_COPY_AT, KIND_STATE, NOTE, Batch
+from zbroker.log.places import Places, open_places
+from zbroker.log.reader import Log
+from zbroker.log.recovery import recover
+from zbroker.log.segments import NOTE_FILE, packed_name, segment_name, summary_name
+from zbroker.log.writer import Writer
 
 
 def make(path: Path) -> None:

@@ -10,22 +10,16 @@ from google_crc32c import value as crc32c
 from tests.journal import build
 from tests.sim.disk import SimDisk
 from zbroker.ids import publisher_id
-from zbroker.journal import queue_records as q
-from zbroker.journal import records, snapshot
+from zbroker.journal import snapshot
 from zbroker.journal.core import Body, JournalCore, Send, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import (
-    KIND_POINT,
-    KIND_PUBLISH,
-    KIND_QUEUE,
-    KIND_STATE,
-    KIND_WIRING,
-    Batch,
-)
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.recover import Recovered
-from zbroker.journal.segments import segment_name
 from zbroker.journal.sessions import Sessions
+from zbroker.log import queue_records as q
+from zbroker.log import records
+from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_STATE, KIND_WIRING, Batch
+from zbroker.log.reader import Gap, Log
+from zbroker.log.recovery import Recovered
+from zbroker.log.segments import segment_name
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
 from zbroker.wire.stages import AbortStages, CommitStages, StagedBy, StagesDone

@@ -15,9 +15,9 @@ from tests import waiting
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.ids import publisher_id
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Gap, Log
 from zbroker.local import LocalBroker
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap, Log
 
 WAIT_S = 60.0
 

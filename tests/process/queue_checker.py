@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.process.load import until, until_running
-from zbroker.cli.target import Admin
 from zbroker.client import connect
+from zbroker.control.target import Admin
 from zbroker.local import LocalBroker
 
 BATCH = 500

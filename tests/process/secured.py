@@ -10,8 +10,8 @@ from typing import Any
 
 from zbroker.access import keys
 from zbroker.client import connect
+from zbroker.client.credentials import Credentials
 from zbroker.client.sync import Client
-from zbroker.credentials import Credentials
 from zbroker.local import LocalBroker
 
 ROOT = "root"

@@ -16,7 +16,7 @@ import msgpack
 import msgspec
 import zmq
 
-from zbroker.journal.format import Batch
+from zbroker.log.format import Batch
 
 TIMES_MAX: Final = 5
 AGAIN_MAX: Final = 2

@@ -14,8 +14,8 @@ from typing import Any, Final
 from tests.process.load import batches_of, until_running
 from zbroker.cli.journal.rows import Message, unpack
 from zbroker.client import connect
-from zbroker.journal.format import Batch
 from zbroker.local import LocalBroker, Settings
+from zbroker.log.format import Batch
 
 WAIT_S: Final = 60.0
 PORTS: Final = (10_000, 30_000)  # below those that the system gives to outgoing connections

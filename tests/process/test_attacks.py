@@ -31,12 +31,12 @@ from tests.process.secured import Secured, token_of
 from zbroker import endpoints
 from zbroker.access.passwords import hash_password
 from zbroker.client import connect
+from zbroker.client.credentials import Credentials
 from zbroker.client.sync import Client
 from zbroker.clock import SystemClock
-from zbroker.credentials import Credentials
 from zbroker.errors import ZBrokerError
 from zbroker.ids import publisher_id
-from zbroker.journal.format import crc32c
+from zbroker.log.format import crc32c
 from zbroker.sockets import Curve
 from zbroker.wire import token
 

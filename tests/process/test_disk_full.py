@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from tests.process.load import read_all, until
-from zbroker.cli.target import Admin
 from zbroker.client import Client, connect
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 from zbroker.ids import publisher_id
 from zbroker.limits import KIB, MIB
@@ -150,7 +150,7 @@ def _the_rest_goes_on(broker: LocalBroker, acked: int) -> None:
 
 def _once_and_in_order(journal: Path, publisher: Publisher) -> None:
     """Every number once, in order, at least those that were acknowledged."""
-    from zbroker.journal.reader import Log
+    from zbroker.log.reader import Log
 
     log = Log(journal)
     end = log.end()

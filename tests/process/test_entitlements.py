@@ -35,8 +35,8 @@ from tests.process.load import until
 from tests.process.raw import Raw
 from tests.process.secured import Secured, token_of
 from zbroker import aio
-from zbroker.client.committing import abort, commit
-from zbroker.client.subscribing.subscription import Subscription
+from zbroker.client.stage_commits import abort, commit
+from zbroker.client.subscriber.subscription import Subscription
 from zbroker.client.sync import Client
 from zbroker.errors import Timeout, ZBrokerError
 from zbroker.ids import format_bookmark, parse_bookmark

@@ -13,8 +13,8 @@ import pytest
 
 from zbroker.client import Message, connect
 from zbroker.local import LocalBroker
+from zbroker.server.spawn import command
 from zbroker.spark import plan_ranges, replay
-from zbroker.spawn import command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

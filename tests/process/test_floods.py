@@ -38,12 +38,12 @@ from tests.process.floods import (
 from tests.process.load import until
 from tests.process.secured import ROOT, Secured
 from zbroker.access import keys
-from zbroker.cli.target import get
 from zbroker.client import Client, connect
-from zbroker.credentials import Credentials
-from zbroker.door.guard import WAITING_MAX_BYTES
+from zbroker.client.credentials import Credentials
+from zbroker.control.target import get
 from zbroker.limits import KIB, MIB
 from zbroker.local import LocalBroker
+from zbroker.server.listener.guard import WAITING_MAX_BYTES
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -21,9 +21,9 @@ import pytest
 
 from tests.process.load import until
 from tests.process.proxy import SETTINGS, Proxy, Way
-from zbroker.cli.target import get
 from zbroker.client import Client, connect
 from zbroker.client.message import Message
+from zbroker.control.target import get
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 

@@ -15,7 +15,7 @@ from zbroker import Range
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
-from zbroker.spawn import command
+from zbroker.server.spawn import command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.seed("003-26")]
 

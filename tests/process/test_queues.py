@@ -18,7 +18,7 @@ from tests.process import queue_checker
 from tests.process.load import until, until_running
 from tests.process.queue_checker import Found, depth, queue_row
 from zbroker.client import Client, connect
-from zbroker.client.consuming.message import QueueMessage
+from zbroker.client.consumer.message import QueueMessage
 from zbroker.local import LocalBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

@@ -15,15 +15,15 @@ from typing import Any, Final
 import pytest
 
 from tests.process.load import until
-from zbroker.cli.target import Admin
 from zbroker.client import Client, connect
-from zbroker.client.publishing.receipt import Receipt
+from zbroker.client.publisher.receipt import Receipt
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.segments import list_segments, segment_name
 from zbroker.limits import KIB
 from zbroker.local import LocalBroker
-from zbroker.spawn import command
+from zbroker.log.disk import RealDisk
+from zbroker.log.segments import list_segments, segment_name
+from zbroker.server.spawn import command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.process.load import until
 from tests.process.queue_checker import queue_row
 from zbroker.client import Client, connect
-from zbroker.client.consuming.message import QueueMessage
+from zbroker.client.consumer.message import QueueMessage
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 

@@ -19,7 +19,7 @@ import zmq
 
 from tests.process.load import until, until_running
 from zbroker.local import LocalBroker
-from zbroker.spawn import command
+from zbroker.server.spawn import command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

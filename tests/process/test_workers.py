@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.process.load import until
-from zbroker.cli.target import Admin, get
 from zbroker.client import Client, connect
+from zbroker.control.target import Admin, get
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 

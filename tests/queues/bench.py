@@ -21,9 +21,8 @@ from pyroaring import BitMap64
 
 from zbroker.access.core import Access
 from zbroker.access.format import parse
-from zbroker.blocks.making import Block
-from zbroker.blocks.read import BlockRead, Read
-from zbroker.budgets import DEFAULT, Budget
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
 from zbroker.engine.contract import Limit, Now, TurnPlan
@@ -33,30 +32,24 @@ from zbroker.engine.turn import Turn
 from zbroker.errors import ClientError, StorageError
 from zbroker.filters import Payloads
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
-from zbroker.journal.format import (
-    KIND_NOOP,
-    KIND_POINT,
-    KIND_PUBLISH,
-    KIND_QUEUE,
-    KIND_WIRING,
-    Batch,
-)
-from zbroker.journal.named import is_removal, name_of
-from zbroker.journal.queue_records import QUEUE, AnyFact, ends_of
-from zbroker.journal.reader import Cursor
-from zbroker.peers import Received
+from zbroker.journal.named_records import is_removal, name_of
+from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.queue_records import QUEUE, AnyFact, ends_of
+from zbroker.log.reader import Cursor
 from zbroker.queues.core import AGAIN_MS, Core, Settings
 from zbroker.queues.effects import Effect, Give, Load, LogReading, SaveTables, Tell
 from zbroker.queues.events import Given, Loaded, TablesSaved
-from zbroker.queues.finding import Found
-from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.readings import LogWork, Matcher, Slice
-from zbroker.queues.running import Running
+from zbroker.queues.log_work import LogWork, Matcher, Slice
+from zbroker.queues.message_finder import Found
+from zbroker.queues.queue_state import Running
+from zbroker.queues.registry import Manager, Saved
 from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
+from zbroker.server.budgets import DEFAULT, Budget
+from zbroker.server.peers import Received
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import Holds, Locate, Located, Marks, Receipt, ReceiptItem, Welcome
 from zbroker.wire.units import AskNamed, Commit, Named, NamedRow, Part
 

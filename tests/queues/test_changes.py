@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tests.queues.bench import AFTER_LEASE_MS, BOB, Bench, bench, replayable, work
 from zbroker.queues.changes import Changes
+from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
-from zbroker.wire import queueing as q
 
 
 def test_what_changed_after_a_look_is_found() -> None:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from zbroker.journal.format import KIND_POINT, KIND_QUEUE
-from zbroker.journal.records import POINT, PointRecord
+from zbroker.log.format import KIND_POINT, KIND_QUEUE
+from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.commits import RETRY_MS, UNDER_WAY_MAX, Commits, Unit, control
 from zbroker.wire.internal import Receipt, ReceiptItem
 

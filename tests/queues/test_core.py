@@ -26,9 +26,9 @@ from zbroker.engine.effects import Exit, Note
 from zbroker.engine.events import ReadFailed, RulesChanged, StopAsked, Unauthenticated
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
-from zbroker.journal.format import KIND_POINT, KIND_PURGE, KIND_WIRING
-from zbroker.journal.queue_records import ends_of
 from zbroker.limits import U63_MAX
+from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
+from zbroker.log.queue_records import ends_of
 from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import AGAIN_MS, TICK_MS
@@ -36,8 +36,8 @@ from zbroker.queues.effects import Look, Looked, SaveTables
 from zbroker.queues.events import TablesSaved
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
+from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
-from zbroker.wire import queueing as q
 from zbroker.wire.internal import Marks
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect, Disconnected
 

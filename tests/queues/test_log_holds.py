@@ -9,9 +9,9 @@ import pytest
 from tests.queues.bench import HERE, Bench, bench, replayable, work
 from zbroker.engine.effects import Say
 from zbroker.ids import EPOCH, format_vector
-from zbroker.journal.format import KIND_PURGE
-from zbroker.journal.reader import Extent
-from zbroker.journal.records import PURGE
+from zbroker.log.format import KIND_PURGE
+from zbroker.log.reader import Extent
+from zbroker.log.records import PURGE
 from zbroker.queues.events import Segments
 from zbroker.queues.snapshots import Snapshots
 from zbroker.wire.internal import Holds

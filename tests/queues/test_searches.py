@@ -7,8 +7,8 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import ANN, PUBLISHER, Bench, bench, replayable, work
 from zbroker.filters import compile_filter
-from zbroker.journal.format import KIND_PUBLISH
-from zbroker.queues import opening
+from zbroker.log.format import KIND_PUBLISH
+from zbroker.queues import start_position
 from zbroker.queues.effects import Effect, Give, Search
 from zbroker.queues.events import Searched
 from zbroker.queues.searches import SEARCHES_MAX, Searches
@@ -100,7 +100,7 @@ def test_between_two_slices_every_other_queue_does_what_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many search: a message is given in the turn in which it came, before the slice."""
-    monkeypatch.setattr(opening, "EXAMINE_MAX", 10)
+    monkeypatch.setattr(start_position, "EXAMINE_MAX", 10)
     at = bench(replayable("r", "t"), work("w", "w", max_per_subscription=10_000))
     at.consume("w", sid="w")
     at.many(1, topic="w")  # from now on there is a horizon, and nothing waits for it
@@ -124,7 +124,7 @@ def test_between_two_slices_every_other_queue_does_what_it_can(
 
 
 def test_a_search_of_who_is_gone_makes_place_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "EXAMINE_MAX", 1)
+    monkeypatch.setattr(start_position, "EXAMINE_MAX", 1)
     at = bench(replayable())
     positions = at.publish(*[b'{"n": %d}' % number for number in range(4)])
     at.later = (Search,)

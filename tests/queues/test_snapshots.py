@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.queues.bench import Bench, bench, replayable, work
-from zbroker.queues.manager import Saved
+from zbroker.queues.registry import Saved
 from zbroker.queues.snapshots import Key, Snapshot, Snapshots, position_of
 from zbroker.wire import queue_surveys as s
 

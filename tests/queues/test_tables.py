@@ -15,7 +15,7 @@ import pytest
 
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
-from zbroker.queues.manager import Saved
+from zbroker.queues.registry import Saved
 from zbroker.queues.snapshots import Key, Snapshot
 from zbroker.queues.tables import Tables
 
@@ -185,7 +185,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
     program = (
         "import os, signal, sys, pathlib\n"
         "from zbroker.queues import tables as t\n"
-        "from zbroker.queues.manager import Saved\n"
+        "from zbroker.queues.registry import Saved\n"
         "from zbroker.ids import Origin\n"
         "from zbroker.queues.snapshots import Snapshot\n"
         "class Rows(dict):\n"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tests.journal import build
 from tests.sim.disk import SimDisk
 from tests.sim.journal_world import Kept, World
-from zbroker.journal.generations import SPREAD, CopyMark, write_mark
-from zbroker.journal.recover import Recovered
-from zbroker.journal.writer import Writer
+from zbroker.log.generations import SPREAD, CopyMark, write_mark
+from zbroker.log.recovery import Recovered
+from zbroker.log.writer import Writer
 
 BACKUPS_MAX = 4
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from zbroker.errors import StorageError
-from zbroker.journal.disk import Buffer, failed, second_writer
-from zbroker.journal.segments import NOTE_FILE, PLAIN, SPARE
+from zbroker.log.disk import Buffer, failed, second_writer
+from zbroker.log.segments import NOTE_FILE, PLAIN, SPARE
 
 SECTOR = 512
 _ENDINGS = {".journal": "segment", ".zst": "packed", ".idx": "summary", ".part": "part"}

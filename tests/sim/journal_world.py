@@ -14,11 +14,11 @@ from typing import NamedTuple
 from tests.journal import build
 from tests.sim.disk import SECTOR, SimCrash, SimDisk, role
 from zbroker.errors import StorageError
-from zbroker.journal.format import DATA_AT, Batch, Note, SegmentHeader
-from zbroker.journal.reader import Gap
-from zbroker.journal.recover import Recovered
-from zbroker.journal.scan import Group, Scan, Stretch
-from zbroker.journal.segments import (
+from zbroker.log.format import DATA_AT, Batch, Note, SegmentHeader
+from zbroker.log.reader import Gap
+from zbroker.log.recovery import Recovered
+from zbroker.log.scan import Group, Scan, Stretch
+from zbroker.log.segments import (
     NOTE_FILE,
     PLAIN,
     SPARE,
@@ -27,7 +27,7 @@ from zbroker.journal.segments import (
     segment_name,
     write_note,
 )
-from zbroker.journal.writer import Writer
+from zbroker.log.writer import Writer
 
 SEGMENT_BYTES = 16 * 1024
 LIVES = 4

@@ -1,6 +1,6 @@
 """A publish store in a directory, as far as a killed client leaves it to its next life.
 
-The real one is compared with a list in tests/client/test_file_store.py.
+The real one is compared with a list in tests/client/publisher/test_file_store.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from zbroker.client.publishing import packing
-from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.publisher import packer
+from zbroker.client.publisher.store import MemoryStore
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Kept:
     def _adopt(self, items: list[Any]) -> None:
         if not items or not self.store.next_sequence:
             return  # before the first logon nothing is taken from the application
-        for run in packing.split(packing.rows(items)):
-            batch = packing.pack(run)
+        for run in packer.split(packer.rows(items)):
+            batch = packer.pack(run)
             batch.first, batch.prev = self.store.next_sequence, self.store.next_sequence - 1
             batch.last = batch.first + batch.count - 1
             self.store.append(batch)

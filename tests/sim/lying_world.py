@@ -12,11 +12,11 @@ from tests.journal import build
 from tests.sim.disk import SECTOR
 from tests.sim.journal_world import Kept, World
 from zbroker.errors import StorageError
-from zbroker.journal.format import Batch
-from zbroker.journal.reader import Gap
-from zbroker.journal.recover import Recovered
-from zbroker.journal.segments import read_note, segment_name
-from zbroker.journal.writer import Writer
+from zbroker.log.format import Batch
+from zbroker.log.reader import Gap
+from zbroker.log.recovery import Recovered
+from zbroker.log.segments import read_note, segment_name
+from zbroker.log.writer import Writer
 
 
 class LyingWorld(World):

@@ -15,7 +15,7 @@ from tests.sim.net import Net, Pipe
 from zbroker.engine.contract import Limit, Ready, TurnPlan
 from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say, Send, ToPeer
 from zbroker.engine.events import Commands, Gone
-from zbroker.peers import Received
+from zbroker.server.peers import Received
 from zbroker.wire import codec
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Mailbox:
 
 
 class JournalLink(Mailbox):
-    """The twin of zbroker.ports.JournalPort. Of watermarks only the newest is there."""
+    """The twin of zbroker.server.ports.JournalPort. Of watermarks only the newest is there."""
 
     def __init__(self, net: Net, journal: str, watermarks: str) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class JournalLink(Mailbox):
 
 
 class Listener(Mailbox):
-    """The twin of zbroker.ports.CommandsPort and ListenerPort: clients, which may be gone."""
+    """The twin of CommandsPort and ListenerPort of zbroker.server.ports: clients may be gone."""
 
     def __init__(self, net: Net, address: str) -> None:
         super().__init__()

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition
-from zbroker.definitions.entering import Entering
+from zbroker.definitions.intake import Entering
 from zbroker.engine.turn import Turn
 from zbroker.queues.commits import Unit
 from zbroker.queues.core import Core
 from zbroker.queues.effects import Give
-from zbroker.queues.manager import Saved
+from zbroker.queues.queue_state import Running
+from zbroker.queues.registry import Saved
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import Running
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 
 
 def planted(bug: str, core: Core) -> None:

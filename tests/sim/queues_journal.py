@@ -14,14 +14,14 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from tests.sim.net import Listener
-from zbroker.blocks.making import Block
-from zbroker.blocks.read import Read
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
 from zbroker.clock import is_time, parse_time
 from zbroker.ids import EPOCH, NOW, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Cursor
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire.messages import Columns
@@ -88,7 +88,7 @@ class SimLog:
         return format_bookmark(batch.publisher, batch.sequence + position - batch.position)
 
     def read(self, read: Read) -> Block:
-        """As `zbroker.blocks.reading.Reading`; how much is read at a time is left to chance."""
+        """As `zbroker.blocks.block_reader.Reading`; how much at a time is left to chance."""
         first = self.at(read.cursor.position)
         items: list[Batch] = []
         most = self._world.rng.choice((1, 2, 5, 20))

@@ -27,20 +27,20 @@ from tests.sim.queues_clients import rows_of
 from zbroker.config import QueueConfig
 from zbroker.engine.effects import Send
 from zbroker.ids import parse_bookmark, parse_vector
-from zbroker.journal import queue_records as r
-from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
-from zbroker.journal.format import Batch as LogBatch
-from zbroker.journal.records import POINT, PURGE, PurgeRecord
+from zbroker.log import queue_records as r
+from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
+from zbroker.log.format import Batch as LogBatch
+from zbroker.log.records import POINT, PURGE, PurgeRecord
 from zbroker.queues.commits import Numbered
 from zbroker.queues.effects import Effect, Give
+from zbroker.queues.queue_state import GIVEN_UP, Running
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import GIVEN_UP, Running
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Offer
 from zbroker.wire import bodies, codec
 from zbroker.wire import messages as m
+from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
-from zbroker.wire import queueing as q
 from zbroker.wire.internal import Holds
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import msgspec
 from tests.journal.whole import Sent, control, letters, point
 from tests.sim.net import Pipe
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal import queue_records as q
-from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
-from zbroker.journal.named import name_of
-from zbroker.journal.records import POINT
+from zbroker.journal.named_records import name_of
 from zbroker.journal.units import broker_name
+from zbroker.log import queue_records as q
+from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.records import POINT
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import units as u

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, draw, mortal
 from tests.sim.queues_bugs import TURNS
 from tests.sim.queues_journal import JOURNAL, MARKS
-from zbroker.blocks.making import Block
-from zbroker.blocks.read import Read
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
 from zbroker.engine.contract import Limit, Now, TurnPlan
 from zbroker.engine.effects import Exit, Reconnect, Say, Send
 from zbroker.engine.events import Asked, Commands, StopAsked
@@ -23,9 +23,9 @@ from zbroker.queues import save_schedule
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.effects import Effect, Give, Load, SaveTables, Tell, TrackDeliveries
 from zbroker.queues.events import Loaded, TablesSaved
-from zbroker.queues.manager import Manager
-from zbroker.queues.readings import LogWork, Matcher
-from zbroker.queues.running import Running
+from zbroker.queues.log_work import LogWork, Matcher
+from zbroker.queues.queue_state import Running
+from zbroker.queues.registry import Manager
 from zbroker.recording import Recording
 from zbroker.wire.internal import Holds
 

@@ -29,20 +29,20 @@ from tests.sim.queues_room import RoomNode
 from zbroker.config import QueueConfig, RecordConfig
 from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
-from zbroker.queues import core, handing, journal_client, manager, save_schedule
+from zbroker.queues import core, dispatch, journal_client, registry, save_schedule
 from zbroker.queues.core import Core, Settings
-from zbroker.queues.manager import Manager, Saved
+from zbroker.queues.registry import Manager, Saved
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
+from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
-from zbroker.wire import queueing as q
 
 START_NS = 1_700_000_000_000_000_000
 #: what is rare or slow matters in short histories, too. AHEAD: positions of the horizon
 SCALED: list[tuple[Any, str, int]] = [
-    (handing, "AHEAD", 12), (manager, "AHEAD", 12), (core, "AGAIN_MS", 60),
+    (dispatch, "AHEAD", 12), (registry, "AHEAD", 12), (core, "AGAIN_MS", 60),
     (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
     (save_schedule, "SAVE_MS", 100),  # changes: see queues_room
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.sim.journal_world import World
-from zbroker.journal.format import SegmentHeader
-from zbroker.journal.places import Places
-from zbroker.journal.recover import Recovered
-from zbroker.journal.segments import list_segments, read_header, segment_name
-from zbroker.journal.writer import Writer
+from zbroker.log.format import SegmentHeader
+from zbroker.log.places import Places
+from zbroker.log.recovery import Recovered
+from zbroker.log.segments import list_segments, read_header, segment_name
+from zbroker.log.writer import Writer
 
 
 class RemovingWorld(World):

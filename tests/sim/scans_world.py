@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.delivery.world import ANN, BOB, HERE, Seen, World, ready
-from zbroker.delivery.scanning import Scan
+from zbroker.delivery.scans import Scan
 from zbroker.ids import format_vector
 from zbroker.wire import messages as m
 

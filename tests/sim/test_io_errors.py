@@ -17,7 +17,7 @@ import pytest
 from tests.sim.disk import SimDisk
 from tests.torture.engine import SEGMENT_BYTES, Acked, Engine, Violation, compare, goes_on, play
 from zbroker.errors import StorageError
-from zbroker.journal.disk import Buffer, RealDisk
+from zbroker.log.disk import Buffer, RealDisk
 
 ROUNDS = 24  # over several roll-overs and unfinished spare files
 

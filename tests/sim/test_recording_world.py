@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
-from zbroker.client.publishing.unrecorded import Filtered, Unrecorded
+from zbroker.client.publisher.unrecorded import Filtered, Unrecorded
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.content import Contents

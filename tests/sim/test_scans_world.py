@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.sim.scans_world import ScansWorld
-from zbroker.blocks.making import Block, item_end
-from zbroker.delivery import scanning
+from zbroker.blocks.frame_builder import Block, item_end
+from zbroker.delivery import scans
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scanning import Scan
+from zbroker.delivery.scans import Scan
 from zbroker.delivery.turns import Turns
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "25"))
@@ -25,8 +25,8 @@ _find, _look = Scan.find, Turns._look
 @pytest.fixture(autouse=True)
 def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few members are enough to fill a turn, and so few batches to be dense."""
-    monkeypatch.setattr(scanning, "SERVED_MAX", 3)
-    monkeypatch.setattr(scanning, "DENSE_MIN", 2)
+    monkeypatch.setattr(scans, "SERVED_MAX", 3)
+    monkeypatch.setattr(scans, "DENSE_MIN", 2)
 
 
 def run(seed: int) -> ScansWorld:

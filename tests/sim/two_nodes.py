@@ -15,10 +15,15 @@ from google_crc32c import value as crc32c
 
 from tests.sim.disk import SimDisk
 from zbroker.ids import Origin, format_vector, publisher_id
-from zbroker.journal import holes, records
+from zbroker.journal import holes
 from zbroker.journal.core import JournalCore, Send, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import (
+from zbroker.journal.locate import Locator, Where
+from zbroker.journal.replicas import Replicas, record_of
+from zbroker.journal.sessions import PublisherRow
+from zbroker.journal.vectors import Cover, Vector, dominates
+from zbroker.log import records
+from zbroker.log.format import (
     DATA_AT,
     FLAG_LATE,
     KIND_NOOP,
@@ -30,21 +35,10 @@ from zbroker.journal.format import (
     Note,
     SegmentHeader,
 )
-from zbroker.journal.locate import Locator, Where
-from zbroker.journal.reader import Cursor, Gap, Log
-from zbroker.journal.recover import recover
-from zbroker.journal.replicas import Replicas, record_of
-from zbroker.journal.segments import (
-    NOTE_FILE,
-    SPARE,
-    make_filled,
-    publish,
-    read_note,
-    write_note,
-)
-from zbroker.journal.sessions import PublisherRow
-from zbroker.journal.vectors import Cover, Vector, dominates
-from zbroker.journal.writer import Tail, Writer
+from zbroker.log.reader import Cursor, Gap, Log
+from zbroker.log.recovery import recover
+from zbroker.log.segments import NOTE_FILE, SPARE, make_filled, publish, read_note, write_note
+from zbroker.log.writer import Tail, Writer
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
 

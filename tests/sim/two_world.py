@@ -39,9 +39,14 @@ from tests.sim.two_nodes import (
     messages,
 )
 from zbroker.ids import Origin, format_vector, parse_vector
-from zbroker.journal import records, snapshot
+from zbroker.journal import snapshot
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import (
+from zbroker.journal.holes import Run
+from zbroker.journal.origins import OriginRow, TieRow
+from zbroker.journal.sessions import PublisherRow, Sessions
+from zbroker.journal.vectors import Cover, Vector, advance
+from zbroker.log import records
+from zbroker.log.format import (
     FLAG_LATE,
     KIND_PUBLISH,
     KIND_PUBLISHER,
@@ -49,13 +54,7 @@ from zbroker.journal.format import (
     KIND_STATE,
     Batch,
 )
-from zbroker.journal.holes import Run
-from zbroker.journal.origins import OriginRow, TieRow
-from zbroker.journal.segments import (
-    segment_name,
-)
-from zbroker.journal.sessions import PublisherRow, Sessions
-from zbroker.journal.vectors import Cover, Vector, advance
+from zbroker.log.segments import segment_name
 
 HEAL_ROUNDS = 400
 

@@ -22,8 +22,8 @@ from tests.sim.kept import Kept
 from tests.sim.net import Listener, Net, Pipe, Scheduler
 from tests.sim.queues_node import QueuesNode, Unit, judge
 from zbroker.client import effects as ef
-from zbroker.client.publishing import core as c
-from zbroker.client.publishing import packing
+from zbroker.client.publisher import core as c
+from zbroker.client.publisher import packer
 from zbroker.ids import publisher_id
 from zbroker.ingest.clients import Client, Clients
 from zbroker.ingest.core import IngestCore, Item, Limits
@@ -32,12 +32,12 @@ from zbroker.ingest.link import Forward, Link
 from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.named import Named
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.recover import recover
+from zbroker.journal.named_records import Named
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.writer import Writer
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap, Log
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 from zbroker.recording import Recording
 from zbroker.wire import codec
 from zbroker.wire import internal as i
@@ -312,8 +312,8 @@ class ClientNode:
         if not self.logged_on or not self.inbox:
             return
         inbox, self.inbox = self.inbox, []
-        for run in packing.split(packing.rows(inbox)):  # type: ignore[arg-type]
-            batch = packing.pack(run)
+        for run in packer.split(packer.rows(inbox)):  # type: ignore[arg-type]
+            batch = packer.pack(run)
             effects = self.core.add(batch, self.world.at.now_ms)
             for n, item in enumerate(run.items):
                 self.numbers[batch.first + n] = int(item.value)

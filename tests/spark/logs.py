@@ -10,11 +10,11 @@ import zstandard
 from google_crc32c import value as crc32c
 
 from zbroker.ids import publisher_id
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import FLAG_ZSTD, KIND_NOOP, KIND_PUBLISH, Batch
-from zbroker.journal.recover import recover
-from zbroker.journal.writer import Writer
 from zbroker.limits import MIB
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import FLAG_ZSTD, KIND_NOOP, KIND_PUBLISH, Batch
+from zbroker.log.recovery import recover
+from zbroker.log.writer import Writer
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns
 

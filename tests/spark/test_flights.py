@@ -14,10 +14,10 @@ pytest.importorskip("pandas", reason="needs package pandas")
 import pandas as pd
 
 from tests.spark.logs import JournalMaker
-from zbroker import archive
 from zbroker.demo import flights
 from zbroker.demo.flights import Flight
-from zbroker.journal.places import open_places
+from zbroker.log import archive
+from zbroker.log.places import open_places
 
 pytestmark = pytest.mark.spark
 

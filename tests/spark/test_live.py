@@ -19,7 +19,7 @@ from zbroker.spark import (
     NotHeldWarning,
     Range,
     held,
-    holding,
+    log_hold,
     plan_ranges,
     replay,
     replay_arrow,
@@ -158,8 +158,8 @@ def test_a_lease_that_is_not_granted_is_a_warning_that_says_what_it_means(
 def test_a_lease_moves_with_what_is_committed(
     broker: zbroker.LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "MOVES_S", 0.05)
-    lease = holding.Lease(broker.url, "spark-mover", ttl_s=60)
+    monkeypatch.setattr(log_hold, "MOVES_S", 0.05)
+    lease = log_hold.Lease(broker.url, "spark-mover", ttl_s=60)
     try:
         assert lease.hold(5)
         lease.move(9)

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.logs import INSTANCE, JournalMaker
-from zbroker import archive
 from zbroker.clock import format_time, to_datetime
 from zbroker.delivery import ranges as live
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Cursor, Log
+from zbroker.log import archive
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
+from zbroker.log.reader import Cursor, Log
 from zbroker.spark import Range, directories, plan_ranges, replay
-from zbroker.spark.cutting import Mark, refine, split
+from zbroker.spark.splitter import Mark, refine, split
 
 MAKER = publisher_id("maker")
 

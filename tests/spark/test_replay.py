@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.spark.logs import JournalMaker, Written
-from zbroker import archive
 from zbroker.client.message import Message
 from zbroker.clock import to_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark, publisher_id
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
+from zbroker.log import archive
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
 from zbroker.spark import plan_ranges, replay, replay_batches
 from zbroker.spark.replay import reader_name
 

@@ -10,7 +10,7 @@ import sys
 
 from zbroker import config
 from zbroker.errors import ConfigError, StorageError
-from zbroker.process import Process
+from zbroker.server.process import Process
 from zbroker.supervisor import loop
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tests.sim.disk import SimDisk
 from tests.torture.engine import NAMES, Acked, Engine, Judged, judge, play
-from zbroker.journal.format import (
+from zbroker.log.format import (
     DATA_AT,
     GROUP,
     HEADER_COPY_AT,
@@ -24,7 +24,7 @@ from zbroker.journal.format import (
     decode_batch_header,
     decode_group_header,
 )
-from zbroker.journal.segments import list_segments, read_header, segment_name
+from zbroker.log.segments import list_segments, read_header, segment_name
 
 KINDS: Final = ("segment header", "group header", "batch header", "body", "padding")
 

@@ -19,16 +19,16 @@ from google_crc32c import value as crc32c
 from zbroker.clock import Clock, SystemClock
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalCore, Settings
-from zbroker.journal.disk import Disk
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.segments import random_salt
 from zbroker.journal.space import Space
-from zbroker.journal.writer import Writer
 from zbroker.limits import BEAT_MS
+from zbroker.log.disk import Disk
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.places import Places
+from zbroker.log.reader import Gap, Log
+from zbroker.log.recovery import Recovered, recover
+from zbroker.log.segments import random_salt
+from zbroker.log.writer import Writer
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
 

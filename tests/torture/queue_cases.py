@@ -6,12 +6,12 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.journal import queue_records as q
-from zbroker.journal.format import KIND_PUBLISH, KIND_QUEUE
-from zbroker.journal.named import name_of
+from zbroker.journal.named_records import name_of
+from zbroker.log import queue_records as q
+from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
 from zbroker.wire import codec, queue_surveys, units
 from zbroker.wire import messages as m
-from zbroker.wire import queueing as w
+from zbroker.wire import queue_messages as w
 
 COMMANDS: Final = [
     codec.encode(command)

@@ -12,9 +12,9 @@ import msgspec
 
 from zbroker.access import format as access_format
 from zbroker.access import keys, passwords
-from zbroker.admin import asking, audit_format
+from zbroker.admin import audit_format, requests
 from zbroker.admin import core as admin
-from zbroker.door import zap
+from zbroker.server.listener import zap
 from zbroker.sockets import ZAP_DOMAIN
 from zbroker.wire import codec, surveys, token
 from zbroker.wire import messages as m
@@ -128,5 +128,5 @@ def read_request(data: bytes) -> object:
     request = admin.Request(method, path.partition("?")[0], host, "127.0.0.1", path)
     refusal = admin.refuse(request, admin.Who(), secured=True)
     assert refusal is not None or admin.kind_of(request.path) == "open"
-    asking.parse_query(asking.Wanted, path.partition("?")[2])
-    return asking.parse(asking.Hold, data)
+    requests.parse_query(requests.Wanted, path.partition("?")[2])
+    return requests.parse(requests.Hold, data)

@@ -22,8 +22,8 @@ from msgspec import Struct, convert
 from tests.torture.engine import Acked, Engine, play
 from zbroker.cli.admin_main import main
 from zbroker.errors import StorageError
-from zbroker.journal.disk import RealDisk
-from zbroker.process import EX_STORAGE
+from zbroker.log.disk import RealDisk
+from zbroker.server.process import EX_STORAGE
 
 FOR_EVER: Final = 1 << 30
 

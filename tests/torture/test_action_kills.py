@@ -16,11 +16,11 @@ import pytest
 from tests.torture.engine import Acked, Engine, compare, demand, goes_on, judge, play
 from tests.torture.target import Job
 from tests.torture.tracing import Target, count_calls, needs_strace, scratch, target, tell, traced
-from zbroker.archive.tidying import tidy
 from zbroker.errors import StorageError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
-from zbroker.journal.segments import segment_name
+from zbroker.log.archive.cleanup import tidy
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
+from zbroker.log.segments import segment_name
 
 pytestmark = [pytest.mark.process, needs_strace, pytest.mark.timeout(1_800)]
 

@@ -24,14 +24,15 @@ from tests.journal import build
 from tests.torture import queue_cases as qs
 from tests.torture import security_cases as s
 from tests.torture.mutating import mutated
-from zbroker.archive import summaries
 from zbroker.errors import ClientError, ConfigError, StorageError, ZBrokerError
-from zbroker.formats import decoding
+from zbroker.formats import decoder
 from zbroker.ids import publisher_id
-from zbroker.journal import conflicts, packed, snapshot
-from zbroker.journal import format as f
-from zbroker.journal.files import SUMMARY_HEAD
-from zbroker.journal.headers import decode_headers
+from zbroker.journal import conflicts, snapshot
+from zbroker.log import format as f
+from zbroker.log import packed
+from zbroker.log.archive import summaries
+from zbroker.log.files import SUMMARY_HEAD
+from zbroker.log.headers import decode_headers
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns
 from zbroker.wire.units import NamedRow
@@ -302,7 +303,7 @@ CASES: Final = [
     Case("header column", [HEADERS],
          lambda data: bodies.check_columns(Columns(headers=data), 2, 1), raises=Error),
     *(
-        Case(f"payload of type {name}", good, lambda data, name=name: decoding.decode(name, data),
+        Case(f"payload of type {name}", good, lambda data, name=name: decoder.decode(name, data),
              raises=(ZBrokerError,))
         for name, good in PAYLOADS.items()
     ),

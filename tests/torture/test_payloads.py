@@ -15,16 +15,9 @@ import pytest
 
 from tests.journal import build
 from tests.sim.disk import SimDisk
-from zbroker.journal.format import (
-    BATCH,
-    BATCH_MAGIC,
-    GROUP,
-    GROUP_MAGIC,
-    VERSION,
-    Batch,
-)
-from zbroker.journal.segments import NOTE_FILE, segment_name
 from zbroker.limits import MIB
+from zbroker.log.format import BATCH, BATCH_MAGIC, GROUP, GROUP_MAGIC, VERSION, Batch
+from zbroker.log.segments import NOTE_FILE, segment_name
 
 SEGMENT_BYTES = 8 * MIB
 HOSTILE_BYTES = 1 * MIB  # a batch of the largest size

@@ -17,7 +17,7 @@ from tests.torture.rig import KINDS, Rig, load, needs_rig, pause, rig
 from tests.torture.target import Job
 from tests.torture.tracing import Target, acked, target, tell
 from zbroker.errors import StorageError
-from zbroker.journal.disk import RealDisk
+from zbroker.log.disk import RealDisk
 
 pytestmark = [pytest.mark.powercut, needs_rig, pytest.mark.timeout(3_600)]
 

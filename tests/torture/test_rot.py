@@ -18,8 +18,8 @@ from tests.torture.engine import Engine, Violation, goes_on, known
 from tests.torture.tracing import scratch
 from zbroker.cli.journal.verifying import verify
 from zbroker.errors import StorageError
-from zbroker.journal.recover import Recovered
-from zbroker.journal.segments import NOTE_FILE, segment_name
+from zbroker.log.recovery import Recovered
+from zbroker.log.segments import NOTE_FILE, segment_name
 
 ROUNDS = 36
 TORN_ROUNDS = 8

@@ -28,9 +28,9 @@ from tests.torture.tracing import (
     traced,
 )
 from zbroker.errors import StorageError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.segments import PLAIN, SPARE
-from zbroker.process import EX_STORAGE
+from zbroker.log.disk import RealDisk
+from zbroker.log.segments import PLAIN, SPARE
+from zbroker.server.process import EX_STORAGE
 
 pytestmark = [pytest.mark.process, needs_strace, pytest.mark.timeout(1_800)]
 

@@ -24,9 +24,9 @@ class Clause:
     def __init__(self, text: str) -> None:
         """Raises: ClientError bad_filter."""
         # most access files have no filter, and this import doubles the time of reading one
-        from zbroker.filters.filtering import Filter
+        from zbroker.filters.content_filter import Filter
         from zbroker.filters.nodes import fields_of
-        from zbroker.filters.parsing import parse
+        from zbroker.filters.parser import parse
         from zbroker.filters.vocabulary import FIXED
 
         tree = parse(text, FIXED)

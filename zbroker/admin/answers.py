@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec.structs import asdict
 
 from zbroker.access.file import AccessFile
-from zbroker.admin import actions, asking, core, queue_alarms
+from zbroker.admin import actions, core, queue_alarms, requests
 from zbroker.admin.alarms import Alarm, Facts, Watch, held_limit
 from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Row
@@ -18,9 +18,9 @@ from zbroker.admin.clients import Clients
 from zbroker.admin.document import Here, document, stats_of
 from zbroker.admin.history import Entry
 from zbroker.admin.jobs import Rewrite
-from zbroker.admin.queue_desk import ROOM as QUEUES
+from zbroker.admin.queue_link import ROOM as QUEUES
 from zbroker.admin.queues import Queues
-from zbroker.admin.sampling import Sampling
+from zbroker.admin.sampler import Sampling
 from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.survey import Tools
 from zbroker.admin.topics import Topics
@@ -77,23 +77,27 @@ class Answers:
             "/actions": lambda _: self.actions(),
             "/queues": lambda _: parts.queues.all(),
             "/points": lambda _: parts.queues.points(),
-            "/topics": lambda q: parts.topics.answer(asking.parse_query(asking.WantedTopics, q)),
-            "/clients": lambda q: parts.clients.answer(asking.parse_query(asking.WantedClients, q)),
+            "/topics": lambda q: parts.topics.answer(
+                requests.parse_query(requests.WantedTopics, q)
+            ),
+            "/clients": lambda q: parts.clients.answer(
+                requests.parse_query(requests.WantedClients, q)
+            ),
             "/subscriptions": lambda q: parts.subscriptions.answer(
-                asking.parse_query(asking.Wanted, q)
+                requests.parse_query(requests.Wanted, q)
             ),
             "/history": lambda q: parts.sampling.history(
-                asking.parse_query(asking.WantedHistory, q).seconds
+                requests.parse_query(requests.WantedHistory, q).seconds
             ),
             "/audit": lambda q: parts.audit.document(
-                asking.parse_query(asking.WantedAudit, q).limit
+                requests.parse_query(requests.WantedAudit, q).limit
             ),
         }
 
     def reply(self, path: str, query: str = "") -> Reply:
         """GET `path`, which core.refuse let pass. Raises: ClientError, StorageError."""
         if path == core.HEALTH:
-            return self.health(asking.parse_query(asking.WantedHealth, query))
+            return self.health(requests.parse_query(requests.WantedHealth, query))
         return self.metrics() if path == "/metrics" else Reply.of(self.get(path, query))
 
     def get(self, path: str, query: str = "") -> dict[str, Any]:
@@ -114,19 +118,19 @@ class Answers:
         if path == "/points/remove":
             return self._parts.queues.remove_point(body)
         if path == "/clients/disconnect":
-            return self._parts.clients.disconnect(asking.parse(asking.Client, body).client)
+            return self._parts.clients.disconnect(requests.parse(requests.Client, body).client)
         if path == "/journal/remove":
-            return self.remove(asking.parse(asking.Through, body))
+            return self.remove(requests.parse(requests.Through, body))
         if path == "/journal/reindex":
-            asking.parse(asking.Nothing, body)
+            requests.parse(requests.Nothing, body)
             return self.reindex()
         if path == "/journal/hold":
-            return self.hold(asking.parse(asking.Hold, body))
-        return self.rewrite(path.rpartition("/")[2], asking.parse(asking.Select, body))
+            return self.hold(requests.parse(requests.Hold, body))
+        return self.rewrite(path.rpartition("/")[2], requests.parse(requests.Select, body))
 
     # -- what is --------------------------------------------------------------------------------
 
-    def health(self, wanted: asking.WantedHealth) -> Reply:
+    def health(self, wanted: requests.WantedHealth) -> Reply:
         """For who starts and stops instances: 200, or 503 while not every room is ready."""
         if wanted.live:
             return Reply.of({"state": "live"})
@@ -256,9 +260,9 @@ class Answers:
 
     # -- what shall be --------------------------------------------------------------------------
 
-    def rewrite(self, action: str, select: asking.Select) -> dict[str, Any]:
+    def rewrite(self, action: str, select: requests.Select) -> dict[str, Any]:
         """Archives or compresses in the background; `dry_run` only says what would be done."""
-        wanted, through = asking.wanted(select)
+        wanted, through = requests.wanted(select)
         kind: Rewrite = "archive" if action == "archive" else "compress"
         worker = self._worker
         state = worker.state(worker.survey.holders())
@@ -273,9 +277,9 @@ class Answers:
             "skipped": [{"serial": row.serial, "reason": row.reason} for row in skipped],
         }
 
-    def remove(self, ask: asking.Through) -> dict[str, Any]:
+    def remove(self, ask: requests.Through) -> dict[str, Any]:
         """Gives up the oldest segments; the files go as soon as nobody reads them."""
-        asking.check_through(ask)
+        requests.check_through(ask)
         worker = self._worker
         entry = worker.entry("remove", "hand", f"asked for by hand, up to segment {ask.through}")
         made, removal = worker.remove(
@@ -293,7 +297,7 @@ class Answers:
         """Has the bookmark index made anew from the log."""
         return {"id": self._worker.reindex().id}
 
-    def hold(self, ask: asking.Hold) -> dict[str, Any]:
+    def hold(self, ask: requests.Hold) -> dict[str, Any]:
         """Keeps a part of the log for somebody without a cursor."""
         since_ms = self._tools.clock.wall_ns() // 1_000_000
         holding = m.Holding(ask.who, ask.what, ask.position, since_ms)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zbroker.admin.view import Copy, Segment, bounded_ages
-from zbroker.archive.summaries import Summary, read_summary
-from zbroker.journal.format import Stop
-from zbroker.journal.places import Place, Places, open_places
+from zbroker.log.archive.summaries import Summary, read_summary
+from zbroker.log.format import Stop
+from zbroker.log.places import Place, Places, open_places
 
 
 class Row(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbroker.admin.asking import WantedClients
-from zbroker.admin.desk_link import DeskLink
+from zbroker.admin.process_link import DeskLink
+from zbroker.admin.requests import WantedClients
 from zbroker.config import setting_of
-from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ClientError
+from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import surveys as s
 
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from zbroker.access.file import AccessFile
 from zbroker.admin.core import NOBODY, Who
 from zbroker.clock import Clock
-from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ClientError
+from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import token
 
 TOKEN_MAX_CHARS: Final = token.TOKEN_MAX_CHARS

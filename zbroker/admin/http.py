@@ -59,13 +59,13 @@ class Server:
 
     def _run(self, site: Site) -> None:
         # imported here: it takes 100 ms, and no other room needs it, nor does a start wait for it
-        from zbroker.admin import serving
+        from zbroker.admin import http_server
         from zbroker.admin.web import App
 
         try:
-            self._uvicorn = serving.server(App(site, self._log))
+            self._uvicorn = http_server.server(App(site, self._log))
             if not self._stopping.is_set():
-                serving.serve(self._uvicorn, self._listening)
+                http_server.serve(self._uvicorn, self._listening)
         except Exception:
             self._log.exception("the thread that answers HTTP has ended; this room starts again")
 

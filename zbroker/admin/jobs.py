@@ -16,15 +16,15 @@ from contextlib import closing, suppress
 from threading import Event
 from typing import Final, Literal
 
-from zbroker import archive
 from zbroker.admin.catalog import Catalog
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.survey import on_one_disk
 from zbroker.errors import ClientError, StorageError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Place, Places
-from zbroker.journal.reader import Log
 from zbroker.limits import MIB
+from zbroker.log import archive
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Place, Places
+from zbroker.log.reader import Log
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
 

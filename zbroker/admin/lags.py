@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zbroker.errors import StorageError
-from zbroker.journal.format import Batch
-from zbroker.journal.reader import Cursor, Gap, Log, first_time
+from zbroker.log.format import Batch
+from zbroker.log.reader import Cursor, Gap, Log, first_time
 
 
 class Moment(NamedTuple):

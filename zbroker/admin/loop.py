@@ -34,8 +34,6 @@ from zbroker.admin.answers import Answers, Parts
 from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Catalog
 from zbroker.admin.clients import Clients
-from zbroker.admin.counting import Counting
-from zbroker.admin.desk_link import DeskLink
 from zbroker.admin.doorkeeper import Doorkeeper, Secrets
 from zbroker.admin.files import Console
 from zbroker.admin.history import History
@@ -43,23 +41,25 @@ from zbroker.admin.http import Server, Site
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.lags import LogTimes
 from zbroker.admin.leases import Leases
-from zbroker.admin.queue_desk import ROOM as QUEUES
-from zbroker.admin.queue_desk import QueueDesk
+from zbroker.admin.process_link import DeskLink
+from zbroker.admin.queue_link import ROOM as QUEUES
+from zbroker.admin.queue_link import QueueDesk
 from zbroker.admin.queue_watch import QueueWatch
 from zbroker.admin.queues import Queues
 from zbroker.admin.refusals import Refusals
-from zbroker.admin.sampling import Sampling
+from zbroker.admin.sampler import Sampling
 from zbroker.admin.subscriptions import Subscriptions
 from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.admin.survey import Tools
+from zbroker.admin.topic_counter import Counting
 from zbroker.admin.topics import Topics
 from zbroker.admin.worker import Worker
 from zbroker.config import delivery_rooms, socket_of
-from zbroker.disconnects_file import DisconnectsFile
 from zbroker.errors import ConfigError
-from zbroker.front import access_file
-from zbroker.process import Process
 from zbroker.recording import Recording
+from zbroker.server.disconnects_file import DisconnectsFile
+from zbroker.server.process import Process
+from zbroker.server.public_listener import access_file
 
 SAMPLE_MS: Final = 1_000  # how often processes are asked how they are
 WATCH_MS: Final = 5_000  # how often alarms are looked for when nobody asks

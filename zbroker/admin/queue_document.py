@@ -9,7 +9,7 @@ from typing import Any, Final
 from zbroker.clock import format_time
 from zbroker.config.queues import QueueConfig
 from zbroker.wire import queue_surveys as q
-from zbroker.wire.queueing import BrowsedRow
+from zbroker.wire.queue_messages import BrowsedRow
 
 NS_PER_S: Final = 1_000_000_000
 _DEFAULTS: Final = QueueConfig(name="-")

@@ -11,8 +11,8 @@ import threading
 from typing import Any, Final
 
 from zbroker.admin.queue_alarms import Seen
-from zbroker.admin.queue_desk import ROOM, QueueDesk
 from zbroker.admin.queue_document import totals
+from zbroker.admin.queue_link import ROOM, QueueDesk
 from zbroker.admin.queue_rates import Growth, Key, key_of
 from zbroker.clock import Clock
 from zbroker.errors import ClientError

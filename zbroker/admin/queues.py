@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbroker.admin import queue_asking as asking
 from zbroker.admin import queue_document as document
-from zbroker.admin.asking import Nothing, parse, parse_query
-from zbroker.admin.defining import definition
-from zbroker.admin.queue_desk import QueueDesk
+from zbroker.admin import queue_requests as asking
+from zbroker.admin.queue_link import QueueDesk
+from zbroker.admin.queue_settings import definition
 from zbroker.admin.queue_watch import QueueWatch
+from zbroker.admin.requests import Nothing, parse, parse_query
 from zbroker.clock import Clock
 from zbroker.errors import Bug, ClientError
 from zbroker.wire import queue_surveys as q

@@ -9,7 +9,7 @@ import threading
 from typing import Final
 
 from zbroker.admin.audit import Asked, Audit
-from zbroker.admin.desk_link import DeskLink
+from zbroker.admin.process_link import DeskLink
 from zbroker.errors import ClientError
 from zbroker.wire.surveys import AskRefusals, RefusalRows
 

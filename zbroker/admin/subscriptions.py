@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from zbroker.admin.asking import Wanted
-from zbroker.admin.desk_link import DeskLink
 from zbroker.admin.journal_link import JournalLink
 from zbroker.admin.lags import LogTimes, Moment
+from zbroker.admin.process_link import DeskLink
+from zbroker.admin.requests import Wanted
 from zbroker.clock import format_time
 from zbroker.config import setting_of
 from zbroker.errors import ClientError

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Gap, first_time, last_time
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap, first_time, last_time
 
 TOPICS_MAX: Final = 100_000  # names that are counted; 30 MB
 ENTRIES_MAX: Final = 1_000_000  # of all segments together; 32 MB

@@ -9,10 +9,10 @@ from heapq import nsmallest
 from typing import Any, Final
 
 from zbroker.access.patterns import Pattern
-from zbroker.admin.asking import WantedTopics
-from zbroker.admin.counting import Counting
-from zbroker.admin.desk_link import DeskLink
+from zbroker.admin.process_link import DeskLink
+from zbroker.admin.requests import WantedTopics
 from zbroker.admin.tallies import Row
+from zbroker.admin.topic_counter import Counting
 from zbroker.clock import format_time
 from zbroker.config import setting_of
 from zbroker.errors import ClientError

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from zbroker.admin import asking, core
+from zbroker.admin import core, requests
 from zbroker.admin.answers import JSON, Reply
 from zbroker.admin.audit import DONE, Asked
 from zbroker.admin.http import Site
@@ -96,7 +96,7 @@ class App:
 
     async def _write(self, request: Request, asked: core.Request, who: core.Who) -> Reply:
         body = await _body(request)
-        line = Asked(who.name, _origin(request), core.told(asked, asking.keys_of(body)))
+        line = Asked(who.name, _origin(request), core.told(asked, requests.keys_of(body)))
 
         def work() -> Reply:
             outcome = "internal"

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from zbroker.admin import actions, words
 from zbroker.admin.alarms import Failure
-from zbroker.admin.following import Following
 from zbroker.admin.history import INTERRUPTED, Entry, Progress
 from zbroker.admin.jobs import Jobs, Rewrite, Stopped
+from zbroker.admin.journal_actions import Following
 from zbroker.admin.removal import Blocked
 from zbroker.admin.survey import Survey, Tools
 from zbroker.admin.view import Decision, State

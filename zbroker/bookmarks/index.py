@@ -31,7 +31,7 @@ from zbroker.bookmarks.stored import MAP_BYTES, DamagedError, Stored, StoredErro
 from zbroker.bookmarks.sweep import Sweep
 from zbroker.bookmarks.tail import Line, Tail
 from zbroker.errors import Bug
-from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
+from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 
 __all__ = ["Hint", "Index", "Pending", "Stamp"]
 

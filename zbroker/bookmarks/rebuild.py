@@ -22,8 +22,8 @@ from zbroker.bookmarks import files
 from zbroker.bookmarks.index import Index
 from zbroker.bookmarks.keys import BLOCK_BYTES
 from zbroker.errors import StorageError
-from zbroker.journal.format import Batch
 from zbroker.limits import MIB
+from zbroker.log.format import Batch
 
 COMMIT_BYTES: Final = 32 * MIB  # of log per transaction
 TELL_S: Final = 0.2  # between two calls of `progress`

@@ -10,7 +10,7 @@ import click
 from zbroker.cli import reaching
 from zbroker.cli.group import LazyGroup
 from zbroker.cli.reaching import Given
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 #: Adding a command is one line here and one file.
 COMMANDS: Final = {

@@ -96,8 +96,8 @@ def _ask(params: dict[str, Any], path: str) -> dict[str, Any]:
     import json  # `pub` and `sub` import this file, and seldom complete anything
     from pathlib import Path
 
-    from zbroker.cli.contexts import Context, resolve
-    from zbroker.cli.target import get
+    from zbroker.control.contexts import Context, resolve
+    from zbroker.control.target import get
 
     url = str(params.get("url") or "")
     given = Context(url=url, data_dir=str(params.get("data_dir") or ""))

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from zbroker import config as settings
-from zbroker import security
 from zbroker.cli.group import version_option
+from zbroker.server import security
 
 _file = click.option(
     "-c", "--config", "path", type=click.Path(path_type=Path), help="The config file."

@@ -25,7 +25,7 @@ from zbroker.cli.sub import EX_INTERRUPTED, as_line, hush, json_line, moment, ro
 from zbroker.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
-    from zbroker.client.consuming.consumer import Consumer
+    from zbroker.client.consumer.consumer import Consumer
 
 BATCH: Final = 1_000  # messages that are written and acked together at most
 FLUSH_S: Final = 30.0

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from zbroker.cli.contexts import Context, Login, names, resolve
+from zbroker.control.contexts import Context, Login, names, resolve
 
 if TYPE_CHECKING:
-    from zbroker.credentials import Credentials
+    from zbroker.client.credentials import Credentials
 
 
 def complete_context(

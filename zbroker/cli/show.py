@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
-from zbroker.cli.target import Target
 from zbroker.cli.terminal import raw, safe
+from zbroker.control.target import Target
 
 if TYPE_CHECKING:
     from rich.console import Console

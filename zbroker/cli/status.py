@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.target import Target
 from zbroker.cli.terminal import safe
+from zbroker.control.target import Target
 
 Document = dict[str, Any]
 PROCESSES: Final = (

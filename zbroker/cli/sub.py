@@ -31,7 +31,7 @@ from zbroker.cli.reaching import Given
 from zbroker.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
-    from zbroker.client.subscribing.points import Range
+    from zbroker.client.subscriber.points import Range
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")

@@ -26,7 +26,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended

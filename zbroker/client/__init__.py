@@ -1,17 +1,17 @@
 """The client library: publish, subscribe, replay, consume. See `connecting.py` and `sync.py`."""
 
-from zbroker.client.committing import Commit, abort, commit
-from zbroker.client.connecting import connect
-from zbroker.client.consuming.consumer import Consumer
-from zbroker.client.consuming.message import QueueMessage
-from zbroker.client.consuming.rejecting import Reject
-from zbroker.client.consuming.worker import Worker
+from zbroker.client.connector import connect
+from zbroker.client.consumer.consumer import Consumer
+from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.rejection import Reject
+from zbroker.client.consumer.worker import Worker
 from zbroker.client.message import Message
-from zbroker.client.publishing.receipt import Receipt
+from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.servers import ListChooser, ServerChooser
+from zbroker.client.stage_commits import Commit, abort, commit
 from zbroker.client.states import ConnectionState
-from zbroker.client.subscribing.combined import Combined
-from zbroker.client.subscribing.subscription import Subscription
+from zbroker.client.subscriber.combined import Combined
+from zbroker.client.subscriber.subscription import Subscription
 from zbroker.client.sync import Client
 
 __all__ = [

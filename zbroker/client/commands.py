@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from zbroker.client.door import Doors
-from zbroker.client.subscribing.options import Duration, seconds
+from zbroker.client.endpoints import Doors
+from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.errors import ZBrokerError
 
 #: methods of both clients

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack, AnyAnswer, Command, Error
-from zbroker.wire.queueing import AnyQueuesAnswer
+from zbroker.wire.queue_messages import AnyQueuesAnswer
 
 
 class Connected(Struct, gc=False):

@@ -20,7 +20,7 @@ from zbroker.limits import STORED_MAX_BYTES
 from zbroker.sockets import Curve
 from zbroker.wire import codec
 from zbroker.wire.messages import AnyAnswer, Command
-from zbroker.wire.queueing import AnyQueuesAnswer
+from zbroker.wire.queue_messages import AnyQueuesAnswer
 
 WHAT: Final[dict[int, Connected | Unreached | Lost]] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: Connected(),

@@ -19,7 +19,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark
 from zbroker.wire import bodies as packed
 from zbroker.wire.messages import Columns, Msg
-from zbroker.wire.queueing import Job
+from zbroker.wire.queue_messages import Job
 
 _NO_COLUMNS: Final = Columns()
 T = TypeVar("T")

@@ -21,21 +21,21 @@ from types import TracebackType
 from typing import Final, Literal
 
 from zbroker.client import diagnosis, forks
-from zbroker.client.bookmark_stores import opening
+from zbroker.client.bookmark_stores import store_options
 from zbroker.client.commands import Commanding
-from zbroker.client.consuming.client import QueueClient
-from zbroker.client.door import Doors, ask_ranges
+from zbroker.client.consumer.client import QueueClient
+from zbroker.client.endpoints import Doors, ask_ranges
 from zbroker.client.message import Message
-from zbroker.client.opening import Listener, Wanted
-from zbroker.client.publishing import offered
-from zbroker.client.publishing.loop import IOThread
-from zbroker.client.publishing.publisher import SMALL_BYTES
-from zbroker.client.publishing.receipt import Receipt
-from zbroker.client.publishing.room import Room
-from zbroker.client.subscribing import asking, combined, points
-from zbroker.client.subscribing.combined import Combined
-from zbroker.client.subscribing.options import Clock, Delivery, Duration, Rate
-from zbroker.client.subscribing.subscription import Subscription
+from zbroker.client.options import Listener, Wanted
+from zbroker.client.publisher import offered
+from zbroker.client.publisher.backpressure import Room
+from zbroker.client.publisher.loop import IOThread
+from zbroker.client.publisher.publisher import SMALL_BYTES
+from zbroker.client.publisher.receipt import Receipt
+from zbroker.client.subscriber import combined, points, subscribe_command
+from zbroker.client.subscriber.combined import Combined
+from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
+from zbroker.client.subscriber.subscription import Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
 from zbroker.errors import StorageError, ZBrokerError
@@ -225,7 +225,7 @@ class Client(Commanding, QueueClient):
         handler: Callable[[Message], object] | None = None,
         on_caught_up: Callable[[], object] | None = None,
         name: str | None = None,
-        discard: opening.Discard = "auto",
+        discard: store_options.Discard = "auto",
         timeout: float = TIMEOUT_S,
     ) -> Subscription:
         """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
@@ -244,7 +244,7 @@ class Client(Commanding, QueueClient):
         Raises: ZBrokerError with the broker's code, bad_field, name_in_use, "timeout".
         """
         self._check_open()
-        command, wanted = asking.wanted(
+        command, wanted = subscribe_command.wanted(
             topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
             rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
             conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
@@ -256,7 +256,7 @@ class Client(Commanding, QueueClient):
         self._subscriptions.add(subscription)
         subscription._owner = self
         try:
-            subscription._start(timeout + asking.wait_s(command), handler, on_caught_up)
+            subscription._start(timeout + subscribe_command.wait_s(command), handler, on_caught_up)
         except BaseException:
             subscription._stop()
             raise
@@ -359,8 +359,8 @@ class Client(Commanding, QueueClient):
         if self._closed or self._track.error is not None:
             raise self._track.error or ZBrokerError("closed", "this client is closed")
 
-    def _subscription(self, command: Subscribe, wanted: opening.Wanted) -> Subscription:
-        tracking = opening.tracked(self._bookmarks, self.name, wanted, command)
+    def _subscription(self, command: Subscribe, wanted: store_options.Wanted) -> Subscription:
+        tracking = store_options.tracked(self._bookmarks, self.name, wanted, command)
         try:
             return Subscription(self._doors, command, tracking)
         except BaseException:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from zbroker.client.publishing.packing import Extra, encoded
-from zbroker.client.subscribing.options import seconds
+from zbroker.client.publisher.packer import Extra, encoded
+from zbroker.client.subscriber.options import seconds
 from zbroker.clock import from_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.limits import U63_MAX

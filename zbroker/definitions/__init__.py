@@ -6,10 +6,10 @@
 `entering` is imported by its own name: it reads batches of the log, the rest does not.
 """
 
-from zbroker.definitions.checking import changed, check_queue, check_queues
 from zbroker.definitions.definition import Definition, compile_queue
 from zbroker.definitions.impossible import BadQueue
-from zbroker.definitions.reading import read_table
+from zbroker.definitions.table_decoder import read_table
+from zbroker.definitions.validation import changed, check_queue, check_queues
 
 __all__ = [
     "BadQueue",

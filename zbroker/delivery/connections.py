@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from zbroker.budgets import DEFAULT, Budget
 from zbroker.delivery.subscription import Subscription
 from zbroker.heartbeats import QuietMs
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
-from zbroker.peers import Peer, Peers
+from zbroker.server.budgets import DEFAULT, Budget
+from zbroker.server.peers import Peer, Peers
 
 #: what a subscription gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB

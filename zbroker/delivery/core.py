@@ -16,31 +16,31 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from zbroker.access.core import Access
-from zbroker.blocks.making import Block
-from zbroker.blocks.read import Read
-from zbroker.budgets import DEFAULT, Budget
-from zbroker.delivery.asking import Asking, Question
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
 from zbroker.delivery.commands import cid_of, refusal, sid_of
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.holds import Needs
 from zbroker.delivery.live import Live
-from zbroker.delivery.locating import Locating
+from zbroker.delivery.lookups import Locating
 from zbroker.delivery.options import chars_of
+from zbroker.delivery.pending_lookups import Asking, Question
 from zbroker.delivery.plans import Plans
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.rights import Rights
-from zbroker.delivery.subscribing import Subscriptions
 from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription_commands import Subscriptions
 from zbroker.delivery.turns import Turns
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
-from zbroker.peers import Received, admit, check_key, decode, welcome
 from zbroker.recording import Recording
+from zbroker.server.budgets import DEFAULT, Budget
+from zbroker.server.peers import Received, admit, check_key, decode, welcome
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m

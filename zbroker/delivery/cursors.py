@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Final
 
-from zbroker.blocks.making import Maker
-from zbroker.blocks.read import Read
+from zbroker.blocks.frame_builder import Maker
+from zbroker.blocks.read_request import Read
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scanning import Scan, Waiting
+from zbroker.delivery.scans import Scan, Waiting
 from zbroker.delivery.subscription import Subscription
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX

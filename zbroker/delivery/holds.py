@@ -13,10 +13,10 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import NamedTuple
 
-from zbroker.delivery.asking import Asking
 from zbroker.delivery.connections import Connections
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Plan
+from zbroker.delivery.pending_lookups import Asking
 from zbroker.limits import HOLDINGS_MAX, U63_MAX
 from zbroker.wire.internal import Holding, Holds
 

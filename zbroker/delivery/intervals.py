@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zbroker.blocks.making import Block, time_of
-from zbroker.delivery.conflating import Conflation, Messages
+from zbroker.blocks.frame_builder import Block, time_of
+from zbroker.delivery.conflation import Conflation, Messages
 from zbroker.delivery.subscription import Subscription
 
 Chosen = Sequence[tuple[Subscription, Sequence[int]]]

@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zbroker.blocks.making import Block, Maker, Part, Parts, counting
-from zbroker.delivery.conflating import Conflation
+from zbroker.blocks.frame_builder import Block, Maker, Part, Parts, counting
+from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.live_intervals import LiveIntervals
 from zbroker.delivery.subscription import Subscription
 from zbroker.engine.effects import Send
 from zbroker.ids import Origin
-from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor
 from zbroker.limits import LIVE_CREDIT_BYTES
+from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
+from zbroker.log.reader import Cursor
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry, Grant, Hello

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.held import Held
-from zbroker.blocks.making import Block
-from zbroker.delivery.conflating import Conflation
+from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.replay import incoming
 from zbroker.delivery.subscription import Subscription
 

@@ -20,26 +20,27 @@ from typing import Final
 
 import zmq
 
-from zbroker import disconnects_file, sockets
-from zbroker.blocks.read import Read
-from zbroker.blocks.reading import Reading
-from zbroker.budgets import budget_of
+from zbroker import sockets
+from zbroker.blocks.block_reader import Reading
+from zbroker.blocks.read_request import Read
 from zbroker.config import Config, socket_of
 from zbroker.delivery import ranges
+from zbroker.delivery.admin_endpoint import Desk
 from zbroker.delivery.core import Core, Settings
-from zbroker.delivery.desk import Desk
 from zbroker.delivery.effects import Ask, Effect, Plan
-from zbroker.delivery.live_door import LiveDoor
+from zbroker.delivery.live_listener import LiveDoor
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import StorageError
 from zbroker.filters import Vocabulary, own
-from zbroker.front import Front
-from zbroker.journal.reader import Log
-from zbroker.journal_link import Events, JournalLink
 from zbroker.limits import BEAT_MS, FRAME_SLACK_BYTES, HEADER_MAX_BYTES
-from zbroker.peers import Received
-from zbroker.process import EX_OK, Process
+from zbroker.log.reader import Log
 from zbroker.recording import Recording
+from zbroker.server import disconnects_file
+from zbroker.server.budgets import budget_of
+from zbroker.server.journal_link import Events, JournalLink
+from zbroker.server.peers import Received
+from zbroker.server.process import EX_OK, Process
+from zbroker.server.public_listener import Front
 from zbroker.wire.internal import Hello, Located, Marks, Welcome
 
 BURST_MAX: Final = 256  # commands of one turn

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from zbroker import topics
-from zbroker.blocks.making import Look
-from zbroker.delivery.conflating import Conflation
+from zbroker.blocks.frame_builder import Look
+from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.pace import Pace, Rate, parse_rate
-from zbroker.delivery.picking import Wish
+from zbroker.delivery.selection import Wish
 from zbroker.delivery.subscription import LIVE, Names, Subscription
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary, chars_to_compile, compile_filter

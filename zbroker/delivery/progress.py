@@ -12,7 +12,7 @@ from zbroker.delivery.subscription import Subscription
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.ids import format_vector
-from zbroker.journal.reader import Gap
+from zbroker.log.reader import Gap
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 

@@ -12,8 +12,8 @@ from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from zbroker.delivery.points import Point
-from zbroker.journal.format import DATA_AT, Batch
-from zbroker.journal.reader import Cursor, Gap, Log
+from zbroker.log.format import DATA_AT, Batch
+from zbroker.log.reader import Cursor, Gap, Log
 
 WALK_MAX: Final = 20_000  # headers read for one plan, about 0.2 s in slices
 SAMPLE: Final = 64  # headers that stand for a segment

@@ -16,20 +16,20 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from zbroker.blocks.frame_builder import Block, Maker, Part, item_end, item_first
 from zbroker.blocks.held import Held, Place
-from zbroker.blocks.making import Block, Maker, Part, item_end, item_first
-from zbroker.delivery.conflating import Messages
+from zbroker.delivery.conflation import Messages
 from zbroker.delivery.intervals import Intervals
 from zbroker.delivery.pace import Pace
-from zbroker.delivery.picking import slice_of
 from zbroker.delivery.points import Point
+from zbroker.delivery.selection import slice_of
 from zbroker.delivery.subscription import Subscription
 from zbroker.filters.limits import STEP_BYTES_MAX
 from zbroker.formats import decode
 from zbroker.ids import format_bookmark
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor, Gap, Item, Skipped
 from zbroker.limits import KIB, MIB, U63_MAX
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Cursor, Gap, Item, Skipped
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 

@@ -12,14 +12,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from zbroker.blocks.frame_builder import Look, Span, since
 from zbroker.blocks.held import Held
-from zbroker.blocks.making import Look, Span, since
-from zbroker.delivery.conflating import Conflation
-from zbroker.delivery.picking import Wish
+from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.points import Point
+from zbroker.delivery.selection import Wish
 from zbroker.delivery.trail import Trail
-from zbroker.journal.format import Batch
 from zbroker.limits import U63_MAX
+from zbroker.log.format import Batch
 from zbroker.wire.messages import Options
 
 LIVE: Final = "live"

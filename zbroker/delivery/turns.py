@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from zbroker.blocks.making import Block, item_end, item_first
-from zbroker.blocks.read import Read
+from zbroker.blocks.frame_builder import Block, item_end, item_first
+from zbroker.blocks.read_request import Read
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scanning import DENSE_ITEMS_MIN, Found, Scan, Waiting
+from zbroker.delivery.scans import DENSE_ITEMS_MIN, Found, Scan, Waiting
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters.limits import STEP_BYTES_MAX

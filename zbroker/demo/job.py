@@ -26,7 +26,7 @@ from zbroker.spark import plan_ranges, session
 
 if TYPE_CHECKING:
     from zbroker.client import Client
-    from zbroker.client.publishing.receipt import Receipt
+    from zbroker.client.publisher.receipt import Receipt
 
 PUBLISHER: Final = "zbroker-demo"
 PARTITIONS_MIN: Final = 4

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from zbroker.errors import ZBrokerError
-from zbroker.journal.reader import Log
+from zbroker.log.reader import Log
 
 MARKER: Final = "demo.json"
 

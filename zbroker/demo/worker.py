@@ -20,7 +20,7 @@ from zbroker.client import connect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zbroker.client.consuming.message import QueueMessage
+    from zbroker.client.consumer.message import QueueMessage
 
 QUEUE: Final = "flights-work"
 BACKLOG: Final = 1_000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Commands(Struct, gc=False):
-    """A burst of clients' commands (zbroker.peers.Received), in the order in which they arrived."""
+    """A burst of clients' commands (zbroker.server.peers.Received), in their order of arrival."""
 
     received: Sequence[Any]
 

@@ -7,8 +7,7 @@ The language is on docs/reference/filters.md. `expressions` asks for a value ins
 `paths` names one value in a payload, `projection` leaves parts of payloads out.
 """
 
-from zbroker.filters.expressions import Expression, compile_expression
-from zbroker.filters.filtering import (
+from zbroker.filters.content_filter import (
     About,
     Filter,
     Test,
@@ -16,6 +15,7 @@ from zbroker.filters.filtering import (
     compile_at_once,
     compile_filter,
 )
+from zbroker.filters.expressions import Expression, compile_expression
 from zbroker.filters.keys import parse_key
 from zbroker.filters.paths import Path, parse_path
 from zbroker.filters.payloads import Payloads

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
-from zbroker.filters import compiling
-from zbroker.filters.filtering import About
+from zbroker.filters import compiler
+from zbroker.filters.content_filter import About
 from zbroker.filters.nodes import Node, fields_of
-from zbroker.filters.parsing import parse
+from zbroker.filters.parser import parse
 from zbroker.filters.payloads import Payloads
 from zbroker.filters.vocabulary import BUILT_IN, Vocabulary
 
@@ -35,7 +35,7 @@ class Expression:
         self.text = text
         self._tree = tree
         self._looks = bool(fields_of(tree))  # into payloads
-        self._runs: dict[bool, compiling.Values] = {}  # by whether keys may be numbers
+        self._runs: dict[bool, compiler.Values] = {}  # by whether keys may be numbers
 
     def values(self, payloads: Payloads, at: Sequence[int], about: About) -> list[Any]:
         """The value for each of the messages `at`, in this order, as the payload has it."""
@@ -49,9 +49,9 @@ class Expression:
         known = dict(zip(good, found, strict=True))
         return [known.get(i) for i in at]
 
-    def _run(self, type: str) -> compiling.Values:  # noqa: A002
+    def _run(self, type: str) -> compiler.Values:  # noqa: A002
         numbers = type in ("fix", "msgpack")
         run = self._runs.get(numbers)
         if run is None:
-            run = self._runs[numbers] = compiling.compile_values(self._tree, numbers=numbers)
+            run = self._runs[numbers] = compiler.compile_values(self._tree, numbers=numbers)
         return run

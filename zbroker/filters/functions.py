@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from zbroker.filters import arithmetic, changing, geometry, hashes, texts, times, values
+from zbroker.filters import arithmetic, geometry, hashes, texts, times, values, volatile_functions
 from zbroker.filters.limits import TEXT_MAX_CHARS
 from zbroker.filters.patterns import Pattern
 
@@ -157,6 +157,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 #: What has another value each time it is called.
 CHANGING: Final[dict[str, Function]] = {
-    "UNIX_TIMESTAMP": Function(changing.unix_timestamp, "", 0, 0, deterministic=False),
-    "UUID7": Function(changing.uuid7, "", 0, 0, deterministic=False),
+    "UNIX_TIMESTAMP": Function(volatile_functions.unix_timestamp, "", 0, 0, deterministic=False),
+    "UUID7": Function(volatile_functions.uuid7, "", 0, 0, deterministic=False),
 }

@@ -7,9 +7,9 @@ from itertools import repeat
 from typing import Any
 
 from zbroker.errors import ClientError
-from zbroker.filters import compiling
+from zbroker.filters import compiler
 from zbroker.filters.nodes import Node, asks_message
-from zbroker.filters.parsing import parse
+from zbroker.filters.parser import parse
 from zbroker.filters.paths import BadPath, Path, steps_of
 from zbroker.filters.vocabulary import FIXED
 
@@ -37,7 +37,7 @@ def parse_key(text: str) -> Key:
 
 
 def _compiled(tree: Node) -> Key:
-    run = compiling.compile_values(tree, numbers=True)
+    run = compiler.compile_values(tree, numbers=True)
 
     def key(value: Any) -> Any:  # noqa: ANN401 - what a payload may hold
         return run((0,), repeat(value), None, ())[0]

@@ -18,9 +18,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, get_type_hints
 
 from zbroker.errors import ClientError
-from zbroker.filters.building import SPECIAL
 from zbroker.filters.functions import CHANGING, FUNCTIONS, READ, Function
 from zbroker.filters.limits import TEXT_MAX_CHARS
+from zbroker.filters.tree_builder import SPECIAL
 from zbroker.filters.values import fit
 from zbroker.filters.vocabulary import CONSTANTS
 

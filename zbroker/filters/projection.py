@@ -19,8 +19,8 @@ import msgspec
 from zbroker.errors import ClientError
 from zbroker.filters.limits import SELECT_ENTRIES_MAX, SELECT_MAX_CHARS
 from zbroker.filters.paths import BadPath, as_number, steps_of
+from zbroker.filters.payload_trimmer import TRIMS
 from zbroker.filters.payloads import BROKEN, check_type
-from zbroker.filters.trimming import TRIMS
 from zbroker.formats import decode, name_of
 from zbroker.formats.pairs import SOH
 

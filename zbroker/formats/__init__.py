@@ -15,10 +15,10 @@
 `decode` is for whoever looks into a payload, `show` for whoever prints it.
 """
 
-from zbroker.formats.decoding import TYPES, FormatError, decode, reader
+from zbroker.formats.decoder import TYPES, FormatError, decode, reader
+from zbroker.formats.display import show
 from zbroker.formats.packages import check as check_package
 from zbroker.formats.protobuf import type_of as protobuf_type
-from zbroker.formats.showing import show
 from zbroker.formats.types import MessageType, name_of
 
 __all__ = [

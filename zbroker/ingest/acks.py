@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zbroker.errors import TEMPORARY
+from zbroker.ingest.ack_merger import Told
 from zbroker.ingest.chain import Ask, Chain, Waiting
 from zbroker.ingest.clients import Client
 from zbroker.ingest.effects import Send
 from zbroker.ingest.link import Outstanding
-from zbroker.ingest.told import Told
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 

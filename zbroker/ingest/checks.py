@@ -8,7 +8,7 @@ from google_crc32c import value as crc32c
 
 from zbroker.errors import ClientError
 from zbroker.ids import check_topic
-from zbroker.ingest.packing import extra_size, has_extra
+from zbroker.ingest.packer import extra_size, has_extra
 from zbroker.limits import BATCH_TOPICS_MAX, TOPICS_MAX, U63_MAX
 from zbroker.wire.bodies import (
     NO_SCALARS,

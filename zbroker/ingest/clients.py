@@ -18,7 +18,7 @@ from zbroker.access.core import Permit
 from zbroker.errors import ClientError
 from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
-from zbroker.ingest.doors import Spread
+from zbroker.ingest.logon_endpoints import Spread
 from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.wire.messages import Ack, Heartbeat

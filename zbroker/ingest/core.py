@@ -20,14 +20,14 @@ from zbroker.ids import check_client_name
 from zbroker.ingest.ack_pacer import AckPacer
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.committing import Committing
 from zbroker.ingest.contests import PROBE_MS, PROBES, Contest, Contests
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.identity import Identity, Who
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.prev_tracker import RUNS_MAX
-from zbroker.ingest.publishing import Publishing
+from zbroker.ingest.publish_commands import Publishing
+from zbroker.ingest.stage_commits import Committing
 from zbroker.ingest.turn import Item, Limits, Turn
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.recording import Recording

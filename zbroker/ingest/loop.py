@@ -24,16 +24,15 @@ from typing import Final
 import msgspec
 import zmq
 
-from zbroker import disconnects_file, sockets
+from zbroker import sockets
 from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ClientError
-from zbroker.front import Front
+from zbroker.ingest.admin_endpoint import Desk
 from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.desk import Desk
-from zbroker.ingest.doors import doors_for, missing
 from zbroker.ingest.effects import Effect, Send, Token, Verify
 from zbroker.ingest.link import Forward, Reconnect
 from zbroker.ingest.live import LiveForward
+from zbroker.ingest.logon_endpoints import doors_for, missing
 from zbroker.ingest.passwords import Verifier
 from zbroker.limits import (
     FRAME_SLACK_BYTES,
@@ -42,8 +41,10 @@ from zbroker.limits import (
     MIB,
     UNRECORDED_NAMED_MAX,
 )
-from zbroker.process import EX_OK, Process
 from zbroker.recording import Recording
+from zbroker.server import disconnects_file
+from zbroker.server.process import EX_OK, Process
+from zbroker.server.public_listener import Front
 from zbroker.wire import codec, internal, token
 from zbroker.wire.messages import Ack, Logon
 from zbroker.wire.stages import StagesDone

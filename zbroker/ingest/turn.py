@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.ingest.effects import Effect
-from zbroker.ingest.packing import Run
+from zbroker.ingest.packer import Run
 from zbroker.limits import CLIENTS_MAX
 from zbroker.wire.messages import Command
 

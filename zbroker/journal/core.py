@@ -25,14 +25,21 @@ from msgspec import Struct
 
 from zbroker.errors import Bug
 from zbroker.ids import Origin
-from zbroker.journal.answering import Answering, Question
-from zbroker.journal.format import SEQUENCED, Batch
-from zbroker.journal.placing import BATCH_BYTES, Body, Conflict, Placing, Settings, columns_bytes
+from zbroker.journal.group_builder import (
+    BATCH_BYTES,
+    Body,
+    Conflict,
+    Placing,
+    Settings,
+    columns_bytes,
+)
+from zbroker.journal.inline_requests import Answering, Question
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.stating import Stating
+from zbroker.journal.snapshot_writer import Stating
 from zbroker.journal.units import Unit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
+from zbroker.log.format import SEQUENCED, Batch
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
 from zbroker.wire.units import AskNamed, Commit

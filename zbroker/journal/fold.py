@@ -14,8 +14,10 @@ from typing import Final, Protocol
 from msgspec import DecodeError
 
 from zbroker.errors import StorageError
-from zbroker.journal import named, references, snapshot, stated
-from zbroker.journal.format import (
+from zbroker.journal import named_records, snapshot, snapshot_finder
+from zbroker.journal.sessions import Sessions
+from zbroker.log import references
+from zbroker.log.format import (
     FLAG_SHOWS,
     KIND_ABORT,
     KIND_NOOP,
@@ -29,9 +31,8 @@ from zbroker.journal.format import (
     STEP_OVER,
     Batch,
 )
-from zbroker.journal.reader import Cursor, Log
-from zbroker.journal.records import ABORT, PUBLISHER, PublisherRecord
-from zbroker.journal.sessions import Sessions
+from zbroker.log.reader import Cursor, Log
+from zbroker.log.records import ABORT, PUBLISHER, PublisherRecord
 
 __all__ = ["Fold", "Learns", "PublisherRecord"]
 
@@ -71,7 +72,7 @@ class Fold:
     def begin(self, log: Log, limit: int) -> tuple[Cursor, str]:
         """Where to begin in `log`, which ends at position `limit`; what will be missed, or ""."""
         first = log.first_position
-        found = stated.newest(log, limit)
+        found = snapshot_finder.newest(log, limit)
         position = found.position if found is not None else first
         if self._index is not None:
             position = min(position, max(self._index_from, first))
@@ -118,7 +119,7 @@ class Fold:
             self._state(batch, serial)
         elif batch.kind == KIND_ABORT:
             self._abort(batch)
-        elif batch.kind in named.KINDS:
+        elif batch.kind in named_records.KINDS:
             self.sessions.named.fold(batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:
             raise StorageError(

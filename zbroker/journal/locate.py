@@ -27,12 +27,12 @@ from zbroker.ids import (
     point_name,
 )
 from zbroker.journal import locate_bookmark
-from zbroker.journal.format import Batch
 from zbroker.journal.locate_vector import Vectors
 from zbroker.journal.lookup import Lookup, Where
-from zbroker.journal.reader import Log
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import U63_MAX
+from zbroker.log.format import Batch
+from zbroker.log.reader import Log
 from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut
 

@@ -19,9 +19,9 @@ from dataclasses import replace
 from zbroker.bookmarks.index import Hint
 from zbroker.errors import ClientError
 from zbroker.ids import Bookmark
-from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.journal.lookup import Lookup, Where
 from zbroker.journal.sessions import Publisher
+from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 
 
 def find(look: Lookup, wanted: Bookmark, now: Where) -> int:

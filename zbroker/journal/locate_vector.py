@@ -18,11 +18,11 @@ from itertools import islice
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, format_vector
-from zbroker.journal.format import KIND_PUBLISH, Batch
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup, Where
-from zbroker.journal.reader import Gap
-from zbroker.journal.stated import Head, origins_at_heads
+from zbroker.journal.snapshot_finder import Head, origins_at_heads
 from zbroker.journal.vectors import Cover, Vector, dominates
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap
 
 
 class Vectors:

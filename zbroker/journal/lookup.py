@@ -14,10 +14,10 @@ from typing import Final
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.errors import unknown_point
 from zbroker.ids import Origin, parse_vector
-from zbroker.journal.format import Batch
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.records import POINT
 from zbroker.journal.sessions import Sessions
+from zbroker.log.format import Batch
+from zbroker.log.reader import Gap, Log
+from zbroker.log.records import POINT
 
 NEAR_BATCHES: Final = 1_000  # more than one block of the index holds
 

@@ -33,15 +33,15 @@ from typing import Any, Final
 import zmq
 
 from zbroker import sockets
-from zbroker.journal.chores import Chores
+from zbroker.journal.background import Chores
 from zbroker.journal.core import Body, Group, Send
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.helpers import Helpers
+from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.locate import Where
-from zbroker.journal.opening import open_journal
 from zbroker.journal.requests import ASKS, Requests
+from zbroker.journal.startup import open_journal
 from zbroker.limits import BEAT_MS, MIB
-from zbroker.process import EX_OK, Process, Stats
+from zbroker.log.disk import RealDisk
+from zbroker.server.process import EX_OK, Process, Stats
 from zbroker.wire import codec
 from zbroker.wire.internal import Hello, Locate
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from zbroker.ids import Origin
-from zbroker.journal.format import KIND_PUBLISH, KIND_TIE, Batch
+from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
 
 _MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
 TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted

@@ -24,8 +24,13 @@ from msgspec import DecodeError
 from msgspec.structs import replace
 
 from zbroker.ids import Origin
-from zbroker.journal import records
-from zbroker.journal.format import (
+from zbroker.journal.group_builder import DISK_FULL, Body, Placing
+from zbroker.journal.holes import Run
+from zbroker.journal.record_bounds import outside
+from zbroker.journal.sessions import Publisher, Recent
+from zbroker.limits import U63_MAX
+from zbroker.log import records
+from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
     FLAG_LATE,
     FLAG_ZSTD,
@@ -40,11 +45,6 @@ from zbroker.journal.format import (
     STEP_OVER,
     Batch,
 )
-from zbroker.journal.holes import Run
-from zbroker.journal.placing import DISK_FULL, Body, Placing
-from zbroker.journal.record_bounds import outside
-from zbroker.journal.sessions import Publisher, Recent
-from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 from zbroker.wire.record import Record

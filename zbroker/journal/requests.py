@@ -29,18 +29,18 @@ from typing import Final, get_args
 
 from zbroker.config import reader_rooms
 from zbroker.errors import ClientError, StorageError, ZBrokerError
-from zbroker.journal import records
 from zbroker.journal.core import Send
-from zbroker.journal.floor import Floor, Kept, Limits, Plan
-from zbroker.journal.format import KIND_ABORT
-from zbroker.journal.helpers import Helpers
-from zbroker.journal.opening import Opened
-from zbroker.journal.places import Places
-from zbroker.journal.reindexing import Reindexing
+from zbroker.journal.helper_threads import Helpers
+from zbroker.journal.index_rebuild import Reindexing
+from zbroker.journal.retention import Floor, Kept, Limits, Plan
+from zbroker.journal.segment_removal import remove_through, retire
 from zbroker.journal.stages import Key
-from zbroker.journal.unlinking import remove_through, retire
+from zbroker.journal.startup import Opened
 from zbroker.limits import HOLDINGS_MAX
-from zbroker.process import Process
+from zbroker.log import records
+from zbroker.log.format import KIND_ABORT
+from zbroker.log.places import Places
+from zbroker.server.process import Process
 from zbroker.wire import internal as m
 
 ADMIN: Final = "admin"

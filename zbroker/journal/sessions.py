@@ -28,12 +28,12 @@ from msgspec import Struct
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import holes
-from zbroker.journal.format import FLAG_LATE, SEQUENCED, Batch
 from zbroker.journal.holes import Hole, Holes, Run
-from zbroker.journal.named import Named
+from zbroker.journal.named_records import Named
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
+from zbroker.log.format import FLAG_LATE, SEQUENCED, Batch
 from zbroker.wire.internal import Entry
 
 #: A session is numbered by the clock in ns, or one above the newest: this is reached in 2116.

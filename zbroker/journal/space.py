@@ -15,9 +15,9 @@ from logging import Logger
 from pathlib import Path
 from typing import Final
 
-from zbroker.journal.stating import STATE_PART_BYTES
-from zbroker.journal.writer import Writer
+from zbroker.journal.snapshot_writer import STATE_PART_BYTES
 from zbroker.limits import BEAT_MS
+from zbroker.log.writer import Writer
 
 WARN_PERCENT: Final = 80  # of the disk: from here on somebody should look
 QUIET_PERCENT: Final = 2  # below that the warning may come again

@@ -20,10 +20,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from zbroker.journal.format import Batch
-from zbroker.journal.records import AbortRecord
-from zbroker.journal.references import COLUMN_STAGE, CommitRecord, Reference
 from zbroker.limits import GIB
+from zbroker.log.format import Batch
+from zbroker.log.records import AbortRecord
+from zbroker.log.references import COLUMN_STAGE, CommitRecord, Reference
 
 STAGED_MAX_BYTES: Final = 64 * GIB  # that wait for a commit; more is refused
 STAGED_MS: Final = 24 * 3_600 * 1_000  # without a new part a stage is ended after this

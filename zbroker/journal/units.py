@@ -22,11 +22,18 @@ from google_crc32c import value as crc32c
 
 from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal import named
-from zbroker.journal.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
-from zbroker.journal.placing import BATCH_BYTES, DISK_FULL, NOT_READY, Body, Placing, columns_bytes
+from zbroker.journal import named_records
+from zbroker.journal.group_builder import (
+    BATCH_BYTES,
+    DISK_FULL,
+    NOT_READY,
+    Body,
+    Placing,
+    columns_bytes,
+)
 from zbroker.journal.sessions import Publisher
 from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
+from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
 from zbroker.wire.units import BROKER_NAME, FOR_NOW, UNIT_PARTS_MAX, Commit, Part
@@ -160,7 +167,7 @@ def _check_part(part: Part, body: Body) -> None:
         raise ClientError("bad_field", f"a record of kind {part.kind} is no part of a unit")
     elif part.count != 1 or part.topics or part.columns is not None:
         raise ClientError("bad_field", "a control record has no topics and columns, and counts one")
-    elif part.kind in named.KINDS and not named.name_of(body):
+    elif part.kind in named_records.KINDS and not named_records.name_of(body):
         raise ClientError("bad_field", "a definition or point has no name")
 
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 
 from zbroker.ids import Origin
 from zbroker.journal import holes
-from zbroker.journal.format import KIND_PUBLISH, KIND_TIE, Batch
 from zbroker.journal.holes import Run
 from zbroker.journal.origins import Tie
+from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
 
 Vector = dict[Origin, int]
 

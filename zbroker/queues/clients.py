@@ -7,7 +7,7 @@ from typing import Final
 
 from zbroker.filters import Filter
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
-from zbroker.peers import Peer
+from zbroker.server.peers import Peer
 
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB

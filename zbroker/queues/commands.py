@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from zbroker.errors import ClientError
-from zbroker.peers import Received
+from zbroker.server.peers import Received
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 
 
 def cid_of(command: q.QueuesCommand | None, received: Received) -> str | None:

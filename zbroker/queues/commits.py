@@ -24,8 +24,8 @@ from typing import Final, Protocol
 
 from google_crc32c import value as crc32c
 
-from zbroker.journal.queue_records import encode
 from zbroker.limits import MIB
+from zbroker.log.queue_records import encode
 from zbroker.wire.internal import Receipt
 from zbroker.wire.units import FOR_NOW, Commit, Part
 

@@ -14,35 +14,35 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from zbroker.access.core import Access
-from zbroker.blocks.read import BlockRead, Read
-from zbroker.budgets import DEFAULT, Budget
+from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.engine import events as e
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Note, Send
 from zbroker.engine.later import Later
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
-from zbroker.peers import Received, admit, check_key, decode, welcome
 from zbroker.queues import events as qe
-from zbroker.queues import surveying
-from zbroker.queues.burying import Burying
+from zbroker.queues import reports
+from zbroker.queues.admin_commands import Managing
 from zbroker.queues.clients import Connection
 from zbroker.queues.commands import cid_of, sid_of
-from zbroker.queues.consuming import Consuming
+from zbroker.queues.consumer_registry import Consuming
+from zbroker.queues.dead_letters import Burying
+from zbroker.queues.dispatch import Handing
 from zbroker.queues.effects import Effect, Give, LogReading, NoteDisconnected, Tell, TrackDeliveries
-from zbroker.queues.handing import Handing
 from zbroker.queues.journal_client import JournalClient
-from zbroker.queues.manager import Manager
-from zbroker.queues.managing import Managing
-from zbroker.queues.running import Running
+from zbroker.queues.queue_state import Running
+from zbroker.queues.registry import Manager
 from zbroker.queues.save_schedule import SaveSchedule
-from zbroker.queues.settling import Settling
+from zbroker.queues.settlement import Settling
 from zbroker.queues.shared import Shared
 from zbroker.queues.work.queue import Queue
 from zbroker.recording import Recording
+from zbroker.server.budgets import DEFAULT, Budget
+from zbroker.server.peers import Received, admit, check_key, decode, welcome
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 from zbroker.wire.disconnects import NONE, Disconnects
 from zbroker.wire.internal import Located, Marks, Receipt, Welcome
 from zbroker.wire.queue_surveys import QueuesQuestion
@@ -227,7 +227,7 @@ class Core:
             self.managing.ask(rid, ask)
             return ()
         if isinstance(ask, AskClients):
-            return [Tell(rid, surveying.clients(self.shared, ask, self._peers))]
+            return [Tell(rid, reports.clients(self.shared, ask, self._peers))]
         if isinstance(ask, AskRefusals):
             return [Tell(rid, self.refusals.told(ask, self._peers))]
         return self._disconnect(rid, ask)
@@ -383,7 +383,7 @@ class Core:
 
     def stats(self) -> dict[str, int | float | str]:
         """What the process reports."""
-        return surveying.numbers(self.shared)
+        return reports.numbers(self.shared)
 
     def check(self) -> None:
         """Asserts what is always true."""

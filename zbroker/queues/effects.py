@@ -18,7 +18,7 @@ from zbroker.wire.queue_surveys import QueuesAnswer
 from zbroker.wire.surveys import Answer
 
 if TYPE_CHECKING:
-    from zbroker.queues.running import Running
+    from zbroker.queues.queue_state import Running
     from zbroker.queues.snapshots import Snapshot
 
 

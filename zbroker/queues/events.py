@@ -9,11 +9,11 @@ from msgspec import Struct
 from pyroaring import BitMap64
 
 from zbroker.engine.events import NotSent
-from zbroker.journal.reader import Extent
+from zbroker.log.reader import Extent
 
 if TYPE_CHECKING:
     from zbroker.queues.effects import Give, Looked
-    from zbroker.queues.manager import Saved
+    from zbroker.queues.registry import Saved
     from zbroker.queues.work.values import Entered
 
 

@@ -14,12 +14,12 @@ from itertools import accumulate, islice
 
 from zbroker.engine.effects import Note
 from zbroker.ids import format_vector
-from zbroker.journal.format import KIND_PURGE
-from zbroker.journal.reader import Extent
-from zbroker.journal.records import PurgeRecord
 from zbroker.limits import HOLDINGS_MAX, U63_MAX
+from zbroker.log.format import KIND_PURGE
+from zbroker.log.reader import Extent
+from zbroker.log.records import PurgeRecord
+from zbroker.queues.queue_state import Running
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.running import Running
 from zbroker.queues.shared import Shared
 from zbroker.wire.internal import Holding, Holds
 

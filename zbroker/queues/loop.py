@@ -22,24 +22,24 @@ from typing import Any, Final, get_args
 
 import zmq
 
-from zbroker import desk, disconnects_file, ports
-from zbroker.blocks.reading import Reading
-from zbroker.budgets import budget_of
+from zbroker.blocks.block_reader import Reading
 from zbroker.engine import effects as e
 from zbroker.engine.contract import MS_NS, Limit, Now, TurnPlan
 from zbroker.engine.turn import Turn
 from zbroker.filters import Payloads
-from zbroker.front import Front
 from zbroker.limits import FRAME_SLACK_BYTES, HEADER_MAX_BYTES
-from zbroker.process import EX_OK, Process, Stats
 from zbroker.queues import effects as qe
 from zbroker.queues.core import Core, Settings
 from zbroker.queues.delivered import Delivered
 from zbroker.queues.events import Loaded
-from zbroker.queues.manager import Manager
-from zbroker.queues.readings import LogWork, Matcher
-from zbroker.queues.saving import Saving
+from zbroker.queues.log_work import LogWork, Matcher
+from zbroker.queues.registry import Manager
+from zbroker.queues.table_writer import Saving
 from zbroker.recording import Recording
+from zbroker.server import admin_endpoint, disconnects_file, ports
+from zbroker.server.budgets import budget_of
+from zbroker.server.process import EX_OK, Process, Stats
+from zbroker.server.public_listener import Front
 from zbroker.wire import queue_surveys as s
 
 BURST_MAX: Final = 256  # commands of one turn
@@ -79,7 +79,7 @@ class QueuesLoop:
         self._journal = ports.JournalPort(process.context, process.paths, self._poller)
         self._listener = ports.ListenerPort(self._front, clock, self._poller)
         self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
-        self._desk = desk.Desk(
+        self._desk = admin_endpoint.Desk(
             process.context, process.paths.ipc("queues-desk"), s.TO_QUEUES_DESK, self._poller,
             process.log,
         )  # fmt: skip

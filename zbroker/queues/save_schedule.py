@@ -13,7 +13,7 @@ from typing import Final
 from zbroker.engine.effects import Exit, Note
 from zbroker.queues.effects import SaveTables
 from zbroker.queues.events import TablesSaved
-from zbroker.queues.manager import Manager
+from zbroker.queues.registry import Manager
 from zbroker.queues.snapshots import Snapshots
 
 SAVE_MS: Final = 30_000

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from zbroker.access.core import Access
-from zbroker.budgets import DEFAULT, Budget
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Say
 from zbroker.errors import ClientError
@@ -20,14 +19,15 @@ from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_point
 from zbroker.limits import U63_MAX
-from zbroker.peers import Peers
 from zbroker.queues import events
 from zbroker.queues.clients import Connection, Consumer
 from zbroker.queues.effects import Effect, Examine, Look, Looked, Reenter
-from zbroker.queues.manager import Manager
-from zbroker.queues.running import Running
+from zbroker.queues.queue_state import Running
+from zbroker.queues.registry import Manager
 from zbroker.queues.searches import Searches
 from zbroker.queues.work.values import Entered
+from zbroker.server.budgets import DEFAULT, Budget
+from zbroker.server.peers import Peers
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.ranges import Cut
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from zbroker.queues.manager import Manager, Saved
-from zbroker.queues.running import Running
+from zbroker.queues.queue_state import Running
+from zbroker.queues.registry import Manager, Saved
 
 Key = tuple[str, int]  # name and life
 

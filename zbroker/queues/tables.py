@@ -25,7 +25,7 @@ from google_crc32c import value as crc32c
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import GIB
-from zbroker.queues.manager import Saved
+from zbroker.queues.registry import Saved
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 
 VERSION: Final = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zbroker.limits import TOPICS_MAX
-from zbroker.queues.running import Running
+from zbroker.queues.queue_state import Running
 
 
 class TopicIndex:

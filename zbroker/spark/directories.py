@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from zbroker.archive.summaries import Summary, read_summary
 from zbroker.clock import is_time
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH
-from zbroker.journal.files import Segment
-from zbroker.journal.reader import Cursor, Gap, Log
-from zbroker.journal.segments import PACKED_SUFFIX
 from zbroker.limits import MIB
-from zbroker.spark.cutting import Mark
+from zbroker.log.archive.summaries import Summary, read_summary
+from zbroker.log.files import Segment
+from zbroker.log.reader import Cursor, Gap, Log
+from zbroker.log.segments import PACKED_SUFFIX
 from zbroker.spark.points import locate
+from zbroker.spark.splitter import Mark
 from zbroker.topics import Matcher
 
 WALKED_BYTES: Final = 64 * MIB  # whose headers are all read: some tenths of a second

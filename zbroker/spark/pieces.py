@@ -13,13 +13,13 @@ import numpy as np
 from msgspec import Struct
 
 from zbroker.client.message import Message, taken_apart
-from zbroker.journal.about import plain_of
-from zbroker.journal.format import Batch
 from zbroker.limits import STORED_MAX_BYTES
+from zbroker.log.batch_index import plain_of
+from zbroker.log.format import Batch
+from zbroker.spark.batch_scan import batches
 from zbroker.spark.ranges import Range
 from zbroker.spark.replay import live_batches
-from zbroker.spark.walking import batches
-from zbroker.spark.wanting import Picked
+from zbroker.spark.selection import Picked
 from zbroker.wire import bodies
 
 Array = Any  # of numpy, which is not there when types are checked

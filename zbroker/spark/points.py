@@ -5,7 +5,7 @@ from __future__ import annotations
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
-from zbroker.journal.reader import Log
+from zbroker.log.reader import Log
 
 
 def locate(log: Log, point: str, tail: int, end: bool = False) -> int:

@@ -19,16 +19,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from zbroker.client.subscribing.points import Point, since_text, until_text
-from zbroker.credentials import Credentials
+from zbroker.client.credentials import Credentials
+from zbroker.client.subscriber.points import Point, since_text, until_text
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, format_vector
-from zbroker.journal.reader import Log
+from zbroker.log.reader import Log
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.cutting import Cut, refine, split
 from zbroker.spark.directories import archive_directory, begin, journal_directory, marks_of
 from zbroker.spark.points import locate
-from zbroker.spark.wanting import check_filter, matcher
+from zbroker.spark.selection import check_filter, matcher
+from zbroker.spark.splitter import Cut, refine, split
 
 if TYPE_CHECKING:
     from zbroker.client import Client

@@ -1,7 +1,7 @@
 """Replays one planned range, in an executor or anywhere else: all of it, or an error.
 
     range of a URL         a bounded subscription of the client, checked by it
-    range of a directory   zbroker.journal.reader, which checks every header, and every body that
+    range of a directory   zbroker.log.reader, which checks every header, and every body that
                            holds a wanted topic; no other body is read
 
 ZeroMQ is first touched in the process that replays: Spark forks its workers, and a context of
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 from zbroker.client.message import Message, decode
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_vector
-from zbroker.journal.format import FLAG_ZSTD, Batch
 from zbroker.limits import STORED_MAX_BYTES
+from zbroker.log.format import FLAG_ZSTD, Batch
+from zbroker.spark.batch_scan import batches
 from zbroker.spark.names import NATIVE_COLUMNS
 from zbroker.spark.ranges import Range
-from zbroker.spark.walking import batches
 from zbroker.wire.bodies import CODEC_ZSTD
 from zbroker.wire.messages import Msg
 

@@ -21,11 +21,11 @@ import msgspec
 import zmq
 
 from zbroker import config as settings
-from zbroker import logs
 from zbroker.config import Config, delivery_rooms, doors
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths
-from zbroker.process import Process, become_room
+from zbroker.server import logs
+from zbroker.server.process import Process, become_room
 from zbroker.supervisor import directory
 from zbroker.supervisor.core import EX_BUG, EX_CONFIG, EX_STORAGE
 

@@ -28,11 +28,12 @@ import setproctitle
 import zmq
 
 import zbroker
-from zbroker import endpoints, logs, security, sockets
+from zbroker import endpoints, sockets
 from zbroker.clock import Clock, SystemClock
 from zbroker.config import Config, delivery_rooms, doors, setting_of
 from zbroker.errors import ClientError
 from zbroker.paths import Paths
+from zbroker.server import logs, security
 from zbroker.supervisor import core as c
 from zbroker.supervisor import directory, zygote
 from zbroker.supervisor.ports import Ports

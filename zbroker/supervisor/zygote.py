@@ -36,8 +36,8 @@ import setproctitle
 
 from zbroker.config import Config
 from zbroker.limits import CONFIG_MAX_BYTES, KIB
-from zbroker.process import become_room, end_with_parent
-from zbroker.spawn import command
+from zbroker.server.process import become_room, end_with_parent
+from zbroker.server.spawn import command
 from zbroker.supervisor import child
 from zbroker.supervisor.core import EX_BUG, EX_OK
 

@@ -9,7 +9,7 @@ import msgspec
 
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
-from zbroker.wire import internal, messages, queueing, stages, units
+from zbroker.wire import internal, messages, queue_messages, stages, units
 
 T = TypeVar("T")
 
@@ -22,8 +22,8 @@ INGEST: Final = msgspec.msgpack.Decoder(
 )
 DELIVERY: Final = msgspec.msgpack.Decoder(messages.DeliveryCommand)
 ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer | stages.Committed)
-QUEUES: Final = msgspec.msgpack.Decoder(queueing.QueuesCommand)
-QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(queueing.AnyQueuesAnswer)
+QUEUES: Final = msgspec.msgpack.Decoder(queue_messages.QueuesCommand)
+QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(queue_messages.AnyQueuesAnswer)
 TO_JOURNAL: Final = msgspec.msgpack.Decoder(
     internal.ToJournal | units.Commit | units.AskNamed | stages.CommitStages | stages.AbortStages
 )

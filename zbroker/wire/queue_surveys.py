@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from zbroker.wire.internal import Message
-from zbroker.wire.queueing import BrowsedRow
+from zbroker.wire.queue_messages import BrowsedRow
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect
 
 

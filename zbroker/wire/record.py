@@ -13,7 +13,7 @@ class Record(Struct, array_like=True, gc=False):
     instance, generation, position: its origin, of the first message that counts. after: the sender
     has nothing of this origin for us behind this origin position and before the record; a record
     whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`.
-    seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.journal.format).
+    seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.log.format).
     log_time, columns: the times that it got at its origin.
     A publisher record names its publisher and is not part of its origin's chain; a noop says that
     there is nothing for us of its origin up to its position.

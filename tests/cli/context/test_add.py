@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.context.running import context, document
-from zbroker.cli import contexts
 from zbroker.cli.admin_main import main
+from zbroker.control import contexts
 
 
 def test_a_place_is_kept_under_its_name(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.cli.context.running import context, document
-from zbroker.cli import contexts
-from zbroker.cli.contexts import Context, Login
+from zbroker.control import contexts
+from zbroker.control.contexts import Context, Login
 
 
 def test_without_any_it_says_how_to_make_one() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.context.running import context, document
-from zbroker.cli import contexts
-from zbroker.cli.contexts import Context, Login
+from zbroker.control import contexts
+from zbroker.control.contexts import Context, Login
 
 
 def test_it_is_forgotten_and_not_in_use_any_more(tmp_path: Path) -> None:

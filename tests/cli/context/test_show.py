@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.context.running import context, document
-from zbroker.cli import contexts
-from zbroker.cli.contexts import Context, Login
+from zbroker.control import contexts
+from zbroker.control.contexts import Context, Login
 
 FULL = Context("tcp://h:1", "", "", Login("/k", "/s", "ann", "/p"))
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from tests.cli.admins import FakeAdmin
 from tests.cli.context.running import context, document
-from zbroker.cli import contexts
 from zbroker.cli.admin_main import main
+from zbroker.control import contexts
 
 
 def state(*arguments: str) -> str:

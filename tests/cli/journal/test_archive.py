@@ -10,8 +10,8 @@ import pytest
 from tests.cli.admins import FakeAdmin
 from tests.cli.journals import Maker, admin, run, segments
 from zbroker.cli.journal import following
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.reader import Log
+from zbroker.log.disk import RealDisk
+from zbroker.log.reader import Log
 
 ROWS = [
     {"serial": 1, "open": False, "last_time": "20260101T000000Z"},

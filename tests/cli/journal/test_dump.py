@@ -23,10 +23,10 @@ from tests.cli.journals import (
     ten_batches,
 )
 from zbroker.cli.admin_main import main
-from zbroker.journal import format as f
-from zbroker.journal import queue_records as q
-from zbroker.journal import records
-from zbroker.spawn import command
+from zbroker.log import format as f
+from zbroker.log import queue_records as q
+from zbroker.log import records
+from zbroker.server.spawn import command
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns
 

@@ -11,12 +11,12 @@ from tests.cli.admins import FakeAdmin
 from tests.cli.journal.test_archive import messages, names
 from tests.cli.journals import INSTANCE, Maker, admin, flip, run, segments, ten_batches
 from zbroker.cli.journal import copying
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import HEADER_COPY_AT, Batch
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.segments import segment_name
 from zbroker.limits import MIB
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import HEADER_COPY_AT, Batch
+from zbroker.log.reader import Log
+from zbroker.log.recovery import Recovered, recover
+from zbroker.log.segments import segment_name
 
 
 def exported(maker: Maker, output: Path, *arguments: str) -> dict:

@@ -10,8 +10,8 @@ import zstandard
 
 from tests.cli.journals import PUBLISHER, Maker, admin, flip, run, segments, ten_batches
 from zbroker.cli.journal.matching import Search, Wanted
-from zbroker.journal import format as f
-from zbroker.journal.reader import Log
+from zbroker.log import format as f
+from zbroker.log.reader import Log
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns
 

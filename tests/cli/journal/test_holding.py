@@ -9,7 +9,7 @@ import pytest
 from zbroker.cli.journal.following import follow
 from zbroker.cli.journal.holding import RENEW_MS, TTL_S, hold
 from zbroker.cli.progress import silent
-from zbroker.cli.target import Admin
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 
 

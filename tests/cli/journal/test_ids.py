@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.cli.journal.test_conflicts import conflict, keep
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, run
 from tests.json_ids import SAFE_MAX, rounded
-from zbroker.journal import format as f
-from zbroker.journal.queue_records import Gone, QueueRecord, encode
+from zbroker.log import format as f
+from zbroker.log.queue_records import Gone, QueueRecord, encode
 from zbroker.wire.bodies import pack
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.cli.journals import INSTANCE, Maker, admin, run, segments, ten_batches
-from zbroker.journal import format as f
+from zbroker.log import format as f
 
 
 def told(maker: Maker, *arguments: str) -> dict:

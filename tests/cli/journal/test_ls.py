@@ -9,7 +9,7 @@ import pytest
 from tests.cli.admins import FakeAdmin
 from tests.cli.journals import Maker, admin, run, segments
 from zbroker.cli import show
-from zbroker.journal.segments import segment_name
+from zbroker.log.segments import segment_name
 
 KEYS = ["serial", "place", "packed", "first", "end", "first_time", "last_time", "bytes", "size",
         "open"]  # fmt: skip

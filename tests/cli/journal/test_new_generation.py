@@ -6,9 +6,9 @@ import json
 import shutil
 
 from tests.cli.journals import INSTANCE, Maker, admin, run, segments
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.recover import Recovered, recover
 from zbroker.limits import MIB
+from zbroker.log.disk import RealDisk
+from zbroker.log.recovery import Recovered, recover
 
 
 def started(maker: Maker) -> Recovered:

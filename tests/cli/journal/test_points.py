@@ -12,10 +12,10 @@ from tests.cli.admins import FakeAdmin
 from tests.cli.journal.test_archive import ROWS, names
 from tests.cli.journals import INSTANCE, Maker, admin, run, segments, ten_batches
 from zbroker.ids import Origin, format_vector
-from zbroker.journal import format as f
 from zbroker.journal import snapshot
-from zbroker.journal.records import PointRecord
 from zbroker.journal.sessions import Sessions
+from zbroker.log import format as f
+from zbroker.log.records import PointRecord
 
 
 def place(maker: Maker, name: str, position: int | None = None) -> int:

@@ -10,9 +10,9 @@ from tests.cli.admins import FakeAdmin
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, admin, flip, run, segments
 from zbroker.bookmarks.index import Index
 from zbroker.cli.journal import following
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import KIND_PUBLISH
-from zbroker.journal.segments import NOTE_FILE, read_note, segment_name, write_note
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import KIND_PUBLISH
+from zbroker.log.segments import NOTE_FILE, read_note, segment_name, write_note
 
 
 def test_every_batch_is_found_in_the_new_index(maker: Maker) -> None:

@@ -9,11 +9,11 @@ import pytest
 from tests.cli.admins import FakeAdmin
 from tests.cli.journal.test_archive import ROWS, names
 from tests.cli.journals import INSTANCE, Maker, admin, run, segments
-from zbroker.journal import segments as files
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.reader import Log
-from zbroker.journal.recover import recover
 from zbroker.limits import MIB
+from zbroker.log import segments as files
+from zbroker.log.disk import RealDisk
+from zbroker.log.reader import Log
+from zbroker.log.recovery import recover
 
 
 def removed(maker: Maker, *arguments: str) -> dict:

@@ -13,14 +13,14 @@ import pytest
 
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, admin, flip, run, segments, ten_batches
 from zbroker.cli.journal.mending import mended
-from zbroker.journal import format as f
-from zbroker.journal.disk import RealDisk
 from zbroker.journal.fold import Fold
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.recover import Recovered, recover
-from zbroker.journal.segments import segment_name
-from zbroker.journal.writer import Writer
 from zbroker.limits import MIB
+from zbroker.log import format as f
+from zbroker.log.disk import RealDisk
+from zbroker.log.reader import Gap, Log
+from zbroker.log.recovery import Recovered, recover
+from zbroker.log.segments import segment_name
+from zbroker.log.writer import Writer
 
 
 def repaired(maker: Maker, output: Path, *arguments: str) -> dict:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.journals import PUBLISHER, Maker, admin, flip, run, segments, ten_batches
-from zbroker.journal import format as f
+from zbroker.log import format as f
 
 
 @pytest.mark.parametrize("point", ["14", f"{PUBLISHER}|14|", "20231114T221333Z"])

@@ -20,16 +20,16 @@ from tests.cli.journals import (
     segments,
     ten_batches,
 )
-from zbroker.archive.making import finish
-from zbroker.archive.packing import pack
 from zbroker.cli.journal.verifying import Report, verify
 from zbroker.cli.progress import silent
-from zbroker.journal import format as f
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.segments import segment_name
 from zbroker.limits import MIB
+from zbroker.log import format as f
+from zbroker.log.archive.packer import pack
+from zbroker.log.archive.segment_copy import finish
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
+from zbroker.log.reader import Gap, Log
+from zbroker.log.segments import segment_name
 
 
 def verified(maker: Maker) -> Report:

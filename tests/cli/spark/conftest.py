@@ -38,7 +38,7 @@ def masters(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(master)
         yield None
 
-    monkeypatch.setattr("zbroker.spark.jobs.running.spark_session", session)
+    monkeypatch.setattr("zbroker.spark.jobs.job_runner.spark_session", session)
     return asked
 
 

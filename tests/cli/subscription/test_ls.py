@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tests.cli.admins import FakeAdmin
 from tests.cli.journals import Maker
 from zbroker.cli.subscription import subscription
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 ROW: dict[str, Any] = {
     "worker": "delivery", "client": "spark", "sid": "s1", "topic": "orders[.].*", "regex": True,

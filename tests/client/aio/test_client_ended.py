@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from tests.client.aio.looped import in_loop, pricer, until
-from tests.client.consuming.fakes import QueueBroker
+from tests.client.consumer.fakes import QueueBroker
 from tests.client.fakes import WAIT_S as T
 from zbroker.aio import connect
 from zbroker.errors import ZBrokerError

@@ -11,12 +11,12 @@ import pytest
 
 import zbroker
 from tests.client.aio.looped import in_loop, until
-from tests.client.consuming.fakes import QueueBroker
+from tests.client.consumer.fakes import QueueBroker
 from tests.client.fakes import WAIT_S as T
 from zbroker.aio import connect
 from zbroker.errors import ZBrokerError
 from zbroker.wire import messages as m
-from zbroker.wire import queueing as q
+from zbroker.wire import queue_messages as q
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from tests.queues.work.machine import Machine
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.limits import KIB, U63_MAX
-from zbroker.queues.work import offering, sharing
-from zbroker.queues.work.counting import Counting
+from zbroker.queues.work import fairness, offers
+from zbroker.queues.work.delivery_counts import Counting
 from zbroker.queues.work.grouped import Grouped
 from zbroker.queues.work.leases import Leases
-from zbroker.queues.work.offering import OFFER_MAX
+from zbroker.queues.work.offers import OFFER_MAX
 from zbroker.queues.work.places import Places
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.ready import Plain
@@ -176,7 +176,7 @@ def test_a_planted_bug_is_found(configs: list[QueueConfig], kind: type[Queue]) -
 
 
 def test_an_unfair_queue_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offering, "share", lambda model, *rest: sharing.share("fast", *rest))
+    monkeypatch.setattr(offers, "share", lambda model, *rest: fairness.share("fast", *rest))
     for configs in ([config()], [config(fairness="round-robin")]):
         ways = settings(
             WAYS, max_examples=500, phases=[Phase.generate], derandomize=True, database=None,

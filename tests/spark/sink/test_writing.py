@@ -12,9 +12,9 @@ import zbroker
 from tests.process.secured import Secured
 from tests.waiting import until
 from zbroker import LocalBroker
-from zbroker.journal.format import KIND_PUBLISHER
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.records import PUBLISHER
+from zbroker.log.format import KIND_PUBLISHER
+from zbroker.log.reader import Gap, Log
+from zbroker.log.records import PUBLISHER
 
 pytest.importorskip("pyspark", reason="needs package pyspark")
 

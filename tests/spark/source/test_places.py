@@ -11,9 +11,9 @@ pytest.importorskip("pyarrow", reason="needs package pyarrow")
 from tests.spark.logs import JournalMaker
 from zbroker.client import connect
 from zbroker.ids import Origin
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.generations import CopyMark, write_mark
 from zbroker.local import LocalBroker
+from zbroker.log.disk import RealDisk
+from zbroker.log.generations import CopyMark, write_mark
 from zbroker.spark.source.offsets import Offset
 from zbroker.spark.source.options import parse
 from zbroker.spark.source.places import Place

@@ -16,9 +16,9 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 import zbroker
 from tests.spark.logs import JournalMaker
 from tests.waiting import Limit, until
-from zbroker import archive
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Places
+from zbroker.log import archive
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Places
 
 pytestmark = pytest.mark.spark
 

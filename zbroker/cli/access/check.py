@@ -17,7 +17,7 @@ from zbroker.access.core import ACTIONS, Access
 from zbroker.access.file import read
 from zbroker.access.format import parse
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 COLUMNS: Final = (
     show.Column("principal"),

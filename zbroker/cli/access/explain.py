@@ -16,14 +16,14 @@ from typing import Any
 import click
 
 from zbroker.access.core import ACTIONS
-from zbroker.access.explaining import Decision
-from zbroker.access.explaining import explain as decide
+from zbroker.access.explanation import Decision
+from zbroker.access.explanation import explain as decide
 from zbroker.access.grants import Grant
 from zbroker.access.lines import find_line
 from zbroker.cli import show
 from zbroker.cli.access.check import load
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_topic
 

@@ -16,7 +16,7 @@ import msgspec
 
 from zbroker.admin.history import History
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (

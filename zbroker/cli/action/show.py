@@ -12,7 +12,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.action.ls import actions_of
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 

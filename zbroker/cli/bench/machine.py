@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 import zbroker
-from zbroker.cli.logon import log_on
 from zbroker.cli.reaching import Broker
-from zbroker.cli.target import Admin
+from zbroker.control.logon import log_on
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 
 UNKNOWN: Final = "unknown"

@@ -16,7 +16,7 @@ from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
     from zbroker.client import Client
-    from zbroker.client.subscribing.subscription import Subscription
+    from zbroker.client.subscriber.subscription import Subscription
 
 CHUNK: Final = 1_000  # messages of one call, and between two looks at the clock of the bar
 PATIENCE_S: Final = 60.0  # for one message, and for what is left at the end of publishing

@@ -18,7 +18,7 @@ import click
 from zbroker.cli import show
 from zbroker.cli.check import asking, forms
 from zbroker.cli.check.judging import UNKNOWN, Bounds, Limits, Reason, Verdict, judge
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 FORMS: Final = {"nagios": forms.nagios, "json": forms.as_json, "prometheus": forms.prometheus}
 _PERCENT: Final = click.FloatRange(0, 100)

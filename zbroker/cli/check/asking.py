@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zbroker.cli.check.judging import CRITICAL, UNKNOWN, Reason, Said, Verdict
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 

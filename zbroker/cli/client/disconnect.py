@@ -13,7 +13,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.client.ls import COLUMNS, connections
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 LIMIT_MAX: Final = 1_000  # of one answer of the admin
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import click
 
-from zbroker.cli import contexts, reaching, show
-from zbroker.cli.contexts import Context, Login
-from zbroker.cli.target import Target
+from zbroker.cli import reaching, show
+from zbroker.control import contexts
+from zbroker.control.contexts import Context, Login
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import click
 
-from zbroker.cli import contexts, show
-from zbroker.cli.target import Target
+from zbroker.cli import show
+from zbroker.control import contexts
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (

@@ -9,9 +9,10 @@ import os
 
 import click
 
-from zbroker.cli import contexts, show
+from zbroker.cli import show
 from zbroker.cli.reaching import complete_context
-from zbroker.cli.target import Target
+from zbroker.control import contexts
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 

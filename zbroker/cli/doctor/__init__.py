@@ -17,7 +17,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.doctor.finding import Finding
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 if TYPE_CHECKING:
     from zbroker.cli.doctor.examining import Examination

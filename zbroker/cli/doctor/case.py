@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from zbroker.cli import progress
 from zbroker.cli.doctor.locks import holder
-from zbroker.cli.target import Admin, Target
 from zbroker.config import Config
+from zbroker.control.target import Admin, Target
 from zbroker.errors import ZBrokerError
 from zbroker.paths import Paths
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from zbroker.cli.doctor import files, keys, live, machine, places, processes, settings
 from zbroker.cli.doctor.case import RUNNING, Case, Options, gather
 from zbroker.cli.doctor.finding import Finding, LeftOut
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 

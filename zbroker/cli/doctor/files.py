@@ -12,8 +12,8 @@ from zbroker.cli.doctor.finding import Finding, LeftOut
 from zbroker.cli.journal import verifying
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError
-from zbroker.journal.reader import Gap, Log, last_time
 from zbroker.limits import GIB
+from zbroker.log.reader import Gap, Log, last_time
 from zbroker.paths import Paths
 
 READ_MAX_BYTES: Final = GIB  # of a log that is read whole without --full: some seconds

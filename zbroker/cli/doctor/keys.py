@@ -9,10 +9,10 @@ from zbroker.access import file as access_files
 from zbroker.access import keys
 from zbroker.access.core import Access
 from zbroker.access.format import parse
-from zbroker.cli.contexts import Login
 from zbroker.cli.doctor.case import Case, quoted
 from zbroker.cli.doctor.finding import Finding
 from zbroker.config import Config
+from zbroker.control.contexts import Login
 from zbroker.errors import ConfigError
 
 _NO_START = "the instance does not start; nothing is open to anybody meanwhile"

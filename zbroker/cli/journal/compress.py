@@ -16,7 +16,7 @@ from zbroker.cli import show
 from zbroker.cli.journal import managing
 from zbroker.cli.journal.following import wait_option
 from zbroker.cli.journal.selecting import Selection, selection_options
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -15,8 +15,8 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.extras import text_or_base64
-from zbroker.cli.target import Target
 from zbroker.clock import format_time
+from zbroker.control.target import Target
 from zbroker.errors import ClientError
 from zbroker.ids import format_bookmark
 from zbroker.journal.conflicts import Conflict, read_conflicts

@@ -18,19 +18,13 @@ from typing import Any, Final, NamedTuple
 
 from zbroker.cli.journal.verifying import Unpacked
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import DATA_AT, Note, SegmentHeader
-from zbroker.journal.generations import CopyMark, write_mark
-from zbroker.journal.places import LOOKS_MAX, Place, Places
-from zbroker.journal.scan import Scan, Stretch
-from zbroker.journal.segments import (
-    NOTE_FILE,
-    NOTE_FILE_BYTES,
-    give_up,
-    read_note,
-    segment_name,
-)
 from zbroker.limits import MIB, U63_MAX
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import DATA_AT, Note, SegmentHeader
+from zbroker.log.generations import CopyMark, write_mark
+from zbroker.log.places import LOOKS_MAX, Place, Places
+from zbroker.log.scan import Scan, Stretch
+from zbroker.log.segments import NOTE_FILE, NOTE_FILE_BYTES, give_up, read_note, segment_name
 
 CHUNK_BYTES: Final = 4 * MIB
 

@@ -6,11 +6,11 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from zbroker.archive.summaries import summary
 from zbroker.cli.progress import Step, silent
 from zbroker.clock import format_time
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Gap, Log, first_time, last_time
+from zbroker.log.archive.summaries import summary
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap, Log, first_time, last_time
 
 TOPICS_MAX: Final = 100_000  # counted by name; the rest together
 _STEP_BATCHES: Final = 10_000  # between two looks at the progress bar

@@ -21,10 +21,10 @@ from zbroker.cli.journal import opened, points, printing
 from zbroker.cli.journal.matching import Wanted
 from zbroker.cli.journal.payloads import Payloads
 from zbroker.cli.journal.rows import READ_BYTES, control_row, header_row, unpack
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ClientError
-from zbroker.journal import format as f
-from zbroker.journal.reader import Gap, Log
+from zbroker.log import format as f
+from zbroker.log.reader import Gap, Log
 
 
 @click.command()

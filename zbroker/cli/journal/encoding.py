@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.clock import Clock
-from zbroker.journal.disk import Buffer, Disk
-from zbroker.journal.format import (
+from zbroker.limits import MIB
+from zbroker.log.disk import Buffer, Disk
+from zbroker.log.format import (
     DATA_AT,
     GROUP_ALIGN,
     GROUP_LENGTH,
@@ -24,14 +25,7 @@ from zbroker.journal.format import (
     encode_group_header,
     pad,
 )
-from zbroker.journal.segments import (
-    NOTE_FILE,
-    NOTE_FILE_BYTES,
-    give_up,
-    random_salt,
-    segment_name,
-)
-from zbroker.limits import MIB
+from zbroker.log.segments import NOTE_FILE, NOTE_FILE_BYTES, give_up, random_salt, segment_name
 
 GROUP_BYTES: Final = 1 * MIB  # batches that are written at once
 _PAGE: Final = 4096

@@ -24,9 +24,9 @@ from zbroker.cli.journal import copying, opened, points, verifying
 from zbroker.cli.journal.copying import Exported, Plan
 from zbroker.cli.journal.fresh import fresh
 from zbroker.cli.journal.holding import Renew, hold
-from zbroker.cli.target import Target
-from zbroker.journal import stated
-from zbroker.journal.reader import Log
+from zbroker.control.target import Target
+from zbroker.journal import snapshot_finder
+from zbroker.log.reader import Log
 from zbroker.paths import Paths
 
 
@@ -113,7 +113,7 @@ def _look_at(done: Exported, output: Path, *, check: bool) -> None:
     """The copy as it is read back."""
     journal = output / "journal"
     with closing(Log(journal)) as log:
-        found = stated.newest(log, done.end_position)
+        found = snapshot_finder.newest(log, done.end_position)
     done.snapshot = found.serial if found is not None else None
     if check:
         with progress.bar() as step:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli.progress import Step
-from zbroker.cli.target import Admin
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 
 POLL_S: Final = 0.2

@@ -17,7 +17,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.journal import opened, points, printing
 from zbroker.cli.journal.matching import Search, Wanted
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 COLUMNS: Final = (
     show.number("position"),

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from zbroker.cli.target import Admin
 from zbroker.clock import Clock, SystemClock
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 
 TTL_S: Final = 300  # longer than one sync of a segment takes on a slow disk

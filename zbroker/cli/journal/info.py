@@ -16,14 +16,14 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.describing import describe
-from zbroker.cli.target import Target
 from zbroker.clock import format_time
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
-from zbroker.journal import stated
-from zbroker.journal.format import SegmentHeader
-from zbroker.journal.places import Place
-from zbroker.journal.reader import Log
-from zbroker.journal.segments import read_note
+from zbroker.journal import snapshot_finder
+from zbroker.log.format import SegmentHeader
+from zbroker.log.places import Place
+from zbroker.log.reader import Log
+from zbroker.log.segments import read_note
 from zbroker.paths import Paths
 
 SIZES: Final = ("bytes", "size", "body_bytes", "journal_bytes", "archive_bytes")
@@ -73,7 +73,7 @@ def of_log(log: Log, paths: Paths, step: progress.Step) -> dict[str, Any]:
         "bytes": taken,
         "size": size,
         "ratio": _ratio(size, taken),
-        "snapshot": found.serial if (found := stated.newest(log, end)) else None,
+        "snapshot": found.serial if (found := snapshot_finder.newest(log, end)) else None,
         **describe(log, (log.first_position, end), step).as_dict(),
     }
 
@@ -109,7 +109,7 @@ def of_segment(log: Log, paths: Paths, serial: int, step: progress.Step) -> dict
 
 def _has_snapshot(log: Log, serial: int, end: int) -> bool:
     """True if the newest complete state snapshot below `end` stands in this segment."""
-    found = stated.newest(log, end)
+    found = snapshot_finder.newest(log, end)
     return found is not None and found.serial == serial
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from zbroker.cli.journal.describing import times
 from zbroker.clock import format_time
-from zbroker.journal.format import SegmentHeader
-from zbroker.journal.places import Place
-from zbroker.journal.reader import Log
+from zbroker.log.format import SegmentHeader
+from zbroker.log.places import Place
+from zbroker.log.reader import Log
 
 
 def segment_rows(log: Log) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ import click
 from zbroker.cli import show
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.listing import segment_rows
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (

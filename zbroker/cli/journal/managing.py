@@ -18,7 +18,7 @@ from zbroker.cli import progress, show
 from zbroker.cli.journal import offline, opened
 from zbroker.cli.journal.following import follow
 from zbroker.cli.journal.selecting import Find, Selection
-from zbroker.cli.target import Admin, Target
+from zbroker.control.target import Admin, Target
 from zbroker.errors import ZBrokerError, unknown_point
 
 PLANNED: Final = (

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 import click
 import re2
 
-from zbroker.archive.summaries import read_summary
 from zbroker.cli.journal.rows import READ_BYTES, Message, unpack
 from zbroker.cli.progress import Step, silent
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
-from zbroker.journal.format import FLAG_ZSTD, KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor, Gap, Log
+from zbroker.log.archive.summaries import read_summary
+from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
+from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.topics import Pattern
 
 _STEP_POSITIONS: Final = 10_000  # between two looks at the progress bar

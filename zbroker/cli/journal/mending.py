@@ -11,14 +11,9 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.format import (
-    HEADER_COPY_AT,
-    SEGMENT,
-    SegmentHeader,
-    decode_segment_header,
-)
-from zbroker.journal.places import Places
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import HEADER_COPY_AT, SEGMENT, SegmentHeader, decode_segment_header
+from zbroker.log.places import Places
 
 _WORD: Final = 8
 

@@ -14,10 +14,10 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.journal import opened
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
-from zbroker.journal.generations import CopyMark, write_mark
-from zbroker.journal.reader import Log
+from zbroker.log.generations import CopyMark, write_mark
+from zbroker.log.reader import Log
 
 
 @click.command("new-generation")

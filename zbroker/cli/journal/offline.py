@@ -17,22 +17,22 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec.structs import replace
 
 from zbroker.admin.history import Entry, History
-from zbroker.archive.copying import copy
-from zbroker.archive.making import Made, Steps
-from zbroker.archive.packing import pack
-from zbroker.archive.tidying import tidy
 from zbroker.cli.journal import opened, points
 from zbroker.cli.journal.listing import segment_rows
 from zbroker.cli.journal.selecting import Selection
 from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.journal import stated
-from zbroker.journal.floor import Floor, Kept, Limits, Plan
-from zbroker.journal.places import Place, Places
-from zbroker.journal.reader import Log
-from zbroker.journal.segments import NOTE_FILE, discard, give_up, read_note, summary_name
-from zbroker.journal.unlinking import stands_for
+from zbroker.journal import snapshot_finder
+from zbroker.journal.retention import Floor, Kept, Limits, Plan
+from zbroker.journal.segment_removal import stands_for
+from zbroker.log.archive.archiver import copy
+from zbroker.log.archive.cleanup import tidy
+from zbroker.log.archive.packer import pack
+from zbroker.log.archive.segment_copy import Made, Steps
+from zbroker.log.places import Place, Places
+from zbroker.log.reader import Log
+from zbroker.log.segments import NOTE_FILE, discard, give_up, read_note, summary_name
 from zbroker.paths import Paths
 
 _WHY: Final = "by hand, while no instance ran"
@@ -154,7 +154,7 @@ def remove(paths: Paths, through: int, *, dry_run: bool, step: Step) -> Document
 def _removable(log: Log, through: int) -> Plan:
     """By the rules of the journal process; where none runs, nobody holds anything."""
     by_serial, end = log.places.by_serial(), log.end()
-    start = stated.newest(log, end)
+    start = snapshot_finder.newest(log, end)
     ends = {cursor.serial: cursor.position for cursor in log.starts}
     kept: list[Kept] = []
     for serial, copies in reversed(by_serial.items()):

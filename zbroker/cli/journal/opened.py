@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
-from zbroker.journal import owner
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.places import Place, Places
-from zbroker.journal.reader import Log
-from zbroker.journal.segments import packed_name, segment_name
+from zbroker.log import owner
+from zbroker.log.disk import RealDisk
+from zbroker.log.places import Place, Places
+from zbroker.log.reader import Log
+from zbroker.log.segments import packed_name, segment_name
 from zbroker.paths import Paths
 
 

@@ -9,8 +9,8 @@ import msgspec
 from zbroker import formats
 from zbroker.cli.journal.matching import whole
 from zbroker.cli.journal.rows import Message, message_row
-from zbroker.cli.target import Target
 from zbroker.clock import format_time
+from zbroker.control.target import Target
 
 TOPICS_MAX: Final = 10_000  # whose types are remembered
 _READABLE: Final = frozenset({"auto", "json", "binary"})  # text or base64 says all there is

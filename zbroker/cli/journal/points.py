@@ -15,9 +15,9 @@ from zbroker.clock import SystemClock, is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError, unknown_point
 from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import FLAG_SHOWS, SEQUENCED
-from zbroker.journal.reader import Gap, Log
-from zbroker.journal.records import POINT as POINT_RECORD
+from zbroker.log.format import FLAG_SHOWS, SEQUENCED
+from zbroker.log.reader import Gap, Log
+from zbroker.log.records import POINT as POINT_RECORD
 
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
 _UNITS_NS: Final = {unit: s * 1_000_000_000 for unit, s in

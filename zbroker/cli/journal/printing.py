@@ -14,8 +14,8 @@ from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal.payloads import Payloads
 from zbroker.cli.journal.rows import Message
-from zbroker.cli.target import Target
-from zbroker.journal.reader import Gap
+from zbroker.control.target import Target
+from zbroker.log.reader import Gap
 
 CHUNK: Final = 1_000  # lines that are printed at once
 

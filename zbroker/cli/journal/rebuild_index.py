@@ -19,10 +19,10 @@ from zbroker.bookmarks.rebuild import Progress, Rebuild, batches_of
 from zbroker.cli import progress, show
 from zbroker.cli.journal import managing, opened
 from zbroker.cli.journal.following import wait_option
-from zbroker.cli.target import Target
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Log
-from zbroker.journal.segments import read_note
+from zbroker.control.target import Target
+from zbroker.log.places import Places
+from zbroker.log.reader import Log
+from zbroker.log.segments import read_note
 from zbroker.paths import Paths
 
 

@@ -23,7 +23,7 @@ from zbroker.cli.journal.following import wait_option
 from zbroker.cli.journal.listing import segment_rows
 from zbroker.cli.journal.managing import Document, How
 from zbroker.cli.journal.selecting import Selection, selection_options
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 

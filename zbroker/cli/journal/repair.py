@@ -25,13 +25,13 @@ from zbroker.cli.journal.encoding import Output
 from zbroker.cli.journal.fresh import fresh
 from zbroker.cli.journal.mending import Mended, mend
 from zbroker.cli.journal.repairing import Repaired, Source, repair_log, span_of
-from zbroker.cli.target import Target
 from zbroker.clock import SystemClock
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.generations import CopyMark, write_mark
-from zbroker.journal.places import Places
-from zbroker.journal.reader import Log
+from zbroker.log.disk import RealDisk
+from zbroker.log.generations import CopyMark, write_mark
+from zbroker.log.places import Places
+from zbroker.log.reader import Log
 from zbroker.paths import Paths
 
 

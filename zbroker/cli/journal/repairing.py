@@ -24,12 +24,12 @@ from zbroker.clock import SystemClock
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal import snapshot
 from zbroker.journal.fold import Fold
-from zbroker.journal.format import KIND_PUBLISH, KIND_STATE, Batch, SegmentHeader
-from zbroker.journal.generations import drawn
-from zbroker.journal.reader import Gap, Log, last_time
-from zbroker.journal.scan import Group, Scan
-from zbroker.journal.segments import random_salt, read_note
 from zbroker.limits import U63_MAX
+from zbroker.log.format import KIND_PUBLISH, KIND_STATE, Batch, SegmentHeader
+from zbroker.log.generations import drawn
+from zbroker.log.reader import Gap, Log, last_time
+from zbroker.log.scan import Group, Scan
+from zbroker.log.segments import random_salt, read_note
 
 OTHER_INSTANCE: Final = "it is a copy of another log"
 

@@ -16,9 +16,10 @@ from zbroker.cli.extras import extra_row, text_or_base64
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
-from zbroker.journal import format as f
-from zbroker.journal import queue_records, records, snapshot
+from zbroker.journal import snapshot
 from zbroker.limits import MIB, STORED_MAX_BYTES
+from zbroker.log import format as f
+from zbroker.log import queue_records, records
 from zbroker.wire import bodies
 
 READ_BYTES: Final = 1 * MIB

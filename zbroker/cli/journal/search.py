@@ -17,10 +17,10 @@ from zbroker.cli import show
 from zbroker.cli.journal import opened, points
 from zbroker.cli.journal.payloads import Payloads
 from zbroker.cli.journal.rows import control_row, header_row, unpack
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
-from zbroker.journal.format import KIND_PUBLISH, Batch
-from zbroker.journal.reader import Cursor, Gap, Log
+from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.reader import Cursor, Gap, Log
 
 
 @click.command()

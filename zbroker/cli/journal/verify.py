@@ -16,7 +16,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import opened, verifying
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -17,15 +17,15 @@ from zbroker.cli.journal.rows import READ_BYTES
 from zbroker.cli.progress import Step
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError
-from zbroker.journal import format as f
-from zbroker.journal import stated
-from zbroker.journal.disk import RealDisk
-from zbroker.journal.packed import read_head, read_seek_table
-from zbroker.journal.places import Place, Places
-from zbroker.journal.reader import Gap, Log, first_time, last_time
-from zbroker.journal.scan import Group, Scan, Stretch
-from zbroker.journal.segments import read_note
+from zbroker.journal import snapshot_finder
 from zbroker.limits import STORED_MAX_BYTES
+from zbroker.log import format as f
+from zbroker.log.disk import RealDisk
+from zbroker.log.packed import read_head, read_seek_table
+from zbroker.log.places import Place, Places
+from zbroker.log.reader import Gap, Log, first_time, last_time
+from zbroker.log.scan import Group, Scan, Stretch
+from zbroker.log.segments import read_note
 from zbroker.wire import bodies
 
 STATE_MISSING: Final = (
@@ -149,7 +149,7 @@ def verify(directory: Path, step: Step, archive: Path | None = None) -> Report:
         report.instance, report.generation = log.instance, log.generation
         report.first_position, report.end_position = log.first_position, end
         report.missing = list(log.missing)
-        found = stated.newest(log, end)
+        found = snapshot_finder.newest(log, end)
         report.snapshot = found.serial if found is not None else None
         _read(log, report, step)
         _scan(places, report, step)

@@ -14,7 +14,7 @@ import click
 
 from zbroker.access import keys
 from zbroker.cli import show as shows
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

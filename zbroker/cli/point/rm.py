@@ -12,7 +12,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.completion import complete_point
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

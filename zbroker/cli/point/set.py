@@ -15,7 +15,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.completion import complete_point
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.limits import U63_MAX
 
 

@@ -13,7 +13,7 @@ import click
 from zbroker.cli import show
 from zbroker.cli.queue.asking import change, name_argument, say
 from zbroker.cli.queue.settings import read, set_option
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -9,7 +9,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.completion import complete_queue
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 Document = dict[str, Any]
 Wanted = dict[str, str | int]  # of a query

@@ -16,7 +16,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.queue.asking import Wanted, name_argument, path_of
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.limits import U63_MAX
 
 LIMIT_MAX: Final = 1_000  # of one answer of the admin

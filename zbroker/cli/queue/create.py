@@ -15,7 +15,7 @@ from zbroker.cli import show
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.queue.asking import change, say
 from zbroker.cli.queue.settings import read, set_option
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -15,7 +15,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.queue.asking import change, messages, name_argument, path_of, say
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

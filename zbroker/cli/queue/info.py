@@ -15,7 +15,7 @@ import click
 from zbroker.cli import show
 from zbroker.cli.queue.asking import name_argument, path_of
 from zbroker.cli.queue.ls import shown
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 COLUMNS: Final = (
     show.Column("client"),

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 COLUMNS: Final = (
     show.text("name", 0),

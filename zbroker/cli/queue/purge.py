@@ -22,7 +22,7 @@ from zbroker.cli.journal import managing
 from zbroker.cli.journal.remove import check_held
 from zbroker.cli.queue import purged_segments
 from zbroker.cli.queue.asking import Document, change, messages, name_argument, say
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 from zbroker.limits import U63_MAX
 
 _THEN: Final[dict[purged_segments.Action | None, str]] = {

@@ -14,7 +14,7 @@ from zbroker.cli import progress
 from zbroker.cli.journal import managing, remove
 from zbroker.cli.journal.managing import Document
 from zbroker.cli.journal.selecting import ending_before
-from zbroker.cli.target import Admin
+from zbroker.control.target import Admin
 
 Action = Literal["archive", "remove"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import click
 
-from zbroker.admin.queue_asking import BOOKMARKS_MAX, REQUEUED_MAX
+from zbroker.admin.queue_requests import BOOKMARKS_MAX, REQUEUED_MAX
 from zbroker.cli import show
 from zbroker.cli.queue.asking import change, name_argument, say
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 
 @click.command()

@@ -15,7 +15,7 @@ def complete_key(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Keys that begin like this, for a shell."""
-    from zbroker.admin.defining import keys
+    from zbroker.admin.queue_settings import keys
 
     return [CompletionItem(f"{key}=") for key in keys() if key.startswith(incomplete)]
 
@@ -32,7 +32,7 @@ set_option = click.option(
 
 def read(pairs: Sequence[str], given: dict[str, str] | None = None) -> dict[str, Any]:
     """The definition that they make, with what other options `given`. Raises: UsageError."""
-    from zbroker.admin.defining import definition  # it reads the whole config
+    from zbroker.admin.queue_settings import definition  # it reads the whole config
 
     texts = dict(given or {})
     for pair in pairs:

@@ -49,7 +49,7 @@ def audit(
     --against: only_here, only_there, different, unlike (too many to look into each).
     """
     from zbroker.spark.jobs import audit as job
-    from zbroker.spark.jobs.running import spark_session
+    from zbroker.spark.jobs.job_runner import spark_session
 
     with choosing.steps() as step, spark_session("zbroker audit", master) as spark:
         if against is None:
@@ -76,3 +76,7 @@ def _tell(report: Report, as_json: bool) -> None:
     if len(rows) > SHOWN:
         click.echo(f"and {len(rows) - SHOWN} more: --json shows all")
     show.facts(facts)
+
+
+if __name__ == "__main__":  # the file that `spark-submit` is given
+    audit()

@@ -57,16 +57,20 @@ def backfill(  # noqa: PLR0913 - every option by its name
     Run again with the same files it adds nothing. Without URL it is the broker of the context.
     """
     from zbroker.spark.jobs import backfill as job
-    from zbroker.spark.jobs import sinking
-    from zbroker.spark.jobs.running import spark_session
+    from zbroker.spark.jobs import sink_job
+    from zbroker.spark.jobs.job_runner import spark_session
 
     broker = reaching.broker(given, url)
     what = job.Input(input_, format_, payload, topic_column, key_column, order_by)
-    to = sinking.To(broker.url, topic, broker.credentials)
-    sinking.announce(broker.credentials)
+    to = sink_job.To(broker.url, topic, broker.credentials)
+    sink_job.announce(broker.credentials)
     with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
         report = job.backfill(spark, what, to, step, publish_id)
     if json_here:
         show.as_json(report._asdict())
     else:
         show.facts(report._asdict())
+
+
+if __name__ == "__main__":  # the file that `spark-submit` is given
+    backfill()

@@ -46,7 +46,7 @@ def export(
     """
     del given
     from zbroker.spark.jobs import export as job
-    from zbroker.spark.jobs.running import spark_session
+    from zbroker.spark.jobs.job_runner import spark_session
 
     with choosing.steps() as step, spark_session("zbroker export", master) as spark:
         report = job.export(
@@ -57,3 +57,7 @@ def export(
         show.as_json(report._asdict())
     else:
         show.facts(report._asdict(), ("payload_bytes",))
+
+
+if __name__ == "__main__":  # the file that `spark-submit` is given
+    export()

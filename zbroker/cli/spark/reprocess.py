@@ -58,17 +58,17 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     another end it is another job, and publishes all of it again. With --checkpoint it is a stream.
     """
     from zbroker.spark.jobs import reprocess as job
-    from zbroker.spark.jobs import sinking
+    from zbroker.spark.jobs import sink_job
     from zbroker.spark.jobs.functions import Named
-    from zbroker.spark.jobs.running import spark_session
+    from zbroker.spark.jobs.job_runner import spark_session
 
     _check(chosen, publish_id, checkpoint, every)
     place, credentials = choosing.place_of(given, to_url or chosen.stretch.source)
     if "://" not in place:
         raise click.UsageError("give TO, the URL of a broker")
-    to = sinking.To(place, to_topic, credentials)
+    to = sink_job.To(place, to_topic, credentials)
     what = Named(function, "arrow" if form == "arrow" else "messages", str(Path.cwd()))
-    sinking.announce(credentials)
+    sink_job.announce(credentials)
     with choosing.steps() as step, spark_session("zbroker reprocess", master) as spark:
         if checkpoint is None:
             report = job.reprocess(spark, chosen.stretch, what, to, step, publish_id, chosen.parts)
@@ -88,3 +88,7 @@ def _check(chosen: Chosen, publish_id: str, checkpoint: str | None, every: float
         raise click.UsageError("--every needs --checkpoint")
     if checkpoint is None and chosen.until in (None, "now") and not publish_id:
         raise click.UsageError("say --until where, or --publish-id, or --checkpoint")
+
+
+if __name__ == "__main__":  # the file that `spark-submit` is given
+    reprocess()

@@ -45,7 +45,7 @@ def stats(*, given: Given, chosen: Chosen, master: str, json_here: bool) -> None
     """
     del given
     from zbroker.spark.jobs import stats as job
-    from zbroker.spark.jobs.running import spark_session
+    from zbroker.spark.jobs.job_runner import spark_session
 
     with choosing.steps() as step, spark_session("zbroker stats", master) as spark:
         report = job.stats(spark, chosen.stretch, step, chosen.parts)
@@ -55,3 +55,7 @@ def stats(*, given: Given, chosen: Chosen, master: str, json_here: bool) -> None
     show.table(_TOPICS, report.topics)
     if report.queues:
         show.table(_QUEUES, report.queues, "queues")
+
+
+if __name__ == "__main__":  # the file that `spark-submit` is given
+    stats()

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.target import Target
+from zbroker.control.target import Target
 
 LIMIT_MAX: Final = 10_000  # of one answer that is read on a terminal
 

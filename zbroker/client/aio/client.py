@@ -19,22 +19,22 @@ from typing import Final, Literal
 
 from zbroker.client import diagnosis, forks
 from zbroker.client.aio import combined
+from zbroker.client.aio.backpressure import Room
 from zbroker.client.aio.combined import Combined
 from zbroker.client.aio.publisher import Publisher
 from zbroker.client.aio.queue_client import QueueClient
 from zbroker.client.aio.receipt import Receipt
-from zbroker.client.aio.room import Room
 from zbroker.client.aio.subscription import Subscription
-from zbroker.client.aio.waiting import check_loop, running
-from zbroker.client.bookmark_stores import opening
+from zbroker.client.aio.waiters import check_loop, running
+from zbroker.client.bookmark_stores import store_options
 from zbroker.client.commands import Commanding
-from zbroker.client.door import Doors, ask_ranges
+from zbroker.client.endpoints import Doors, ask_ranges
 from zbroker.client.message import Message
-from zbroker.client.opening import Listener, Wanted
-from zbroker.client.publishing import offered
-from zbroker.client.publishing.publisher import SMALL_BYTES
-from zbroker.client.subscribing import asking, points
-from zbroker.client.subscribing.options import Clock, Delivery, Duration, Rate
+from zbroker.client.options import Listener, Wanted
+from zbroker.client.publisher import offered
+from zbroker.client.publisher.publisher import SMALL_BYTES
+from zbroker.client.subscriber import points, subscribe_command
+from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
 from zbroker.client.sync import MANY, TIMEOUT_S
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
@@ -233,7 +233,7 @@ class Client(Commanding, QueueClient):
         handler: Callable[[Message], object] | None = None,
         on_caught_up: Callable[[], object] | None = None,
         name: str | None = None,
-        discard: opening.Discard = "auto",
+        discard: store_options.Discard = "auto",
         timeout: float = TIMEOUT_S,
     ) -> Subscription:
         """Messages of `topic` from `since` on; the broker is asked when it is first used.
@@ -245,7 +245,7 @@ class Client(Commanding, QueueClient):
         Raises: ZBrokerError bad_field, bad_bookmark, name_in_use; the rest when it is first used.
         """
         self._check_open()
-        command, wanted = asking.wanted(
+        command, wanted = subscribe_command.wanted(
             topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
             rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
             conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
@@ -253,9 +253,9 @@ class Client(Commanding, QueueClient):
             bookmark_wait=bookmark_wait, unrecorded=unrecorded, credit=credit, name=name,
             discard=discard,
         )  # fmt: skip
-        tracking = opening.tracked(self._bookmarks, self.name, wanted, command)
+        tracking = store_options.tracked(self._bookmarks, self.name, wanted, command)
         try:
-            accept_s = timeout + asking.wait_s(command)
+            accept_s = timeout + subscribe_command.wait_s(command)
             subscription = Subscription(
                 self._doors, command, tracking, handler, accept_s, on_caught_up
             )

@@ -8,9 +8,9 @@ from functools import partial
 
 from zbroker.client.aio.line import Line
 from zbroker.client.aio.subscription import Subscription
-from zbroker.client.door import Doors
+from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscribing.merging import Merging, by_line, check_doors, checked
+from zbroker.client.subscriber.merge import Merging, by_line, check_doors, checked
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Pause, Resume

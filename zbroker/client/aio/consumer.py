@@ -13,14 +13,14 @@ from typing import Final
 
 from zbroker.client import forks
 from zbroker.client.aio.queue_line import QueueLine
-from zbroker.client.aio.waiting import running
-from zbroker.client.consuming.common import Common, not_settled
-from zbroker.client.consuming.consumer import CLOSE_S
-from zbroker.client.consuming.message import QueueMessage
-from zbroker.client.dialling import State
-from zbroker.client.door import Doors
+from zbroker.client.aio.waiters import running
+from zbroker.client.connection import State
+from zbroker.client.consumer.common import Common, not_settled
+from zbroker.client.consumer.consumer import CLOSE_S
+from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.endpoints import Doors
 from zbroker.errors import ZBrokerError
-from zbroker.wire.queueing import Consume
+from zbroker.wire.queue_messages import Consume
 
 ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 

@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING
 
 from zbroker.client.message import Message
-from zbroker.client.subscribing.handlers import CLOSE_S, log_failure
+from zbroker.client.subscriber.handlers import CLOSE_S, log_failure
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import Final
 
+from zbroker.client.aio.readiness import Watch
 from zbroker.client.aio.turns import Turns
-from zbroker.client.aio.waiting import Waiters
-from zbroker.client.aio.watching import Watch
-from zbroker.client.door import Doors
+from zbroker.client.aio.waiters import Waiters
 from zbroker.client.effects import Connect
+from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS, Link
-from zbroker.client.subscribing.carrying import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
-from zbroker.client.subscribing.connection import Connection, Effect, State
-from zbroker.client.subscribing.feed import RETURN_MS, Feed, Item
-from zbroker.client.subscribing.requests import Asked
+from zbroker.client.subscriber.core import Connection, Effect, State
+from zbroker.client.subscriber.feed import RETURN_MS, Feed, Item
+from zbroker.client.subscriber.requests import Asked
+from zbroker.client.subscriber.transport import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Ack

@@ -15,13 +15,13 @@ import logging
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+from zbroker.client.aio.readiness import Watch
 from zbroker.client.aio.receipt import Track
 from zbroker.client.aio.turns import Turns
-from zbroker.client.aio.watching import Watch
 from zbroker.client.link import CLOSE_LINGER_MS, Link
-from zbroker.client.publishing import publisher as common
-from zbroker.client.publishing.publisher import Settings
-from zbroker.client.publishing.store import MemoryStore
+from zbroker.client.publisher import publisher as common
+from zbroker.client.publisher.publisher import Settings
+from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon

@@ -9,11 +9,11 @@ from typing import Literal
 from zbroker.client.aio.consumer import Consumer
 from zbroker.client.aio.publisher import Publisher
 from zbroker.client.aio.worker import Worker
-from zbroker.client.consuming import asking
-from zbroker.client.consuming.client import TIMEOUT_S
-from zbroker.client.consuming.worker import Handler, OnError
-from zbroker.client.door import Doors
-from zbroker.client.subscribing import points
+from zbroker.client.consumer import consume_options
+from zbroker.client.consumer.client import TIMEOUT_S
+from zbroker.client.consumer.worker import Handler, OnError
+from zbroker.client.endpoints import Doors
+from zbroker.client.subscriber import points
 from zbroker.limits import CREDIT_DEFAULT_BYTES
 
 
@@ -48,7 +48,7 @@ class QueueClient:
         Raises: ZBrokerError bad_field, bad_bookmark; the rest when it is first used.
         """
         self._check_open()
-        command = asking.wanted(
+        command = consume_options.wanted(
             queue, backlog=backlog, filter=filter, since=since, selector=selector, until=until,
             bookmark_not_found=bookmark_not_found, credit=credit,
         )  # fmt: skip

@@ -13,20 +13,20 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from zbroker.client.aio.readiness import Watch
 from zbroker.client.aio.turns import Turns
-from zbroker.client.aio.waiting import Waiters
-from zbroker.client.aio.watching import Watch
-from zbroker.client.carrying import now_ms
-from zbroker.client.consuming.carrying import Carrying
-from zbroker.client.consuming.core import Core
-from zbroker.client.consuming.message import QueueMessage
-from zbroker.client.consuming.settling import Verb
-from zbroker.client.dialling import Effect, State
-from zbroker.client.door import Doors
+from zbroker.client.aio.waiters import Waiters
+from zbroker.client.connection import Effect, State
+from zbroker.client.consumer.core import Core
+from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.settlement import Verb
+from zbroker.client.consumer.transport import Carrying
 from zbroker.client.effects import Connect, Send
+from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.client.transport import now_ms
 from zbroker.errors import ZBrokerError
-from zbroker.wire.queueing import Consume
+from zbroker.wire.queue_messages import Consume
 
 WAIT_MAX_MS: Final = 3_600_000
 

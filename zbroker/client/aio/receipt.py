@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from typing import cast
 
-from zbroker.client.aio.waiting import Waiters, check_loop, wake, within
-from zbroker.client.publishing import receipt as threaded
+from zbroker.client.aio.waiters import Waiters, check_loop, wake, within
+from zbroker.client.publisher import receipt as threaded
 
 
 class Track(threaded.Track):

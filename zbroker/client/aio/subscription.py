@@ -15,13 +15,13 @@ from typing import Final
 
 from zbroker.client.aio.handlers import Handling
 from zbroker.client.aio.line import Line
-from zbroker.client.aio.waiting import running
-from zbroker.client.bookmark_stores.tracking import Tracking
-from zbroker.client.door import Doors
+from zbroker.client.aio.waiters import running
+from zbroker.client.bookmark_stores.tracker import Tracking
+from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscribing.reading import Reading, replacing
-from zbroker.client.subscribing.requests import Asked
-from zbroker.client.subscribing.subscription import ANSWER_S
+from zbroker.client.subscriber.reader_state import Reading, replacing
+from zbroker.client.subscriber.requests import Asked
+from zbroker.client.subscriber.subscription import ANSWER_S
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
 

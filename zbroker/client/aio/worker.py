@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Final
 
 from zbroker.client.aio.consumer import Consumer
-from zbroker.client.aio.waiting import Waiters
-from zbroker.client.consuming.consumer import CLOSE_S
-from zbroker.client.consuming.message import QueueMessage
-from zbroker.client.consuming.rejecting import Reject
-from zbroker.client.consuming.worker import LOOK_S, Handler, OnError, check_concurrency, tell
+from zbroker.client.aio.waiters import Waiters
+from zbroker.client.consumer.consumer import CLOSE_S
+from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.rejection import Reject
+from zbroker.client.consumer.worker import LOOK_S, Handler, OnError, check_concurrency, tell
 from zbroker.errors import ZBrokerError
 
 _log: Final = logging.getLogger("zbroker.client")

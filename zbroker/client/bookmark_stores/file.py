@@ -31,8 +31,8 @@ from zbroker.client.bookmark_stores import format as records
 from zbroker.client.bookmark_stores.format import HEADER_KEY, Key, Wrong
 from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.bookmark_stores.progress import State
-from zbroker.client.bookmark_stores.tracking import Tracking
-from zbroker.client.subscribing.options import Duration, seconds
+from zbroker.client.bookmark_stores.tracker import Tracking
+from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError
 from zbroker.limits import MIB

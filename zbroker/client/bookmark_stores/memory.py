@@ -8,7 +8,7 @@ from typing import Self
 
 from zbroker.client.bookmark_stores.format import Key
 from zbroker.client.bookmark_stores.progress import State, resume_point
-from zbroker.client.bookmark_stores.tracking import Manner, Tracking
+from zbroker.client.bookmark_stores.tracker import Manner, Tracking
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, format_vector
 

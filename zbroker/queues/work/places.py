@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from zbroker.engine.contract import Now
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.delays import Delays
-from zbroker.queues.work.expiring import Expiring
+from zbroker.queues.work.expiry import Expiring
 from zbroker.queues.work.leases import Leases
 from zbroker.queues.work.ready import Ready
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without

@@ -15,15 +15,15 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
-from zbroker.queues.work import dumping, reasons
+from zbroker.queues.work import reasons, state_dump
 from zbroker.queues.work.columns import only
 from zbroker.queues.work.consumers import GRACE_MS, Consumer, Consumers
-from zbroker.queues.work.counting import COUNT_MAX, Counting
-from zbroker.queues.work.ending import Ending
+from zbroker.queues.work.delivery_counts import COUNT_MAX, Counting
+from zbroker.queues.work.filter_scan import next_unlooked
 from zbroker.queues.work.grouped import Grouped
 from zbroker.queues.work.leases import end_of
-from zbroker.queues.work.looking import next_unlooked
-from zbroker.queues.work.offering import Offering, once
+from zbroker.queues.work.offers import Offering, once
+from zbroker.queues.work.outcomes import Ending
 from zbroker.queues.work.places import Places
 from zbroker.queues.work.ranked import Ranked
 from zbroker.queues.work.ready import Plain, Ready
@@ -344,11 +344,11 @@ class Queue:
 
     def dump(self) -> dict[str, bytes]:
         """The fold, for tables: as if nothing were leased, and no outcome on its way."""
-        return dumping.dump(self.places, self.counting)
+        return state_dump.dump(self.places, self.counting)
 
     def load(self, rows: Mapping[str, bytes]) -> None:
         """What `dump` gave; nothing else was done before. Raises: ValueError."""
-        dumping.load(rows, self.places, self.counting)
+        state_dump.load(rows, self.places, self.counting)
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zbroker.errors import ClientError
-from zbroker.journal.format import FLAG_LATE, KIND_PUBLISH, SEQUENCED, Batch
-from zbroker.journal.reader import Gap, Log
+from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, SEQUENCED, Batch
+from zbroker.log.reader import Gap, Log
 from zbroker.spark.directories import seek
-from zbroker.spark.holding import held
-from zbroker.spark.jobs.running import Step, collected
+from zbroker.spark.jobs.job_runner import Step, collected
 from zbroker.spark.jobs.sequences import Finding, Run, joined, judge
 from zbroker.spark.jobs.stretch import Stretch
+from zbroker.spark.log_hold import held
 from zbroker.spark.ranges import Range
 from zbroker.spark.replay import live_batches, replay_arrow
 
@@ -170,14 +170,3 @@ def look_into(part: Range, wanted: frozenset[Bucket]) -> list[Seen]:
 
 def _count(found: Digests) -> int:
     return sum(count for count, _ in found.values())
-
-
-def main() -> None:
-    """For `spark-submit`."""
-    from zbroker.cli.spark.audit import audit as command
-
-    command()
-
-
-if __name__ == "__main__":
-    main()

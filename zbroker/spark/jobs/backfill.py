@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zbroker.errors import ClientError
-from zbroker.spark.jobs.running import Step, translated
-from zbroker.spark.jobs.sinking import To, write
+from zbroker.spark.jobs.job_runner import Step, translated
+from zbroker.spark.jobs.sink_job import To, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,14 +132,3 @@ def _binary(frame: DataFrame, name: str) -> Any:  # noqa: ANN401 - a Column
     kind = frame.schema[name].dataType.simpleString()
     column = functions.col(name)
     return column if kind in ("binary", "string") else column.cast("string")
-
-
-def main() -> None:
-    """For `spark-submit`."""
-    from zbroker.cli.spark.backfill import backfill as command
-
-    command()
-
-
-if __name__ == "__main__":
-    main()

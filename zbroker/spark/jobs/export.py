@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from zbroker.client.subscribing.points import since_text
+from zbroker.client.subscriber.points import since_text
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
-from zbroker.spark.holding import held
 from zbroker.spark.jobs import units
-from zbroker.spark.jobs.running import Step, collected
+from zbroker.spark.jobs.job_runner import Step, collected
 from zbroker.spark.jobs.stretch import TASK_BYTES, Stretch
 from zbroker.spark.jobs.units import Choice, Done, Progress, Unit
+from zbroker.spark.log_hold import held
 from zbroker.spark.ranges import Range
 
 if TYPE_CHECKING:
@@ -160,14 +160,3 @@ def clipped(ranges: Sequence[Range], unit: Unit) -> list[Range]:
         for part in ranges
         if part.first < unit.end and unit.first < part.end
     ]
-
-
-def main() -> None:
-    """For `spark-submit`."""
-    from zbroker.cli.spark.export import export as command
-
-    command()
-
-
-if __name__ == "__main__":
-    main()

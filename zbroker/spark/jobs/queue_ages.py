@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec import DecodeError
 
-from zbroker.journal.format import KIND_PUBLISH, KIND_QUEUE
-from zbroker.journal.queue_records import QUEUE, AnyFact, Failed, Gone, runs_of, unpack_positions
-from zbroker.journal.reader import Gap, Log
+from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
+from zbroker.log.queue_records import QUEUE, AnyFact, Failed, Gone, runs_of, unpack_positions
+from zbroker.log.reader import Gap, Log
 from zbroker.spark.directories import seek
 from zbroker.spark.jobs.tallies import Classes
 from zbroker.spark.ranges import Range

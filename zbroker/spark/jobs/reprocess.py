@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
 
-from zbroker.client.subscribing.points import since_text
+from zbroker.client.subscriber.points import since_text
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW
-from zbroker.spark.holding import held
 from zbroker.spark.jobs.functions import COLUMNS, SCHEMA, Named, applied
-from zbroker.spark.jobs.running import Step, translated
-from zbroker.spark.jobs.sinking import To, login, register, write
+from zbroker.spark.jobs.job_runner import Step, translated
+from zbroker.spark.jobs.sink_job import To, login, register, write
 from zbroker.spark.jobs.stretch import Stretch
+from zbroker.spark.log_hold import held
 from zbroker.spark.ranges import Range
 from zbroker.spark.replay import replay_arrow
 
@@ -161,14 +161,3 @@ def _topics(stretch: Stretch) -> dict[str, str]:
     escape: Any = re2.escape  # `topics` is a list with commas
     topic = stretch.topic
     return {"topicPattern": escape(topic)} if "," in topic else {"topics": topic}
-
-
-def main() -> None:
-    """For `spark-submit`."""
-    from zbroker.cli.spark.reprocess import reprocess as command
-
-    command()
-
-
-if __name__ == "__main__":
-    main()

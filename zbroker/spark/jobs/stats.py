@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zbroker.spark.holding import held
-from zbroker.spark.jobs.running import Step, collected
+from zbroker.spark.jobs.job_runner import Step, collected
 from zbroker.spark.jobs.stretch import Stretch
+from zbroker.spark.log_hold import held
 from zbroker.spark.ranges import Range
 from zbroker.spark.replay import replay_arrow
 
@@ -50,14 +50,3 @@ def count(part: Range) -> tuple[Tallies, Facts | None]:
 
     found = tallies.tallied(replay_arrow(part, tallies.COLUMNS))
     return found, None if part.is_live else queue_ages.facts(part)
-
-
-def main() -> None:
-    """For `spark-submit`."""
-    from zbroker.cli.spark.stats import stats as command
-
-    command()
-
-
-if __name__ == "__main__":
-    main()

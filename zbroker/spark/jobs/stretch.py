@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from zbroker.client.subscribing.points import Point
-from zbroker.credentials import Credentials
+from zbroker.client.credentials import Credentials
+from zbroker.client.subscriber.points import Point
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import MIB
 from zbroker.recording import TYPE_DEFAULT

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from zbroker.client import Client, connect
-from zbroker.client.committing import principal_of
-from zbroker.credentials import Credentials
+from zbroker.client.credentials import Credentials
+from zbroker.client.stage_commits import principal_of
 from zbroker.errors import ClientError, NameInUse
 from zbroker.limits import MIB
 from zbroker.spark.sink.rows import Messages, messages

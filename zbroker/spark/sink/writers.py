@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from zbroker.client.committing import abort, commit
+from zbroker.client.stage_commits import abort, commit
 from zbroker.errors import ClientError
 from zbroker.spark.sink import rows
 from zbroker.spark.sink.staging import Staged, Target, stage

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from zbroker.ids import EPOCH
 from zbroker.spark.ranges import Range
-from zbroker.spark.source import reading
+from zbroker.spark.source import partition_reader
 from zbroker.spark.source.offsets import State
 from zbroker.spark.source.options import Options
-from zbroker.spark.source.parsing import Point
+from zbroker.spark.source.parsers import Point
 from zbroker.spark.source.places import Place, Wanted, topics_of
 
 PARTITIONS_MIN: Final = 4
@@ -63,4 +63,4 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches. Raises: ZBrokerError."""
-        return reading.read(partition.value, self._schema, self._options)
+        return partition_reader.read(partition.value, self._schema, self._options)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.source import parsing
+from zbroker.spark.source import parsers
 
 LEASE_S: Final = 600
 ROWS: Final = 16_384
@@ -26,8 +26,8 @@ class Options:
     topic_pattern: str = ""
     filter: str = ""
     filter_type: str = TYPE_DEFAULT
-    starting: parsing.Point | None = None
-    ending: parsing.Point | None = None
+    starting: parsers.Point | None = None
+    ending: parsers.Point | None = None
     starting_time: str | None = None
     ending_time: str | None = None
     min_partitions: int | None = None
@@ -47,12 +47,12 @@ class Options:
     publish_id: str = ""
 
     @property
-    def since(self) -> parsing.Point | None:
+    def since(self) -> parsers.Point | None:
         """Where to begin: a time wins over a bookmark."""
         return self.starting_time if self.starting_time is not None else self.starting
 
     @property
-    def until(self) -> parsing.Point | None:
+    def until(self) -> parsers.Point | None:
         """Where to end, likewise."""
         return self.ending_time if self.ending_time is not None else self.ending
 
@@ -68,53 +68,53 @@ class Option(NamedTuple):
 
 
 OPTIONS: Final = (
-    Option("endpoint", "endpoint", parsing.url, "URL of a running instance",
+    Option("endpoint", "endpoint", parsers.url, "URL of a running instance",
            ("kafka.bootstrap.servers",)),
-    Option("journal", "journal", parsing.text,
+    Option("journal", "journal", parsers.text,
            "data, journal or archive directory; with `endpoint`: read first"),
-    Option("archive", "archive", parsing.text, "archive directory, if not beside the journal"),
-    Option("topics", "topics", parsing.names, "topics, separated by commas; default: all",
+    Option("archive", "archive", parsers.text, "archive directory, if not beside the journal"),
+    Option("topics", "topics", parsers.names, "topics, separated by commas; default: all",
            ("subscribe",)),
-    Option("topicPattern", "topic_pattern", parsing.text, "RE2 pattern for whole topics",
+    Option("topicPattern", "topic_pattern", parsers.text, "RE2 pattern for whole topics",
            ("subscribePattern",)),
-    Option("filter", "filter", parsing.text, "content filter, as of subscriptions"),
-    Option("filterType", "filter_type", parsing.text,
+    Option("filter", "filter", parsers.text, "content filter, as of subscriptions"),
+    Option("filterType", "filter_type", parsers.text,
            "type of payloads in a directory, for `filter`"),
-    Option("startingBookmark", "starting", parsing.point,
+    Option("startingBookmark", "starting", parsers.point,
            "earliest, latest, a bookmark (begins behind it), a vector, or a position (begins at "
            "it); default: earliest, of a stream latest", ("startingOffsets",)),
-    Option("endingBookmark", "ending", parsing.point,
+    Option("endingBookmark", "ending", parsers.point,
            "latest, a bookmark (inclusive), a vector, or a position (exclusive); batch only",
            ("endingOffsets",)),
-    Option("startingTimestamp", "starting_time", parsing.time,
+    Option("startingTimestamp", "starting_time", parsers.time,
            "milliseconds since 1970, or ISO 8601 with a zone; wins over startingBookmark"),
-    Option("endingTimestamp", "ending_time", parsing.time, "likewise, exclusive; batch only"),
-    Option("minPartitions", "min_partitions", parsing.count,
+    Option("endingTimestamp", "ending_time", parsers.time, "likewise, exclusive; batch only"),
+    Option("minPartitions", "min_partitions", parsers.count,
            "at least so many partitions; default: 4, of a stream by size"),
-    Option("maxRecordsPerPartition", "max_records_per_partition", parsing.count,
+    Option("maxRecordsPerPartition", "max_records_per_partition", parsers.count,
            "at most so many positions in a partition"),
-    Option("maxBookmarksPerTrigger", "max_bookmarks_per_trigger", parsing.count,
+    Option("maxBookmarksPerTrigger", "max_bookmarks_per_trigger", parsers.count,
            "stream: at most so many positions in a micro-batch", ("maxOffsetsPerTrigger",)),
-    Option("maxBytesPerTrigger", "max_bytes_per_trigger", parsing.size,
+    Option("maxBytesPerTrigger", "max_bytes_per_trigger", parsers.size,
            "stream: at most about so many bytes of log in a micro-batch"),
-    Option("failOnDataLoss", "fail_on_data_loss", parsing.flag,
+    Option("failOnDataLoss", "fail_on_data_loss", parsers.flag,
            "false: go on at the oldest message that is kept; default true"),
-    Option("kafkaColumns", "kafka_columns", parsing.flag, "columns as of Kafka's connector"),
-    Option("readerName", "reader_name", parsing.name, "name of the lease in the instance",
+    Option("kafkaColumns", "kafka_columns", parsers.flag, "columns as of Kafka's connector"),
+    Option("readerName", "reader_name", parsers.name, "name of the lease in the instance",
            ("groupIdPrefix",)),
-    Option("leaseSeconds", "lease_s", parsing.seconds,
+    Option("leaseSeconds", "lease_s", parsers.seconds,
            "for how long a plan or a killed query keeps the log; default 600"),
-    Option("rows", "rows", parsing.count, "at most so many rows in an Arrow batch; default 16384"),
-    Option("keyFile", "key_file", parsing.text,
+    Option("rows", "rows", parsers.count, "at most so many rows in an Arrow batch; default 16384"),
+    Option("keyFile", "key_file", parsers.text,
            "path of this client's NAME.key_secret, on every executor"),
-    Option("serverKey", "server_key", parsing.text,
+    Option("serverKey", "server_key", parsers.text,
            "public key of the broker, or path of its NAME.key"),
-    Option("user", "user", parsing.text, "user, where several share a key"),
-    Option("passwordVariable", "password_variable", parsing.text,
+    Option("user", "user", parsers.text, "user, where several share a key"),
+    Option("passwordVariable", "password_variable", parsers.text,
            "environment variable of the driver that holds the user's password"),
-    Option("topic", "topic", parsing.text,
+    Option("topic", "topic", parsers.text,
            "writing: the topic of all rows; wins over their column `topic`"),
-    Option("publishId", "publish_id", parsing.name,
+    Option("publishId", "publish_id", parsers.name,
            "writing a batch: whatever runs under this id publishes once"),
 )  # fmt: skip
 _BY_NAME: Final = {

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import re2
 
-from zbroker.credentials import Credentials
+from zbroker.client.credentials import Credentials
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, Origin, format_vector
-from zbroker.journal.reader import Log
 from zbroker.limits import MIB
-from zbroker.spark.cutting import at_most, refine
+from zbroker.log.reader import Log
 from zbroker.spark.directories import archive_directory, journal_directory
-from zbroker.spark.holding import Lease
+from zbroker.spark.log_hold import Lease
 from zbroker.spark.ranges import Range, plan_ranges
 from zbroker.spark.source.offsets import Offset, State
 from zbroker.spark.source.options import Options
-from zbroker.spark.source.parsing import Point
+from zbroker.spark.source.parsers import Point
+from zbroker.spark.splitter import at_most, refine
 
 if TYPE_CHECKING:
     from zbroker.client import Client

@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from zbroker.errors import ZBrokerError
-from zbroker.spark.holding import Lease
-from zbroker.spark.source import offsets, reading
+from zbroker.spark.log_hold import Lease
+from zbroker.spark.source import offsets, partition_reader
 from zbroker.spark.source.offsets import Offset, State
 from zbroker.spark.source.options import Options
 from zbroker.spark.source.places import Place, Wanted, topics_of
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches, in an executor. Raises: ZBrokerError."""
-        return reading.read(partition.value, self._schema, self._options)
+        return partition_reader.read(partition.value, self._schema, self._options)
 
     def commit(self, end: Json) -> None:
         """What is before `end` is not needed any more; comes one batch late, the last one never."""

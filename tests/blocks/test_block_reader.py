@@ -1,0 +1,57 @@
+"""What is read once for all who want it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.journal.build import append, positions, start, writer
+from zbroker.blocks.block_reader import Reading
+from zbroker.blocks.read_request import Read
+from zbroker.log.disk import RealDisk
+from zbroker.log.format import DATA_AT
+from zbroker.log.reader import Cursor, Gap
+from zbroker.log.segments import segment_name
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    """A log of three segments, of which the last one is open."""
+    made = RealDisk(tmp_path)
+    to = writer(made, start(made))
+    while to.serial < 3:
+        append(to, b"x" * 2_000)
+    return made
+
+
+def everything(reading: Reading, end: int) -> list[object]:
+    cursor, found = Cursor(1, DATA_AT, 1), list[object]()
+    while cursor.position < end:
+        block = reading.read(Read(1, cursor, seek=False, limit=end, max_bytes=1 << 20))
+        found += block.items
+        cursor = block.next
+    return found
+
+
+def test_a_segment_that_is_put_back_is_served_again(disk: RealDisk, tmp_path: Path) -> None:
+    end = start(disk).next_position
+    path = tmp_path / segment_name(2)
+    path.rename(tmp_path / "away")
+    reading = Reading(tmp_path)
+    assert [item for item in everything(reading, end) if isinstance(item, Gap)]
+    (tmp_path / "away").rename(path)
+    assert positions(everything(reading, end)) == list(range(1, end))
+
+
+def test_a_damaged_place_is_looked_for_once(disk: RealDisk, tmp_path: Path) -> None:
+    """It stays damaged, and to search what is behind it takes long."""
+    end = start(disk).next_position
+    with (tmp_path / segment_name(1)).open("r+b") as file:
+        file.seek(10_000)
+        file.write(bytes(100))
+    reading = Reading(tmp_path)
+    assert [item for item in everything(reading, end) if isinstance(item, Gap)]
+    misses = reading.misses
+    everything(reading, end)
+    assert reading.misses == misses

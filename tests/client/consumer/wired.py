@@ -1,0 +1,140 @@
+"""A core of a consumer, a door that answers at once, and a program that takes when it likes."""
+
+from __future__ import annotations
+
+from tests.client.consumer.door_model import HERE, QueueDoor
+from zbroker.client.connection import State
+from zbroker.client.consumer.core import Core
+from zbroker.client.consumer.settlement import ACK, EXTEND, Verb
+from zbroker.client.effects import Connect, Connected, Lost, Send
+from zbroker.wire import queue_messages as q
+
+__all__ = ["ACK", "EXTEND", "HERE", "Verb", "Wired", "ends", "the"]
+
+
+class Wired:
+    """`up`: what the core sent and the door has not read. Time stands still unless it is passed."""
+
+    def __init__(self, door=None, *, heartbeat_s=None, jitter=lambda: 1.0, **wishes):
+        self.door = door or QueueDoor()
+        self.told = 0
+        command = q.Consume("", "work", **{"credit": 1_000, **wishes})
+        self.core = Core(command, self, jitter, heartbeat_s, self._resubscribed)
+        self.peer = object()
+        self.up = []
+        self.perform(self.core.use("token", HERE, self.now))
+
+    def _resubscribed(self):
+        self.told += 1
+
+    def settle(self, verb, messages):
+        """As a line does it, for `message.ack()`."""
+        self.core.settle(verb, messages, self.now)
+
+    @property
+    def now(self):
+        return self.door.now
+
+    def perform(self, effects):
+        for effect in effects:
+            if isinstance(effect, Connect):
+                self.door.lose(self.peer)
+                self.peer, self.up = object(), []
+            else:
+                assert isinstance(effect, Send)
+                self.up.append(effect.command)
+
+    # -- the wire -----------------------------------------------------------------------------
+
+    def send(self):
+        """What piled up goes out."""
+        self.perform(self.core.due(self.now))
+
+    def answer(self):
+        """The door reads one command."""
+        if self.up:
+            self.door.handle(self.peer, self.up.pop(0))
+
+    def take(self):
+        """The core reads one answer."""
+        if self.door.down:
+            peer, answer, body = self.door.down.pop(0)
+            if peer is not self.peer:
+                return
+            if isinstance(answer, q.Job):
+                self.perform(self.core.take(answer, body, 1 << 20, self.now))
+            else:
+                self.perform(self.core.handle(answer, self.now))
+
+    def connect(self):
+        """The time for it comes, and the socket has a connection."""
+        for _ in range(3):
+            if self.core.state is State.DOWN:
+                self.pass_time(max(0, self.core.next_wake_ms() - self.now))
+        if self.core.state is State.CONNECTING:
+            self.perform(self.core.handle(Connected(), self.now))
+
+    def pass_time(self, ms):
+        self.door.pass_time(ms)
+        self.perform(self.core.tick(self.now))
+
+    def lose(self):
+        self.door.lose(self.peer)
+        self.up.clear()
+        self.perform(self.core.handle(Lost(), self.now))
+
+    def talk(self, *, commit=True):
+        """Everything that is under way arrives, and is answered."""
+        for _ in range(100):
+            self.send()
+            if not self.up and not self.door.down and not (commit and self.door.pending):
+                return
+            while self.up:
+                self.answer()
+            if commit:
+                self.door.commit()
+            while self.door.down:
+                self.take()
+        raise AssertionError("it does not come to an end")
+
+    # -- for tests ----------------------------------------------------------------------------
+
+    def live(self, messages=0):
+        """Begun, with so many messages published and offered."""
+        self.connect()
+        self.talk()
+        assert self.core.live
+        for _ in range(messages):
+            self.door.publish()
+        self.door.offer(messages)
+        self.talk()
+        self.door.commands.clear()
+        return self
+
+    def again(self):
+        """The connection is lost and made anew; gives the command that it is asked for with."""
+        self.door.commands.clear()
+        self.lose()
+        self.connect()
+        self.talk()
+        return next(each for each in self.door.commands if isinstance(each, q.Consume))
+
+    def out(self, most=None):
+        """Messages are handed out."""
+        messages, effects = self.core.hand_out(most, self.now)
+        self.perform(effects)
+        return messages
+
+    def asked(self, kind):
+        """The commands of one kind that the door got."""
+        return [each for each in self.door.commands if type(each) is kind]
+
+
+def the(items):
+    """The only one of them."""
+    (one,) = items
+    return one
+
+
+def ends(*runs):
+    return [end for run in runs for end in run]

@@ -1,0 +1,145 @@
+"""zbroker/ingest/stage_commits.py: who may commit and abort what, and how much at once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.ingest.test_core import A, B, Bench, error
+from tests.ingest.test_rights import ANN, BOB, PEOPLE, logon, rules
+from zbroker.ingest.core import Item
+from zbroker.ingest.effects import Send
+from zbroker.ingest.link import Forward
+from zbroker.ingest.stage_commits import OF_ONE_MAX
+from zbroker.wire import messages as m
+from zbroker.wire.stages import (
+    BODY_MAX_BYTES,
+    STAGES_MAX,
+    AbortStaged,
+    AbortStages,
+    CommitStaged,
+    CommitStages,
+    Committed,
+    StagesDone,
+)
+
+FEED = """
+[[role.feed.allow]]
+actions = ["publish"]
+topics = ["open", "more"]
+[[role.feed.allow]]
+actions = ["publish"]
+topics = ["half"]
+filter = "/n < 5"
+"""
+pack = msgspec.msgpack.encode
+
+
+@pytest.fixture
+def door() -> Bench:
+    made = Bench(access=rules(PEOPLE + FEED), clients=100)
+    made.turn(logon("ann", ANN))
+    return made
+
+
+def commit(body: object = None, rid: bytes = A, key: str = ANN, **more: object) -> Item:
+    stages = [["one", 2]] if body is None else body
+    data = stages if isinstance(stages, bytes) else pack(stages)
+    return Item(rid, CommitStaged("app", 7, "c"), data, key=key, **more)  # type: ignore[arg-type]
+
+
+def asked(door: Bench, item: Item) -> CommitStages | AbortStages:
+    [effect] = door.core.turn([item], 0)
+    assert isinstance(effect, Forward)
+    assert isinstance(effect.message, CommitStages | AbortStages)
+    return effect.message
+
+
+def test_without_rights_to_look_at_it_goes_straight_to_the_journal() -> None:
+    door = Bench()
+    door.logon()
+    ask = asked(door, Item(A, CommitStaged("app", 7, "c"), pack([["one", 2]])))
+    assert isinstance(ask, CommitStages)
+    assert (ask.principal, ask.asks_topics) == ("", False)
+    done = StagesDone(ask.cid, 40, 2)
+    assert door.core.committing.done(done) == [Send(A, Committed("c", 40, 2))]
+    assert door.core.committing.done(done) == [], "once"
+
+
+def test_who_may_publish_on_all_of_it_commits_it(door: Bench) -> None:
+    ask = asked(door, commit())
+    assert isinstance(ask, CommitStages)
+    assert (ask.principal, ask.asks_topics) == ("ann", True)
+    [again] = door.core.committing.done(StagesDone(ask.cid, topics=["open", "more"]))
+    assert isinstance(again, Forward)
+    assert isinstance(again.message, CommitStages)
+    assert (again.message.principal, again.message.asks_topics) == ("ann", False)
+    done = StagesDone(again.message.cid, 40, 2)
+    assert door.core.committing.done(done) == [Send(A, Committed("c", 40, 2))]
+
+
+@pytest.mark.parametrize("topic", ["shut", "half"])
+def test_who_may_not_publish_on_some_of_it_shows_nothing(door: Bench, topic: str) -> None:
+    ask = asked(door, commit())
+    [refused] = door.core.committing.done(StagesDone(ask.cid, topics=["open", topic]))
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, m.Error)
+    assert (refused.message.code, refused.message.cid) == ("not_entitled", "c")
+
+
+def test_what_counts_are_the_rights_as_they_are_when_it_is_shown(door: Bench) -> None:
+    ask = asked(door, commit())
+    door.core.entitle(rules(PEOPLE + FEED.replace('"open", ', "")), 0)
+    [refused] = door.core.committing.done(StagesDone(ask.cid, topics=["open"]))
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, m.Error)
+    assert refused.message.code == "not_entitled"
+
+
+@pytest.mark.parametrize("command", [CommitStaged("app", 2**63 - 1, "c"), AbortStaged("c")])
+def test_who_may_publish_nothing_is_refused_before_anything_is_decoded(
+    door: Bench, command: m.Command
+) -> None:
+    door.turn(logon("bob", BOB, B))
+    body = b"\xdd\xff\xff\xff\xff" + bytes(100)
+    assert error(door.turn(Item(B, command, body, key=BOB))).code == "not_entitled"
+
+
+@pytest.mark.parametrize("command", [CommitStaged("app", 1, "c"), AbortStaged("c")])
+def test_a_body_says_how_much_it_names_and_is_refused_by_that(
+    door: Bench, command: m.Command
+) -> None:
+    many = b"\xdd" + (STAGES_MAX + 1).to_bytes(4, "big")
+    for body in (many, bytes(BODY_MAX_BYTES + 1)):
+        assert error(door.turn(Item(A, command, body, key=ANN))).code == "too_large"
+    wrong = [[1], ["x" * 65], [["", 1]], [["x", -1]]]
+    for body in (b"\xdc\xff\xff", None, *map(pack, wrong)):
+        assert error(door.turn(Item(A, command, body, key=ANN))).code == "bad_frame"
+
+
+def test_an_abort_is_of_what_the_principal_staged(door: Bench) -> None:
+    ask = asked(door, Item(A, AbortStaged("c"), pack(["one", "two"]), key=ANN))
+    assert isinstance(ask, AbortStages)
+    assert (ask.principal, ask.stages) == ("ann", ["one", "two"])
+
+
+def test_one_connection_has_so_many_of_them_under_way(door: Bench) -> None:
+    asks = [asked(door, commit()) for _ in range(OF_ONE_MAX)]
+    assert error(door.turn(commit())).code == "not_ready"
+    door.core.committing.done(StagesDone(asks[0].cid, 1, 1))
+    asked(door, commit())
+
+
+def test_who_is_gone_is_not_answered(door: Bench) -> None:
+    ask = asked(door, commit())
+    door.core.gone(A, 0)
+    assert door.core.committing.done(StagesDone(ask.cid, topics=["open"])) == []
+
+
+@pytest.mark.parametrize(("topic", "code"), [("half", "not_entitled"), ("shut", "not_entitled")])
+def test_what_depends_on_content_cannot_be_staged(door: Bench, topic: str, code: str) -> None:
+    """It is not looked at again when it is shown, and the rules may be others then."""
+    publish = m.Publish(1, topic, count=1, prev=0, stage="one")
+    assert error(door.turn(Item(A, publish, pack([b'{"n": 1}']), key=ANN))).code == code
+    door.turn(Item(A, m.Publish(1, "open", count=1, prev=0, stage="one"), pack([b"x"]), key=ANN))
+    assert len(door.appended) == 1

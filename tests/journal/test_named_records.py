@@ -1,0 +1,286 @@
+"""What has a name in the log: the newest of each name, whatever was removed or started again."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Struct, msgpack
+
+from tests.journal import build
+from tests.journal.whole import (
+    MINE,
+    ROOM,
+    Sent,
+    Whole,
+    control,
+    cut,
+    deleted,
+    fact,
+    letters,
+    point,
+    wiring,
+)
+from zbroker.errors import Bug
+from zbroker.journal import snapshot
+from zbroker.journal.named_records import Named, name_of
+from zbroker.journal.sessions import Sessions
+from zbroker.limits import STATE_BODY_BYTES
+from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
+from zbroker.log.queue_records import WIRING
+from zbroker.wire import internal as m
+from zbroker.wire.record import Record
+from zbroker.wire.units import AskNamed, Commit, NamedRow
+
+THERE = 8
+
+
+def record(position: int, kind: int, body: bytes) -> Batch:
+    made = build.publish(position, body)
+    made.kind = kind
+    return made
+
+
+def lives(rows: list[NamedRow]) -> list[tuple[str, int, bool]]:
+    """Of each definition its name and life, and whether it still is one."""
+    found = [WIRING.decode(row.body) for row in rows]
+    assert [one.name for one in found] == [row.name for row in rows]
+    return [(one.name, one.life, one.definition is not None) for one in found]
+
+
+def test_the_newest_record_of_each_name_counts() -> None:
+    named = Named()
+    for position, (_, body) in enumerate((wiring("b"), wiring("a"), wiring("b", 2)), 1):
+        named.fold(record(position, KIND_WIRING, body))
+    assert [(row.name, row.position) for row in named.wiring.rows()] == [("a", 2), ("b", 3)]
+    assert lives(list(named.wiring.rows())) == [("a", 1, True), ("b", 2, True)]
+
+
+def test_definitions_and_points_have_names_of_their_own() -> None:
+    named = Named()
+    named.fold(record(1, KIND_WIRING, wiring("x")[1]))
+    named.fold(record(2, KIND_POINT, point("x")[1]))
+    assert [row.position for row in named.wiring.rows()] == [1]
+    assert [row.position for row in named.points.rows()] == [2]
+
+
+@pytest.mark.parametrize("body", [b"", b"junk", b"\x80", b"\x81\xa4name\xa0", b"\x81\xa4name\x07"])
+def test_what_has_no_name_changes_nothing(body: bytes) -> None:
+    named = Named()
+    named.fold(record(1, KIND_WIRING, wiring()[1]))
+    named.fold(record(2, KIND_WIRING, body))
+    assert name_of(body) == ""
+    assert [row.position for row in named.wiring.rows()] == [1]
+
+
+def test_a_body_is_kept_as_it_was_written() -> None:
+    named, body = Named(), bytearray(b"\x82\xa4name\xa1a\xa5later\x07")
+    batch = record(1, KIND_POINT, bytes(body))
+    batch.body = memoryview(body)
+    named.fold(batch)
+    body[7:] = b"z" * (len(body) - 7)
+    assert [row.body for row in named.points.rows()] == [b"\x82\xa4name\xa1a\xa5later\x07"]
+
+
+def test_a_name_that_comes_while_rows_are_told_does_no_harm() -> None:
+    named = Named()
+    for position, name in enumerate("abc", 1):
+        named.fold(record(position, KIND_POINT, point(name)[1]))
+    rows = named.points.rows()
+    first = next(rows)
+    named.fold(record(9, KIND_POINT, point("bb")[1]))
+    named.fold(record(10, KIND_POINT, point("c")[1]))
+    assert [row.position for row in [first, *rows]] == [1, 2, 10], "each as of when it is asked for"
+
+
+def test_a_removed_point_has_no_row() -> None:
+    named = Named()
+    named.fold(record(1, KIND_POINT, point("a")[1]))
+    named.fold(record(2, KIND_POINT, point("a", removed=True)[1]))
+    named.fold(record(3, KIND_POINT, point("never", removed=True)[1]))
+    assert list(named.points.rows()) == []
+    named.fold(record(4, KIND_POINT, point("a")[1]))
+    assert [row.position for row in named.points.rows()] == [4]
+
+
+def test_a_name_that_goes_while_rows_are_told_does_no_harm() -> None:
+    named = Named()
+    for position, name in enumerate("abc", 1):
+        named.fold(record(position, KIND_POINT, point(name)[1]))
+    rows = named.points.rows()
+    first = next(rows)
+    named.fold(record(9, KIND_POINT, point("b", removed=True)[1]))
+    assert [row.position for row in [first, *rows]] == [1, 3]
+
+
+def test_a_definition_is_never_taken_for_a_removed_point() -> None:
+    named = Named()
+    named.fold(record(1, KIND_WIRING, b"\x82\xa4name\xa1a\xa7removed\xc3"))
+    assert [row.position for row in named.wiring.rows()] == [1]
+
+
+def test_releases_that_know_no_removal_read_it_as_the_point_where_it_was() -> None:
+    class Before(Struct):
+        name: str
+        vector: str
+
+    _, body = point("a", "000000000000000a.1.5", removed=True)
+    assert msgpack.decode(body, type=Before) == Before("a", "000000000000000a.1.5")
+
+
+# -- in a journal ---------------------------------------------------------------------------------
+
+
+def test_what_is_told_is_as_of_its_position() -> None:
+    whole = Whole()
+    whole.units([wiring("a")], [point("noon")])
+    unit = [wiring("a", 2)]
+    whole.core.receive(ROOM, AskNamed(7, MINE), [])
+    whole.core.receive(
+        ROOM, Commit(MINE, 9, 0, [[part for part, _ in unit]]), [body for _, body in unit]
+    )
+    assert whole.core.group(1_000) is not None
+    [opened] = whole.core._in_flight[-1].opened
+    answer = opened.message
+    assert lives(answer.wiring) == [("a", 1, True)]  # type: ignore[attr-defined]
+    assert [row.name for row in answer.points] == ["noon"]  # type: ignore[attr-defined]
+    assert (answer.cid, answer.position) == (7, 3)  # type: ignore[attr-defined]
+
+
+def test_names_are_told_only_when_they_are_durable() -> None:
+    whole = Whole()
+    part, body = wiring("a")
+    whole.core.receive(ROOM, Commit(MINE, 1, 0, [[part]]), [body])
+    whole.core.receive(ROOM, AskNamed(7, MINE), [])
+    group = whole.core.group(1_000)
+    assert group is not None
+    assert whole.core.synced(whole.core.persisted) == []
+    whole.writer.write(group.batches, group.log_time)
+    whole.core.written_to(group.end_position)
+    sends = whole.core.synced(whole.writer.sync())
+    assert [type(send.message).__name__ for send in sends] == ["Named", "Receipt", "Marks"]
+
+
+def test_an_empty_log_names_nothing() -> None:
+    answer = Whole().named()
+    assert (answer.position, answer.wiring, answer.points) == (1, [], [])
+
+
+@pytest.mark.parametrize("room", ["ingest", "delivery", "replication", "admin"])
+def test_only_queues_may_ask(room: str) -> None:
+    whole = Whole()
+    whole.core.receive(b"\0other", m.Hello(room, 1), [])
+    with pytest.raises(Bug, match="only queues may"):
+        whole.core.receive(b"\0other", AskNamed(1, MINE), [])
+
+
+def test_names_outlive_a_start() -> None:
+    whole = Whole()
+    whole.units([wiring("a"), wiring("b")], [letters(b"x"), fact()], [deleted("a", 3), point()])
+    before = whole.named()
+    assert lives(before.wiring) == [("a", 3, False), ("b", 1, True)]
+    whole.restart()
+    assert whole.named() == before
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_names_outlive_their_segments_in_a_snapshot(stated: bool) -> None:
+    whole = Whole()
+    whole.units([wiring("a"), wiring("b"), point()], [deleted("b", 2)])
+    before = whole.named()
+    whole.roll_over()
+    if stated:
+        whole.state()
+    whole.log.refresh()
+    whole.remove_oldest()
+    whole.restart()
+    assert whole.recovered.floor > 4
+    after = whole.named()
+    if stated:
+        assert (after.wiring, after.points) == (before.wiring, before.points)
+    else:
+        assert (after.wiring, after.points) == ([], [])
+        [missing] = [f for f in whole.recovered.findings if f.code == "journal.state_missing"]
+        assert "definitions" in missing.means
+
+
+@pytest.mark.parametrize("stated", ["before", "after", "never"])
+def test_a_removed_point_stays_removed(stated: str) -> None:
+    """Whether a start learns of it from the log, or the snapshot stands before or behind it."""
+    whole = Whole()
+    whole.units([point("a"), point("b")])
+    whole.roll_over()
+    if stated == "before":
+        whole.state()
+    whole.units([point("a", removed=True)])
+    if stated == "after":
+        whole.state()
+    whole.log.refresh()
+    if stated != "never":
+        whole.remove_oldest()
+    whole.restart()
+    assert [row.name for row in whole.named().points] == ["b"]
+
+
+def test_a_definition_that_is_changed_behind_the_snapshot_is_the_changed_one() -> None:
+    whole = Whole()
+    whole.units([wiring("a"), wiring("b")])
+    whole.roll_over()
+    whole.state()
+    whole.units([wiring("a", 2)])
+    whole.log.refresh()
+    whole.remove_oldest()
+    whole.restart()
+    assert lives(whole.named().wiring) == [("a", 2, True), ("b", 1, True)]
+
+
+def test_a_damaged_definition_is_left_out() -> None:
+    whole = Whole()
+    whole.units([wiring("a")], [wiring("a", 2)])
+    newest = whole.batches()[-1]
+    whole.roll_over()
+    whole.damage(newest)
+    whole.restart()
+    assert lives(whole.named().wiring) == [("a", 1, True)]
+
+
+@pytest.mark.parametrize(("kind", "made"), [(KIND_WIRING, wiring("far")), (KIND_POINT, point("p"))])
+def test_a_copy_of_another_instance_is_folded_too(kind: int, made: Sent) -> None:
+    whole = Whole()
+    part, body = made
+    whole.give(Record(kind, THERE, 1, 40, 0, 5, crc=part.crc), body)
+    answer = whole.named()
+    [row] = answer.wiring if kind == KIND_WIRING else answer.points
+    assert (row.name, row.position, row.body) == (name_of(body), 1, body)
+    whole.restart()
+    assert whole.named() == answer
+
+
+def test_a_log_without_names_looks_as_before() -> None:
+    """So that the release before, which does not know these folds, can start on it."""
+    [data] = cut(Sessions(build.INSTANCE), 1, STATE_BODY_BYTES)
+    body = snapshot.decode(data)
+    assert body is not None
+    assert {"wiring", "points"}.isdisjoint(body.folds)
+
+
+def test_many_names_take_several_parts() -> None:
+    sessions, again = Sessions(build.INSTANCE), Sessions(build.INSTANCE)
+    for position in range(1, 301):
+        made = (wiring if position % 3 else point)(f"name-{position}")
+        kind = KIND_WIRING if position % 3 else KIND_POINT
+        sessions.named.fold(record(position, kind, made[1]))
+    parts = cut(sessions, 1, 2_000)
+    assert len(parts) > 5
+    for data in parts:
+        body = snapshot.decode(data)
+        assert body is not None
+        snapshot.learn(body, snapshot.folds(again))
+    assert list(again.named.wiring.rows()) == list(sessions.named.wiring.rows())
+    assert list(again.named.points.rows()) == list(sessions.named.points.rows())
+
+
+def test_a_record_of_a_definition_is_a_control_record() -> None:
+    part, body = control(KIND_WIRING, wiring("a")[1])
+    whole = Whole()
+    whole.units([(part, body)])
+    [batch] = whole.batches()
+    assert (batch.kind, batch.taken, batch.topics, batch.publisher) == (KIND_WIRING, 1, [], 0)

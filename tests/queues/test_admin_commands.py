@@ -1,0 +1,671 @@
+"""zbroker/queues/admin_commands.py: purge, requeue, definitions, points: durable, then answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.queues.bench import HERE, Bench, bench, replayable, work
+from zbroker.config.record import RecordConfig
+from zbroker.ids import format_vector
+from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
+from zbroker.log.queue_records import WIRING, Gone, Returned
+from zbroker.queues import admin_commands
+from zbroker.queues.effects import Reenter
+from zbroker.recording import Recording
+from zbroker.wire import queue_messages as q
+from zbroker.wire import queue_surveys as s
+
+TABLE = {"topic": "t", "max_deliveries": 3}
+
+
+def vector(position: int) -> str:
+    """What stands before a position."""
+    return format_vector({HERE: position - 1})
+
+
+def define(what: str, name: str = "new", **more: Any) -> s.Define:
+    return s.Define(1, what, name, **more)
+
+
+# -- purge ------------------------------------------------------------------------------------
+
+
+def test_a_purge_takes_what_no_consumer_has() -> None:
+    at = bench()
+    positions = at.many(5)
+    at.consume(backlog=2)
+    assert at.ask(s.Purge(7, "q")) == s.Changed(7, 3, at.one().folded - 1)
+    assert at.here() == positions[:2]
+    assert [fact.why for fact in at.facts(Gone)] == ["purged"]
+
+
+def test_a_purge_takes_what_consumers_have_if_it_is_said() -> None:
+    at = bench()
+    at.many(5)
+    at.consume(backlog=2)
+    assert at.ask(s.Purge(7, "q", leased=True)).count == 5
+    assert at.here() == []
+
+
+def test_a_purge_ends_before_a_position() -> None:
+    at = bench()
+    positions = at.many(5)
+    assert at.ask(s.Purge(7, "q", before=positions[2])) == s.Changed(7, 2, positions[2])
+    assert at.here() == positions[2:]
+
+
+def test_a_purge_ends_at_a_point() -> None:
+    at = bench()
+    positions = at.many(5)
+    at.ask(s.SetPoint(6, "noon", positions[2]))
+    assert at.ask(s.Purge(7, "q", point="noon")).count == 2
+    assert at.here() == positions[2:]
+
+
+def test_a_purge_that_is_tried_takes_nothing() -> None:
+    at = bench()
+    positions = at.many(5)
+    at.consume(backlog=2)
+    assert at.ask(s.Purge(7, "q", dry_run=True)).count == 3
+    assert at.ask(s.Purge(7, "q", dry_run=True, leased=True)).count == 5
+    assert at.here() == positions
+
+
+def test_a_purge_of_nothing_is_answered_at_once() -> None:
+    at = bench()
+    at.holding = True
+    assert at.ask(s.Purge(7, "q")).count == 0
+
+
+def test_a_purge_is_answered_when_it_is_durable() -> None:
+    at = bench()
+    at.many(5)
+    at.holding = True
+    assert at.ask(s.Purge(7, "q")) is None
+    at.land()
+    assert at.told[-1][1].count == 5  # type: ignore[union-attr]
+
+
+def test_a_purge_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_commands, "FACTS_MAX", 3)
+    monkeypatch.setattr("zbroker.queues.queue_state.FACTS_MAX", 3)
+    at = bench()
+    positions = at.many(5)
+    at.holding = True
+    at.ask(s.Purge(7, "q"))
+    assert len(at.under_way) == 2, "it is too large for one unit"
+    at.refuse("too_large", 1)
+    at.land()
+    [(_, told)] = at.told
+    assert isinstance(told, s.Changed)
+    assert told.code == "too_large"
+    assert at.here() == positions[:3]
+
+
+def test_a_purge_can_make_dead_letters() -> None:
+    at = bench(work(dead_letter="dead"))
+    positions = at.many(3)
+    told = at.ask(s.Purge(7, "q", before=positions[2], dead_letters=True))
+    assert (told.code, told.count) == ("", 2)
+    letters = at.letters()
+    assert [data for _, data, _ in letters] == [b"0", b"1"]
+    assert {headers["zb-reason"] for _, _, headers in letters} == {"forced"}
+    assert at.here() == positions[2:]
+
+
+def test_without_a_topic_for_them_a_purge_makes_no_dead_letters() -> None:
+    at = bench()
+    positions = at.many(3)
+    assert at.ask(s.Purge(7, "q", dead_letters=True)).code == "bad_queue"
+    assert at.here() == positions
+
+
+def test_what_is_on_its_way_back_is_not_brought_back_again() -> None:
+    at, positions = _dead()
+    at.holding = True
+    assert at.ask(s.Requeue(7, "q", limit=3)) is None
+    assert at.ask(s.Requeue(8, "q")) is None
+    at.land()
+    counts = [(told.cid, told.count) for _, told in at.told]  # type: ignore[union-attr]
+    assert counts == [(7, 3), (8, 1)]
+    assert at.here() == positions
+
+
+def test_a_purge_of_a_replayable_queue_is_a_record() -> None:
+    at = bench(replayable(), work("other"))
+    positions = at.many(5)
+    at.ask(s.SetPoint(6, "noon", positions[2]))
+    at.holding = True
+    assert at.ask(s.Purge(7, "q", point="noon")) is None
+    assert at.kinds() == [KIND_PURGE]
+    at.land()
+    assert at.told[-1][1] == s.Changed(7, 2, positions[2], vector(positions[2]))
+    assert at.here() == positions[2:]
+    assert at.here("other") == positions
+
+
+def test_a_purge_of_a_replayable_queue_can_be_tried() -> None:
+    at = bench(replayable())
+    positions = at.many(5)
+    told = at.ask(s.Purge(7, "q", before=positions[2], dry_run=True))
+    assert told == s.Changed(7, 2, positions[2], vector(positions[2]))
+    assert at.here() == positions
+    at.holding = True
+    assert at.ask(s.Purge(7, "q", before=positions[0])).count == 0, "nothing is to be written"
+
+
+def test_a_purge_of_a_replayable_queue_takes_nothing_that_it_has_not_read() -> None:
+    at = bench(replayable())
+    positions = at.many(2)
+    at.reading = False
+    told = at.ask(s.Purge(7, "q", before=positions[-1] + 100, dry_run=True))
+    assert told.position == at.one().folded
+
+
+def test_a_refused_purge_of_a_replayable_queue_says_so() -> None:
+    at = bench(replayable())
+    at.many(5)
+    at.holding = True
+    at.ask(s.Purge(7, "q"))
+    at.refuse("too_large")
+    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        (s.Purge(7, "nope"), "unknown_queue"),
+        (s.Purge(7, "q", point="nope"), "unknown_point"),
+        (s.Requeue(7, "nope"), "unknown_queue"),
+        (s.Requeue(7, "log"), "bad_queue"),
+        (s.Requeue(7, "q", ["1|1|"] * 10_001), "too_many"),
+        (s.Requeue(7, "q", ["nonsense"]), "bad_bookmark"),
+        (s.Explain(7, "nope"), "unknown_queue"),
+        (s.Explain(7, "q", bookmark="nonsense"), "bad_bookmark"),
+        (s.Explain(7, "q", bookmark="5|5|"), "bookmark_not_found"),
+        (define("create", "q", definition=TABLE), "queue_exists"),
+        (define("create", definition={"topic": "t", "lease": "nonsense"}), "bad_queue"),
+        (define("create", definition={"nonsense": 1}), "bad_queue"),
+        (define("create", "$new", definition=TABLE), "bad_queue"),
+        (define("create", definition={"topic": "shut"}), "bad_queue"),
+        (define("create", definition={**TABLE, "recovery_point": "5|5|"}), "bookmark_not_found"),
+        (define("create", definition={**TABLE, "recovery_point": "nonsense"}), "bad_queue"),
+        (define("alter", definition=TABLE), "unknown_queue"),
+        (define("alter", "q", definition=TABLE), "bad_queue"),
+        (define("delete"), "unknown_queue"),
+        (define("delete", "q"), "bad_queue"),
+        (define("drop", "q"), "bad_field"),
+        (s.SetPoint(7, ""), "bad_field"),
+        (s.SetPoint(7, "n" * 256), "bad_field"),
+        (s.SetPoint(7, "a\nb"), "bad_field"),
+        (s.SetPoint(7, "p", 1_000), "bad_field"),
+        (s.SetPoint(7, "p", -1), "bad_field"),
+    ],
+)
+def test_what_cannot_be_is_refused(question: s.QueuesQuestion, code: str) -> None:
+    at = bench(work(), replayable("log"), record=Recording([RecordConfig("t")]))
+    at.many(2)
+    before, rows = at.position, dict(at.manager.rows)
+    told = at.ask(question)
+    assert told.code == code
+    assert told.reason
+    assert told.cid == question.cid
+    assert (at.position, at.manager.rows) == (before, rows), "nothing was written"
+
+
+def test_before_the_log_was_read_nothing_is_purged_or_brought_back() -> None:
+    at = bench()
+    at.many(3)
+    at.reading = False
+    at.restart()
+    assert at.ask(s.Purge(7, "q")).code == "not_ready"
+    assert at.ask(s.Requeue(7, "q")).code == "not_ready"
+
+
+def test_before_the_queues_are_known_nothing_is_defined() -> None:
+    at = Bench(welcome=False)
+    assert at.ask(define("create", definition=TABLE)).code == "not_ready"
+    assert at.ask(s.AskPoints(7)).rows == []
+
+
+def test_before_the_journal_was_heard_of_no_point_is_set() -> None:
+    at = bench()
+    at.manager.here = None
+    assert at.ask(s.SetPoint(7, "p")).code == "not_ready"
+
+
+# -- requeue ----------------------------------------------------------------------------------
+
+
+def _dead(*configs: Any, count: int = 4) -> tuple[Bench, list[int]]:
+    """Messages that were given up."""
+    at = bench(*(configs or (work(dead_letter="dead"),)))
+    positions = at.publish(*[b'{"n": %d}' % number for number in range(count)])
+    at.consume()
+    at.release(*positions)
+    at.reject(*positions)
+    at.send(q.Cancel("s"))
+    assert at.here() == []
+    return at, positions
+
+
+def test_dead_letters_come_back_with_counts_that_begin_anew() -> None:
+    at, positions = _dead()
+    assert at.ask(s.Requeue(7, "q")) == s.Changed(7, 4)
+    assert at.here() == positions
+    at.consume(sid="t")
+    assert [one.deliveries for one in at.seen("t")] == [1, 1, 1, 1]
+    assert not at.one().dead
+
+
+def test_the_newest_dead_letters_come_back_first() -> None:
+    at, positions = _dead()
+    assert at.ask(s.Requeue(7, "q", limit=1)).count == 1
+    assert at.here() == positions[3:]
+    assert at.ask(s.Requeue(7, "q", limit=2)).count == 2
+    assert at.here() == positions[1:]
+
+
+@pytest.mark.parametrize("limit", [0, -2])
+def test_no_dead_letters_come_back_if_none_are_wanted(limit: int) -> None:
+    at, _ = _dead()
+    assert at.ask(s.Requeue(7, "q", limit=limit)).count == 0
+    assert at.here() == []
+
+
+def test_dead_letters_are_named_by_bookmarks() -> None:
+    at, positions = _dead()
+    alive = at.many(1)
+    names = [at.bookmark(positions[1]), at.bookmark(alive[0]), "5|5|"]
+    assert at.ask(s.Requeue(7, "q", names)).count == 1
+    assert at.here() == [positions[1], *alive]
+
+
+def test_a_silent_journal_is_told() -> None:
+    at, positions = _dead()
+    at.silent = True
+    assert at.ask(s.Requeue(7, "q", [at.bookmark(one) for one in positions])) is None
+    at.pass_ms(10_000)
+    assert [told.code for _, told in at.told] == ["not_ready"]  # type: ignore[union-attr]
+    assert at.here() == []
+
+
+def test_a_requeue_can_be_tried() -> None:
+    at, positions = _dead()
+    assert at.ask(s.Requeue(7, "q", dry_run=True)).count == 4
+    names = [at.bookmark(positions[0])]
+    assert at.ask(s.Requeue(7, "q", names, dry_run=True)).count == 1
+    assert at.here() == []
+
+
+def test_a_requeue_is_answered_when_it_is_durable() -> None:
+    at, _ = _dead()
+    at.holding = True
+    assert at.ask(s.Requeue(7, "q")) is None
+    at.land()
+    assert at.told[-1][1] == s.Changed(7, 4)
+
+
+def test_a_refused_requeue_says_so() -> None:
+    at, _ = _dead()
+    at.holding = True
+    at.ask(s.Requeue(7, "q"))
+    at.refuse("too_large")
+    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.here() == []
+
+
+def test_dead_letters_on_their_way_back_hold_the_log() -> None:
+    at, positions = _dead()
+    lowest = at.holds(0).lowest
+    assert lowest > positions[-1]
+    at.holding = True
+    at.ask(s.Requeue(7, "q"))
+    assert at.holds(0).lowest == positions[0]
+    at.refuse("too_large")
+    assert at.holds(0).lowest == lowest
+
+
+def test_dead_letters_are_brought_back_once_at_a_time() -> None:
+    at, positions = _dead()
+    at.holding = True
+    at.ask(s.Requeue(7, "q"))
+    told = at.ask(s.Requeue(8, "q"))
+    assert told == s.Changed(8), "else one may be acknowledged before it comes back again"
+    at.land()
+    assert at.here() == positions
+
+
+def test_dead_letters_before_the_floor_stay_away() -> None:
+    at, positions = _dead()
+    at.floor = positions[1]
+    at.marks()
+    told = at.ask(s.Requeue(7, "q"))
+    assert (told.count, told.text) == (3, "")
+    assert at.here() == positions[1:]
+
+
+def test_dead_letters_that_the_log_does_not_hold_stay_away() -> None:
+    at, positions = _dead()
+    at.unreadable.add(positions[0])
+    told = at.ask(s.Requeue(7, "q"))
+    assert (told.count, told.text) == (3, "1 are not in the log any more")
+    assert at.here() == positions[1:]
+
+
+@pytest.mark.parametrize("key", ["priority", "group_key"])
+def test_dead_letters_come_back_in_their_order(key: str) -> None:
+    at, positions = _dead(work(**{key: "/n"}))
+    at.ask(s.Requeue(7, "q"))
+    [fact] = at.facts(Returned)
+    assert len(fact.priorities if key == "priority" else fact.groups) == 4
+    at.consume(sid="t")
+    assert at.got("t") == (positions[::-1] if key == "priority" else positions)
+
+
+def test_dead_letters_of_a_queue_that_was_deleted_meanwhile_are_refused() -> None:
+    at, _ = _dead()
+    at.later = (Reenter,)
+    at.ask(s.Requeue(7, "q"))
+    del at.manager.running["q"]
+    at.go_on()
+    assert at.told[-1][1].code == "unknown_queue"  # type: ignore[union-attr]
+
+
+# -- definitions ------------------------------------------------------------------------------
+
+
+def test_a_queue_is_made_once_its_record_is_durable() -> None:
+    at = Bench()
+    positions = at.many(3)
+    at.holding = True
+    assert at.ask(define("create", definition=TABLE)) is None
+    assert at.kinds() == [KIND_WIRING]
+    assert "new" not in at.manager.running
+    at.land()
+    [(_, told)] = at.told
+    assert told == s.Changed(1, position=at.position - 1)
+    one = at.one("new")
+    assert (one.definition.source, one.definition.life) == ("admin", 1)
+    assert one.definition.config.max_deliveries == 3
+    assert at.here("new") == positions
+
+
+def test_a_queue_that_begins_now_has_nothing_of_before() -> None:
+    at = Bench()
+    at.many(3)
+    at.ask(define("create", definition={**TABLE, "recovery_point": "now"}))
+    more = at.many(1)
+    assert at.here("new") == more
+    at.restart()
+    assert at.here("new") == more
+
+
+def test_a_queue_begins_behind_its_recovery_point() -> None:
+    at = Bench()
+    positions = at.many(3)
+    table = {**TABLE, "recovery_point": at.bookmark(positions[0])}
+    at.ask(define("create", definition=table))
+    assert at.here("new") == positions[1:]
+
+
+def test_a_definition_that_is_tried_is_only_judged() -> None:
+    at = Bench()
+    before = at.position
+    told = at.ask(define("create", definition=TABLE, dry_run=True))
+    assert told == s.Changed(1)
+    assert at.ask(define("create", definition={"nope": 1}, dry_run=True)).code == "bad_queue"
+    assert (at.position, at.manager.running) == (before, {})
+
+
+def test_what_an_alter_says_holds_from_then_on() -> None:
+    at = Bench()
+    at.ask(define("create", definition=TABLE))
+    at.holding = True
+    at.ask(define("alter", definition={"lease": "5s"}))
+    assert at.one("new").definition.config.lease == 30_000
+    at.land()
+    config = at.one("new").definition.config
+    assert (config.lease, config.max_deliveries) == (5_000, 3)
+    assert at.one("new").queue.config.lease == 5_000  # type: ignore[union-attr]
+
+
+def test_what_cannot_change_is_refused() -> None:
+    at = Bench()
+    at.ask(define("create", definition=TABLE))
+    assert at.ask(define("alter", definition={"topic": "u"})).code == "bad_queue"
+
+
+def test_an_alter_can_be_tried() -> None:
+    at = Bench()
+    at.ask(define("create", definition=TABLE))
+    at.ask(define("alter", definition={"lease": "5s"}, dry_run=True))
+    at.ask(define("delete", dry_run=True))
+    assert at.one("new").definition.config.lease == 30_000
+
+
+def test_a_deleted_queue_ends_its_consumers() -> None:
+    at = Bench()
+    at.logon()
+    at.ask(define("create", definition=TABLE))
+    at.many(3)
+    at.consume("new")
+    at.ask(define("delete"))
+    assert at.manager.running == {}
+    assert at.errors() == [("unknown_queue", None, "s")]
+    assert at.core.shared.consumers == {}
+    at.restart()
+    assert at.manager.running == {}
+
+
+def test_a_queue_that_is_made_again_begins_a_new_life() -> None:
+    at = Bench()
+    positions = at.many(3)
+    for number in range(3):
+        at.ask(define("create", definition=TABLE))
+        assert at.one("new").definition.life == number + 1
+        assert at.here("new") == positions
+        at.ask(s.Purge(7, "new"))
+        assert at.here("new") == []
+        at.ask(define("delete"))
+    records = [WIRING.decode(one.body) for one in at.log if one.kind == KIND_WIRING]
+    assert [one.life for one in records] == [1, 1, 2, 2, 3, 3]
+
+
+def test_one_change_at_a_time() -> None:
+    at = Bench()
+    at.holding = True
+    assert at.ask(define("create", definition=TABLE)) is None
+    assert at.ask(define("create", definition=TABLE)).code == "not_ready"
+    at.land()
+    assert at.ask(define("delete")) is None
+    assert at.ask(define("alter", definition={"lease": "5s"})).code == "not_ready"
+    at.land()
+    assert at.manager.running == {}
+    assert at.ask(define("create", definition=TABLE)) is None
+
+
+def test_of_two_creates_that_look_something_up_the_second_is_refused() -> None:
+    at = Bench()
+    [position] = at.many(1)
+    table = {**TABLE, "recovery_point": at.bookmark(position)}
+    at.silent = True
+    at.ask(define("create", definition=table))
+    at.ask(define("create", definition=TABLE))
+    at.answer()
+    assert [told.code for _, told in at.told] == ["", "queue_exists"]  # type: ignore[union-attr]
+
+
+def test_a_refused_definition_says_so() -> None:
+    at = Bench()
+    at.holding = True
+    at.ask(define("create", definition=TABLE))
+    at.refuse("too_large")
+    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.manager.running == {}
+    at.ask(define("create", definition=TABLE))
+    at.land()
+    assert "new" in at.manager.running
+
+
+def test_queues_and_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_commands, "QUEUES_MAX", 1)
+    monkeypatch.setattr(admin_commands, "POINTS_MAX", 1)
+    at = bench()
+    assert at.ask(define("create", definition=TABLE)).code == "too_many"
+    assert at.ask(s.SetPoint(7, "a")).code == ""
+    assert at.ask(s.SetPoint(7, "b")).code == "too_many"
+    assert at.ask(s.SetPoint(7, "a")).code == "", "one that is there may be set anew"
+
+
+# -- points -----------------------------------------------------------------------------------
+
+
+def test_a_point_is_behind_what_is_durable() -> None:
+    at = bench()
+    at.many(3)
+    end = at.position
+    at.holding = True
+    assert at.ask(s.SetPoint(7, "noon")) is None
+    assert at.kinds() == [KIND_POINT]
+    assert at.manager.points == {}
+    at.land()
+    assert at.told[-1][1] == s.Changed(7, 0, end, vector(end))
+    assert at.ask(s.AskPoints(8)) == s.Points(8, [s.PointRow("noon", end, vector(end), end)])
+
+
+def test_points_are_told_in_the_order_in_which_they_were_set() -> None:
+    at = bench()
+    positions = at.many(3)
+    for name, position in (("z", positions[0]), ("a", positions[2]), ("z", positions[1])):
+        at.ask(s.SetPoint(7, name, position))
+    rows = at.ask(s.AskPoints(8)).rows
+    assert [(row.name, row.position) for row in rows] == [("a", positions[2]), ("z", positions[1])]
+    at.restart()
+    assert at.ask(s.AskPoints(8)).rows == rows
+
+
+def test_a_refused_point_says_so() -> None:
+    at = bench()
+    at.holding = True
+    at.ask(s.SetPoint(7, "noon"))
+    at.refuse("too_large")
+    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.manager.points == {}
+
+
+def test_a_removed_point_is_gone_after_a_restart_too() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.ask(s.SetPoint(7, "noon", positions[1]))
+    at.ask(s.SetPoint(7, "night"))
+    at.holding = True
+    assert at.ask(s.RemovePoint(8, "noon")) is None
+    assert "noon" in at.manager.points, "until the removal is durable"
+    at.land()
+    assert at.told[-1][1] == s.Changed(8, 0, positions[1], vector(positions[1]))
+    at.holding = False
+    assert list(at.manager.points) == ["night"]
+    at.restart()
+    assert list(at.manager.points) == ["night"]
+
+
+def test_a_dry_run_removes_no_point() -> None:
+    at = bench()
+    at.ask(s.SetPoint(7, "noon"))
+    end = at.position
+    assert (
+        at.ask(s.RemovePoint(8, "noon", dry_run=True)).position
+        == at.ask(s.AskPoints(9)).rows[0].position
+    )
+    assert at.position == end, "nothing was written"
+
+
+def test_a_refused_removal_leaves_the_point() -> None:
+    at = bench()
+    at.ask(s.SetPoint(7, "noon"))
+    at.holding = True
+    at.ask(s.RemovePoint(8, "noon"))
+    at.refuse("too_large")
+    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert list(at.manager.points) == ["noon"]
+
+
+def test_who_names_a_removed_point_is_told_that_it_may_have_been_removed() -> None:
+    at = bench()
+    at.ask(s.SetPoint(7, "noon"))
+    at.ask(s.RemovePoint(8, "noon"))
+    for ask in (s.RemovePoint(9, "noon"), s.Purge(9, "q", point="noon")):
+        told = at.ask(ask)
+        assert (told.code, "it was removed" in told.reason) == ("unknown_point", True)
+
+
+def test_a_removal_makes_a_place_for_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_commands, "POINTS_MAX", 1)
+    at = bench()
+    assert at.ask(s.SetPoint(7, "a")).code == ""
+    assert at.ask(s.SetPoint(7, "b")).code == "too_many"
+    assert at.ask(s.RemovePoint(7, "a")).code == ""
+    assert at.ask(s.SetPoint(7, "b")).code == ""
+
+
+def test_a_point_that_is_set_again_after_its_removal_is_where_it_was_set() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.ask(s.SetPoint(7, "noon", positions[0]))
+    at.ask(s.RemovePoint(7, "noon"))
+    at.ask(s.SetPoint(7, "noon", positions[2]))
+    assert at.manager.points["noon"].position == positions[2]
+    at.restart()
+    assert at.manager.points["noon"].position == positions[2]
+
+
+# -- looking ----------------------------------------------------------------------------------
+
+
+def test_queues_are_told_by_name() -> None:
+    at = bench(work("b"), work("a"))
+    told = at.ask(s.AskQueues(7))
+    assert (told.cid, told.incarnation, told.persisted) == (7, at.incarnation, at.persisted)
+    assert [row.name for row in told.rows] == ["a", "b"]
+    assert [row.name for row in at.ask(s.AskQueues(7, "b")).rows] == ["b"]
+    assert at.ask(s.AskQueues(7, "c")).rows == []
+
+
+def test_consumers_are_told() -> None:
+    at = bench()
+    at.consume()
+    told = at.ask(s.AskConsumers(7))
+    assert (told.cid, [row.sid for row in told.rows], told.left_out) == (7, ["s"], 0)
+
+
+def test_a_message_is_explained_by_its_bookmark() -> None:
+    at = bench()
+    [position] = at.many(1)
+    told = at.ask(s.Explain(7, "q", bookmark=at.bookmark(position)))
+    assert (told.cid, told.state) == (7, "ready")
+
+
+def test_a_queue_is_explained() -> None:
+    at = bench()
+    assert at.ask(s.Explain(7, "q")).lines[0] == "it is empty"
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_rows_are_for_clients_and_for_the_admin_alike(data: bool) -> None:
+    at = bench()
+    at.many(1)
+    at.send(q.Browse("q", "b", data=data))
+    told = at.ask(s.BrowseQueue(7, "q", data=data))
+    assert told.rows == at.last().rows
+    assert at.bodies[-1] == (b"\x91\xc4\x010" if data else None)
+    assert told.payloads == ([b"0"] if data else [])
+
+
+def test_who_looks_where_nothing_is_gets_an_answer_of_its_kind() -> None:
+    at = bench()
+    assert isinstance(at.ask(s.BrowseQueue(7, "nope")), s.Browsed)
+    assert isinstance(at.ask(s.Explain(7, "nope")), s.Explained)
+    assert isinstance(at.ask(s.Purge(7, "nope")), s.Changed)

@@ -1,0 +1,392 @@
+"""zbroker/queues/consumer_registry.py: consumers begin, end, get lost and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.queues.bench import (
+    AFTER_LEASE_MS,
+    ANN,
+    BOB,
+    HERE,
+    KEY_A,
+    Bench,
+    bench,
+    replayable,
+    rules,
+    work,
+)
+from zbroker.limits import CREDIT_MAX_BYTES
+from zbroker.queues import consumer_registry
+from zbroker.queues.clients import CREDIT_MIN_BYTES, ENDED_MAX
+from zbroker.server.budgets import Budget
+from zbroker.wire import messages as m
+from zbroker.wire import queue_messages as q
+
+
+def test_a_consumer_is_told_what_it_was_granted() -> None:
+    at = bench(work(lease=5_000, max_per_subscription=10))
+    at.consume(backlog=0)
+    assert at.last() == q.Consuming(
+        "s", 10, 5_000, "at-least-once", "work", at.last().credit, "c-s"
+    )
+    at.consume(sid="small", backlog=3)
+    assert at.last().backlog == 3
+
+
+def test_a_consumer_gets_as_much_as_its_backlog() -> None:
+    at = bench()
+    positions = at.many(5)
+    at.consume(backlog=3)
+    assert at.got() == positions[:3]
+    at.ack(positions[0])
+    assert at.got() == positions[:4]
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (q.Consume("x", "nope"), "unknown_queue"),
+        (q.Consume("s", "q"), "sid_in_use"),
+        (q.Consume("x", "q", since="0"), "bad_field"),
+        (q.Consume("x", "q", until="0"), "bad_field"),
+        (q.Consume("x", "q", selector="/n = 1"), "bad_field"),
+        (q.Consume("x", "q", filter="/n ="), "bad_filter"),
+        (q.Consume("x", "q", holding=[1]), "bad_field"),
+        (q.Consume("x", "q", holding=[5, 3]), "bad_field"),
+        (q.Consume("x", "log"), "bad_field"),
+        (q.Consume("x", "log", since="0", filter="/n = 1"), "bad_field"),
+        (q.Consume("x", "log", since="nonsense"), "bad_bookmark"),
+        (q.Consume("x", "log", since="point:nope"), "unknown_point"),
+        (q.Consume("x", "log", selector="/n ="), "bad_filter"),
+    ],
+)
+def test_what_cannot_be_is_refused(command: q.Consume, code: str) -> None:
+    at = bench(work(), replayable("log"))
+    at.consume()
+    at.send(command)
+    assert at.codes() == [code]
+    positions = at.many(1)
+    assert at.got() == positions, "the consumer that was there goes on"
+    assert at.got("x") == []
+
+
+def test_a_sid_that_was_refused_can_be_used() -> None:
+    at = bench(work(), replayable("log"))
+    at.consume("log", "x", since="point:nope")
+    at.consume("q", "x")
+    assert at.of(q.Consuming)
+
+
+def test_nobody_consumes_before_the_queues_are_known() -> None:
+    at = Bench(work())
+    at.manager.known = False
+    at.logon()
+    at.consume()
+    assert at.codes() == ["not_ready"]
+
+
+def test_a_connection_has_so_many_consumers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_registry, "CONSUMERS_MAX", 2)
+    at = bench()
+    for sid in "abc":
+        at.consume(sid=sid)
+    assert at.codes() == ["too_many"]
+    at.logon(BOB)
+    at.consume(sid="c", rid=BOB)
+    assert len(at.of(q.Consuming)) == 3
+
+
+def test_who_may_not_consume_a_queue_is_refused() -> None:
+    at = Bench(work("yes"), work("no"), access=rules("yes"))
+    at.logon(key=KEY_A)
+    at.consume("yes", "a")
+    at.consume("no", "b")
+    assert at.errors() == [("not_entitled", "c-b", "b")]
+    assert len(at.of(q.Consuming)) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "filter = '/n = 1'",
+        '[[role.r.deny]]\nactions = ["consume"]\ntopics = ["*"]\nfilter = \'/n = 1\'',
+    ],
+)
+def test_a_right_to_a_part_of_a_queue_is_none(more: str) -> None:
+    """docs/reference/access.md: a filter does not go with `consume`."""
+    at = Bench(work("yes"), access=rules("yes", more=more))
+    at.logon(key=KEY_A)
+    at.consume("yes", "a")
+    assert at.errors() == [("not_entitled", "c-a", "a")]
+
+
+# -- credit -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_given_without_credit() -> None:
+    at = bench()
+    positions = at.publish(b"x" * 100, b"y" * 100, b"z" * 100)
+    at.consume(backlog=1, credit=150)
+    at.ack(positions[0])
+    at.ack(positions[1])
+    assert at.got() == positions[:2], "the second one took more than there was"
+    at.send(m.Flow("s", 100))
+    assert at.got() == positions
+
+
+def test_credit_for_a_consumer_that_has_ended_is_ignored() -> None:
+    at = bench()
+    at.consume()
+    at.send(q.Cancel("s"), m.Flow("s", 100))
+    assert at.codes() == []
+
+
+def test_credit_for_a_consumer_that_never_was_is_refused() -> None:
+    at = bench()
+    at.send(m.Flow("s", 100))
+    assert at.errors() == [("unknown_sid", None, "s")]
+
+
+def test_credit_is_bounded_for_each_connection() -> None:
+    at = bench()
+    at.consume(sid="a", credit=1 << 60)
+    at.consume(sid="b", credit=1 << 60)
+    first, second = (one.credit for one in at.of(q.Consuming))
+    assert first == CREDIT_MAX_BYTES
+    assert second == CREDIT_MIN_BYTES
+    at.send(m.Flow("b", 1 << 60))
+    [one] = [one for one in at.core.shared.consumers.values() if one.sid == "b"]
+    assert one.credit == CREDIT_MIN_BYTES
+
+
+def test_the_window_of_a_consumer_that_ended_is_free() -> None:
+    at = bench()
+    at.consume(sid="a", credit=1 << 60)
+    at.send(q.Cancel("a"))
+    at.consume(sid="b", credit=1 << 60)
+    assert at.last().credit == CREDIT_MAX_BYTES
+
+
+def test_credit_for_a_queue_that_was_just_deleted_changes_nothing() -> None:
+    at = bench()
+    at.consume()
+    connection = at.core.shared.connections[ANN]
+    del at.manager.running["q"]
+    at.core.consuming.flow(connection, m.Flow("s", 10))
+    assert at.core.shared.dirty == {}
+
+
+# -- the end ----------------------------------------------------------------------------------
+
+
+def test_what_a_cancelled_consumer_holds_goes_to_others_at_once() -> None:
+    at = bench()
+    positions = at.many(3)
+    at.consume(sid="a", backlog=2)
+    at.consume(sid="b", backlog=5)
+    at.send(q.Cancel("a", "bye"))
+    assert at.of(m.Ack)[-1] == m.Ack("processed", "bye", sid="a")
+    assert sorted(at.got("b")) == positions
+    assert {one.position: one.deliveries for one in at.seen("b")} == {
+        positions[0]: 2, positions[1]: 2, positions[2]: 1,
+    }  # fmt: skip
+
+
+def test_a_cancel_is_repeated_without_harm() -> None:
+    at = bench()
+    at.consume()
+    at.send(q.Cancel("s", "1"), q.Cancel("s", "2"))
+    assert [ack.cid for ack in at.of(m.Ack)] == ["logon", "1", "2"]
+
+
+def test_a_cancel_of_what_never_was_is_refused() -> None:
+    at = bench()
+    at.send(q.Cancel("s", "1"))
+    assert at.errors() == [("unknown_sid", "1", "s")]
+
+
+def test_only_so_many_ended_sids_are_remembered() -> None:
+    at = bench()
+    for number in range(ENDED_MAX + 1):
+        at.consume(sid=str(number))
+        at.send(q.Cancel(str(number)))
+    at.send(q.Cancel("0"), q.Cancel("1"))
+    assert at.errors() == [("unknown_sid", None, "0")]
+
+
+def test_a_consumer_of_a_queue_that_is_gone_already_ends_quietly() -> None:
+    at = bench()
+    at.consume()
+    del at.manager.running["q"]
+    at.send(q.Cancel("s"))
+    assert at.codes() == []
+    assert at.core.shared.consumers == {}
+
+
+# -- lost and back ----------------------------------------------------------------------------
+
+
+def _lost(**more: Any) -> tuple[Bench, list[int]]:
+    at = bench(**more)
+    positions = at.many(4)
+    at.consume(backlog=3, holder="me")
+    at.lose()
+    return at, positions
+
+
+def test_what_a_lost_consumer_holds_waits_for_it() -> None:
+    at, positions = _lost()
+    at.logon(BOB)
+    at.consume(sid="b", rid=BOB)
+    assert at.got("b") == positions[3:]
+
+
+def test_a_lost_consumer_that_does_not_come_back_loses_its_leases() -> None:
+    at, positions = _lost()
+    at.logon(BOB)
+    at.consume(sid="b", rid=BOB)
+    at.pass_ms(AFTER_LEASE_MS)
+    assert set(at.got("b")) == set(positions)
+
+
+def test_a_consumer_that_is_back_keeps_what_it_still_has() -> None:
+    at, positions = _lost()
+    at.logon()
+    first, last = positions[0], positions[1]
+    at.consume(sid="t", holder="me", holding=[first, last + 1], generation=HERE.generation)
+    assert at.of(q.Consuming)[-1].kept == [first, last + 1]
+    assert at.got("t") == positions[2:], "what it does not have any more comes again"
+    assert {one.position: one.deliveries for one in at.seen("t")} == {
+        positions[2]: 2, positions[3]: 1,
+    }  # fmt: skip
+
+
+def test_a_consumer_that_is_back_under_another_name_keeps_nothing() -> None:
+    at, positions = _lost()
+    at.logon()
+    at.consume(sid="t", holder="other", holding=[positions[0], positions[3]])
+    assert at.of(q.Consuming)[-1].kept == []
+    assert at.got("t") == positions[3:]
+
+
+def test_a_consumer_of_another_client_keeps_nothing() -> None:
+    at, positions = _lost()
+    at.logon(BOB)
+    at.consume(sid="t", holder="me", holding=[positions[0], positions[3]], rid=BOB)
+    assert at.of(q.Consuming)[-1].kept == []
+
+
+def test_the_sid_is_the_holder_by_default() -> None:
+    at = bench()
+    [position] = at.many(1)
+    at.consume()
+    at.lose()
+    at.logon()
+    at.consume(holding=[position, position + 1])
+    assert at.of(q.Consuming)[-1].kept == [position, position + 1]
+
+
+def test_positions_of_another_generation_are_not_kept() -> None:
+    at, positions = _lost()
+    at.logon()
+    at.consume(sid="t", holder="me", holding=[positions[0], positions[3]], generation=9)
+    assert at.of(q.Consuming)[-1].kept == []
+    assert at.got("t") == positions
+
+
+# -- replayable queues ------------------------------------------------------------------------
+
+
+def test_a_replayable_queue_is_read_from_a_place() -> None:
+    at = bench(replayable())
+    positions = at.many(5)
+    at.consume(since=at.bookmark(positions[2]))
+    [answer] = at.of(q.Consuming)
+    assert (answer.kind, answer.backlog, answer.lease_ms) == ("replayable", 0, 0)
+    assert answer.position == positions[3]
+    assert at.got() == positions[3:]
+
+
+def test_a_replayable_queue_has_one_reader() -> None:
+    at = bench(replayable())
+    at.consume(since="0")
+    at.logon(BOB)
+    at.consume(sid="b", since="0", rid=BOB)
+    assert at.errors() == [("resource_locked", "c-b", "b")]
+    at.send(q.Cancel("s"))
+    at.consume(sid="b", since="0", rid=BOB)
+    assert len(at.of(q.Consuming, BOB)) == 1
+
+
+def test_a_client_that_reads_anew_replaces_itself() -> None:
+    at = bench(replayable())
+    positions = at.many(2)
+    at.consume(sid="a", since="0")
+    at.consume(sid="b", since="0")
+    assert at.errors() == [("session_ended", None, "a")]
+    assert at.got("b") == positions
+    at.many(1)
+    assert len(at.got("a")) == 2
+
+
+def test_of_two_that_open_at_a_time_the_second_is_refused() -> None:
+    at = bench(replayable())
+    positions = at.many(2)
+    at.logon(BOB)
+    at.silent = True
+    at.consume(sid="a", since=at.bookmark(positions[0]))
+    at.consume(sid="b", since=at.bookmark(positions[0]), rid=BOB)
+    at.answer()
+    assert at.errors() == [("resource_locked", "c-b", "b")]
+    assert at.got("a") == positions[1:]
+    assert at.got("b") == []
+
+
+def test_a_reader_that_is_lost_holds_no_place() -> None:
+    at = bench(replayable())
+    at.consume(since="0")
+    at.lose()
+    at.logon(BOB)
+    at.consume(since="0", rid=BOB)
+    assert at.codes() == []
+
+
+def test_a_reader_that_is_not_open_yet_ends_quietly() -> None:
+    at = bench(replayable())
+    [position] = at.many(1)
+    at.silent = True
+    at.consume(since=at.bookmark(position))
+    at.send(q.Cancel("s", "bye"))
+    at.answer()
+    assert at.last() == m.Ack("processed", "bye", sid="s")
+    assert at.one().queue.reader is None
+
+
+LONG_FILTER = " OR ".join(f"/field{n} = {n}" for n in range(200))
+NUMBERS = count()  # no text is like one that is compiled already
+
+
+@pytest.mark.parametrize("command", [
+    lambda n, text: q.Consume(f"f{n}", "q", filter=text),
+    lambda n, text: q.Consume(f"f{n}", "log", since="0", selector=text),
+    lambda _, text: q.Browse("q", filter=text),
+    lambda _, text: q.Settle(queue="q", filter=text),
+])  # fmt: skip
+def test_compiling_has_a_budget(command: Callable[[int, str], m.Command]) -> None:
+    at = bench(work(), replayable("log"), budget=Budget(compile_ms=10))
+    at.logon(BOB, "ann-2", principal="ann")
+    taken = 0
+    while "too_many" not in at.codes():
+        at.send(command(taken, f"{LONG_FILTER} OR /n = {next(NUMBERS)}"))
+        taken += 1
+        assert taken < 10
+    assert taken > 2
+    at.send(command(0, "/n = 77"), rid=BOB)
+    assert at.codes()[-2:] == ["too_many", "too_many"], "it is that of the principal"
+    at.consume(sid="plain", rid=BOB)
+    assert isinstance(at.last(), q.Consuming), "what needs no compiling goes on"

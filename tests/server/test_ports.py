@@ -1,0 +1,315 @@
+"""zbroker/server/ports.py and its twin of the simulation: both keep what a core may rely on.
+
+A Reconnect drops what is queued in the old socket, answers come before watermarks, of watermarks
+only the newest comes, and of a peer that is not connected a send says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+from unittest import mock
+
+import pytest
+import zmq
+
+from tests.sim.net import Net, Scheduler
+from tests.sim.ports import JournalLink
+from zbroker import sockets
+from zbroker.engine.contract import Limit
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Note, Reconnect, Say
+from zbroker.engine.events import StopAsked
+from zbroker.server.ports import CommandsPort, JournalPort, SupervisorPort
+from zbroker.wire import codec
+from zbroker.wire.internal import Confirm, Located, Marks, Message
+
+WAIT_S = 20.0
+MANY = Limit(1_000)
+
+
+def marks(incarnation: int, persisted: int = 1) -> Marks:
+    return Marks(incarnation, 1, 1, 1, persisted, persisted, 1, 0)
+
+
+class Rig(Protocol):
+    """A port and a journal at the other end."""
+
+    port: Any
+
+    def start(self) -> None:
+        """The journal listens from now on."""
+
+    def got(self, count: int) -> list[Message]:
+        """The next messages that it is sent."""
+
+    def answer(self, message: Message) -> None:
+        """To the sender of the last message it got; it has arrived when this returns."""
+
+    def publish(self, one: Marks) -> None:
+        """It has arrived when this returns."""
+
+    def heard(self) -> Iterator[Any]:
+        """What the port has now, event by event."""
+
+
+class Simulated:
+    def __init__(self) -> None:
+        self.at = Scheduler(Random(1))
+        self.net = Net(self.at)
+        self.port = JournalLink(self.net, "journal", "marks")
+        self._received: list[Message] = []
+        self._listener: Any = None
+        self._rid = b""
+
+    def _settle(self) -> None:
+        self.at.run_until(self.at.now_ms + 100)
+
+    def start(self) -> None:
+        self._listener = self.net.bind("journal", self._arrived)
+        self._marks = self.net.bind("marks", lambda rid, frame: None)
+        self._settle()
+
+    def _arrived(self, rid: bytes, frame: Any) -> None:
+        self._rid = rid
+        self._received.append(codec.TO_JOURNAL.decode(frame[0]))
+
+    def got(self, count: int) -> list[Message]:
+        self._settle()
+        found, self._received = self._received[:count], self._received[count:]
+        return found
+
+    def answer(self, message: Message) -> None:
+        self.net.answer(self._listener, self._rid, codec.encode(message))
+        self._settle()
+
+    def publish(self, one: Marks) -> None:
+        for rid in list(self._marks.pipes):
+            self.net.answer(self._marks, rid, codec.encode(one))
+        self._settle()
+
+    def heard(self) -> Iterator[Any]:
+        yield from self.port.events({}, MANY)
+
+
+class Places:
+    """Paths, as far as they are asked."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def ipc(self, name: str) -> str:
+        return f"ipc://{self._directory}/{name}"
+
+
+class Real:
+    def __init__(self, directory: str) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.paths = Places(directory)
+        self.poller = zmq.Poller()
+        self.port = JournalPort(self.context, self.paths, self.poller)  # type: ignore[arg-type]
+        self._rid = b""
+
+    def start(self) -> None:
+        self._router = sockets.inner_router(self.context)
+        self._router.bind(self.paths.ipc("journal"))
+        self._pub = sockets.marks_publisher(self.context)
+        self._pub.bind(self.paths.ipc("marks"))
+        assert self._pub.poll(int(WAIT_S * 1_000)), "the port subscribes"
+        self._pub.recv()
+
+    def got(self, count: int) -> list[Message]:
+        """Of one connection: what was queued in a socket may still come, by a connection of its
+        own, while libzmq closes it."""
+        found: dict[bytes, list[Message]] = defaultdict(list)
+        while len(found[self._rid]) < count:
+            assert self._router.poll(int(WAIT_S * 1_000)), f"{found}, and then nothing"
+            self._rid, *frames = self._router.recv_multipart()
+            found[self._rid].append(codec.TO_JOURNAL.decode(frames[0]))
+        return found[self._rid]
+
+    def answer(self, message: Message) -> None:
+        self._router.send_multipart([self._rid, codec.encode(message)])
+        self._arrived(self.port._dealer)
+
+    def publish(self, one: Marks) -> None:
+        self._pub.send(codec.encode(one))
+        self._arrived(self.port._marks)
+
+    def _arrived(self, socket: Any) -> None:
+        assert socket.poll(int(WAIT_S * 1_000)), "it does not arrive"
+
+    def heard(self) -> Iterator[Any]:
+        yield from self.port.events(dict(self.poller.poll(0)), MANY)
+
+    def close(self) -> None:
+        self.context.destroy(0)
+
+
+@pytest.fixture(params=["simulated", "real"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    if request.param == "simulated":
+        yield Simulated()
+        return
+    with TemporaryDirectory(prefix="zb") as directory:  # paths of sockets are short
+        made = Real(directory)
+        yield made
+        made.close()
+
+
+def eventually(done: Callable[[], bool], step: Callable[[], Any]) -> None:
+    """Repeats the step until it is done: what was sent may take a while to arrive."""
+    end = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < end
+        step()
+
+
+def say(number: int) -> Say:
+    return Say(JOURNAL, Confirm(number, 0))
+
+
+def test_what_was_said_before_a_reconnect_is_not_said_to_the_next_journal(rig: Rig) -> None:
+    rig.port.say(say(1))
+    rig.port.reconnect(Reconnect(JOURNAL))
+    rig.port.say(say(2))
+    rig.port.say(say(3))
+    rig.start()
+    assert rig.got(2) == [Confirm(2, 0), Confirm(3, 0)]
+
+
+def test_answers_come_in_order_and_before_watermarks(rig: Rig) -> None:
+    rig.start()
+    rig.port.say(say(1))
+    rig.got(1)
+    rig.publish(marks(7))
+    rig.answer(Located(1, 1))
+    assert list(rig.heard()) == [Located(1, 1), marks(7)]
+    found: list[Any] = []
+    for cid in (2, 3):
+        rig.answer(Located(cid, 1))
+    eventually(lambda: len(found) == 2, lambda: found.extend(rig.heard()))
+    assert found == [Located(2, 1), Located(3, 1)]
+
+
+def test_nothing_of_the_old_socket_is_heard_after_a_reconnect(rig: Rig) -> None:
+    rig.start()
+    rig.port.say(say(1))
+    rig.got(1)
+    for cid in (1, 2):
+        rig.answer(Located(cid, 1))
+    events = rig.heard()
+    assert next(events) == Located(1, 1)
+    rig.port.reconnect(Reconnect(JOURNAL))
+    assert list(events) == []
+    assert list(rig.heard()) == []
+
+
+def test_watermarks_of_a_journal_that_died_are_dropped_with_their_socket(rig: Rig) -> None:
+    rig.start()
+    rig.port.say(say(1))
+    rig.got(1)
+    rig.publish(marks(7))
+    rig.answer(Located(1, 1))
+    events = rig.heard()
+    assert next(events) == Located(1, 1)
+    rig.port.reconnect(Reconnect(WATERMARKS))
+    assert list(events) == []
+
+
+def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:
+    rig.start()
+    for persisted in (1, 2, 3):
+        rig.publish(marks(7, persisted))
+    found: list[Any] = []
+    eventually(lambda: found[-1:] == [marks(7, 3)], lambda: found.extend(rig.heard()))
+    assert list(rig.heard()) == []
+
+
+# -- commands and the supervisor ----------------------------------------------------------------
+
+
+class Door:
+    """A listener at which these commands wait."""
+
+    def __init__(self, count: int) -> None:
+        self.router, self.waiting = "router", count
+
+    def receive(self) -> Any:
+        if not self.waiting:
+            return None
+        self.waiting -= 1
+        return b"\0ann1", [zmq.Frame(b"%d" % self.waiting)], False, "", 1
+
+
+class Front:
+    def __init__(self, door: Door) -> None:
+        self.door = door
+
+
+def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
+    port = CommandsPort(Front(Door(5)), mock.Mock())  # type: ignore[arg-type]
+    assert list(port.events({}, Limit(3))) == [], "the poller has found nothing"
+    bursts = []
+    for drained in (False, True):
+        [burst] = port.events({"router": 1}, Limit(3))
+        bursts.append([bytes(received.frames[0]) for received in burst.received])
+        assert port.drained == drained
+    assert bursts == [[b"4", b"3", b"2"], [b"1", b"0"]]
+    assert list(port.events({"router": 1}, Limit(3))) == []
+    assert port.drained
+
+
+class Clock:
+    now_ms = 0
+
+    def mono_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ns(self) -> int:
+        return 0
+
+
+class Process:
+    """As far as the port asks. `beats`: with which statistics it did."""
+
+    def __init__(self) -> None:
+        self.clock, self.link, self.log = Clock(), "link", mock.Mock()
+        self.next_beat_ms, self.stopping = 0, False
+        self.stats: dict[str, Any] = {}
+        self.beats: list[dict[str, Any]] = []
+
+    def turn(self) -> None:
+        self.beats.append(self.stats)
+        self.next_beat_ms = self.clock.now_ms + 500
+
+
+def test_the_supervisor_hears_statistics_with_each_heartbeat() -> None:
+    process = Process()
+    counts = iter(range(10))
+    port = SupervisorPort(process, mock.Mock(), lambda: {"n": next(counts)})  # type: ignore[arg-type]
+    for now_ms in (0, 499, 500):
+        process.clock.now_ms = now_ms
+        assert list(port.events({}, Limit(1))) == []
+    assert process.beats == [{"n": 0}, {"n": 1}]
+    assert port.next_wake_ms() == 1_000
+
+
+def test_the_core_is_told_to_stop_once() -> None:
+    process = Process()
+    port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
+    process.stopping = True
+    assert list(port.events({"link": 1}, Limit(1))) == [StopAsked()]
+    assert list(port.events({"link": 1}, Limit(1))) == []
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_a_note_is_a_line_of_the_log(*, error: bool) -> None:
+    process = Process()
+    port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
+    port.note(Note("queues.read_failed", "why", error=error))
+    used = process.log.error if error else process.log.warning
+    used.assert_called_once_with("%s: %s", "queues.read_failed", "why")

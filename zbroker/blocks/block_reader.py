@@ -1,0 +1,112 @@
+"""Reads the log for subscriptions: what several of them want is read, checked and decoded once.
+
+Blocks are kept by where they start, up to READ_CACHE_BYTES, the least recently used goes first.
+Subscriptions that have caught up have a Log of their own, because a Log learns how much to read at
+a time: little at the end of the log, much in a replay.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Final
+
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
+from zbroker.limits import MIB
+from zbroker.log.format import Batch
+from zbroker.log.reader import Cursor, Extent, Gap, Log
+
+READ_CACHE_BYTES: Final = 16 * MIB
+_ITEM_BYTES: Final = 1_000  # of Python objects for one batch, roughly
+
+_Key = tuple[Cursor, Hashable]  # where, and with what was passed over
+
+
+class Reading:
+    """The logs of one process and the blocks read lately."""
+
+    def __init__(self, directory: Path, archive: Path | None = None) -> None:
+        self._logs = (Log(directory, archive), Log(directory, archive))
+        self._blocks: OrderedDict[_Key, Block] = OrderedDict()
+        self._bytes = 0
+        self._used: tuple[_Key, int] | None = None  # read last, and what it weighed then
+        self._newest = Cursor(0, 0, 0)  # a batch that stands near the end
+        self.hits = 0
+        self.misses = 0
+
+    def reset(self) -> None:
+        """Forgets everything: the journal was started anew and may have set bytes aside."""
+        self._blocks.clear()
+        self._bytes, self._newest, self._used = 0, Cursor(0, 0, 0), None
+        for log in self._logs:
+            log.refresh()
+
+    @property
+    def extents(self) -> list[Extent]:
+        """The segments as they were when the newest of the log was read; nothing is looked up."""
+        return self._logs[False].extents
+
+    def let_go(self) -> None:
+        """Closes files: one that was removed takes space for as long as somebody has it open."""
+        for log in self._logs:
+            log.close()
+
+    def read(self, read: Read) -> Block:
+        """What stands at a cursor, mostly without reading it again. Raises: StorageError."""
+        cursor = self._seek(read) if read.seek else read.cursor
+        key = cursor, read.wants_key
+        self._weigh()
+        block = self._blocks.get(key)
+        if block is not None:
+            self._blocks.move_to_end(key)
+            self._used = key, _weight(block)
+            self.hits += 1
+            return block
+        self.misses += 1
+        items, behind = self._logs[read.live].read(
+            cursor, read.limit, read.max_bytes, wants=read.wants
+        )
+        batches = [item for item in items if isinstance(item, Batch)]
+        size = sum(batch.header_length + batch.body_length for batch in batches)
+        block = Block(cursor, items, behind, size)
+        if items and (len(batches) == len(items) or not _may_come_back(items)):
+            self._keep(key, block)
+        return block
+
+    def _seek(self, read: Read) -> Cursor:
+        serial, offset, position = read.cursor
+        if serial == 0 and 0 < self._newest.position <= position:
+            serial, offset, _ = self._newest
+        return self._logs[read.live].seek(position, serial, offset)
+
+    def _keep(self, key: _Key, block: Block) -> None:
+        self._blocks[key] = block
+        self._used = key, _weight(block)
+        self._bytes += _weight(block)
+        self._shrink()
+        first = block.items[0]
+        if isinstance(first, Batch) and first.position > self._newest.position:
+            self._newest = Cursor(block.start.serial, first.offset, first.position)
+
+    def _weigh(self) -> None:
+        """Counts what was made of the block that was read last; nobody makes more of it now."""
+        if self._used is not None:
+            key, before = self._used
+            self._used = None
+            self._bytes += _weight(self._blocks[key]) - before
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
+            self._bytes -= _weight(self._blocks.popitem(last=False)[1])
+
+
+def _may_come_back(items: Sequence[object]) -> bool:
+    """True if a file was missing: it is served again as soon as it is put back."""
+    return any(isinstance(item, Gap) and item.why == "missing" for item in items)
+
+
+def _weight(block: Block) -> int:
+    return block.size + block.made_bytes + _ITEM_BYTES * len(block.items)

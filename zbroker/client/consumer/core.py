@@ -1,0 +1,384 @@
+"""One consumer on one connection to the queues door. No I/O.
+
+    logged on --consume--> ASKED --consuming--> LIVE --job--> ... --leave, error of its sid--> ENDED
+                             ^                    |
+                             +-- connection lost -+
+
+How the connection comes about and is kept: see dialling.py. After a loss it is asked for anew, with
+what it holds; what the broker does not keep of that is somebody else's, so it is handed out only if
+it was already. Nothing that waits is handed out before the broker has said so. Positions of another
+origin (another instance, or one that was put back from an old copy) mean nothing any more.
+
+Credit goes back when a batch is used up; so what waits is never more than it (and one batch). How
+many messages it holds is up to the broker: it counts those that are not settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from zbroker.client.connection import ANSWER_MS, Dialling, Effect
+from zbroker.client.connection import State as Link
+from zbroker.client.consumer.held_messages import Holding, positions_of
+from zbroker.client.consumer.leases import Leases
+from zbroker.client.consumer.message import Desk, QueueMessage, decode
+from zbroker.client.consumer.settlement import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
+from zbroker.client.effects import Event, Send, raised
+from zbroker.errors import TEMPORARY, ZBrokerError
+from zbroker.ids import Origin, format_vector
+from zbroker.log.queue_records import ends_of, of_ends
+from zbroker.wire.bodies import credit_bytes
+from zbroker.wire.messages import Ack, Error, Flow, Logoff
+from zbroker.wire.queue_messages import Cancel, Consume, Consuming, Extend, Job, Settled
+from zbroker.wire.ranges import is_range, parse_range
+
+
+class Core(Dialling):
+    """`command` says what is wanted; `desk` is where its messages are settled."""
+
+    def __init__(
+        self,
+        command: Consume,
+        desk: Desk,
+        jitter: Callable[[], float],
+        heartbeat_s: float | None = None,
+        on_resubscribed: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(jitter, heartbeat_s)
+        self.held = Holding()
+        self.settling = Settling()
+        self.granted: Consuming | None = None  # what the broker said last
+        self.live = False  # it has begun on this connection
+        self.ended = False  # everything up to its end came in
+        self.error: ZBrokerError | None = None
+        self.seen: dict[Origin, int] = {}  # of a replayable queue: what came in
+        self.passed: dict[Origin, int] = {}  # and what was handed out
+        self._leases = Leases()
+        self._command = command
+        self._desk = desk
+        self._epoch = 0  # counts the origins
+        self._origin: Origin | None = None
+        self._asks = 0
+        self._sid = self._asked_cid = ""
+        self._answer_by_ms: int | None = None
+        self._credit = command.credit  # as granted
+        self._used = 0  # bytes handed out and not given back
+        self._on_resubscribed = on_resubscribed
+
+    @property
+    def replays(self) -> bool:
+        """True if its queue is a replayable one: nothing is leased."""
+        return self.granted is not None and self.granted.kind == "replayable"
+
+    @property
+    def once(self) -> bool:
+        """True if what came in is gone from the queue: nothing is leased."""
+        return self.granted is not None and self.granted.semantics == "at-most-once"
+
+    @property
+    def backlog(self) -> int:
+        return 0 if self.granted is None else self.granted.backlog
+
+    @property
+    def lease_ms(self) -> int:
+        return self._leases.lease_ms
+
+    # -- what the program does ----------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """True if there is something to hand out, as far as is known."""
+        return bool(self.held.line) and (self.live or self.replays or self.once)
+
+    def hand_out(self, most: int | None, now_ms: int) -> tuple[list[QueueMessage], list[Effect]]:
+        """Up to `most` messages that came together, and the credit to give back for them."""
+        held, freed = self.held, 0
+        while self.ready:
+            first = held.line[0]
+            if self.live and not self._leases.hold(first.came_ms, now_ms):
+                freed += held.drop_first()
+                continue
+            taken, size = held.take(most)
+            if self.replays:
+                self.passed[self.own] = taken[-1]._at
+            return taken, self._give_back(freed + size)
+        return [], self._give_back(freed) if freed else []
+
+    def settle(self, verb: Verb, messages: Sequence[QueueMessage], now_ms: int) -> None:
+        """What becomes of messages; sent by `due`. Those that are settled already are left out.
+
+        Raises: ZBrokerError, what ended it; bad_field.
+        """
+        if self.state is Link.ENDED:
+            raise self.error or ZBrokerError("closed", "the consumer was closed")
+        mine = [message for message in messages if message._head.epoch == self._epoch]
+        if len(mine) < len(messages):
+            self._renounce(len(messages) - len(mine))
+        if self.replays:
+            self._note(verb, mine)
+        elif verb.kind == "extend":
+            self._lengthen(verb, mine, now_ms)
+        elif len(mine) == 1 and not self.held.lost:
+            if self.held.settle_one(mine[0]._at):
+                self.settling.add_one(self._meant(verb), mine[0]._at)
+        elif mine:
+            found = self.held.settle(positions_of(mine), ours=verb.kind != "ack")
+            if found:
+                self.settling.add(self._meant(verb), found)
+
+    def ack_one(self, message: QueueMessage) -> bool:
+        """`settle` of an ack of one message; False, and nothing is done, if that has more to do."""
+        held, at = self.held, message._at
+        mine = message._head.epoch == self._epoch and not held.lost
+        if not mine or self.state is Link.ENDED or not held.settle_one(at):
+            return False
+        self.settling.add_one(ACK, at)
+        return True
+
+    def _meant(self, verb: Verb) -> Verb:
+        """What is gone already cannot go back: all that is left is its place in the backlog."""
+        return ACK if self.once else verb
+
+    def _note(self, verb: Verb, messages: list[QueueMessage]) -> None:
+        if verb.kind == "reject":
+            raise ZBrokerError("bad_field", "a replayable queue has no dead letters")
+        if verb.kind == "ack" and messages:
+            self.settling.add(verb, positions_of(messages))
+
+    def _lengthen(self, verb: Verb, messages: list[QueueMessage], now_ms: int) -> None:
+        found = positions_of(messages) & (self.held.in_hand - self.held.lost)
+        if found and not self.once:
+            self._leases.lengthen(found, verb.ms, now_ms)
+            self.settling.add(verb, found)
+
+    def leave(self, now_ms: int, error: ZBrokerError | None = None) -> list[Effect]:
+        """It ends, by `error` if that is not a wish. What it holds comes back to the queue."""
+        if self.state is Link.ENDED:
+            return []
+        effects = self.due(now_ms) + self._partings()
+        self.error = error
+        self._stop()
+        return effects
+
+    # -- what is due --------------------------------------------------------------------------
+
+    def due(self, now_ms: int) -> list[Effect]:
+        """What piled up to be sent. To be called in each turn."""
+        if not self.live:
+            return []
+        extending = self._leases.is_due(now_ms)
+        if extending:
+            wanted = self._leases.extend(self.held.leased, now_ms)
+            extending = bool(wanted)
+            if wanted:
+                self.settling.add(EXTEND, wanted)
+        whose = Whose(self._sid, self._command.queue, self.own.generation)
+        commands = self.settling.due(self._cid, whose, now_ms)
+        if extending:
+            rounds = [each for each in commands if isinstance(each, Extend) and not each.lease_ms]
+            self._leases.sent((each.cid or "" for each in rounds), now_ms)
+        return [Send(command) for command in commands]
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` or `due` has something to do."""
+        times = [super().next_wake_ms()]
+        if self.live:
+            times += [self.settling.next_wake_ms(), self._leases.next_wake_ms()]
+        return min((time for time in times if time is not None), default=None)
+
+    def _answer_due_ms(self) -> int | None:
+        if not self.live:
+            return self._answer_by_ms
+        since_ms = self.settling.waits_since_ms()
+        return None if since_ms is None else since_ms + ANSWER_MS
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.live, self._answer_by_ms = False, None
+        self.settling.lost()
+
+    def _begin(self, now_ms: int) -> list[Effect]:
+        if self._origin not in (None, self.own):
+            self._change_origin()
+        self._origin = self.own
+        self._asks += 1
+        self._sid, self._asked_cid = f"c{self._asks}", self._cid()
+        self._answer_by_ms = now_ms + ANSWER_MS
+        return [Send(self._ask())]
+
+    def _ask(self) -> Consume:
+        command = self._command
+        room = command.credit - self.held.size
+        self._used, self._credit = min(0, room), max(0, room)
+        again = replace(command, sid=self._sid, cid=self._asked_cid, credit=self._credit)
+        if self.replays and self.seen:
+            again.since, again.selector = self._left_to_read(), None
+            again.bookmark_not_found = "fail"
+        elif not self.replays and not self.once:
+            mine = self.held.leased | self.settling.under_way("ack", "release", "reject")
+            again.holding = ends_of(mine)[: 2 * RUNS_MAX]
+            again.generation = self.own.generation if again.holding else None
+        return again
+
+    def _left_to_read(self) -> str:
+        since, seen = self._command.since or "", format_vector(self.seen)
+        return parse_range(since).behind(seen).text if is_range(since) else seen
+
+    def _begun(self, event: Consuming, now_ms: int) -> list[Effect]:
+        try:
+            kept = of_ends(event.kept)
+        except ValueError as error:
+            return self._fail(ZBrokerError("bad_frame", f"the broker keeps no runs: {error}"))
+        self.granted, self.live, self._answer_by_ms = event, True, None
+        self._live_since_ms, self._lost_ms = now_ms, None
+        self._credit = event.credit + self.held.size + self._used
+        self.held.keeps = not self.replays
+        freed, firm = 0, self.replays or self.once
+        self._leases.begin(0 if firm else event.lease_ms, now_ms)
+        if self.replays:
+            self._start_at(event.position)
+        if not firm:
+            self.settling.keep(kept)
+            freed = self.held.keep(kept)
+        if self._broken and self._on_resubscribed is not None:
+            self._on_resubscribed()
+        self._broken = False
+        return [*self._give_back(freed), *self.due(now_ms)]
+
+    def _start_at(self, position: int | None) -> None:
+        """The place that the broker found, so that another connection goes on from there."""
+        for vector in (self.seen, self.passed):
+            if position and not vector:
+                vector[self.own] = position - 1
+
+    def _change_origin(self) -> None:
+        """The positions from before name other messages, or none."""
+        self._epoch += 1
+        lost = self.settling.clear()
+        if self.replays or self.once:
+            self.held.in_hand.clear()
+        else:
+            self.held.clear()
+        if lost:
+            self._renounce(lost)
+
+    def _renounce(self, count: int) -> None:
+        if self.once:
+            return  # they are gone from the queue
+        what = f"{count} messages were not settled at the broker that they came from"
+        self.settling.refuse(ZBrokerError("stale_epoch", what, "they are delivered again there"))
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def take(self, job: Job, body: bytes, body_max: int, now_ms: int) -> list[Effect]:
+        """Messages come in: what of them is new waits for the program."""
+        self._silence.fresh = True
+        if not self.live or job.sid != self._sid or self.ended:
+            return []
+        try:
+            messages = decode(job, body, self.own, body_max, self._desk, self._epoch)
+        except ZBrokerError as error:
+            return self._fail(error)
+        size, freed = credit_bytes(body, job.columns), 0
+        if self.replays:
+            messages = self._behind_seen(messages)
+        elif not self.once and not job.barrier:
+            messages, freed = self._fresh(messages)
+        if not messages:
+            return self._give_back(size + freed)
+        self.held.put(messages, size, now_ms)
+        self._leases.came(now_ms)
+        return self._give_back(freed) if freed else []
+
+    def _behind_seen(self, messages: list[QueueMessage]) -> list[QueueMessage]:
+        seen = self.seen.get(self.own, 0)
+        if messages[0]._at <= seen:
+            messages = [message for message in messages if message._at > seen]
+        if messages:
+            self.seen[self.own] = messages[-1]._at
+        return messages
+
+    def _fresh(self, messages: list[QueueMessage]) -> tuple[list[QueueMessage], int]:
+        """Those that the program has not, and has not done; the bytes of what they replace.
+
+        A message comes again with a new lease. One that the program works on goes on with that.
+        """
+        positions, held = positions_of(messages), self.held
+        if self.settling:
+            self.settling.came_again(positions)
+        known = held.in_hand | self.settling.under_way("ack", "reject")
+        freed = held.drop(positions & held.waiting) if positions.intersect(held.waiting) else 0
+        if positions.intersect(known):
+            held.lost -= positions
+            messages = [message for message in messages if message._at not in known]
+        return messages, freed
+
+    def _answered(self, event: Event, now_ms: int) -> list[Effect]:
+        if isinstance(event, Settled):
+            if event.cid is not None and self.settling.settled(event.cid) is not None:
+                self._leases.settled(event.cid)
+        elif isinstance(event, Consuming):
+            if event.cid == self._asked_cid and not self.live and self._answer_by_ms is not None:
+                return self._begun(event, now_ms)
+        elif isinstance(event, Ack):
+            over = event.ended or self._command.until is not None
+            self.ended |= event.type == "completed" and event.sid == self._sid and over
+        elif isinstance(event, Error):
+            return self._told_of(event, now_ms)
+        return []
+
+    def _told_of(self, error: Error, now_ms: int) -> list[Effect]:
+        """A refusal of something that was settled, of the consumer, or of the connection."""
+        again = error.code in TEMPORARY
+        if error.cid and self.settling.refused(
+            error.cid, raised(error), again=again, now_ms=now_ms
+        ):
+            return []
+        whole = error.cid == self._logon_cid or (error.cid is None and error.sid is None)
+        mine = error.cid == self._asked_cid or (error.cid is None and error.sid == self._sid)
+        if not whole and not mine:
+            return []  # about something that is over
+        if again or (not self.live and self._counted(error, now_ms)):
+            return self._lose(now_ms)
+        return self._fail(raised(error))
+
+    def _fail(self, error: ZBrokerError) -> list[Effect]:
+        """It ends with an error; what it holds comes back to the queue."""
+        self.error, partings = error, self._partings()
+        self._stop()
+        return partings
+
+    def _partings(self) -> list[Effect]:
+        return [Send(Cancel(self._sid)), Send(Logoff())] if self.state is Link.LIVE else []
+
+    def _stop(self) -> None:
+        """What is gone from the queue, or never left it, is still handed out after an error."""
+        firm = self.error is not None and (self.replays or self.once)
+        self.live = False
+        self._end()
+        if not firm:
+            self.held.clear()
+
+    # -- credit -------------------------------------------------------------------------------
+
+    def _give_back(self, size: int) -> list[Effect]:
+        """Credit is returned when half of it is used: few small commands, and it never runs dry."""
+        if not self.live and self._answer_by_ms is None:
+            return []  # the next consume command counts what waits
+        self._used += size
+        if not self.live:
+            return []
+        if self._used <= 0 or self._used * 2 < self._credit:
+            return []
+        used, self._used = self._used, 0
+        return [Send(Flow(self._sid, used))]
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        self.held.check()
+        assert not self.held.in_hand & self.settling.under_way("ack", "release", "reject")
+        assert self.state is Link.LIVE or not self.live

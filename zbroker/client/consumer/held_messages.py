@@ -1,0 +1,151 @@
+"""The messages that a consumer holds: those that wait for the program, and those it works on. Pure.
+
+    came in --> waiting --taken--> in hand --ack, release, reject--> settled
+                   |                  |
+                   +--lease lost--> gone    in hand, lease lost: only an ack still counts
+
+A lease is lost when the broker does not know it any more after a reconnect, and when its time is
+over before an extension was answered: then somebody else may have the message, so one that still
+waits is dropped. Positions of batches are runs nearly always, so the sets are small.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+from pyroaring import BitMap64
+
+from zbroker.client.consumer.message import QueueMessage
+
+
+class Batch(Struct, eq=False):
+    """Messages that came together, and have not all been taken. at: of the next one."""
+
+    messages: Sequence[QueueMessage]
+    size: int  # in bytes of credit
+    came_ms: int
+    at: int = 0
+
+    @property
+    def rest(self) -> Sequence[QueueMessage]:
+        return self.messages[self.at :] if self.at else self.messages
+
+
+class Holding:
+    """By position. What a lease is not needed for (barriers) is in the line only."""
+
+    def __init__(self) -> None:
+        self.keeps = True  # what is taken is held until it is settled
+        self.line: deque[Batch] = deque()
+        self.waiting = BitMap64()
+        self.in_hand = BitMap64()
+        self.lost = BitMap64()  # of those in hand
+        self.size = 0  # bytes of what waits
+
+    @property
+    def leased(self) -> BitMap64:
+        """What is the consumer's own, as far as it knows."""
+        return (self.in_hand - self.lost) | self.waiting
+
+    def put(self, messages: Sequence[QueueMessage], size: int, now_ms: int) -> None:
+        """A batch came in, and waits."""
+        self.line.append(Batch(messages, size, now_ms))
+        self.size += size
+        if not messages[0].barrier:
+            self.waiting |= positions_of(messages)
+
+    def take(self, most: int | None) -> tuple[list[QueueMessage], int]:
+        """Up to `most` messages of the first batch, and the bytes of a batch that is used up."""
+        batch = self.line[0]
+        end = len(batch.messages) if most is None else batch.at + most
+        taken, batch.at = list(batch.messages[batch.at : end]), end
+        if not taken[0].barrier:
+            self._hand_over(taken)
+        return taken, self._used_up() if end >= len(batch.messages) else 0
+
+    def _hand_over(self, taken: Sequence[QueueMessage]) -> None:
+        if len(taken) == 1:
+            self.waiting.discard(taken[0]._at)
+            if self.keeps:
+                self.in_hand.add(taken[0]._at)
+            return
+        positions = positions_of(taken)
+        self.waiting -= positions
+        if self.keeps:
+            self.in_hand |= positions
+
+    def settle(self, positions: BitMap64, *, ours: bool) -> BitMap64:
+        """Those that are in hand, and are not any more. ours: without those that were lost."""
+        found = positions & self.in_hand
+        self.in_hand -= found
+        if self.lost:
+            gone = found & self.lost
+            self.lost -= gone
+            if ours:
+                found -= gone
+        return found
+
+    def settle_one(self, position: int) -> bool:
+        """The same for one message, where none is lost."""
+        if position not in self.in_hand:
+            return False
+        self.in_hand.discard(position)
+        return True
+
+    def drop(self, positions: BitMap64) -> int:
+        """They leave the line. Returns: the bytes of batches that are used up by that."""
+        self.waiting -= positions
+        freed, line = 0, self.line
+        self.line = deque()
+        for batch in line:
+            rest = [message for message in batch.rest if message.barrier or message._at in self]
+            if rest:
+                batch.messages, batch.at = rest, 0
+                self.line.append(batch)
+            else:
+                freed += batch.size
+        self.size -= freed
+        return freed
+
+    def drop_first(self) -> int:
+        """The first batch leaves the line. Returns: its bytes."""
+        self.waiting -= positions_of(self.line[0].rest)
+        return self._used_up()
+
+    def keep(self, kept: BitMap64) -> int:
+        """The rest is not ours any more. Returns: as `drop`."""
+        self.lost = self.in_hand - kept
+        gone = self.waiting - kept
+        return self.drop(gone) if gone else 0
+
+    def clear(self) -> None:
+        """Nothing is held any more."""
+        self.line.clear()
+        self.waiting, self.in_hand, self.lost, self.size = BitMap64(), BitMap64(), BitMap64(), 0
+
+    def __contains__(self, position: int) -> bool:
+        return position in self.waiting
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.in_hand)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        rest = [message for batch in self.line for message in batch.rest]
+        assert BitMap64(m._at for m in rest if not m.barrier) == self.waiting
+        assert self.size == sum(batch.size for batch in self.line)
+        assert not self.waiting & self.in_hand
+        assert self.lost <= self.in_hand
+        assert all(batch.at < len(batch.messages) for batch in self.line)
+
+    def _used_up(self) -> int:
+        size = self.line.popleft().size
+        self.size -= size
+        return size
+
+
+def positions_of(messages: Sequence[QueueMessage]) -> BitMap64:
+    """Where they stand, as a set."""
+    return BitMap64([message._at for message in messages])

@@ -1,0 +1,163 @@
+"""Messages of a queue as their consumer sees them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count, repeat
+from types import TracebackType
+from typing import Final, Protocol
+
+from msgspec.structs import astuple
+
+from zbroker.client.consumer.rejection import Reject
+from zbroker.client.consumer.settlement import ACK, Verb
+from zbroker.client.message import Head, Message, bad_batch, head_of, opened
+from zbroker.client.subscriber.options import Duration, seconds
+from zbroker.errors import ZBrokerError
+from zbroker.ids import Origin
+from zbroker.wire import bodies
+from zbroker.wire.queue_messages import LEASE_MAX_MS, Job
+
+REASON_MAX: Final = 1_024  # characters
+
+
+class Desk(Protocol):
+    """Where messages are settled: a consumer's line."""
+
+    def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
+        """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
+
+
+class QueueHead(Head, gc=False, kw_only=True):
+    """What the messages of one batch have in common. epoch: of the origin of their places."""
+
+    desk: Desk
+    epoch: int
+    deliveries: Sequence[int] | None = None  # of each that counts; None: 1
+    acked: bytes | None = None  # likewise
+    barrier: bool = False
+
+
+class QueueMessage(Message, gc=False, eq=False, frozen=True):
+    """A message taken from a queue: as a `Message`, and what the queue says of it.
+
+    Settle each one: `ack`, `release`, `reject`, or `with message: ...`, where leaving the block
+    acks, an exception releases, and `Reject` rejects and ends there. All of them may be called by
+    any thread, return at once, and do nothing for a message that is settled already. Until then
+    its lease is extended in the background.
+    """
+
+    _head: QueueHead
+    _at: int  # its position at the broker that the queue is of
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered, with this time, as far as the broker counted."""
+        counts = self._head.deliveries
+        return 1 if counts is None else counts[self._i - self._head.first]
+
+    @property
+    def redelivered(self) -> bool:
+        """True if somebody may have seen it before."""
+        return self.deliveries > 1
+
+    @property
+    def barrier(self) -> bool:
+        """True if every consumer gets it; nothing behind it is delivered before. Needs no ack."""
+        return self._head.barrier
+
+    @property
+    def acked(self) -> bool:
+        """Of a replayable queue: whether it was acknowledged when it was sent."""
+        acked = self._head.acked
+        return acked is not None and acked[self._i - self._head.first] != 0
+
+    def ack(self) -> None:
+        """It is done. Sent soon, and again until the broker says that it is durable.
+
+        Raises: ZBrokerError, what ended the consumer; then it comes back to the queue.
+        """
+        self._head.desk.settle(ACK, (self,))
+
+    def release(self, delay: Duration = 0) -> None:
+        """It goes back to its place, after `delay`: somebody else, or you, gets it again.
+
+        Raises: ZBrokerError bad_field; else as `ack`.
+        """
+        delay_ms = _ms("delay", delay, zero=True)
+        self._head.desk.settle(Verb("release", delay_ms), (self,))
+
+    def reject(self, reason: str = "") -> None:
+        """It is no good: a dead letter, with `reason`. Raises: as `ack`."""
+        self._head.desk.settle(Verb("reject", reason=str(reason)[:REASON_MAX]), (self,))
+
+    def extend(self, lease: Duration | None = None) -> None:
+        """Its lease lasts for `lease` from now; None: as long as the queue's.
+
+        Needed only for a lease that has to outlast this process. Raises: as `release`.
+        """
+        lease_ms = 0 if lease is None else max(1, _ms("lease", lease))
+        self._head.desk.settle(Verb("extend", lease_ms), (self,))
+
+    def __enter__(self) -> QueueMessage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            self.ack()
+        elif isinstance(error, Reject):
+            self.reject(error.reason)
+            return True
+        else:
+            with suppress(ZBrokerError):  # the exception says more; it comes back anyway
+                self.release()
+        return False
+
+    def __repr__(self) -> str:
+        times = f", deliveries={self.deliveries}" if self.redelivered else ""
+        return f"QueueMessage({self.topic!r}, {self.bookmark!r}, {self.data[:64]!r}{times})"
+
+
+def decode(
+    job: Job, body: bytes, own: Origin, body_max: int, desk: Desk, epoch: int
+) -> list[QueueMessage]:
+    """The messages of a batch that count.
+
+    Raises: ZBrokerError bad_checksum, bad_frame or too_large; nothing of such a batch is used.
+    """
+    data = opened(job, body, body_max)
+    common = head_of(job, own)
+    head = QueueHead(
+        *astuple(common), desk=desk, epoch=epoch, acked=job.acked, barrier=job.barrier,
+        deliveries=None if job.deliveries is None else _counts(job, len(data)),
+    )  # fmt: skip
+    if head.acked is not None and len(head.acked) != len(data):
+        raise bad_batch(job, f"`acked` has {len(head.acked)} bytes for {len(data)} messages")
+    return list(map(QueueMessage, repeat(head), data, count(job.skip), _places(job, head, data)))
+
+
+def _counts(job: Job, messages: int) -> Sequence[int]:
+    data = job.deliveries or b""
+    if len(data) != 2 * messages:
+        raise bad_batch(job, f"`deliveries` has {len(data)} bytes for {messages} messages")
+    return bodies.indexes(data)
+
+
+def _places(job: Job, head: QueueHead, data: list[bytes]) -> Sequence[int]:
+    """The positions here, whatever the origin of the messages is."""
+    if head.offsets is None:
+        return range(job.position, job.position + len(data))
+    return [job.position + offset for offset in head.offsets[job.skip : job.skip + len(data)]]
+
+
+def _ms(name: str, value: Duration, *, zero: bool = False) -> int:
+    found = round(seconds(name, value, zero=zero) * 1_000)
+    if found > LEASE_MAX_MS:
+        raise ZBrokerError("bad_field", f"{name}={value!r} is more than {LEASE_MAX_MS} ms")
+    return found

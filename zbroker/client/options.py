@@ -1,0 +1,157 @@
+"""What `connect` was given, checked, for the client with threads and the asynchronous one alike."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from zbroker.client.bookmark_stores import store_options
+from zbroker.client.bookmark_stores.file import FileBookmarkStore
+from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+from zbroker.client.credentials import Credentials
+from zbroker.client.publisher.core import Policy
+from zbroker.client.publisher.file_store import FileStore
+from zbroker.client.publisher.publisher import NEVER, Settings
+from zbroker.client.publisher.store import MemoryStore
+from zbroker.client.publisher.sync_policy import Sync
+from zbroker.client.servers import ListChooser, ServerChooser
+from zbroker.client.states import ConnectionState
+from zbroker.client.subscriber.options import Duration, seconds
+from zbroker.errors import ZBrokerError
+from zbroker.ids import check_client_name, publisher_id
+from zbroker.limits import GIB, MIB
+from zbroker.wire.messages import Logon
+
+MEMORY_BYTES = 64 * MIB
+FILE_BYTES = 1 * GIB
+STAGE_MAX_BYTES = 64
+
+URLs = str | Sequence[str] | ServerChooser
+PublishStore = Literal["memory"] | str | PathLike[str]
+PublishSync = Literal["each"] | Duration | None
+BookmarkStore = Literal["memory"] | str | PathLike[str] | MemoryBookmarkStore
+Listener = Callable[[ConnectionState], object]
+
+
+class Wanted(NamedTuple):
+    """How a client publishes and what it remembers. `owned`: the bookmark store ends with it."""
+
+    servers: ServerChooser
+    logon: Logon
+    publisher: int
+    settings: Settings
+    store: MemoryStore
+    bookmarks: MemoryBookmarkStore | None
+    owned: bool
+
+
+def wanted(  # noqa: PLR0913 - every option by its name
+    url: URLs,
+    name: str | None,
+    *,
+    publish_store: PublishStore,
+    publish_sync: PublishSync,
+    store_bytes: int | None,
+    store_messages: int | None,
+    bookmark_store: BookmarkStore | None,
+    heartbeat: Duration | None,
+    ack_interval: Duration | None,
+    give_up: Duration | None,
+    broker_behind: Literal["fail", "go_on"],
+    on_state: Listener | Iterable[Listener] | None,
+    on_refused: Callable[[ZBrokerError], object] | None,
+    credentials: Credentials | None,
+    stage: str | None = None,
+) -> Wanted:
+    """Raises: TypeError, ZBrokerError bad_field, reserved_name, store_in_use, store_failed, ..."""
+    if name is not None:
+        check_client_name(name)
+    elif publish_store != "memory":
+        raise ZBrokerError(
+            "bad_field", "a client with a publish store in a file needs a name",
+            "the broker knows by it what it has already",
+        )  # fmt: skip
+    client = name or f"client-{secrets.token_hex(8)}"
+    heartbeat_s = None if heartbeat is None else seconds("heartbeat", heartbeat)
+    interval_s = None if ack_interval is None else seconds("ack_interval", ack_interval)
+    settings = Settings(
+        _limit("store_bytes", store_bytes)
+        or (MEMORY_BYTES if publish_store == "memory" else FILE_BYTES),
+        _limit("store_messages", store_messages) or NEVER,
+        _policy(give_up, broker_behind, stage, several=_is_choice(url)),
+        [on_state] if callable(on_state) else list(on_state or ()),
+        on_refused,
+        credentials.curve() if credentials is not None else None,
+    )
+    chooser = servers(url)
+    bookmarks = _bookmarks(bookmark_store, name)
+    try:
+        store = _store(publish_store, publish_sync, client)
+    except BaseException:
+        if bookmarks is not None and bookmarks is not bookmark_store:
+            bookmarks.close()
+        raise
+    given = credentials.given() if credentials is not None else None
+    logon = Logon(
+        client, secrets.token_hex(8), credentials=given, heartbeat_s=heartbeat_s,
+        ack_interval_s=interval_s,
+    )  # fmt: skip
+    owned = bookmarks is not bookmark_store
+    return Wanted(chooser, logon, publisher_id(client), settings, store, bookmarks, owned)
+
+
+def _is_choice(url: URLs) -> bool:
+    return not isinstance(url, str) and (not isinstance(url, Sequence) or len(url) > 1)
+
+
+def servers(url: URLs) -> ServerChooser:
+    if isinstance(url, str):
+        return ListChooser([url])
+    return ListChooser(list(url)) if isinstance(url, Sequence) else url
+
+
+def _store(wish: PublishStore, sync: PublishSync, client: str) -> MemoryStore:
+    if wish != "memory":
+        return FileStore(wish, client, sync=_sync(sync))
+    if sync is not None:
+        raise ZBrokerError("bad_field", "publish_sync goes with a publish_store in a directory")
+    return MemoryStore()
+
+
+def _sync(wish: PublishSync) -> Sync:
+    if wish is None:
+        return None
+    return "each" if wish == "each" else float(seconds("publish_sync", wish))
+
+
+def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkStore | None:
+    if wish is None:
+        return None
+    if wish == "memory":
+        store = MemoryBookmarkStore()
+    elif isinstance(wish, str | PathLike):
+        store = FileBookmarkStore(Path(wish))
+    else:
+        store = wish
+    store_options.checked(store, name)
+    return store
+
+
+def _policy(
+    give_up: Duration | None, broker_behind: str, stage: str | None, *, several: bool
+) -> Policy:
+    if broker_behind not in ("fail", "go_on"):
+        raise ZBrokerError("bad_field", f"broker_behind={broker_behind!r} is not fail or go_on")
+    give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
+    if stage is not None and not 0 < len(stage.encode()) <= STAGE_MAX_BYTES:
+        raise ZBrokerError("bad_field", f"a stage has a token of 1 to {STAGE_MAX_BYTES} bytes")
+    return Policy(broker_behind == "go_on", give_up_ms, several, stage)
+
+
+def _limit(what: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ZBrokerError("bad_field", f"{what}={value!r} is not a number from 1 on")
+    return value

@@ -1,0 +1,394 @@
+"""The publishing link of one client: decides what is sent, kept, sent again and given up. No I/O.
+
+    DOWN --time--> CONNECTING --Connected--> LOGON_SENT --processed--> LIVE
+      ^                 |                        |  ^                   |  |
+      +---- Lost, no answer in time, silence ----+--|-------------------+  |
+                                                    +--- not_logged_on ----+
+    any --final refusal of the logon, session_ended, a broker that lacks what was acknowledged,
+          nobody reached in time--> ENDED
+
+sending.py has the batches and the rounds in which they are sent. Rules that look like details:
+wire.md and journal.md, "Publisher sessions and de-duplication".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from zbroker.client.effects import (
+    Backoff,
+    Behind,
+    Connect,
+    Connected,
+    Disconnected,
+    Effect,
+    Ended,
+    Event,
+    LoggedOn,
+    Lost,
+    Refused,
+    Rejected,
+    Republished,
+    Send,
+    Unreached,
+    broker_behind,
+    gave_up,
+    raised,
+)
+from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.send_window import Sending
+from zbroker.client.publisher.store import MemoryStore
+from zbroker.client.publisher.unrecorded import Unrecorded
+from zbroker.errors import TEMPORARY, ZBrokerError
+from zbroker.heartbeats import BEATS_PER_INTERVAL, Silence
+from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon
+
+CONNECT_MS: Final = 5_000  # then a new socket, which looks the host up again
+ANSWER_MS: Final = 2_000  # for an answer to a logon
+HEARTBEAT_MS: Final = 1_000  # while something is unacknowledged: an unknown connection is told so
+SETTLED_MS: Final = 1_000  # a link that was live for this long is reconnected without delay
+RECONNECT_MS: Final = (200, 20_000)
+#: A logon refused with one of these is tried again
+LOGON_AGAIN: Final = TEMPORARY | {"internal", "too_many"}
+
+
+class State(Enum):
+    """See the picture above."""
+
+    DOWN = "down"
+    CONNECTING = "connecting"
+    LOGON_SENT = "logon_sent"
+    LIVE = "live"
+    ENDED = "ended"
+
+
+class Policy(Struct, frozen=True):
+    """What the user decides.
+
+    accept_behind: go on with a broker that lacks messages which another one, or an older copy of
+    it, acknowledged. give_up_ms: without a session for so long it ends; None: never. several: a
+    broker that nobody listens for is left for the next one; else the socket tries it again. stage:
+    the token that everything is staged under.
+    """
+
+    accept_behind: bool = False
+    give_up_ms: int | None = None
+    several: bool = False
+    stage: str | None = None
+
+
+class Core:
+    """One publisher's link. `start_ns` is where a fresh store begins to number, at the least."""
+
+    def __init__(
+        self,
+        logon: Logon,
+        start_ns: int,
+        jitter: Callable[[], float],
+        store: MemoryStore | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.state = State.DOWN
+        self.store = MemoryStore() if store is None else store
+        self.error: ZBrokerError | None = None
+        self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
+        self._out = Sending(self.store, start_ns, jitter)
+        self._policy = policy or Policy()
+        self._out.stage = self._policy.stage
+        self._logon = logon
+        self._logons = 0
+        self._fresh = not self.store.next_sequence
+        self.queued = 0  # messages that the shell has and that have no number yet
+        self._republish = 0  # what was owed at the logon ends with this sequence; 0: all settled
+        self._deadline_ms: int | None = 0  # of the state: try to connect, give up waiting
+        self._down_since_ms: int | None = None  # without a session
+        self._skipping = False  # nobody listens where it connects to: on to the next one
+        self._announced = False  # the user was told of a session, and not of its end
+        self._live_since_ms = 0
+        self._silence = Silence(logon.heartbeat_s)
+        self._reconnect = Backoff(RECONNECT_MS, jitter)
+
+    # -- what the shell asks ------------------------------------------------------------------
+
+    @property
+    def settled(self) -> int:
+        """Everything up to this sequence is durable, or not recorded, or finally refused."""
+        return self._out.settled
+
+    @property
+    def recorded(self) -> int:
+        """Highest sequence that is known to be durable in the log."""
+        return self.store.recorded
+
+    @property
+    def next_sequence(self) -> int:
+        """What the next message gets."""
+        return self._out.next_sequence
+
+    @property
+    def can_send(self) -> bool:
+        """A batch that is added now would be sent at once."""
+        return self.state is State.LIVE and self._out.is_open
+
+    @property
+    def unrecorded(self) -> Unrecorded:
+        """What the broker does not record, as far as it said so."""
+        return self._out.unrecorded
+
+    # -- the three methods, and what the application wants ------------------------------------
+
+    def add(self, batch: Batch, now_ms: int) -> list[Effect]:
+        """Numbers and keeps `batch`; sends it if the window allows."""
+        self._out.add(batch)
+        return self._pump(now_ms)
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """What follows from an answer of the broker or an event of the socket."""
+        if self.state is State.ENDED:
+            return []
+        if isinstance(event, Connected):
+            return self._log_on(now_ms) if self.state is State.CONNECTING else []
+        if isinstance(event, Unreached):
+            return self._unreached(now_ms)
+        if isinstance(event, Rejected):
+            return self._rejected(event, now_ms)
+        if isinstance(event, Lost):
+            return [] if self.state in (State.DOWN, State.CONNECTING) else self._lose(now_ms)
+        self._silence.fresh = True
+        if isinstance(event, Ack):
+            return self._acked(event, now_ms)
+        return self._error(event, now_ms) if isinstance(event, Error) else []
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """What follows from the time, when nothing waits to be read."""
+        silent = self._silence.look(now_ms)
+        if self.state is State.ENDED:
+            return []
+        if self.state is not State.LIVE and self._is_hopeless(now_ms):
+            return self._end(gave_up(self._policy.give_up_ms, self.refusal))
+        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
+            return self._past_deadline(now_ms)
+        if self.state is not State.LIVE:
+            return []
+        if silent:
+            return self._lose(now_ms)
+        out = self._out
+        return [*out.resume(now_ms), *out.probe(now_ms), *self._beat(now_ms)]
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` has something to do at the latest."""
+        if self.state is State.ENDED:
+            return None
+        times = [self._deadline_ms]
+        if self.state is State.LIVE:
+            beat_ms = self._beat_ms()
+            times += [
+                self._out.resume_ms,
+                self._out.next_probe_ms(),
+                self._silence.wake_ms,
+                None if beat_ms is None else self._out.sent_ms + beat_ms,
+            ]
+        elif self._down_since_ms is not None and self._policy.give_up_ms is not None:
+            times.append(self._down_since_ms + self._policy.give_up_ms)
+        return min((time for time in times if time is not None), default=None)
+
+    def log_on_again(self, now_ms: int) -> list[Effect]:
+        """Opens a new session on the same connection: somebody needs a fresh token."""
+        return self._log_on(now_ms) if self.state is State.LIVE else []
+
+    def beat_each(self, interval_s: float | None, now_ms: int) -> list[Effect]:
+        """Another interval of heartbeats from now on; None: none."""
+        self._logon.heartbeat_s, self._silence = interval_s, Silence(interval_s)
+        if self.state is State.LOGON_SENT:
+            return self._log_on(now_ms)
+        return [Send(Heartbeat(interval_s or 0))] if self.state is State.LIVE else []
+
+    def log_off(self) -> list[Effect]:
+        """Ends the session, so that the name is free at once."""
+        live, self.state, self._deadline_ms = self.state is State.LIVE, State.ENDED, None
+        return [Send(Logoff())] if live else []
+
+    def _pump(self, now_ms: int) -> list[Effect]:
+        return [*self._out.pump(now_ms)] if self.state is State.LIVE else []
+
+    # -- connecting ---------------------------------------------------------------------------
+
+    def _past_deadline(self, now_ms: int) -> list[Effect]:
+        if self.state is State.LOGON_SENT:
+            return self._lose(now_ms)
+        self.state, self._deadline_ms, self._skipping = State.CONNECTING, now_ms + CONNECT_MS, False
+        return [Connect()]
+
+    def _unreached(self, now_ms: int) -> list[Effect]:
+        """The next one is tried soon, at the latest when a silent one would be given up."""
+        if self.state is State.CONNECTING and self._policy.several and not self._skipping:
+            self._skipping = True
+            assert self._deadline_ms is not None, "it is connecting"
+            self._deadline_ms = min(self._deadline_ms, now_ms + self._reconnect.next_ms())
+        return []
+
+    def _rejected(self, event: Rejected, now_ms: int) -> list[Effect]:
+        """Its key is not accepted; another broker may."""
+        error = Error("auth_failed", event.why, event.hint)
+        if not self._policy.several:
+            return self._end(raised(error))
+        self.refusal = error
+        return self._lose(now_ms)
+
+    def _lose(self, now_ms: int) -> list[Effect]:
+        """Begins anew with another socket: at once when the link had been good, else later."""
+        told: list[Effect] = [Disconnected()] if self._announced else []
+        if self.state is State.LIVE and now_ms - self._live_since_ms >= SETTLED_MS:
+            self._reconnect.attempt = 0
+            delay_ms = 0
+        else:
+            delay_ms = self._reconnect.next_ms()
+        self._announced = False
+        self.state, self._deadline_ms = State.DOWN, now_ms + delay_ms
+        return told + self.tick(now_ms)
+
+    def _is_hopeless(self, now_ms: int) -> bool:
+        """Nobody was reached for too long. The first look starts the watch."""
+        if self._down_since_ms is None:
+            self._down_since_ms = now_ms
+        patience_ms = self._policy.give_up_ms
+        return patience_ms is not None and now_ms >= self._down_since_ms + patience_ms
+
+    def _log_on(self, now_ms: int) -> list[Effect]:
+        self._logons += 1
+        self._logon.cid = f"logon-{self._logons}"
+        self.state, self._deadline_ms = State.LOGON_SENT, now_ms + ANSWER_MS
+        return [Send(self._logon)]
+
+    def _logged_on(self, answer: Ack, now_ms: int) -> list[Effect]:
+        """A session is open: learns what the journal holds and sends the rest again."""
+        high, out = answer.seq or 0, self._out
+        lags, self.store.may_lag = self.store.may_lag, False
+        if not self._fresh and len(self.store) and high >= out.next_sequence and not lags:
+            return self._end(self._another_client(high))
+        told = self._check_behind(high)
+        if self.state is State.ENDED:
+            return told
+        if self._fresh:
+            self._fresh, out.chain = False, high
+        out.begin(high)
+        owed = len(self.store) or self.queued
+        self._republish = out.next_sequence - 1 + self.queued if owed else 0
+        out.window = answer.window_bytes or out.window
+        self.state, self._deadline_ms, self._down_since_ms = State.LIVE, None, None
+        self._live_since_ms, self._announced = now_ms, True
+        out.unrecorded.new_session()
+        self._learn(min(high, answer.acked or 0))
+        if answer.recording is None:
+            out.settle(answer.acked or 0, now_ms)
+        # else all of it is sent again: the log does not know what became of unrecorded messages
+        out.new_session(high, now_ms)
+        return [LoggedOn(answer), *told, *self._pump(now_ms), *self._republished()]
+
+    def _another_client(self, high: int) -> ZBrokerError:
+        return ZBrokerError(
+            "session_ended",
+            f"another client published as {self._logon.client!r} up to sequence {high}; here "
+            f"{self.store.messages} messages from {self.store[0].first} on are unacknowledged",
+            "their fate is unknown; give each client its own name",
+        )
+
+    def _check_behind(self, high: int) -> list[Effect]:
+        """A broker whose highest sequence is `high`, below what was acknowledged, lost something.
+
+        Whether that ends this client is for the user to say; it is never silent.
+        """
+        recorded = self.store.recorded
+        if self._fresh or high >= recorded:
+            return []
+        if not self._policy.accept_behind:
+            return self._end(broker_behind(recorded, high))
+        self.store.recorded = high
+        return [Behind(high + 1, recorded)]
+
+    def _learn(self, recorded: int) -> None:
+        self.store.recorded = max(self.store.recorded, recorded)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _acked(self, ack: Ack, now_ms: int) -> list[Effect]:
+        if self.state is State.LOGON_SENT and ack.cid == self._logon.cid:
+            return self._logged_on(ack, now_ms)
+        if ack.seq is None:
+            return []
+        if ack.type == "persisted":
+            self._learn(ack.seq)
+        elif ack.unrecorded is not None:
+            self._out.unrecorded.named(ack.unrecorded, ack.filtered)
+        else:
+            return []
+        self._out.settle(ack.seq, now_ms)
+        return [*self._pump(now_ms), *self._republished()]
+
+    def _republished(self) -> list[Effect]:
+        if not self._republish or self.settled < self._republish:
+            return []
+        self._republish = 0
+        return [Republished()]
+
+    def _error(self, error: Error, now_ms: int) -> list[Effect]:
+        if self.state is State.LOGON_SENT and error.cid == self._logon.cid:
+            return self._logon_refused(error, now_ms)
+        if self.state is not State.LIVE or not self._out.is_news(error):
+            return []
+        if error.code == "not_logged_on":  # with heartbeats: nothing of ours arrives any more
+            again = self._log_on if self._logon.heartbeat_s is None else self._lose
+            return again(now_ms)
+        if error.code in ("session_ended", "auth_failed"):
+            return self._end(raised(error))
+        if error.code == "sequence_gap":
+            return self._gap(error.high or 0, now_ms)
+        if error.code in TEMPORARY or error.seq is None:
+            self.refusal = error
+            self._out.hold(error.seq, now_ms)
+            return []
+        return self._refused_for_good(error, error.seq, now_ms)
+
+    def _logon_refused(self, error: Error, now_ms: int) -> list[Effect]:
+        if error.code not in LOGON_AGAIN:
+            return self._end(raised(error))
+        self.refusal = error
+        return self._lose(now_ms)
+
+    def _gap(self, high: int, now_ms: int) -> list[Effect]:
+        """Goes back to what the journal lacks."""
+        told = self._check_behind(high)
+        if self.state is State.ENDED:
+            return told
+        self._out.rewind(high, now_ms)
+        return [*told, *self._pump(now_ms)]
+
+    def _refused_for_good(self, error: Error, sequence: int, now_ms: int) -> list[Effect]:
+        batch = self._out.give_up(sequence)
+        if batch is None:
+            return []
+        refused = Refused(batch.first, batch.last, raised(error))
+        return [refused, *self._pump(now_ms), *self._republished()]
+
+    def _end(self, error: ZBrokerError) -> list[Effect]:
+        self.state, self.error, self._deadline_ms = State.ENDED, error, None
+        return [Ended(error)]
+
+    # -- beats --------------------------------------------------------------------------------
+
+    def _beat(self, now_ms: int) -> list[Effect]:
+        beat_ms = self._beat_ms()
+        if beat_ms is None or now_ms < self._out.sent_ms + beat_ms:
+            return []
+        self._out.sent_ms = now_ms
+        return [Send(Heartbeat())]
+
+    def _beat_ms(self) -> int | None:
+        """How often the broker hears of this client: as promised, or while an answer is due."""
+        if self._logon.heartbeat_s is not None:
+            return int(self._logon.heartbeat_s * 1_000 / BEATS_PER_INTERVAL)
+        return HEARTBEAT_MS if len(self.store) else None

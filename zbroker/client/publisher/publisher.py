@@ -1,0 +1,389 @@
+"""One client's publishing between its inbox and its link. A shell runs it: see loop.py.
+
+The application appends receipts to `inbox` and wakes the shell when it finds it longer than
+`wake_at`; no lock is taken. The shell takes `inbox[:n]`, then deletes as many: appends of other
+threads in between stay. With a store in a file a message is in that before it is in the inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from typing import ClassVar, Final, Protocol
+
+import zmq
+from msgspec import Struct
+
+from zbroker import endpoints
+from zbroker.client import effects as e
+from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
+from zbroker.client.publisher import packer
+from zbroker.client.publisher.core import Core, Policy, State
+from zbroker.client.publisher.receipt import Receipt, Track
+from zbroker.client.publisher.store import MemoryStore
+from zbroker.client.servers import ServerChooser
+from zbroker.client.states import ConnectionState, Name
+from zbroker.clock import Clock, SystemClock
+from zbroker.errors import ZBrokerError
+from zbroker.limits import MESSAGE_MAX_BYTES
+from zbroker.sockets import Curve
+from zbroker.wire.messages import Ack, Logon
+
+NEVER: Final = 1 << 62
+TURN_BATCHES: Final = 16  # then acks are read: they free the window
+SMALL_BYTES: Final = 1_024  # larger messages are counted one by one before they are queued
+INBOX_MESSAGES: Final = 16_384
+TOKEN_EVERY_MS: Final = 1_000  # a logon costs the publisher a round
+SPACE_AGAIN_MS: Final = 1_000  # how often a store on a full disk looks for space
+
+_log: Final = logging.getLogger("zbroker.client")
+
+
+class Session(Struct):
+    """What the newest logon said, for who opens other doors; `number` counts the logons."""
+
+    number: int
+    url: str
+    answer: Ack
+
+
+class Settings(Struct):
+    """store_bytes, store_messages: what may wait for the broker.
+
+    on_state: told of what becomes of the connection; on_refused: of each final refusal. curve: who
+    this is, and who the broker has to be.
+    """
+
+    store_bytes: int
+    store_messages: int = NEVER
+    policy: Policy = Policy()
+    on_state: list[Callable[[ConnectionState], object]] = []
+    on_refused: Callable[[ZBrokerError], object] | None = None
+    curve: Curve | None = None
+
+
+class Follower(Protocol):
+    """A connection to another door, which the client's session keeps alive."""
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """There will be no session any more. In the publisher's thread or event loop."""
+
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on; None: none."""
+
+
+class Publisher:
+    """The inbox, the core and the link. Attributes without underscore are read by all threads."""
+
+    track_type: ClassVar[type[Track]] = Track
+
+    def __init__(
+        self,
+        servers: ServerChooser,
+        logon: Logon,
+        publisher: int,
+        settings: Settings,
+        store: MemoryStore | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.context: Context = zmq.Context()
+        self.track: Track = self.track_type(publisher)
+        self.inbox: list[Receipt] = []
+        self.store = MemoryStore() if store is None else store
+        self.settings = settings
+        self.inbox_max = max(16, min(INBOX_MESSAGES, settings.store_bytes // (4 * SMALL_BYTES)))
+        self.room = 0  # how long the inbox may get; 0 before the logon, when full and when ended
+        self.wake_at = NEVER
+        self.largest = 0  # message that was ever queued, in bytes
+        self.taken_large = 0  # bytes of larger messages taken out of the inbox so far
+        self.stored_bytes = 0
+        self.unsettled = self.store.messages  # taken out of the inbox and not settled
+        self.message_max = MESSAGE_MAX_BYTES
+        self.batch_max = packer.BATCH_BYTES
+        self.session: Session | None = None
+        self.url = ""  # the one that is tried, or connected
+        self.heartbeat_s = logon.heartbeat_s
+        self._servers = servers
+        self._clock = clock or SystemClock()
+        self._core = Core(
+            logon, self._clock.wall_ns(), random.Random().random, self.store, settings.policy
+        )
+        self._link: Link | None = None
+        self._space_again_ms: int | None = None  # the disk of the store was full; look again then
+        self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
+        self.track.last_refusal = self._last_refusal
+        self.track.unrecorded = self._core.unrecorded
+        self.inbox += [
+            Receipt(self.track, one.topic, one.value, one.time, one.extra)
+            for one in self.store.leftover
+        ]
+        self.store.leftover = ()
+        self.largest = max((len(one.value) for one in self.inbox), default=0)  # type: ignore[arg-type]
+        self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
+        self._following = threading.Lock()
+
+    def follow(self, follower: Follower) -> None:
+        """Has `follower` told when the client ends; at once if it has. From any thread."""
+        with self._following:
+            self._followers.add(follower)
+            error = self.track.error
+        if error is not None:
+            follower.client_ended(error)
+
+    def newer_session(self, than: int) -> Session | None:
+        """The newest session if its number is above `than`, else None; asks for one then."""
+        session = self.session
+        if session is not None and session.number > than:
+            return session
+        now_ms = self._clock.mono_ms()
+        if now_ms >= self._asked_ms + TOKEN_EVERY_MS:
+            self._asked_ms = now_ms
+            self._ask_session()
+        return None
+
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats for all its connections; None: none."""
+        self.heartbeat_s = interval_s
+        self._ask_beats()
+        with self._following:
+            followers = list(self._followers)
+        for follower in followers:
+            follower.beat_each(interval_s)
+
+    def _beat_each(self) -> None:
+        """In the shell's turn."""
+        self._perform(self._core.beat_each(self.heartbeat_s, self._clock.mono_ms()))
+
+    # -- what a shell adds --------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Ends the shell's sleep."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Has a function of the user called where it may take its time."""
+        raise NotImplementedError
+
+    def _ask_session(self) -> None:
+        """Has the core log on again, soon."""
+        raise NotImplementedError
+
+    def _ask_beats(self) -> None:
+        """Has `_beat_each` called. Raises: ZBrokerError, what ended the client."""
+        raise NotImplementedError
+
+    def _linked(self, link: Link) -> None:
+        """There is a new link to wait for."""
+        raise NotImplementedError
+
+    def _unlinked(self, link: Link) -> None:
+        """A link is about to be closed."""
+        raise NotImplementedError
+
+    # -- a turn, in pieces --------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """What time demands."""
+        self._perform(self._core.tick(self._clock.mono_ms()))
+
+    def _wait_ms(self, most_ms: int) -> int:
+        """For how long nothing is due."""
+        times = (self._core.next_wake_ms(), self._space_again_ms)
+        now_ms = self._clock.mono_ms()
+        return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
+
+    @property
+    def _full_batch(self) -> int:
+        """While nothing can be sent, packing waits for as much: fewer, larger batches."""
+        return min(packer.BATCH_MESSAGES, self.inbox_max // 2)
+
+    def _pack(self) -> None:
+        """Takes messages while they can be sent, or make full batches."""
+        if self._space_again_ms is not None:
+            self._has_space()  # also while nothing can be sent: who publishes waits for it
+        for _ in range(TURN_BATCHES):
+            waiting = len(self.inbox)
+            if not waiting or (waiting < self._full_batch and not self._core.can_send):
+                return
+            if not self._take():
+                return
+
+    def _number_all(self) -> int:
+        """The sequence of the newest message that was queued, now that it has one."""
+        while self.inbox and self.session is not None and self._take():
+            pass
+        return self._core.next_sequence - 1 + len(self.inbox)
+
+    def _take(self) -> bool:
+        """Packs, numbers and sends up to a batch of messages; False if the store has no space."""
+        items = self.inbox[: packer.BATCH_MESSAGES]
+        self.unsettled += len(items)
+        del self.inbox[: len(items)]
+        rows, taken = packer.rows(items), 0
+        for run in packer.split(rows, self.batch_max):
+            if not self._has_space():
+                self.inbox[:0] = items[taken:]
+                break
+            self._add(run)
+            taken += len(run.items)
+        self.stored_bytes = self.store.bytes
+        if max(rows.sizes) > SMALL_BYTES:
+            self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
+        return taken == len(items)
+
+    def _add(self, run: packer.Rows[Receipt]) -> None:
+        """Packs, numbers and sends one batch."""
+        batch = packer.pack(run)
+        effects = self._core.add(batch, self._clock.mono_ms())
+        number = batch.first
+        for receipt in run.items:
+            receipt.value = number
+            number += 1
+        self._perform(effects)
+
+    def _has_space(self) -> bool:
+        """Whether the store can take another batch."""
+        now_ms = self._clock.mono_ms()
+        if self._space_again_ms is not None and now_ms < self._space_again_ms:
+            return False
+        full = not self.store.secure(max(self.batch_max, self.largest))
+        self._space_again_ms = now_ms + SPACE_AGAIN_MS if full else None
+        return not full
+
+    def _read(self, link: Link) -> None:
+        """Handles what the broker sent, until the link is replaced."""
+        while self._link is link and (received := link.receive()) is not None:
+            self._handle(received[0])
+            self._publish_state()  # at once: somebody may wait for this ack
+
+    def _read_events(self, link: Link) -> None:
+        """Handles what became of the connection, until it is replaced."""
+        for event in link.events() if self._link is link else ():
+            if self._link is link:
+                self._handle(event)
+
+    def _handle(self, event: e.Event) -> None:
+        self._core.queued = len(self.inbox)
+        self._perform(self._core.handle(event, self._clock.mono_ms()))
+
+    def _publish_state(self) -> None:
+        """Tells the application how far it is and how much room there is."""
+        store, track = self.store, self.track
+        self.stored_bytes, self.unsettled = store.bytes, store.messages
+        if self._core.state is not State.ENDED and self.session is not None:
+            track.settled = self._core.settled
+            self.room = self._room()
+        track.changed()
+
+    def _room(self) -> int:
+        settings, store = self.settings, self.store
+        if store.bytes >= settings.store_bytes * 3 // 4 or self._space_again_ms is not None:
+            return 0
+        return max(0, min(self.inbox_max, settings.store_messages - store.messages))
+
+    # -- effects ------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[e.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, e.Send):
+                if self._link is not None:
+                    self._link.send(effect.command, effect.body)
+            elif isinstance(effect, e.Connect):
+                self._connect()
+            elif isinstance(effect, e.LoggedOn):
+                self._logged_on(effect.answer)
+            elif isinstance(effect, e.Refused):
+                self._refused(effect)
+            elif isinstance(effect, e.Ended):
+                self._fail(effect.error)
+            else:
+                self._tell_of(effect)
+
+    def _tell_of(self, effect: e.Disconnected | e.Republished | e.Behind) -> None:
+        if isinstance(effect, e.Disconnected):
+            self.tell("disconnected")
+        elif isinstance(effect, e.Republished):
+            self.tell("republished")
+        else:
+            error = e.broker_behind(effect.last, effect.first - 1)
+            _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
+            self.tell("broker_behind", error)
+
+    def tell(self, state: Name, error: ZBrokerError | None = None) -> None:
+        """Tells the listeners."""
+        told = ConnectionState(state, self.url, error)
+        for listener in self.settings.on_state:
+            self.call(listener, told)
+
+    def _connect(self) -> None:
+        """Another link, to the same broker or the next one. The one before is over."""
+        if self._link is not None:
+            self._servers.failed(self.url, self._refusal())
+        self._close_link()
+        self.url = endpoints.ingest_url(self._servers.choose())
+        self.tell("connecting")
+        self._link = Link(self.context, self.url, self.heartbeat_s, self.settings.curve)
+        self._linked(self._link)
+
+    def _close_link(self, linger_ms: int = 0) -> None:
+        if self._link is not None:
+            self._unlinked(self._link)
+            self._link.close(linger_ms)
+            self._link = None
+
+    def _logged_on(self, answer: Ack) -> None:
+        self.message_max = answer.max_message_bytes or self.message_max
+        self.batch_max = min(packer.BATCH_BYTES, answer.max_batch_bytes or packer.BATCH_BYTES)
+        number = self.session.number + 1 if self.session else 1
+        self.session = Session(number, self.url, answer)
+        self._servers.connected(self.url)
+        self.tell("logged_on")
+
+    def _refused(self, effect: e.Refused) -> None:
+        self.track.refuse(effect.first, effect.last, effect.error)
+        _log.warning(
+            "client.refused: messages %d to %d are given up: %s",
+            effect.first,
+            effect.last,
+            effect.error,
+        )
+        if self.settings.on_refused is not None:
+            self.call(self.settings.on_refused, effect.error)
+
+    def _fail(self, error: ZBrokerError) -> None:
+        """Nothing more is published: tells everybody who waits or will ask."""
+        if self.track.error is None:
+            self.tell("closed", error)
+        with self._following:
+            first, self.track.error = self.track.error is None, error
+            followers = list(self._followers) if first else []
+        self.room = -1
+        self.track.changed()
+        for follower in followers:
+            follower.client_ended(error)
+
+    def _end(self) -> None:
+        """Lets go of everything. What a store in a file holds stays there."""
+        self._fail(self.track.error or ZBrokerError("closed", "this client is closed"))
+        self._close_link(CLOSE_LINGER_MS)
+        self.context.term()
+        self.store.close()
+
+    @property
+    def looks_alone(self) -> bool:
+        """It tries a URL, and there is no other one."""
+        return bool(self.url) and not self.settings.policy.several
+
+    def _refusal(self) -> ZBrokerError | None:
+        refusal = self._core.refusal
+        return e.raised(refusal) if refusal else None
+
+    def _last_refusal(self) -> str:
+        """Why it takes so long, as far as that is known."""
+        if self._space_again_ms is not None:
+            return "the disk of the publish store is full"
+        refusal = self._core.refusal
+        return f"the broker said {refusal.code}: {refusal.reason}" if refusal else ""

@@ -1,0 +1,217 @@
+"""Receipts, and the one object that tells them how far the broker has got.
+
+A receipt is what the application queued, so it costs nothing more per message: the I/O thread
+writes its sequence into it and keeps one mark for all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from zbroker.client.publisher.packer import Extra
+from zbroker.client.publisher.unrecorded import Unrecorded
+from zbroker.errors import ZBrokerError
+from zbroker.ids import format_bookmark
+
+NUMBER_TIMEOUT_S: Final = 10.0  # the I/O thread numbers what is queued at once when asked
+
+
+class Track:
+    """What the I/O thread says of one publisher's messages, and the waiting for it.
+
+    The I/O thread alone writes the marks, then calls `changed`; that takes the lock only when
+    somebody waits. A waiter counts itself before it looks, so no change is missed.
+    """
+
+    def __init__(self, publisher: int) -> None:
+        self.publisher = publisher
+        self.settled = 0  # everything up to it is durable, or not recorded, or finally refused
+        self.unrecorded = Unrecorded()  # what the broker does not record
+        self.error: ZBrokerError | None = None  # nothing more will be settled
+        self.ask_numbers: Callable[[], None] = _nothing
+        self.wake: Callable[[], None] = _nothing
+        self.call: Callable[..., None] = _call
+        self._callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()
+        self.last_refusal: Callable[[], str] = str
+        self._refused_from: list[int] = []
+        self._refused: list[tuple[int, ZBrokerError]] = []  # (last, error), beside _refused_from
+        self._condition = threading.Condition(threading.Lock())
+        self._waiting = 0
+
+    def refuse(self, first: int, last: int, error: ZBrokerError) -> None:
+        """Notes that `first` to `last` were given up; runs with one code are kept as one."""
+        if (
+            self._refused
+            and self._refused[-1][0] == first - 1
+            and self._refused[-1][1].code == error.code
+        ):
+            self._refused[-1] = (last, self._refused[-1][1])
+            return
+        at = bisect_right(self._refused_from, first)
+        self._refused.insert(at, (last, error))
+        self._refused_from.insert(at, first)
+
+    def refusal(self, sequence: int) -> ZBrokerError | None:
+        """Why that message was given up, if it was."""
+        at = bisect_right(self._refused_from, sequence) - 1
+        return self._refused[at][1] if at >= 0 and sequence <= self._refused[at][0] else None
+
+    def refusal_after(self, sequence: int) -> ZBrokerError | None:
+        """The first refusal of messages above `sequence`."""
+        at = bisect_right(self._refused_from, sequence)
+        return self._refused[at][1] if at < len(self._refused) else None
+
+    def when_done(self, receipt: Receipt, callback: Callable[[Receipt], object]) -> None:
+        """Has `callback` called once it is known what became of `receipt`; from any thread."""
+        self._callbacks.append((receipt, callback))
+        self.wake()
+
+    def changed(self) -> None:
+        """Wakes who waits, and has called who asked for it."""
+        while self._callbacks and self._callbacks[0][0].done:
+            receipt, callback = self._callbacks.popleft()
+            self.call(callback, receipt)
+        if self._waiting:
+            with self._condition:
+                self._condition.notify_all()
+
+    def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Sleeps until `done()`; False when that took longer than `timeout` seconds."""
+        if done():
+            return True
+        end = None if timeout is None else clock.monotonic() + timeout
+        with self._condition:
+            self._waiting += 1
+            try:
+                while not done():
+                    left = None if end is None else end - clock.monotonic()
+                    if left is not None and left <= 0:
+                        return False
+                    self._condition.wait(left)
+            finally:
+                self._waiting -= 1
+        return True
+
+    def wait_settled(self, sequence: int, timeout: float | None) -> None:
+        """Raises: ZBrokerError timeout, or what ended the client."""
+        if not self.wait(lambda: self.settled >= sequence or self.error is not None, timeout):
+            raise self.timed_out(timeout)
+        if self.settled < sequence and self.error is not None:
+            raise self.error
+
+    def timed_out(self, timeout: float | None) -> ZBrokerError:
+        """The error for who waited `timeout` seconds in vain, with what the broker said last."""
+        said = self.last_refusal()
+        return ZBrokerError(
+            "timeout",
+            f"not acknowledged after {timeout} s" + (f"; {said}" if said else ""),
+            "it stays in the publish store and is sent until the broker has it",
+        )
+
+
+class Receipt(Struct, gc=False, eq=False):
+    """One published message on its way.
+
+    `value` is the payload, then, once it is packed, its sequence: one assignment per message gives
+    the number and lets go of the payload, which the publish store has.
+    """
+
+    _track: Track
+    topic: str
+    value: bytes | int
+    time: int | None = None
+    extra: Extra | None = None
+
+    @property
+    def sequence(self) -> int:
+        """The message's number in its publisher's line."""
+        if not self._number:
+            self._track.ask_numbers()
+            self._track.wait(
+                lambda: self._number > 0 or self._track.error is not None, NUMBER_TIMEOUT_S
+            )
+            if not self._number:
+                raise self._track.error or ZBrokerError("timeout", "the message has no number yet")
+        return self._number
+
+    @property
+    def _number(self) -> int:
+        """The sequence, 0 as long as there is none."""
+        value = self.value
+        return value if type(value) is int else 0
+
+    @property
+    def bookmark(self) -> str:
+        """What names this message in the log; "" once it is known not to be recorded."""
+        if self.recorded is False:
+            return ""
+        return format_bookmark(self._track.publisher, self.sequence)
+
+    @property
+    def recorded(self) -> bool | None:
+        """Whether the broker recorded it; None as long as that is not known.
+
+        What is not recorded went to those who were subscribed, or to nobody; nothing keeps it. The
+        last 100,000 runs of messages that a filter of the broker kept out of the log are
+        remembered: of a receipt that is older than all of them it is not known any more.
+        """
+        sequence, track = self._number, self._track
+        if not 0 < sequence <= track.settled or track.refusal(sequence) is not None:
+            return None
+        if self.topic in track.unrecorded.topics or sequence in track.unrecorded.filtered:
+            return False
+        return None if sequence <= track.unrecorded.filtered.forgotten else True
+
+    @property
+    def persisted(self) -> bool:
+        """True once it is durable at the broker; never if it is not recorded."""
+        return self.recorded is True
+
+    @property
+    def done(self) -> bool:
+        """True once it is persisted, not recorded or refused, or the client ended."""
+        track = self._track
+        return 0 < self._number <= track.settled or track.error is not None
+
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """Has `callback(receipt)` called once it is done, by a thread of the client for that.
+
+        In the order in which they were added; `wait(0)` then gives the bookmark or raises.
+        """
+        self._track.when_done(self, callback)
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Its bookmark, once persisted; "" if it is not recorded.
+
+        Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
+        took longer than `timeout` seconds, or what ended the client.
+        """
+        track = self._track
+        if not track.wait(lambda: self.done, timeout):
+            raise track.timed_out(timeout)
+        error = track.refusal(self._number) if self._number else None
+        if error is None and not 0 < self._number <= track.settled:
+            error = track.error
+        if error is not None:
+            raise error
+        return self.bookmark
+
+    def __repr__(self) -> str:
+        state = {None: "pending", True: "persisted", False: "not recorded"}[self.recorded]
+        return f"Receipt({self.topic!r}, sequence={self._number or None}, {state})"
+
+
+def _nothing() -> None:
+    """Until there is a shell to ask."""
+
+
+def _call(function: Callable[..., object], *arguments: object) -> None:
+    """Until there is a shell that calls it elsewhere."""
+    function(*arguments)

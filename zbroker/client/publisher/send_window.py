@@ -1,0 +1,190 @@
+"""One publisher's line of batches: numbered, kept in the store, sent as the window allows. No I/O.
+
+A *round* is one uninterrupted run of sends. Its number travels as `cid` of each publish, so that an
+error about a send that was given up for a newer one is known for what it is: when a message is
+refused, everything sent behind it is refused too, and they must start one new round only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from zbroker.client.effects import Backoff, Send
+from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.store import MemoryStore
+from zbroker.client.publisher.unrecorded import Unrecorded
+from zbroker.limits import WINDOW_BYTES
+from zbroker.wire.messages import Error, Publish
+
+REFUSED_MS: Final = (50, 1_000)
+PROBE_MS: Final = 10_000  # without progress: the newest sent batch goes again
+
+
+class Sending:
+    """What of the store was sent, in which round, and what follows the newest batch."""
+
+    def __init__(self, store: MemoryStore, start_ns: int, jitter: Callable[[], float]) -> None:
+        self.store = store
+        self.stage: str | None = None
+        self.unrecorded = Unrecorded()
+        self.window = WINDOW_BYTES
+        self.next_sequence = store.next_sequence or start_ns
+        self.chain = self.next_sequence - 1  # `prev` of the next batch
+        self.sent = 0  # batches of the store sent in this round
+        self.sent_ms = self.progress_ms = 0
+        self.resume_ms: int | None = None  # sends pause until then
+        self._asking = 0  # how many had been sent when this round began
+        self._in_flight = self._round = 0  # bytes of what was sent; the number of the round
+        self._rewound_to = -1  # where this round began; no progress since then means to wait
+        self._again = Backoff(REFUSED_MS, jitter)
+
+    @property
+    def settled(self) -> int:
+        """Everything up to this sequence is durable, or not recorded, or finally refused."""
+        return self.store[0].first - 1 if len(self.store) else self.next_sequence - 1
+
+    @property
+    def is_open(self) -> bool:
+        """A batch that is added now would be sent at once."""
+        return (
+            self.resume_ms is None
+            and self.sent == len(self.store)
+            and self._in_flight < self.window
+        )
+
+    def begin(self, high: int) -> None:
+        """The journal holds everything up to `high`: numbers go on above it."""
+        self.next_sequence = max(self.next_sequence, high + 1)
+        self.store.begin(self.next_sequence)
+
+    def add(self, batch: Batch) -> None:
+        """Numbers and keeps `batch`."""
+        batch.first, batch.prev = self.next_sequence, self.chain
+        batch.last = self.chain = batch.first + batch.count - 1
+        self.next_sequence = batch.last + 1
+        self.store.append(batch)
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def pump(self, now_ms: int) -> list[Send]:
+        """Sends what the window allows; a batch larger than the window goes alone."""
+        sends: list[Send] = []
+        while self.resume_ms is None and self.sent < len(self.store):
+            size = self.store[self.sent].size
+            if self._in_flight and self._in_flight + size > self.window:
+                break
+            if self._again.attempt and self.sent > self._asking:
+                break  # refused a moment ago: one batch asks whether it goes on
+            self.store[self.sent].round = self._round
+            sends.append(self._send(self.sent))
+            self.sent += 1
+            self._in_flight += size
+            self.sent_ms = self.progress_ms = now_ms
+        return sends
+
+    def resume(self, now_ms: int) -> list[Send]:
+        """Goes on after a pause that is over."""
+        if self.resume_ms is None or now_ms < self.resume_ms:
+            return []
+        self.resume_ms = None
+        return self.pump(now_ms)
+
+    def probe(self, now_ms: int) -> list[Send]:
+        """A net below everything: whatever answer was lost, this message has it given again."""
+        if not self.sent or now_ms < self.progress_ms + PROBE_MS:
+            return []
+        self.sent_ms = self.progress_ms = now_ms
+        return [self._send(self.sent - 1)]
+
+    def next_probe_ms(self) -> int | None:
+        return self.progress_ms + PROBE_MS if self.sent else None
+
+    def _send(self, index: int) -> Send:
+        batch = self.store.load(index)
+        command = Publish(
+            seq=batch.first,
+            topic=batch.topic,
+            topics=batch.topics,
+            count=batch.count,
+            prev=batch.prev,
+            crc=batch.crc,
+            columns=batch.columns,
+            ack=["persisted"],
+            cid=str(batch.round),
+            stage=self.stage,
+        )
+        return Send(command, batch.body)
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def new_session(self, high: int, now_ms: int) -> None:
+        """The journal holds everything up to `high`; all that is kept is sent again."""
+        self.sent_ms = now_ms
+        self._new_round(0)
+        self.resume_ms = None
+        self._relink(high)
+
+    def rewind(self, high: int, now_ms: int) -> None:
+        """The journal lacks what comes behind `high`."""
+        self._new_round(self.store.find(high + 1))
+        self._relink(high)
+        if high == self._rewound_to:  # the last time did not help; do not spin
+            self.resume_ms = now_ms + self._again.next_ms()
+        self._rewound_to = high
+
+    def hold(self, sequence: int | None, now_ms: int) -> None:
+        """Refused for now: the same goes again, a little later."""
+        self._new_round(self.store.find(sequence) if sequence else 0)
+        self.resume_ms = now_ms + self._again.next_ms()
+
+    def give_up(self, sequence: int) -> Batch | None:
+        """Refused for good: the next batch follows what stood before the refused one."""
+        index = self.store.find(sequence)
+        if index == len(self.store) or self.store[index].first > sequence:
+            return None  # nothing of ours: given up before
+        self._new_round(index)
+        batch = self.store.remove(index)
+        if index < len(self.store):
+            self.store[index].prev = batch.prev
+        else:
+            self.chain = batch.prev
+        self.store.settled()
+        return batch
+
+    def is_news(self, error: Error) -> bool:
+        """False for an error about a send that was already given up for a newer one."""
+        if error.cid is None:
+            return True
+        if error.seq is None:
+            return error.cid == str(self._round)
+        index = self.store.find(error.seq)
+        return index < self.sent and error.cid == str(self.store[index].round)
+
+    def settle(self, through: int, now_ms: int) -> None:
+        """Gives up what is settled: everything up to sequence `through`."""
+        while len(self.store) and self.store[0].last <= through:
+            batch = self.store.popleft()
+            if self.unrecorded.topics:
+                self.unrecorded.settled(batch.names)
+            self._again.attempt = self._asking = 0
+            self.progress_ms = now_ms
+            if self.sent:
+                self.sent -= 1
+                self._in_flight -= batch.size
+        self.store.settled()
+
+    def _new_round(self, sent: int) -> None:
+        """What the first `sent` batches of the store carry has arrived; the rest is sent again."""
+        for index in range(sent, self.sent):
+            self.store[index].round = 0
+        self._round += 1
+        self.sent = self._asking = sent
+        self._in_flight = sum(self.store[i].size for i in range(sent))
+
+    def _relink(self, high: int) -> None:
+        """The next batch must follow something that the journal holds."""
+        if self.sent < len(self.store):
+            self.store[self.sent].prev = min(self.store[self.sent].prev, high)
+        elif not len(self.store):
+            self.chain = min(self.chain, high)

@@ -1,0 +1,339 @@
+"""One subscription on a connection: what is asked, what is new, what waits for its reader. No I/O.
+
+    WAITING --logged on--> SUBSCRIBED --processed--> LIVE
+      ^   (until="now": RESOLVING between, once)       |
+      +------ the connection is lost: from any state --+
+    any --limit, completed behind its end, an error of its sid--> ENDED
+
+What came in is a vector; a resumed subscription starts behind it, and what comes again all the same
+is dropped by its position, so no message is missing and none comes twice. Where positions cannot
+tell, it starts at the newest resume point of the broker instead. In conflation by log time an
+interval comes again whole, with the same positions. By the clock of the replay it is another
+interval: what comes again may be newer than what came, so nothing of it is dropped. What live
+delivery repeats is known by publisher and sequence.
+Messages that are not recorded have no position: they are handed out as they come.
+
+What came in and was not handed out waits in the inbox, in order, with what the broker said of the
+way. Credit goes back when a batch is done with: when the program asks for more. So the inbox never
+holds more than the credit (and one batch), a reconnect asks for so much less, and the broker knows
+what was handled, as it counts what comes back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zbroker.client.effects import Send
+from zbroker.client.message import Message
+from zbroker.client.subscriber.ends import Ends
+from zbroker.client.subscriber.options import replays_only
+from zbroker.client.subscriber.repeats import Repeats
+from zbroker.errors import ZBrokerError
+from zbroker.ids import NOW, Origin, parse_vector
+from zbroker.wire.messages import Ack, Flow, Options, Ranges, Replace, Subscribe, Unsubscribe
+
+Vector = dict[Origin, int]
+
+RETURN_MS: Final = 1_000  # credit that is not much goes back so often, for the broker to know
+
+_PLAIN: Final = Options()
+
+
+class State(Enum):
+    """See the picture above."""
+
+    WAITING = "waiting"
+    RESOLVING = "resolving"
+    SUBSCRIBED = "subscribed"
+    LIVE = "live"
+    ENDED = "ended"
+
+
+class Batch(Struct, gc=False):
+    """Messages that came together. `arrival` numbers the batches of a connection."""
+
+    messages: list[Message]
+    size: int  # in bytes of credit
+    arrival: int
+
+
+class Passed(Struct, gc=False):
+    """Everything up to `vector` came in, and it is durable."""
+
+    vector: Vector
+    caught_up: bool = False
+
+
+class End(Struct):
+    """Nothing more comes. `error`: what the broker ended it with."""
+
+    error: ZBrokerError | None = None
+
+
+Item = Batch | Passed | End
+
+
+class Feed:
+    """One subscription. `command` says what is wanted; its bookmark is where it starts first."""
+
+    def __init__(self, command: Subscribe) -> None:
+        options = command.options or _PLAIN
+        self.state = State.WAITING
+        self.inbox: deque[Item] = deque()
+        self.error: ZBrokerError | None = None
+        self.deadline_ms: int | None = None  # for an answer
+        self.ends = Ends(command.bookmark, command.until)
+        self.accepted = False  # by the broker, once
+        self.paused = options.paused
+        self.dropped = 0  # unrecorded messages that the broker could not send for lack of credit
+        # as it came in
+        self.seen: Vector = dict(self.ends.behind)
+        self.mark: Vector = dict(self.ends.behind)  # the newest resume point of the broker
+        # as it was handed out
+        self.passed: Vector = dict(self.ends.behind)
+        self.durable: Vector = dict(self.ends.behind)
+        self.caught_up = False
+        self.completed = False  # the same as it came in
+        if command.unrecorded is None:  # said once: to resume takes a bookmark
+            plain = command.bookmark is None and command.until is None
+            command.unrecorded = plain and not replays_only(options)
+        self._command = command
+        self._repeats = Repeats() if options.delivery == "live" else None
+        self._recut = options.conflation_s is not None and options.conflation_clock == "replay"
+        self._by_mark = options.delivery == "live" or options.conflation_s is not None
+        self._left = options.limit
+        self._any = False  # something came in
+        self._last: Message | None = None  # the last recorded one handed out
+        self._dropped_before = 0  # on earlier connections
+        self._credit = command.credit  # as granted
+        self._buffered = self._used = 0  # bytes: in the inbox or in hand; done with, not given back
+        self._in_hand = 0  # bytes of what was handed out last
+        self._returned_ms = 0
+
+    @property
+    def sid(self) -> str:
+        """What the broker calls it."""
+        return self._command.sid
+
+    @property
+    def topic(self) -> str:
+        return self._command.topic
+
+    @property
+    def live(self) -> bool:
+        """True if it is sent what is not durable."""
+        return self._repeats is not None
+
+    @property
+    def wait_s(self) -> float:
+        """How long the broker may wait for its bookmark."""
+        return (self._command.options or _PLAIN).wait_s
+
+    def moved(self, sid: str, credit_max: int) -> None:
+        """It is on another connection now, where nothing of it is known."""
+        self._command.sid = sid
+        self._command.credit = min(self._command.credit, credit_max)
+        self.lost()
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """The connection is gone, or knows nothing of it."""
+        if self.state is not State.ENDED:
+            self.state, self.deadline_ms = State.WAITING, None
+            self._dropped_before = self.dropped
+
+    def point(self) -> Vector:
+        """Where it goes on after a reconnect; empty: where it started."""
+        return self.mark if self._by_mark else self.seen
+
+    def ask(self, cid: str, behind: Vector, *, paused: bool) -> Subscribe:
+        """The command that subscribes it, or subscribes it again as it was."""
+        self.state = State.SUBSCRIBED
+        command = self._command
+        exact = not self._any or (behind == self.seen and not self._by_mark)
+        options = replace(
+            command.options or _PLAIN,
+            paused=paused,
+            limit=self._left if exact else None,  # what comes again would count, too
+        )
+        bookmark, until = self.ends.asked(behind)
+        room = command.credit - self._buffered
+        self._used, self._credit = min(0, room), max(0, room)
+        return replace(
+            command,
+            cid=cid,
+            bookmark=bookmark,
+            until=until,
+            options=None if options == _PLAIN else options,
+            unrecorded=False if paused else command.unrecorded,
+            credit=self._credit,
+        )
+
+    def ask_end(self, cid: str, end: str) -> Ranges:
+        """The command that looks up its end. It names the topic: rights come before a look-up."""
+        self.state = State.RESOLVING
+        until = "now" if end == NOW else end
+        return Ranges(cid, self._command.topic, self._command.regex, bookmark=end, until=until)
+
+    def subscribed(self, ack: Ack, own: Origin) -> list[Send]:
+        """The answer's position is the first that may come: a resume point before any message.
+
+        A start at a time stays one until something came: the time may be in the future.
+        """
+        self.state, self.deadline_ms, self.accepted = State.LIVE, None, True
+        granted = self._credit if ack.credit is None else ack.credit
+        self._credit = granted + self._buffered + self._used
+        if ack.position and not self.ends.timed:
+            for vector in (self.seen, self.mark, self.passed, self.durable):
+                if not vector:
+                    vector[own] = ack.position - 1
+        return self.give_back(self._returned_ms)
+
+    # -- what comes in ------------------------------------------------------------------------
+
+    def receive(self, messages: list[Message], size: int, arrival: int) -> list[Send]:
+        """Takes in a batch: what of it is new waits in the inbox."""
+        if self.state is not State.LIVE:
+            return []
+        fresh = self._fresh(messages)
+        if not fresh:
+            self._used += size
+            return self.give_back(self._returned_ms)
+        self._any = True
+        self._buffered += size
+        self.inbox.append(Batch(fresh, size, arrival))
+        if self._left is not None:
+            self._left -= len(fresh)
+            if not self._left:
+                self._end()
+                return [Send(Unsubscribe(self.sid))]
+        return []
+
+    def _fresh(self, messages: list[Message]) -> list[Message]:
+        if messages[0].recorded and not self._recut:
+            if self._repeats is not None:
+                messages = self._repeats.fresh(messages)
+            else:
+                messages = self._behind_seen(messages)
+        return messages if self._left is None else messages[: self._left]
+
+    def _behind_seen(self, messages: list[Message]) -> list[Message]:
+        origin = messages[0].origin
+        seen = self.seen.get(origin, 0)
+        if messages[0].position <= seen:
+            messages = [message for message in messages if message.position > seen]
+        if messages:
+            last = messages[-1].position
+            assert last > seen, "positions of one origin rise"
+            self.seen[origin] = last
+        return messages
+
+    def noted(self, ack: Ack) -> None:
+        """`completed`, `dropped`, and marks that let one advance to which little is sent."""
+        self.dropped = max(self.dropped, self._dropped_before + ack.dropped)
+        completed = ack.type == "completed"
+        self.completed |= completed
+        vector: Vector = {}
+        if ack.vector is not None and (self._any or not self.ends.timed):
+            vector = parse_vector(ack.vector)
+            raise_to(self.mark, vector)
+            if not self.live:
+                raise_to(self.seen, vector)
+        if vector or completed:
+            self._put_passed(vector, caught_up=completed)
+        if completed and self.ends.bounded:
+            self._end()
+
+    def _put_passed(self, vector: Vector, *, caught_up: bool) -> None:
+        """A run of them is one: a reader that is elsewhere is told how far, not each step."""
+        last = self.inbox[-1] if self.inbox else None
+        if isinstance(last, Passed):
+            raise_to(last.vector, vector)
+            last.caught_up |= caught_up
+        else:
+            self.inbox.append(Passed(vector, caught_up))
+
+    def replaced(self, command: Replace, position: int | None, own: Origin) -> None:
+        """Another topic or filter holds from `position` on; all before it came in already."""
+        if command.topic is not None:
+            self._command.topic, self._command.regex = command.topic, command.regex
+        if command.filter is not None:
+            self._command.filter = command.filter or None
+        if position and not self._by_mark and (self._any or not self.ends.timed):
+            raise_to(self.seen, {own: position - 1})
+
+    def fail(self, error: ZBrokerError) -> None:
+        """It ends with an error, behind what waits in the inbox."""
+        if self.state is not State.ENDED:
+            self.error = error
+            self._end()
+
+    def _end(self) -> None:
+        self.state, self.deadline_ms = State.ENDED, None
+        self.inbox.append(End(self.error))
+
+    # -- what goes out ------------------------------------------------------------------------
+
+    def hand_out(self, now_ms: int = 0) -> tuple[Item, list[Send]]:
+        """The next item of the inbox, which is not empty, and the credit to give back."""
+        effects = self.asked(now_ms)
+        item = self.inbox.popleft()
+        if isinstance(item, Batch):
+            self._last = item.messages[-1] if item.messages[-1].recorded else None
+            self._in_hand = item.size
+        elif isinstance(item, Passed):
+            raise_to(self.passed, item.vector)
+            raise_to(self.durable, item.vector)
+            self.caught_up |= item.caught_up
+        return item, effects
+
+    def asked(self, now_ms: int) -> list[Send]:
+        """The program asks for more: it is done with what it has. The credit to give back."""
+        self._fold()
+        return self.give_back(now_ms)
+
+    @property
+    def at_mark(self) -> bool:
+        """True if `completed` is what is handed out next."""
+        head = next(iter(self.inbox), None)
+        return isinstance(head, Passed) and head.caught_up
+
+    def _fold(self) -> None:
+        """Who asks for more has passed the last batch."""
+        self._buffered -= self._in_hand
+        self._used += self._in_hand
+        self._in_hand = 0
+        if self._last is not None:
+            self.passed[self._last.origin] = self._last.position
+            self._last = None
+
+    @property
+    def return_ms(self) -> int | None:
+        """When what is done with has to be given back, however little it is."""
+        owes = self._used > 0 and self.state is State.LIVE
+        return self._returned_ms + RETURN_MS if owes else None
+
+    def give_back(self, now_ms: int) -> list[Send]:
+        """Credit is returned when half of it is used: few small commands, and it never runs dry;
+        and once a second.
+        """
+        if self._used <= 0 or self.state is not State.LIVE:
+            return []  # the next subscribe command counts what waits in the inbox
+        if self._used * 2 < self._credit and now_ms - self._returned_ms < RETURN_MS:
+            return []
+        self._returned_ms = now_ms
+        used, self._used = self._used, 0
+        return [Send(Flow(self.sid, used))]
+
+
+def raise_to(vector: Vector, other: Vector) -> None:
+    """Moves the entries of `vector` on to those of `other` that are higher."""
+    for origin, position in other.items():
+        if position > vector.get(origin, -1):
+            vector[origin] = position

@@ -1,0 +1,104 @@
+"""Several subscriptions as one, for both shells: which of them is next, and who may be together.
+
+The broker combines only what goes to one connection. So subscriptions that are resumed together
+move to a connection of their own, paused where they are, and are resumed there by one command.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from operator import length_hint
+from typing import Generic, TypeVar
+
+from zbroker.client.endpoints import Doors
+from zbroker.client.subscriber.feed import Batch
+from zbroker.client.subscriber.reader_state import Carrier, Reading
+from zbroker.errors import ZBrokerError
+from zbroker.limits import SUBSCRIPTIONS_MAX
+
+S = TypeVar("S", bound=Reading)
+
+
+class Merging(Generic[S]):
+    """Subscriptions that were resumed together."""
+
+    def __init__(self, subscriptions: Sequence[S]) -> None:
+        self.subscriptions = tuple(subscriptions)
+        self._line: Carrier = self.subscriptions[0]._line
+
+    @property
+    def groups(self) -> list[list[S]]:
+        """Those that share one replay now, the largest group first; who has its own is in none.
+
+        The broker combines what was paused at the same position and has the same rate, and, where
+        it conflates, does so alike and ends at the same place.
+        """
+        found: list[list[S]] = []
+        for one in self._members():
+            if any(one in group for group in found):
+                continue
+            together = self._line.combined_with(one._feed)
+            if together:
+                found.append([other for other in self.subscriptions if other._feed in together])
+        return sorted(found, key=len, reverse=True)
+
+    @property
+    def combined(self) -> list[S]:
+        """The largest of the groups that share one replay now; empty if there is none."""
+        return next(iter(self.groups), [])
+
+    def _members(self) -> list[S]:
+        """Those that are open and were not resumed with others since."""
+        return [one for one in self.subscriptions if not one._closed and one._line is self._line]
+
+    def _in_hand(self) -> S | None:
+        """The one whose batch is begun: what was begun is finished first."""
+        for one in self.subscriptions:
+            one._pass()
+        return next((one for one in self.subscriptions if length_hint(one._rest)), None)
+
+    def _is_due(self, members: list[S]) -> bool:
+        """Something came for one of `members`, or they are others now."""
+        return any(one._feed.inbox for one in members) or self._members() != members
+
+    def _take(self, members: list[S]) -> S | None:
+        """The one that now has the next message in hand, if what came first is one."""
+        waiting = [one for one in members if one._feed.inbox]
+        if waiting and (one := min(waiting, key=_arrival))._take():
+            return one
+        return None
+
+
+def _arrival(one: Reading) -> int:
+    """What is no batch goes first: it only says how far another one came."""
+    head = one._feed.inbox[0]
+    return head.arrival if isinstance(head, Batch) else 0
+
+
+def checked(subscriptions: Iterable[S]) -> list[S]:
+    """Each of them once, as they were given. Raises: ZBrokerError bad_field, too_many, closed."""
+    many = list(dict.fromkeys(subscriptions))
+    if not many:
+        raise ZBrokerError("bad_field", "no subscription was given")
+    if len(many) > SUBSCRIPTIONS_MAX:
+        raise ZBrokerError("too_many", f"{len(many)} subscriptions; {SUBSCRIPTIONS_MAX} at most")
+    for one in many:
+        one._check_open()
+        if one._feed.live:
+            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
+    return many
+
+
+def check_doors(subscriptions: Iterable[Reading], doors: Doors) -> None:
+    """Raises: ZBrokerError bad_field, if not all of them are of the client with `doors`."""
+    if any(one._doors is not doors for one in subscriptions):
+        raise ZBrokerError("bad_field", "only subscriptions of one client are resumed together")
+
+
+def by_line(subscriptions: Iterable[S]) -> list[list[S]]:
+    """Those of each connection."""
+    lines: dict[Carrier, list[S]] = defaultdict(list)
+    for one in subscriptions:
+        lines[one._line].append(one)
+    return list(lines.values())

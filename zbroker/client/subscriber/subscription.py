@@ -1,0 +1,276 @@
+"""A subscription as its reader sees it: an iterator of messages, or of lists of them.
+
+Everything happens in the reader's thread (see line.py): who does not read gives no credit and is
+sent nothing. One subscription is read by one thread at a time; pause, resume, replace and close may
+be called by any.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Final
+
+from zbroker.client.bookmark_stores.tracker import Tracking
+from zbroker.client.endpoints import Doors
+from zbroker.client.message import Message
+from zbroker.client.subscriber.feed import Item
+from zbroker.client.subscriber.handlers import Handling
+from zbroker.client.subscriber.line import Line
+from zbroker.client.subscriber.reader_state import Reading, replacing
+from zbroker.client.subscriber.requests import Asked
+from zbroker.errors import ZBrokerError
+from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
+
+ANSWER_S: Final = 10.0
+
+
+class Subscription(Reading):
+    """Made by `Client.subscribe`. Iterate over it, or over `.batches()`, or call `.next()`.
+
+    It reconnects by itself and goes on where it was, as it was; `too_many` is an error only a
+    minute later, as its lost connection may count until then. An iteration ends when the end of
+    the range or the limit is reached or the subscription is closed; leaving one and starting
+    another goes on with the next message. With a handler a thread of its own does all that.
+    """
+
+    _line: Line
+    _handling: Handling | None
+
+    def __init__(self, doors: Doors, command: Subscribe, tracking: Tracking | None = None) -> None:
+        self._closed = True  # until it is whole: __del__ comes even if it never is
+        super().__init__(command, tracking)
+        self._doors = doors
+        self._line = Line(doors)
+        self._line.add(self._feed)
+        self._closed = False
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message]:
+        """Each message. Raises: ZBrokerError with the code with which the broker ended it."""
+        self._check_reader()
+        while True:
+            if self._tracking is not None:
+                yield from self._tracked(self._tracking)
+            for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
+                yield self._current
+            batch = self._fetch(None)
+            if batch is None:
+                return
+            self._begin(batch)
+
+    def until_caught_up(self, timeout: float | None = None) -> Iterator[Message]:
+        """Each message until the subscription has caught up; what comes later is read after that.
+
+        Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
+        """
+        self._check_reader()
+        while not self._feed.caught_up:
+            for self._current in self._rest:  # noqa: B020  (as above)
+                yield self._current
+                self._pass()
+            batch = self._fetch(timeout, to_mark=True)
+            if batch is None:
+                return
+            self._begin(batch)
+
+    def batches(self, timeout: float | None = None) -> Iterator[list[Message]]:
+        """Lists of messages as they were published together: the fast path.
+
+        Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
+        """
+        self._check_reader()
+        batch: list[Message] | None = list(self._rest)
+        while batch is not None:
+            if batch:
+                self._current = batch[-1]
+                self._rest = iter(())
+                yield batch
+            batch = self._fetch(timeout)
+
+    def next(self, timeout: float | None = None) -> Message | None:
+        """The next message; None at the end of the range. Raises: ZBrokerError, also "timeout"."""
+        self._check_reader()
+        message = next(self._rest, None)
+        if message is None:
+            batch = self._fetch(timeout)
+            if batch is None:
+                return None
+            self._begin(batch)
+            message = next(self._rest)
+        self._current = message
+        return message
+
+    # -- changing it --------------------------------------------------------------------------
+
+    def pause(self, timeout: float = ANSWER_S) -> None:
+        """Has the broker send nothing more; what is under way still comes. Keeps its place.
+
+        Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
+        """
+        self._ask(Pause([]), timeout)
+
+    def resume(self, timeout: float = ANSWER_S) -> None:
+        """Goes on where it was paused. Raises: as `pause`."""
+        self._ask(Resume([]), timeout)
+
+    def replace(
+        self,
+        topic: str | None = None,
+        *,
+        regex: bool = False,
+        filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
+        timeout: float = ANSWER_S,
+    ) -> int:
+        """Goes on with another topic or filter ("": none); what is left out stays as it is.
+
+        Returns: the position from which they hold; what is under way still comes by the old ones.
+        Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
+        """
+        answer = self._ask(replacing(topic, regex=regex, filter=filter), timeout)
+        return answer.position or 0
+
+    # -- its life -----------------------------------------------------------------------------
+
+    def wait_caught_up(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled all that was persisted when it began.
+
+        Without a handler until all of that has come in, as far as its credit goes: it waits to be
+        read, here or meanwhile by another thread.
+        Raises: ZBrokerError "timeout", "closed" or what ended it before.
+        """
+        end = None if timeout is None else clock.monotonic() + timeout
+        while (line := self._line).wait(partial(self._is_complete, line), end):
+            if self._line is line:
+                break
+        self._check_complete(timeout)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled everything: the end of the range, or `close`.
+
+        Raises: what the handler raised, or the broker's ZBrokerError, which ended it; "timeout".
+        """
+        if self._handling is None:
+            raise ZBrokerError("bad_field", "only a subscription with a handler can be joined")
+        self._handling.join(timeout)
+
+    def close(self) -> None:
+        """Ends it; an iteration over it ends too. From any thread, also by its handler.
+
+        Waits until the call of its handler that is under way returns. Raises: what the handler
+        raised, if `join` did not.
+        """
+        self._stop()
+        if self._handling is not None:
+            self._handling.close()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._stop()
+
+    def __del__(self) -> None:
+        self._stop()
+
+    def __repr__(self) -> str:
+        return f"Subscription({self.topic!r}, {self._feed.state.value}, {self.vector})"
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _accept(self, item: Item | None) -> list[Message] | None:
+        batch = super()._accept(item)
+        if self._call is not None:
+            call, self._call = self._call, None
+            call()
+        return batch
+
+    def _start(
+        self,
+        timeout: float,
+        handler: Callable[[Message], object] | None,
+        on_caught_up: Callable[[], object] | None = None,
+    ) -> None:
+        """Waits until the broker has accepted it: what is published from then on is in it.
+
+        Raises: ZBrokerError with the broker's code, or "timeout".
+        """
+        feed, end = self._feed, clock.monotonic() + timeout
+        self._on_caught_up = on_caught_up
+        if not self._line.wait(lambda: feed.accepted or feed.error is not None, end):
+            what = f"delivery did not accept the subscription in {timeout} s"
+            raise ZBrokerError("timeout", what)
+        if feed.error is not None and not feed.accepted:
+            raise feed.error
+        if self._tracking is not None:
+            self._tracking.begin(feed.durable)
+        if handler is not None:
+            self._handling = Handling(self, handler)
+            self._handling.start()
+
+    def _stop(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._batch.clear()  # what an iteration has not handed out yet
+            self._line.leave(self._feed)
+            if self._tracking is not None:
+                self._tracking.ended = True
+
+    def _move(self, line: Line, credit_max: int) -> None:
+        """To a connection that it shares with others."""
+
+        def moved() -> None:
+            self._line = line
+
+        self._line.hand_over(self._feed, line, credit_max, moved)
+        if self._closed:  # meanwhile, by another thread
+            line.leave(self._feed)
+
+    def _ask(self, command: Asked, timeout: float) -> Ack:
+        self._check_open()
+        self._check_answers(command)
+        return self._line.ask(command, [self._feed], timeout)
+
+    def _check_reader(self) -> None:
+        if self._handling is not None and not self._handling.is_current:
+            raise RuntimeError("a subscription with a handler is read by its own thread")
+        self._pass()
+
+    def _tracked(self, tracking: Tracking) -> Iterator[Message]:
+        """The rest of the batch in hand; going on says that a message is processed."""
+        for self._current in self._rest:  # noqa: B020  (as above)
+            yield self._current
+            tracking.passed(self._current)
+
+    def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> list[Message] | None:
+        """The next batch of new messages; None at the end. to_mark: [] where it has caught up."""
+        end = None if timeout is None else clock.monotonic() + timeout
+        if self._tracking is not None:
+            self._tracking.passed_all()
+        while not self._closed:
+            line = self._line
+            item, there = line.next_item(self._feed, partial(self._is_off, line), end)
+            if not there:
+                raise ZBrokerError(
+                    "timeout", f"no message in {timeout} s", "the subscription goes on"
+                )
+            if (batch := self._accept(item)) is not None:
+                return batch
+            if to_mark and self._feed.caught_up:
+                return []
+        return None
+
+    def _is_off(self, line: Line) -> bool:
+        """Nothing more comes to it on `line`."""
+        return self._closed or self._line is not line

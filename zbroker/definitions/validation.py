@@ -1,0 +1,69 @@
+"""Whether queues can be: alone, beside each other, with what is recorded; and what may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from zbroker.config.queues import QueueConfig
+from zbroker.definitions.definition import compile_queue
+from zbroker.definitions.impossible import BadQueue, bad_queue
+from zbroker.definitions.table_decoder import read_table
+from zbroker.recording import Recording
+
+#: What a life of a queue keeps: with another value the log would be read as another queue.
+FIXED: Final = (
+    "name", "topic", "regex", "kind", "filter", "recovery_point", "priority", "group_key",
+    "barrier", "semantics", "scope",
+)  # fmt: skip
+
+
+def check_queues(configs: Sequence[QueueConfig], recording: Recording) -> None:
+    """All queues of a config. Raises: BadQueue, for the first that cannot be."""
+    known: dict[str, int] = {}
+    for index, config in enumerate(configs):
+        try:
+            first = known.setdefault(config.name, index)
+            if first != index:
+                reason = f"queue {config.name[:64]!r} is defined by table {first + 1}, too"
+                raise bad_queue("name", reason, "a name means one queue: choose another")
+            check_queue(config, recording)
+        except BadQueue as error:
+            error.index = index
+            raise
+
+
+def check_queue(config: QueueConfig, recording: Recording) -> None:
+    """One queue, where these topics are recorded. Raises: BadQueue."""
+    compile_queue(config)
+    topic = config.topic or config.name
+    if not config.regex and recording.kind(topic) is False:
+        _not_recorded(config, "topic", topic, "so nothing of it can be in a queue")
+    if config.dead_letter and recording.kind(config.dead_letter) is False:
+        _not_recorded(config, "dead_letter", config.dead_letter, "so dead letters would be lost")
+
+
+def _not_recorded(config: QueueConfig, key: str, topic: str, so: str) -> None:
+    reason = f"queue {config.name[:64]!r}: the topic {topic[:64]!r} is not recorded, {so}"
+    raise bad_queue(key, reason, "name it in a [[record]] table of the config, or choose another")
+
+
+def changed(old: QueueConfig, new: Mapping[str, Any] | QueueConfig) -> QueueConfig:
+    """`old` with other values for the keys in `new`, which are written as in a [[queue]] table.
+
+    new: all settings may be given instead; what it leaves out is meant to have its default then.
+    Raises: BadQueue, also for what cannot change in the life of a queue.
+    """
+    made = new if isinstance(new, QueueConfig) else _altered(old, new)
+    for key in FIXED:
+        if getattr(made, key) != getattr(old, key):
+            reason = f"`{key}` of queue {old.name[:64]!r} cannot change"
+            raise bad_queue(key, reason, "delete the queue and make it anew, or make another one")
+    compile_queue(made)
+    return made
+
+
+def _altered(old: QueueConfig, new: Mapping[str, Any]) -> QueueConfig:
+    return read_table(msgspec.to_builtins(old) | dict(new))

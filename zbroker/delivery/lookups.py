@@ -1,0 +1,123 @@
+"""Where commands begin and end: what is asked of the journal for them, and what its answers begin.
+
+    ask --> look-ups --answers--> a subscription runs, a plan is made, or the command is refused
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.cursors import Cursors
+from zbroker.delivery.effects import Ask, Effect, Plan
+from zbroker.delivery.pending_lookups import Asking, Question
+from zbroker.delivery.progress import Progress
+from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.engine.effects import Send
+from zbroker.errors import ClientError
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+from zbroker.wire.internal import Locate, Located
+
+Refuse = Callable[[bytes, ClientError, str | None, str | None], Send]
+
+
+class Locating:
+    """refuse: makes the answer to a command that is not served. end: forgets a subscription."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        cursors: Cursors,
+        many: tuple[Connections, Subscriptions],
+        progress: Progress,
+        refuse: Refuse,
+        end: Callable[[Subscription], None],
+    ) -> None:
+        self._asking = asking
+        self._cursors = cursors
+        self._connections, self._subscriptions = many
+        self._progress = progress
+        self._refuse = refuse
+        self._end = end
+        self._welcomed = False  # by the journal that is there now
+
+    def lost(self) -> None:
+        """It is another journal than before: it has to be asked everything again."""
+        self._welcomed = False
+
+    def welcomed(self) -> list[Effect]:
+        """A journal that has not been asked yet."""
+        self._welcomed = True
+        return _asks(self._asking.again())
+
+    def check(self, question: Question, connection: Connection) -> None:
+        """Raises: ClientError too_many, if too much is looked up for its principal already."""
+        question.who = connection.token.principal or connection.rid
+        self._asking.check(question)
+
+    def ask(self, question: Question) -> list[Effect]:
+        """Begins to look up what was checked."""
+        if self._welcomed:
+            return _asks(self._asking.ask(question))
+        self._asking.keep(question)
+        return []
+
+    def located(self, located: Located) -> list[Effect]:
+        """The journal's answer to one look-up."""
+        question = self._asking.answered(located)
+        effects = [] if question is None else self._answered(question)
+        return effects + _asks(self._asking.more())
+
+    def _answered(self, question: Question) -> list[Effect]:
+        here = self._cursors.here
+        assert here is not None, "the journal answers nothing before its welcome"
+        try:
+            start, end = question.start(here), question.end(here)
+        except ClientError as error:
+            return self._give_up(question, error)
+        if start.position < self._cursors.floor:  # it rose after the answer: see holds.py
+            return _asks(self._asking.repeat(question))
+        if isinstance(question.command, m.Ranges):
+            assert end is not None, "ranges have an end by default"
+            persisted, command = question.persisted, question.command  # newer than marks may be
+            last = min(end.position, persisted)
+            return [Plan(question.rid, command.cid, start, last, command.parts, persisted)]
+        one = self._subscriptions[question.key]
+        one.start(start, end, question.persisted)
+        replay = self._cursors.add(one, start)
+        one.trail.begin(replay.position)
+        self._subscriptions.started(one)
+        answer = m.Ack(
+            "processed", question.command.cid, sid=one.names.sid, position=replay.position,
+            credit=one.credit,
+        )  # fmt: skip
+        return [Send(question.rid, codec.encode(answer)), *self._progress.look(replay)]
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Asks again what was not here yet; gives up what was waited for long enough."""
+        effects: list[Effect] = []
+        if self._welcomed:
+            effects += _asks(self._asking.moved(self._cursors.persisted, now_ms))
+        for question in self._asking.overdue(now_ms):
+            effects += self._give_up(question, question.late())
+        return effects
+
+    def refuse(self, question: Question, error: ClientError) -> list[Effect]:
+        """Ends an open question: whoever asked may not know the answer any more."""
+        self._asking.close(question)
+        return self._give_up(question, error)
+
+    def _give_up(self, question: Question, error: ClientError) -> list[Effect]:
+        if isinstance(question.command, m.Ranges):
+            self._connections[question.rid].plans -= 1
+            return [self._refuse(question.rid, error, question.command.cid, None)]
+        self._end(self._subscriptions[question.key])
+        return [self._refuse(question.rid, error, question.command.cid, question.command.sid)]
+
+
+def _asks(messages: list[Locate]) -> list[Effect]:
+    return [Ask(message) for message in messages]

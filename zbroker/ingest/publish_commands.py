@@ -1,0 +1,176 @@
+"""What becomes of a publish: checked, packed, and forwarded to the journal or, where it is not
+recorded, passed on to delivery. Pure.
+
+Where everything is recorded (`recording` None) the journal checks `prev`; else Chain does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbroker.errors import ClientError
+from zbroker.ingest import authorization
+from zbroker.ingest.acks import Acks, persisted
+from zbroker.ingest.chain import Ask, Waiting
+from zbroker.ingest.checks import PACKED_SLACK_BYTES, PublishChecks
+from zbroker.ingest.clients import Client
+from zbroker.ingest.content import Contents
+from zbroker.ingest.effects import Send
+from zbroker.ingest.link import Link
+from zbroker.ingest.live import LiveLink
+from zbroker.ingest.packer import Run
+from zbroker.ingest.split import Part, Splitter
+from zbroker.ingest.turn import Limits, Turn
+from zbroker.recording import Recording
+from zbroker.wire import internal as i
+from zbroker.wire import messages as m
+
+_NOTHING: Final[list[str]] = []
+
+
+class Publishing:
+    """Publishes of all clients, on their way out of ingest."""
+
+    def __init__(
+        self, limits: Limits, link: Link, live: LiveLink, recording: Recording | None
+    ) -> None:
+        self.acks = Acks()
+        self.messages = 0
+        self._type_of = (recording or Recording([])).type_of
+        self.contents: Contents | None = None  # where content decides
+        self._limits = limits
+        self._link = link
+        self._live = live
+        self._kind = recording.kind if recording is not None else None
+        self._splitter: Splitter | None = None
+        if recording is not None:
+            max_bytes = max(limits.batch_bytes, limits.message_bytes) + PACKED_SLACK_BYTES
+            self._splitter = Splitter(recording, max_bytes)
+            self.contents = self._splitter.contents if recording.by_content else None
+        self._checks = PublishChecks(
+            limits.message_bytes, limits.batch_bytes, limits.publisher_time
+        )
+
+    def publish(self, turn: Turn, client: Client, publish: m.Publish, body: bytes | None) -> None:
+        """Takes one publish. Raises: ClientError; then nothing of it was taken."""
+        if client.state != "live":
+            raise ClientError("not_ready", "the logon of this connection is not answered yet")
+        if body is None:
+            raise ClientError("bad_frame", "a publish has a body frame behind its header")
+        self._checks.check(publish, body)
+        if publish.stage is not None:
+            self._check_stage(client, publish)
+        if client.permit is not None:
+            limit = max(self._limits.batch_bytes, self._limits.message_bytes) + PACKED_SLACK_BYTES
+            authorization.check(client.permit, publish, body, self._type_of, limit)
+        self._room_for(turn, client, len(body))
+        if publish.prev is None:
+            publish.prev = client.used.before(publish.seq)
+        if client.chain is not None:
+            client.chain.follow(publish.seq, publish.count or 1, publish.prev)
+        client.used.use(publish.seq, publish.seq + (publish.count or 1) - 1)
+        self.messages += publish.count or 1
+        if publish.ack is not None and "processed" in publish.ack:
+            turn.effects.append(Send(client.rid, m.Ack("processed", publish.cid, seq=publish.seq)))
+        if publish.count is None:
+            self._single(turn, client, publish, body)
+        else:
+            self._packed(turn, client, publish, body)
+
+    def _check_stage(self, client: Client, publish: m.Publish) -> None:
+        """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
+        if publish.count is None:
+            raise ClientError("bad_field", "only packed messages can be staged")
+        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        if client.permit is not None:
+            authorization.check_staged(client.permit, topics)
+        other = [topic for topic in topics if self._kind is not None and not self._kind(topic)]
+        if other:
+            text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
+            raise ClientError("topic_not_recorded", text)
+
+    def _room_for(self, turn: Turn, client: Client, size: int) -> None:
+        """Raises: ClientError window_full, not_ready."""
+        run = turn.runs.get(client.rid)
+        used = client.window_used + (run.bytes if run is not None else 0)
+        if used and used + size > self._limits.window_bytes:
+            text = f"{used} bytes wait for their ack, at most {self._limits.window_bytes} may"
+            raise ClientError("window_full", text)
+        if self._link.full and not self._link.up:
+            raise ClientError("not_ready", "the journal is restarting")
+
+    def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
+        run = turn.runs.get(client.rid)
+        recorded = True if self._kind is None else self._kind(publish.topic or "")
+        if run is not None:
+            if run.recorded is recorded and run.fits(publish, body, self._limits.batch_bytes):
+                run.add(publish, body)
+                return
+            self.end_run(turn, client)
+        turn.runs[client.rid] = Run(publish, body, recorded=recorded)
+
+    def end_run(self, turn: Turn, client: Client) -> None:
+        """Sends the single publishes of this turn on their way."""
+        run = turn.runs.pop(client.rid, None)
+        if run is None or client.state != "live":
+            return
+        entry, body = run.entry(client.publisher, client.session)
+        ask = Ask(run.ask, run.cid, run.processed)
+        if run.recorded:
+            self._forward(client, entry, body, ask)
+        elif run.recorded is None and self._splitter is not None:
+            self._send(turn, client, self._splitter.split(entry, body, run.payloads), ask)
+        else:
+            self._pass(turn, client, entry, body, ask)
+
+    def _packed(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
+        self.end_run(turn, client)
+        assert publish.count is not None
+        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        crc = publish.crc if publish.crc is not None else self._checks.crc(body)
+        entry = i.Entry(
+            client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
+            publish.codec, topics, publish.time_ns, publish.columns, stage=publish.stage or "",
+        )  # fmt: skip
+        asked = publish.ack or _NOTHING
+        ask = Ask("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
+        if self._splitter is None:
+            self._forward(client, entry, body, ask)
+        else:
+            self._send(turn, client, self._splitter.split(entry, body), ask)
+
+    def _send(self, turn: Turn, client: Client, parts: list[Part], ask: Ask) -> None:
+        for part in parts:
+            if part.recorded:
+                self._forward(client, part.entry, part.body, ask)
+            else:
+                self._pass(turn, client, part.entry, part.body, ask)
+
+    def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+        client.messages += entry.count
+        if client.chain is not None:
+            client.chain.link(entry)
+        self.acks.forwarded(self._link.append(entry, body), client, entry, len(body), ask)
+
+    def _pass(self, turn: Turn, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+        assert client.chain is not None
+        assert self._kind is not None
+        client.messages += entry.count
+        if client.chain.passes(entry):
+            self._live.take(entry, body)
+        last = entry.seq + entry.count - 1
+        never = [topic for topic in entry.topics if self._kind(topic) is not None]
+        filtered = (entry.seq, last) if len(never) < len(entry.topics) else None
+        waiting = Waiting(
+            client.last_ordinal, ask.seq or entry.seq, last, never, filtered, len(body), ask,
+            client.chain.epoch,
+        )  # fmt: skip
+        turn.effects += self.acks.passed(client, client.chain, waiting)
+
+    def flush(self, turn: Turn, client: Client, flush: m.Flush, durability: str | None) -> None:
+        """Answered once everything before it is settled."""
+        self.end_run(turn, client)
+        if self.acks.waits(client):
+            client.flushes.append((client.last_ordinal, flush.cid))
+        else:
+            turn.effects.append(Send(client.rid, persisted(client, durability, flush.cid)))

@@ -1,0 +1,368 @@
+"""Turns what is to be stored into batches with positions and log times: a group comes to be. Pure.
+
+    entry of a publisher   judged by its session, cut where it overlaps, placed
+    record of a peer       see replicas.py
+    control record         a name, a part of a snapshot, a point, a purge
+    unit                   see units.py
+
+An entry that falls into holes becomes several batches over the same body, one for each run of
+sequences that the log lacks: `skip` and `cut` say which of its messages count.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate, chain
+from typing import Final, NamedTuple, Protocol
+
+from google_crc32c import value as crc32c
+from msgspec.structs import replace
+
+from zbroker.journal import named_records
+from zbroker.journal.holes import Run
+from zbroker.journal.sessions import Publisher, Recent, Sessions, Verdict, prev_of
+from zbroker.journal.stages import STAGED_MAX_BYTES, Key
+from zbroker.limits import (
+    JOURNAL_CREDIT_BYTES,
+    MIB,
+    NAMES_MAX,
+    STAGED_BYTES,
+    TOPIC_MAX_BYTES,
+    U63_MAX,
+)
+from zbroker.log import records
+from zbroker.log.format import (
+    FLAG_LATE,
+    FLAG_ZSTD,
+    KIND_ABORT,
+    KIND_PUBLISH,
+    KIND_PUBLISHER,
+    KIND_STAGED,
+    Batch,
+)
+from zbroker.log.references import COLUMN_STAGE
+from zbroker.wire import internal as m
+from zbroker.wire.messages import Columns
+
+Body = bytes | memoryview
+
+CONFLICTS_MAX: Final = 64  # waiting to be taken; what comes on top is counted only
+CONFLICTS_MAX_BYTES: Final = 8 * MIB
+_NO_COLUMNS: Final = Columns()
+DISK_FULL: Final = "the disk is nearly full"
+NOT_READY: Final = "this instance has not heard yet what its peers hold of it"
+_DISK_FULL: Final = Verdict("refuse", code="disk_full", reason=DISK_FULL)
+_STAGES_FULL: Final = Verdict(
+    "refuse",
+    code="disk_full",
+    reason="too much waits for a commit (staged_per_principal); it, an abort or time makes room",
+)
+NAMES_FULL: Final = "as many names of this principal are in the log as may be (names_per_principal)"
+_NAMES_FULL: Final = Verdict("refuse", code="too_many", reason=NAMES_FULL)
+_NOT_READY: Final = Verdict("refuse", code="not_ready", reason=NOT_READY)
+
+BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
+_TOPIC_BYTES: Final = TOPIC_MAX_BYTES + 2
+
+
+class Settings(NamedTuple):
+    """What the core needs to know of its instance."""
+
+    instance: int
+    incarnation: int
+    durability: str = "disk"
+    publisher_time: bool = False
+    credit_bytes: int = JOURNAL_CREDIT_BYTES
+    names_max: int = NAMES_MAX  # of one principal
+    staged_max_bytes: int = STAGED_BYTES  # of one principal, that wait for a commit
+
+
+class Conflict(NamedTuple):
+    """A batch whose sequences are in the log with another content, up to `position`."""
+
+    entry: m.Entry
+    body: bytes
+    position: int
+    name: str
+    log_time: int
+
+
+class HasColumns(Protocol):
+    """A batch on its way to the log."""
+
+    @property
+    def topics(self) -> list[str]: ...
+
+    @property
+    def columns(self) -> Columns | None: ...
+
+
+def columns_bytes(batch: HasColumns) -> int:
+    """Bytes of columns and of topics behind the first, at most."""
+    columns, size = batch.columns, _TOPIC_BYTES * max(0, len(batch.topics) - 1)
+    if columns is not None:
+        size += len(columns.index or b"") + 2 * len(columns.time or b"") + _TOPIC_BYTES
+        size += sum(map(len, filter(None, (columns.keys, columns.headers, columns.expiry))))
+    return size
+
+
+class Placing:
+    """One group at a time, in `batches`. `accepting`: False while the disk is nearly full.
+
+    state_fits: False when not even a part of a state snapshot has room on it. room: bytes that a
+    group has on it at most, while publishers are not accepted.
+    fenced: nothing of this instance's own is placed, only records of peers. So begins an instance
+    with peers: they may hold more of it than it does itself, if its disk is an old copy. A position
+    that it gave again before it knows would make the lost record look like a duplicate.
+    next_position: of the next message to be placed. log_time: the newest one given.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sessions: Sessions,
+        generation: int,
+        next_position: int,
+        last_log_time: int,
+    ) -> None:
+        self.settings = settings
+        self.sessions = sessions
+        self.generation = generation
+        self.next_position = next_position
+        self.log_time = last_log_time
+        self.accepting = True
+        self.fenced = False
+        self.state_fits = True
+        self.room = U63_MAX
+        self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0
+        self.batches: list[Batch] = []
+        self.wall_ns = 0
+        self._kept: list[Conflict] = []
+        self._kept_bytes = 0
+        sessions.origins.instance = settings.instance
+
+    def begin(self, wall_ns: int) -> None:
+        """Begins a group; what is placed gets log times of about `wall_ns`."""
+        self.batches = []
+        self.wall_ns = wall_ns
+
+    def take_conflicts(self) -> list[Conflict]:
+        """What came in conflict since the last call and is to be kept aside; bounded."""
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        return kept
+
+    # -- publishers of this instance ----------------------------------------------------------
+
+    def place(self, ordinal: int, entry: m.Entry, body: Body) -> m.ReceiptItem:
+        """Judges one entry; what the log lacks of it goes into the group."""
+        verdict = self.sessions.judge(entry)
+        if verdict.what == "accept":
+            verdict = self._refusal(entry, len(body)) or verdict
+        if verdict.what == "refuse":
+            self.refused += 1
+            known = self.sessions.get(entry.publisher)
+            high = known.high if known is not None else 0
+            return m.ReceiptItem(ordinal, 0, high, 0, verdict.code, verdict.reason)
+        if verdict.what == "duplicate":
+            self.duplicates += entry.count
+            if verdict.conflict:
+                self.conflict(entry, body, verdict.position)
+            return m.ReceiptItem(
+                ordinal, verdict.position, entry.seq + entry.count - 1, entry.count
+            )
+        known = self.sessions.get(entry.publisher)
+        assert known is not None
+        if not known.named:
+            self.name(known)
+        if verdict.runs:
+            return self._place_runs(ordinal, entry, body, verdict.runs)
+        batch = self.batch_of(entry, body, verdict.skip, known)
+        self.batches.append(batch)
+        self.next_position = batch.end_position
+        if entry.stage:
+            self.sessions.stages.placed(batch, known.principal)
+        else:
+            self.messages += batch.taken
+        self.duplicates += verdict.skip
+        self.sessions.accepted(entry, self.next_position - 1)
+        return m.ReceiptItem(
+            ordinal, self.next_position - 1, entry.seq + entry.count - 1, verdict.skip
+        )
+
+    def _refusal(self, entry: m.Entry, size: int) -> Verdict | None:
+        """Why an entry that its session could go on with is not taken now."""
+        if self.fenced:
+            return _NOT_READY
+        if not self.accepting:
+            return _DISK_FULL
+        known = self.sessions.get(entry.publisher)
+        assert known is not None
+        if entry.stage and not self._stages_fit(known.principal, size):
+            return _STAGES_FULL
+        if not known.named and self.sessions.names_of(known.principal) >= self.settings.names_max:
+            return _NAMES_FULL
+        return None
+
+    def _stages_fit(self, principal: str, size: int) -> bool:
+        stages, most = self.sessions.stages, self.settings.staged_max_bytes
+        if stages.bytes + size > STAGED_MAX_BYTES:
+            return False
+        return stages.bytes + size <= most or stages.bytes_of(principal) + size <= most
+
+    def batch_of(self, entry: m.Entry, body: Body, skip: int, known: Publisher) -> Batch:
+        """What is accepted of an entry, as it stands in the log."""
+        columns, log_time = self._times(entry)
+        position = self.next_position
+        return Batch(
+            KIND_STAGED if entry.stage else KIND_PUBLISH,
+            position,
+            entry.publisher,
+            entry.session,
+            entry.seq + skip,
+            prev_of(entry, known) if entry.hole else known.high,
+            entry.count,
+            log_time,
+            entry.topics,
+            body,
+            entry.crc,
+            len(body),
+            skip,
+            FLAG_ZSTD if entry.codec else 0,
+            self.settings.instance,
+            self.generation,
+            position,
+            columns,
+            [(COLUMN_STAGE, entry.stage.encode())] if entry.stage else [],
+        )
+
+    def _times(self, entry: m.Entry) -> tuple[Columns | None, int]:
+        """Columns as they go to disk and the log time of the last message."""
+        columns = entry.columns
+        if columns is None or columns.time is None or not self.settings.publisher_time:
+            if self.settings.publisher_time and entry.time_ns is not None:
+                self.log_time = max(entry.time_ns, self.log_time)
+            if columns is not None:
+                columns = replace(columns, time=None)
+            return (columns if columns != _NO_COLUMNS else None), self.now()
+        rising = self.rising(array("q", columns.time))
+        return replace(columns, time=rising.tobytes()), self.log_time
+
+    def now(self) -> int:
+        """Log time of what is placed now: never back; the publishers' own where so configured."""
+        if not self.settings.publisher_time:
+            self.log_time = max(self.wall_ns, self.log_time)
+        return self.log_time
+
+    def rising(self, times: array[int]) -> array[int]:
+        """The same times, raised where they go back; the newest one counts from now on."""
+        rising = array("q", accumulate(chain((self.log_time,), times), max))[1:]
+        self.log_time = rising[-1]
+        return rising
+
+    def _place_runs(
+        self, ordinal: int, entry: m.Entry, body: Body, runs: tuple[Run, ...]
+    ) -> m.ReceiptItem:
+        """An entry that falls into holes: only these runs of it are stored, each as a batch."""
+        known = self.sessions.get(entry.publisher)
+        assert known is not None
+        whole = self.batch_of(entry, body, 0, known)
+        last = entry.seq + entry.count - 1
+        for run in runs:
+            whole.prev = (entry.prev or 0) if run[0] == entry.seq else run[0] - 1
+            self.store_run(known, whole, entry.seq, run)
+        stored = sum(end - begin + 1 for begin, end in runs)
+        self.duplicates += entry.count - stored
+        end = self.next_position - 1
+        known.remember(Recent(entry.seq, entry.count, entry.crc, end))
+        return m.ReceiptItem(ordinal, end, last, entry.count - stored)
+
+    def store_run(self, known: Publisher, whole: Batch, first: int, run: Run) -> Batch:
+        """Stores sequences `run` of a batch whose body begins with `first`."""
+        begin, end = run
+        cut = first + whole.count - 1 - end
+        origin_position = whole.origin_position + begin - whole.sequence
+        local = whole.origin_instance == self.settings.instance
+        if local and whole.origin_generation == self.generation:
+            origin_position = self.next_position
+        late = end <= known.high
+        batch = Batch(
+            whole.kind,
+            self.next_position,
+            whole.publisher,
+            whole.session,
+            begin,
+            whole.prev,
+            whole.count,
+            _time_at(whole, whole.count - cut - 1),
+            whole.topics,
+            whole.body,
+            whole.body_crc,
+            whole.body_length,
+            begin - first,
+            (whole.flags & ~FLAG_LATE) | (FLAG_LATE if late else 0),
+            whole.origin_instance,
+            whole.origin_generation,
+            origin_position,
+            whole.columns,
+            whole.extra,
+            cut=cut,
+        )
+        self.put(batch)
+        if batch.kind == KIND_STAGED:
+            self.sessions.stages.placed(batch, known.principal)
+        else:
+            self.messages += batch.taken
+        self.late += batch.taken if late else 0
+        self.sessions.stored(known, batch)
+        return batch
+
+    def put(self, batch: Batch) -> None:
+        """It stands at the next position."""
+        self.batches.append(batch)
+        self.next_position = batch.end_position
+        if batch.kind in named_records.KINDS:
+            self.sessions.named.fold(batch)
+        elif batch.kind == KIND_ABORT and batch.origin_instance == self.settings.instance:
+            self.sessions.stages.ended(records.ABORT.decode(batch.body))
+
+    # -- control records of this instance -----------------------------------------------------
+
+    def end_stages(self, keys: list[Key]) -> None:
+        """Stages that nobody will commit end here, by a record: also for the next start."""
+        self.control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
+
+    def control(self, kind: int, body: bytes, publisher: int = 0, session: int = 0) -> None:
+        """Places a record that says something besides messages."""
+        position = self.next_position
+        batch = Batch(
+            kind, position, publisher, session, 0, 0, 1, self.now(), [], body, crc32c(body),
+            len(body), 0, 0, self.settings.instance, self.generation, position,
+        )  # fmt: skip
+        self.put(batch)
+
+    def name(self, known: Publisher) -> None:
+        """The name stands in the log before the first batch of its publisher."""
+        if known.name:
+            self.sessions.named_in_log(known)
+            body = records.encode(records.PublisherRecord(known.name, known.principal))
+            self.control(KIND_PUBLISHER, body, known.id, known.session)
+
+    # -- conflicts ----------------------------------------------------------------------------
+
+    def conflict(self, entry: m.Entry, body: Body, position: int) -> None:
+        """Counts it and keeps it to be taken, if there is room."""
+        self.conflicts += 1
+        size = self._kept_bytes + len(body)
+        if len(self._kept) < CONFLICTS_MAX and size <= CONFLICTS_MAX_BYTES:
+            known = self.sessions.get(entry.publisher)
+            name = known.name if known is not None else ""
+            self._kept.append(Conflict(entry, bytes(body), position, name, self.log_time))
+            self._kept_bytes = size
+
+
+def _time_at(batch: Batch, index: int) -> int:
+    """The log time of message `index` of the body."""
+    columns = batch.columns
+    if columns is None or columns.time is None:
+        return batch.log_time
+    return int(array("q", columns.time)[index])

@@ -1,0 +1,93 @@
+"""What has a name in the log: of each name its newest record, where it stands and its body. Pure.
+
+    wiring   definitions; also of deleted ones, since what is made again must begin a new life
+    points   named places; those that were removed are forgotten
+
+Both are folded from the log, like publishers, and are in state snapshots, so they outlive the
+segments that they were written in. A body is kept as it was written: what it says besides its name
+is for its reader to know. A record whose body is damaged, or has no name, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec import DecodeError, Struct, msgpack
+
+from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
+from zbroker.wire.units import NamedRow
+
+KINDS: Final = frozenset({KIND_WIRING, KIND_POINT})
+
+
+class _OfName(Struct):
+    """What this release must understand of such a body."""
+
+    name: str
+
+
+class _OfPoint(Struct):
+    """What decides whether a point is still there."""
+
+    removed: Any = False
+
+
+_NAME: Final = msgpack.Decoder(_OfName)
+_POINT: Final = msgpack.Decoder(_OfPoint)
+
+
+def name_of(body: bytes | memoryview) -> str:
+    """The name in the body of such a record, "" if there is none."""
+    try:
+        return _NAME.decode(body).name
+    except (DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def is_removal(kind: int, body: bytes | memoryview) -> bool:
+    """True for the record that removes a point. The body has a name, so it can be decoded."""
+    return kind == KIND_POINT and _POINT.decode(body).removed is True
+
+
+class Rows:
+    """The newest row of each name."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, NamedRow] = {}
+
+    def learn(self, row: NamedRow) -> None:
+        """It replaces what is known of its name."""
+        self._rows[row.name] = row
+
+    def forget(self, name: str) -> None:
+        """The name is free."""
+        self._rows.pop(name, None)
+
+    def get(self, name: str) -> NamedRow | None:
+        """The newest of that name."""
+        return self._rows.get(name)
+
+    def rows(self) -> Iterator[NamedRow]:
+        """By name, each as of the moment it is asked for."""
+        for name in sorted(self._rows):
+            row = self._rows.get(name)
+            if row is not None:  # it may have been forgotten since the first one was asked for
+                yield row
+
+
+class Named:
+    """The named rows of one log."""
+
+    def __init__(self) -> None:
+        self.wiring = Rows()
+        self.points = Rows()
+
+    def fold(self, batch: Batch) -> None:
+        """Learns from one record of these KINDS, in log order."""
+        name = name_of(batch.body)
+        if name and is_removal(batch.kind, batch.body):
+            self.points.forget(name)
+        elif name:
+            rows = self.wiring if batch.kind == KIND_WIRING else self.points
+            rows.learn(NamedRow(name, batch.position, bytes(batch.body)))

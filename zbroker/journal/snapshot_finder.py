@@ -1,0 +1,105 @@
+"""Where in a log the state snapshots stand, found from its newest segment back.
+
+A snapshot is written behind the group that began its segment, so the beginnings of segments are
+looked at first. After a crash one may stand anywhere, and it may end in the next segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from zbroker.ids import Origin
+from zbroker.journal import snapshot
+from zbroker.log.format import KIND_STATE, Batch
+from zbroker.log.reader import Cursor, Gap, Log
+
+
+class Start(NamedTuple):
+    """Where to fold from: a position, and the serial of the segment in which it stands."""
+
+    position: int
+    serial: int
+
+
+HEAD_BATCHES: Final = 1_000  # a snapshot stands behind the group that began its segment
+
+
+def newest(log: Log, limit: int) -> Start | None:
+    """The beginning of a complete snapshot, from the newest segment that has one.
+
+    Looks at the beginnings of segments first, which is where snapshots are; only after a crash one
+    may stand anywhere. A log that begins at position 1 needs none, so it is not searched through.
+    """
+    found = _search(log, limit, HEAD_BATCHES)
+    if found is None and log.first_position > 1:
+        found = _search(log, limit, limit)
+    return found
+
+
+def _search(log: Log, limit: int, patience: int) -> Start | None:
+    seen, end = snapshot.Parts(), limit
+    for start in reversed(log.starts):
+        if start.position < limit:
+            _collect(log, start, end, patience, seen)
+            if seen.complete:
+                return _at(log, seen.complete)
+        end = min(end, start.position)
+    return None
+
+
+def _collect(log: Log, start: Cursor, end: int, patience: int, seen: snapshot.Parts) -> None:
+    """Takes the parts in one segment; not beyond `patience` batches if none was among them."""
+    for number, (batch, cursor) in enumerate(_batches(log, start, end)):
+        if batch.kind == KIND_STATE:
+            patience = end  # all of this segment: what begins here may end anywhere in it
+            body = part_at(log, batch, cursor)
+            if body is not None:
+                seen.add(body)
+        if seen.complete or number >= patience:
+            return
+
+
+def _batches(log: Log, start: Cursor, end: int) -> Iterator[tuple[Batch, Cursor]]:
+    return (item for item in log.headers(start, end) if not isinstance(item, Gap))
+
+
+def _at(log: Log, position: int) -> Start:
+    serial = max(start.serial for start in log.starts if start.position <= position)
+    return Start(position, serial)
+
+
+def part_at(log: Log, batch: Batch, cursor: Cursor) -> snapshot.Body | None:
+    """The part of a snapshot that stands there. Raises: StorageError unknown_version."""
+    body = log.body(batch, cursor)
+    return snapshot.decode(body) if body is not None else None
+
+
+class Head(NamedTuple):
+    """What a first part says of origins: these vectors cover every message below a position.
+
+    seen: below `position`, its own one. begun: below the first one of its segment, None if that
+    is not known.
+    """
+
+    serial: int
+    position: int
+    seen: dict[Origin, int]
+    begun: dict[Origin, int] | None
+
+
+def origins_at_heads(log: Log, limit: int) -> Iterator[Head]:
+    """What the first parts at the beginnings of segments say, newest first."""
+    end = limit
+    for start in reversed(log.starts):
+        if start.position < limit:
+            heads = islice(_batches(log, start, end), HEAD_BATCHES)
+            states = (part_at(log, *found) for found in heads if found[0].kind == KIND_STATE)
+            body = next((body for body in states if body is not None and body.part == 0), None)
+            rows = snapshot.origins(body) if body is not None else None
+            if body is not None and rows is not None:
+                seen = {Origin(row.instance, row.generation): row.messages for row in rows}
+                begun = snapshot.begun(body, start.position)
+                yield Head(start.serial, body.through, seen, begun)
+        end = min(end, start.position)

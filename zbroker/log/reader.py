@@ -1,0 +1,296 @@
+"""The readers' view of the log: whole batches by position, with every damaged range made explicit.
+
+For everybody who reads the log: rooms while it is written (they are told a `limit`; positions below
+it never change), tools and Spark from the directories alone. Archived and packed segments are read
+like all others, also while they are being moved. Nothing is kept from one call to the next, since
+bytes above the limit may change. Imports no lmdb and no zmq.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, overload
+
+from zbroker.ids import Bookmark
+from zbroker.limits import U63_MAX
+from zbroker.log.batch_reader import BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, Reading, header_lists, walk
+from zbroker.log.disk import Disk
+from zbroker.log.files import Block, Cursor, Extent, Files, Segment
+from zbroker.log.format import DATA_AT, FLAG_SHOWS, KIND_PUBLISH, Batch
+from zbroker.log.headers import Gap, Item, Skipped, Sparse, Wanted
+from zbroker.log.places import Places, open_places
+from zbroker.log.segments import read_note
+from zbroker.topics import Matcher
+
+__all__ = ["Cursor", "Extent", "Gap", "Item", "Log", "Skipped", "first_time", "last_time"]
+
+WANTED_KEPT: Final = 32  # matchers whose answers one Log remembers
+
+
+class Log:
+    """The segments of a journal directory and its archive directory. Not thread-safe."""
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        archive: Path | None = None,
+        *,
+        disk: Disk | None = None,
+        places: Places | None = None,
+    ) -> None:
+        if places is None:
+            assert directory is not None or disk is not None, "a Log reads a directory or a Disk"
+            places = Places(disk) if disk else open_places(directory or Path(), archive)
+        self.places = places
+        self._files = Files(places)
+        self._block = BLOCK_MIN_BYTES
+        self._wanted: dict[Matcher, Wanted] = {}
+
+    @property
+    def instance(self) -> int:
+        """Whose log this is; 0 if it is empty."""
+        return self._files.newest.instance if self._files.newest else 0
+
+    @property
+    def generation(self) -> int:
+        """Of the newest segment; 0 if there is none."""
+        return self._files.newest.generation if self._files.newest else 0
+
+    @property
+    def first_position(self) -> int:
+        """The floor: the oldest position still kept; 1 for an empty log."""
+        return self._files.first_position
+
+    @property
+    def missing(self) -> range:
+        """Serials of the oldest segments that are not there although they were not removed."""
+        return self._files.missing
+
+    @property
+    def starts(self) -> list[Cursor]:
+        """Where the readable segments begin, oldest first."""
+        return [Cursor(serial, DATA_AT, first) for first, serial in self._files.starts]
+
+    @property
+    def extents(self) -> list[Extent]:
+        """The readable segments as they were at the last look, oldest first."""
+        return self._files.extents
+
+    @property
+    def generations(self) -> set[int]:
+        """Of the segments that are here and can be read."""
+        return self._files.generations
+
+    def end_of(self, generation: int) -> int | None:
+        """The position at which a later generation begins; None if there is none."""
+        return self._files.end_of(generation)
+
+    def refresh(self) -> None:
+        """Looks for new, moved and removed segments; only new files are opened."""
+        self._files.refresh()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self.places.close()
+
+    @overload
+    def read(
+        self, cursor: Cursor, limit: int, max_bytes: int, *, stored: bool = False
+    ) -> tuple[list[Batch | Gap], Cursor]: ...
+
+    @overload
+    def read(
+        self, cursor: Cursor, limit: int, max_bytes: int, wants: Matcher | None
+    ) -> tuple[list[Item], Cursor]: ...
+
+    def read(
+        self,
+        cursor: Cursor,
+        limit: int,
+        max_bytes: int,
+        wants: Matcher | None = None,
+        *,
+        stored: bool = False,
+    ) -> tuple[list[Batch | Gap] | list[Item], Cursor]:
+        """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
+
+        At least one item if there is anything below `limit`; bodies are set.
+
+        wants: which topics. Runs of batches with none of them are one Skipped each: their headers
+        are checked, their bodies are not read. What is no publish comes as ever. A sealed segment
+        whose summary says that it holds no such topic is skipped whole: with what is no publish in
+        it, and with what was damaged since the summary was made. After STEPS_MAX steps this
+        returns in any case. Staged parts are skipped, too.
+
+        What a commit shows comes in its place (references.py), with the commit's `offset`; stored:
+        it comes as it stands.
+        """
+        only = None if wants is None else self._remembering(wants)
+        reading = Reading(self._files, cursor, limit, bodies=True, stored=stored, only=only)
+        reading.block = self._block
+        reading.run(max_bytes)
+        self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)
+        return reading.out, Cursor(reading.serial, reading.offset, reading.position)
+
+    def _remembering(self, wants: Matcher) -> Wanted:
+        wanted = self._wanted.get(wants)
+        if wanted is None:
+            if len(self._wanted) >= WANTED_KEPT:
+                self._wanted.clear()
+            wanted = self._wanted[wants] = Wanted(wants)
+        return wanted
+
+    def headers(self, cursor: Cursor, limit: int) -> Iterator[tuple[Batch, Cursor] | Gap]:
+        """Batches below `limit` without their bodies, each with the cursor that points at it."""
+        for found, serial in self.header_lists(cursor, limit):
+            for item in found:
+                if isinstance(item, Gap):
+                    yield item
+                else:
+                    yield item, Cursor(serial, item.offset, item.position)
+
+    def header_lists(self, cursor: Cursor, limit: int) -> Iterator[tuple[list[Batch | Gap], int]]:
+        """The same faster: lists of what stands in one segment, each with its serial."""
+        return header_lists(Reading(self._files, cursor, limit, bodies=False))
+
+    def sparse_lists(
+        self, cursor: Cursor, limit: int, block_bytes: int
+    ) -> Iterator[tuple[list[Batch | Gap], int, int]]:
+        """Only what an index of blocks of this size needs, and of how many batches that is all."""
+        sparse, before = Sparse(block_bytes), 0
+        reading = Reading(self._files, cursor, limit, bodies=False, only=sparse)
+        for found, serial in header_lists(reading):
+            yield found, serial, sparse.batches - before
+            before = sparse.batches
+        if sparse.batches > before:
+            yield [], reading.serial, sparse.batches - before
+
+    def body(self, batch: Batch, cursor: Cursor) -> bytes | memoryview | None:
+        """The body of a batch whose header was read at `cursor`, as it is stored; None if it is
+        damaged."""
+        found, _ = self.read(cursor, batch.end_position, 1, stored=True)
+        return found[0].body if found and isinstance(found[0], Batch) else None
+
+    def seek(self, position: int, serial: int = 0, offset: int = 0) -> Cursor:
+        """Where to read on from `position`: at the batch that holds it, else exactly there.
+
+        `serial` and `offset` may name a batch at or before it, as an index does; a wrong hint
+        costs time only. `position` is not above what was announced as written.
+        """
+        before = self._hinted(position, serial, offset) or self._files.start(position)
+        reading = Reading(self._files, before, position, bodies=False)
+        for item, found in walk(reading):
+            if isinstance(item, Gap):
+                if item.end > position:
+                    return before
+            elif item.end_position > position:
+                return Cursor(found, item.offset, self._first_of(item, found, position))
+            else:
+                before = Cursor(found, item.end_offset, item.end_position)
+        return Cursor(reading.serial, reading.offset, reading.position)
+
+    def _first_of(self, batch: Batch, serial: int, position: int) -> int:
+        """Where to begin in the batch that holds `position`: of a commit, with one of its parts."""
+        segment = self._files.segment(serial) if batch.flags & FLAG_SHOWS else None
+        found = self._files.shown(segment, batch) if segment is not None else None
+        if found is None:
+            return batch.position
+        at = bisect_right(found.firsts, position - batch.position) - 1
+        return batch.position + found.firsts[at]
+
+    def _hinted(self, position: int, serial: int, offset: int) -> Cursor | None:
+        segment = self._files.segment(serial) if serial else None
+        if segment is None or segment.header is None or offset < DATA_AT:
+            return None
+        if segment.end is not None and offset >= segment.end:
+            return None
+        batch = Block(self._files, segment).batch_at(offset)
+        if not isinstance(batch, Batch) or batch.position > position:
+            return None
+        return Cursor(serial, offset, batch.position)
+
+    def segment(self, serial: int) -> Segment | None:
+        """What is known of one segment; None if there is none."""
+        return self._files.segment(serial)
+
+    def end(self) -> int:
+        """The position behind the last valid batch, for a log that nobody writes.
+
+        Below what the acked-through note proves damage is stepped over; above it, it is the end.
+        """
+        return self.end_cursor().position
+
+    def end_cursor(self) -> Cursor:
+        """The same, and where that is."""
+        self.refresh()
+        if not self._files.starts:
+            return self._files.start(1)
+        first, _ = self._files.starts[-1]
+        note = read_note(self.places.journal)
+        proved = note.position if note and note.generation >= self.generation else first
+        cursor = self.seek(max(first, proved))
+        reading = Reading(self._files, cursor, U63_MAX, bodies=True, to_end=True)
+        reading.run(U63_MAX)
+        return Cursor(reading.serial, reading.offset, reading.position)
+
+    def locate_time(self, ns: int) -> int:
+        """The position of the first message with log time >= `ns`, else the end. Offline."""
+        limit = self.end()
+        newest_first = reversed(self._files.starts)
+        begun = (
+            first for first, serial in newest_first if self._begins_before(first, serial, ns, limit)
+        )
+        cursor = self._files.start(next(begun, self.first_position))
+        for item in self.headers(cursor, limit):
+            if not isinstance(item, Gap) and last_time(item[0]) >= ns:
+                return _first_at(item[0], ns)
+        return limit
+
+    def _begins_before(self, first: int, serial: int, ns: int, limit: int) -> bool:
+        items = self.headers(Cursor(serial, DATA_AT, first), limit)
+        found = next((item for item in items if not isinstance(item, Gap)), None)
+        return found is not None and first_time(found[0]) < ns
+
+    def locate(self, bookmark: Bookmark) -> int | None:
+        """The position of this message, None if the log does not hold it. Offline; newest first."""
+        limit = self.end()
+        for first, serial in reversed(self._files.starts):
+            for item in self.headers(Cursor(serial, DATA_AT, first), limit):
+                if isinstance(item, Gap):
+                    continue
+                batch = item[0]
+                step = bookmark.sequence - batch.sequence
+                mine = batch.kind == KIND_PUBLISH and batch.publisher == bookmark.publisher
+                if mine and 0 <= step < batch.taken:
+                    return batch.position + step
+            limit = first
+        return None
+
+
+def first_time(batch: Batch) -> int:
+    """The log time of a batch's first message that counts."""
+    times = _times(batch)
+    return times[batch.skip] if times else batch.log_time
+
+
+def last_time(batch: Batch) -> int:
+    """The log time of a batch's last message."""
+    times = _times(batch)
+    return times[batch.count - batch.cut - 1] if times else batch.log_time
+
+
+def _first_at(batch: Batch, ns: int) -> int:
+    """The position of the first message of `batch` with log time >= `ns`; its last one has."""
+    times = _times(batch)
+    if times is None:
+        return batch.position
+    index = next(i for i in range(batch.skip, batch.count - batch.cut) if times[i] >= ns)
+    return batch.position + index - batch.skip
+
+
+def _times(batch: Batch) -> array[int] | None:
+    columns = batch.columns
+    return array("q", columns.time) if columns is not None and columns.time else None

@@ -1,0 +1,111 @@
+"""Messages that stand elsewhere in the log: staged parts, and the commit that shows them. Pure.
+
+    staged part   kind 10: a batch of some publisher, with a token; its messages are nobody's yet
+    commit        kind 1 with flag 4: `count` messages, with positions and sequences of its own; its
+                  body says which staged parts they are, in their order, instead of holding them
+
+To who walks over headers a commit is a batch like others, so positions, sequences, topics and times
+need no second look. To who reads bodies each staged part comes in its place, as if it stood there.
+Source: the design of units that are larger than a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError, Struct, msgpack
+from msgspec.structs import replace
+
+from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
+from zbroker.wire.messages import Columns
+
+COLUMN_STAGE: Final = 7  # tag of the column of a staged part that is its token
+_NO_COLUMNS: Final = Columns()
+
+
+class Reference(Struct, array_like=True, gc=False, frozen=True):
+    """A staged part with `count` messages that count: its position, and where that stands."""
+
+    position: int
+    serial: int
+    offset: int
+    count: int
+
+
+class CommitRecord(Struct):
+    """Body of a commit. app, batch: who committed what; `stages`: the tokens, in order.
+
+    principal: whose app and stages these are; "" also of releases that did not know.
+    """
+
+    app: str
+    batch: int
+    stages: list[str]
+    parts: list[Reference]
+    principal: str = ""
+
+
+class Shown(NamedTuple):
+    """What a commit shows. firsts: which of its messages each part begins with."""
+
+    parts: Sequence[Reference]
+    firsts: Sequence[int]
+
+
+_RECORD: Final = msgpack.Decoder(CommitRecord)
+encode = msgpack.encode
+
+
+def decode(body: bytes | memoryview) -> CommitRecord | None:
+    """None if it is none."""
+    try:
+        return _RECORD.decode(body)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+def shown(commit: Batch, body: bytes | memoryview) -> Shown | None:
+    """None if its body does not tell of as many messages as its header."""
+    record = decode(body)
+    if record is None:
+        return None
+    ends = list(accumulate(part.count for part in record.parts))
+    if not ends or ends[-1] != commit.taken or any(part.count <= 0 for part in record.parts):
+        return None
+    return Shown(record.parts, [0, *ends[:-1]])
+
+
+def stand_in(commit: Batch, staged: Batch, first: int) -> Batch:
+    """A staged batch as the messages of the commit that begin with number `first`.
+
+    Their log time is that of the commit: they were not in the log before it.
+    """
+    columns = staged.columns
+    if columns is not None and columns.time is not None:
+        columns = replace(columns, time=None)
+    return Batch(
+        KIND_PUBLISH,
+        commit.position + first,
+        commit.publisher,
+        commit.session,
+        commit.sequence + first,
+        commit.sequence + first - 1 if first else commit.prev,
+        staged.count,
+        commit.log_time,
+        staged.topics,
+        staged.body,
+        staged.body_crc,
+        staged.body_length,
+        staged.skip,
+        staged.flags & FLAG_ZSTD,
+        commit.origin_instance,
+        commit.origin_generation,
+        commit.origin_position + first,
+        columns if columns != _NO_COLUMNS else None,
+        [],
+        commit.offset,
+        commit.header_length,
+        staged.cut,
+    )

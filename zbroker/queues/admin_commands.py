@@ -1,0 +1,392 @@
+"""What people ask for and change: browse, purge, requeue, definitions, points. Pure.
+
+Each change is a record in the log; it is answered once it is durable, and holds once it was read
+there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from msgspec import to_builtins
+from pyroaring import BitMap64
+
+from zbroker.config import QueueConfig
+from zbroker.definitions import changed, check_queues, read_table
+from zbroker.engine.effects import Send
+from zbroker.errors import ClientError
+from zbroker.filters import compile_at_once
+from zbroker.ids import format_vector
+from zbroker.limits import NAME_MAX_BYTES
+from zbroker.log import records
+from zbroker.log.format import KIND_POINT, KIND_PURGE
+from zbroker.log.queue_records import Returned, WiringRecord, pack_positions
+from zbroker.queues import explanation, reports
+from zbroker.queues.browser import Browsing
+from zbroker.queues.clients import Connection
+from zbroker.queues.consumer_registry import Consuming
+from zbroker.queues.effects import Tell
+from zbroker.queues.queue_state import FACTS_MAX, Running
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.shared import Shared
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Entered, Outcome
+from zbroker.recording import Recording
+from zbroker.wire import bodies, codec
+from zbroker.wire import queue_messages as q
+from zbroker.wire import queue_surveys as s
+from zbroker.wire.internal import Located
+
+REQUEUED_MAX: Final = 10_000  # dead letters of one request
+QUEUES_MAX: Final = 10_000
+POINTS_MAX: Final = 10_000
+FORCED: Final = "purged by an operator"  # what dead letters of a purge say
+
+
+class Managing:
+    """Of the room. `ask`: what the admin asks; `browse`: what clients do."""
+
+    def __init__(self, shared: Shared, consuming: Consuming, recording: Recording) -> None:
+        self._shared = shared
+        self._consuming = consuming
+        self._recording = recording
+        self._browsing = Browsing(shared)
+        self._changing: set[str] = set()  # queues of which a definition is on its way
+        self._handlers: dict[type, Callable[[bytes, Any], None]] = {
+            s.AskQueues: self._queues,
+            s.AskConsumers: self._consumers,
+            s.Explain: self._explain,
+            s.BrowseQueue: self._browse,
+            s.Purge: self._purge,
+            s.Requeue: self._requeue,
+            s.Define: self._define,
+            s.SetPoint: self._set_point,
+            s.RemovePoint: self._remove_point,
+            s.AskPoints: self._points,
+        }
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def browse(self, connection: Connection, command: q.Browse) -> None:
+        """A client looks. Raises: ClientError."""
+        self._consuming.check_right(connection, command.queue)
+        one = self._shared.running(command.queue)
+        rid = connection.rid
+
+        def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
+            answer = codec.encode(q.Rows(rows, command.cid, behind))
+            body = bodies.pack(payloads) if command.data else None
+            self._shared.out.append(Send(rid, answer, body))
+
+        wanted = self._shared.compile(connection, command.filter), command.state
+        self._browsing.rows(one, command.after, command.limit, wanted, done)
+
+    def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
+        """The admin asks; `rid` is where it is answered."""
+        try:
+            self._handlers[type(question)](rid, question)
+        except ClientError as error:
+            self._tell(rid, _refusal(question, error))
+
+    def _tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
+        self._shared.out.append(Tell(rid, answer))
+
+    def _queues(self, rid: bytes, ask: s.AskQueues) -> None:
+        self._tell(rid, reports.queues(self._shared, ask))
+
+    def _consumers(self, rid: bytes, ask: s.AskConsumers) -> None:
+        rows, left_out = reports.consumers(self._shared, ask)
+        self._tell(rid, s.Consumers(ask.cid, rows, left_out))
+
+    def _explain(self, rid: bytes, ask: s.Explain) -> None:
+        one = self._shared.running(ask.queue)
+        if not ask.bookmark:
+            self._tell(rid, explanation.explain(self._shared, one, ask))
+            return
+
+        def found(located: Located) -> None:
+            if located.code:
+                error = ClientError(located.code, located.reason)
+                self._tell(rid, _refusal(ask, error))
+                return
+            ask.position = located.position
+            self._tell(rid, explanation.explain(self._shared, one, ask))
+
+        self._shared.locate(ask.bookmark, found, "at")
+
+    def _browse(self, rid: bytes, ask: s.BrowseQueue) -> None:
+        one = self._shared.running(ask.queue)
+
+        def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
+            self._tell(rid, s.Browsed(ask.cid, rows, behind, payloads if ask.data else []))
+
+        limit = min(ask.limit, q.BROWSED_MAX)
+        content = compile_at_once(ask.filter) if ask.filter else None
+        self._browsing.rows(one, ask.after, limit, (content, ask.state or None), done)
+
+    # -- purge and requeue --------------------------------------------------------------------
+
+    def _purge(self, rid: bytes, ask: s.Purge) -> None:
+        one = self._shared.running(ask.queue)
+        one.check_ready()
+        before = ask.before
+        if ask.point:
+            before = self._shared.manager.point(ask.point).position
+        before = before or one.folded
+        if ask.dead_letters and not one.definition.config.dead_letter:
+            raise ClientError("bad_queue", f"queue {ask.queue!r} has no dead letter topic")
+        if isinstance(one.queue, Replayable):
+            self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
+            return
+        if ask.dry_run:
+            count = len(one.queue.purgeable(before, leased=ask.leased))
+            self._tell(rid, s.Changed(ask.cid, count, before))
+            return
+        letter = FORCED if ask.dead_letters else ""
+        outcomes = [
+            part if not letter else part._replace(why="forced", letter=letter)
+            for each in one.queue.purge(None, before, ask.leased)
+            for part in _parts(each)
+        ]
+        count, left = sum(len(each.positions) for each in outcomes), [len(outcomes)]
+        refused = [""]
+
+        def landed(code: str) -> None:
+            left[0] -= 1
+            refused[0] = refused[0] or code
+            if left[0] == 0:
+                self._tell(rid, s.Changed(ask.cid, count, before, code=refused[0]))
+
+        if not outcomes:
+            self._tell(rid, s.Changed(ask.cid, 0, before))
+        one.entries += [(outcome, landed) for outcome in outcomes]
+        self._shared.touch(one)
+
+    def _purge_replayable(self, rid: bytes, ask: s.Purge, queue: Replayable, before: int) -> None:
+        count, vector = len(queue.before(before)), self._vector(before)
+        if ask.dry_run or not count:
+            self._tell(rid, s.Changed(ask.cid, count, before, vector))
+            return
+
+        def done(code: str, reason: str, position: int) -> None:
+            self._tell(rid, s.Changed(ask.cid, count, before, vector, code=code, reason=reason))
+
+        record = records.PurgeRecord(ask.queue, vector)
+        self._shared.manager.commits.add_record(KIND_PURGE, record, done)
+
+    def _vector(self, position: int) -> str:
+        """What stands before `position`."""
+        here = self._shared.manager.here
+        if here is None:
+            raise ClientError("not_ready", "the journal was not heard of yet")
+        return format_vector({here: position - 1})
+
+    def _requeue(self, rid: bytes, ask: s.Requeue) -> None:
+        one = self._shared.running(ask.queue)
+        one.check_ready()
+        if not isinstance(one.queue, Queue):
+            raise ClientError("bad_queue", "a replayable queue gives nothing up")
+        if not ask.bookmarks:
+            count = min(max(0, ask.limit), REQUEUED_MAX, len(one.dead))
+            self._bring_back(rid, ask, one, one.dead[len(one.dead) - count :])
+            return
+        if len(ask.bookmarks) > REQUEUED_MAX:
+            raise ClientError("too_many", f"{REQUEUED_MAX} bookmarks at most")
+        wanted, left = BitMap64(), [len(ask.bookmarks)]
+
+        def found(located: Located) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                return  # it was refused
+            if located.code == "not_ready":
+                left[0] = 0
+                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
+                return
+            if not located.code:
+                wanted.add(located.position)
+            if left[0] == 0:
+                self._bring_back(rid, ask, one, wanted & one.dead)
+
+        for bookmark in ask.bookmarks:
+            self._shared.locate(bookmark, found, "at")
+
+    def _bring_back(self, rid: bytes, ask: s.Requeue, one: Running, positions: BitMap64) -> None:
+        """Twice at a time would bring back what was acknowledged in between."""
+        positions = positions - one.returning
+        if ask.dry_run or not positions:
+            self._tell(rid, s.Changed(ask.cid, len(positions)))
+            return
+
+        def entered(parts: list[Entered]) -> None:
+            if self._shared.manager.running.get(one.name) is not one:
+                error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+                self._tell(rid, _refusal(ask, error))
+                return
+            fact, found = _returned(parts), _positions(parts)
+            one.returning -= positions - found
+            count = len(found)
+            text = (
+                f"{len(positions) - count} are not in the log any more"
+                if count < len(positions)
+                else ""
+            )
+
+            def landed(code: str) -> None:
+                if code:
+                    one.returning -= found
+                self._tell(rid, s.Changed(ask.cid, count, text=text, code=code))
+
+            one.facts.append(fact)
+            one.endings.append(landed)
+            self._shared.touch(one)
+
+        one.returning |= positions  # held in the log from now on
+        self._shared.note_use(one)
+        self._shared.reenter(one, positions, entered)
+
+    # -- definitions --------------------------------------------------------------------------
+
+    def _define(self, rid: bytes, ask: s.Define) -> None:
+        manager = self._shared.manager
+        if not manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+        if ask.what not in ("create", "alter", "delete"):
+            raise ClientError("bad_field", f"key `what`: {ask.what[:64]!r} is nothing to be done")
+        if ask.what == "create":
+            self._create(rid, ask)
+            return
+        running = manager.running.get(ask.name)
+        if running is None:
+            raise ClientError("unknown_queue", f"there is no queue {ask.name[:64]!r}")
+        if running.definition.source == "config":
+            text = f"queue {ask.name!r} stands in the config file: it is changed there"
+            raise ClientError("bad_queue", text, "edit the [[queue]] table and restart")
+        record = manager.rows[ask.name]
+        new = WiringRecord(ask.name, record.life, "admin", record.created, record.begins)
+        if ask.what == "alter":
+            new.types = record.types
+            config = changed(running.definition.config, ask.definition)
+            self._check(config)
+            new.definition = to_builtins(config)
+        self._commit(rid, ask, new)
+
+    def _create(self, rid: bytes, ask: s.Define) -> None:
+        manager = self._shared.manager
+        self._check_new(ask.name)
+        if len(manager.rows) >= QUEUES_MAX:
+            raise ClientError("too_many", f"an instance knows at most {QUEUES_MAX} queues")
+        config = read_table({**ask.definition, "name": ask.name})
+        self._check(config)
+        if config.recovery_point in ("epoch", "now"):
+            self._commit(rid, ask, manager.created(config, "admin"))
+            return
+
+        def found(located: Located) -> None:
+            try:
+                if located.code:
+                    raise ClientError(located.code, located.reason)
+                self._check_new(ask.name)
+                self._commit(rid, ask, manager.created(config, "admin", located.position))
+            except ClientError as error:
+                self._tell(rid, _refusal(ask, error))
+
+        self._shared.locate(config.recovery_point, found)
+
+    def _check_new(self, name: str) -> None:
+        """Raises: ClientError queue_exists."""
+        if name in self._shared.manager.running:
+            raise ClientError("queue_exists", f"there is a queue {name!r} already")
+
+    def _check(self, config: QueueConfig) -> None:
+        others = [
+            one.definition.config for one in self._shared.manager.running.values()
+            if one.name != config.name
+        ]  # fmt: skip
+        check_queues([*others, config], self._recording)
+
+    def _commit(self, rid: bytes, ask: s.Define, record: WiringRecord) -> None:
+        """Raises: ClientError not_ready: a record is made of what holds, so one at a time is."""
+        if record.name in self._changing:
+            raise ClientError("not_ready", f"queue {record.name!r} is being changed; try again")
+        if ask.dry_run:
+            self._tell(rid, s.Changed(ask.cid))
+            return
+
+        def done(code: str, reason: str, position: int) -> None:
+            self._changing.discard(record.name)
+            self._tell(rid, s.Changed(ask.cid, position=position, code=code, reason=reason))
+
+        self._changing.add(record.name)
+        self._shared.manager.define(record, done)
+
+    # -- points -------------------------------------------------------------------------------
+
+    def _set_point(self, rid: bytes, ask: s.SetPoint) -> None:
+        manager = self._shared.manager
+        if not ask.name.isprintable() or not 0 < len(ask.name.encode()) <= NAME_MAX_BYTES:
+            raise ClientError("bad_field", "the name of a point is 1 to 255 printable bytes")
+        if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
+            raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
+        persisted = manager.following.persisted
+        position = ask.at or persisted
+        if not manager.floor <= position <= persisted:
+            text = f"position {position} is not in the log: it holds {manager.floor} to {persisted}"
+            raise ClientError("bad_field", f"key `at`: {text}")
+        record = records.PointRecord(ask.name, self._vector(position))
+
+        def done(code: str, reason: str, set_at: int) -> None:
+            if not code:
+                manager.point_set(record, set_at)
+            vector = record.vector
+            self._tell(rid, s.Changed(ask.cid, 0, position, vector, code=code, reason=reason))
+
+        manager.commits.add_record(KIND_POINT, record, done)
+
+    def _remove_point(self, rid: bytes, ask: s.RemovePoint) -> None:
+        manager = self._shared.manager
+        row = manager.point(ask.name)
+        was, record = row.position, records.PointRecord(ask.name, row.vector, removed=True)
+        if ask.dry_run:
+            self._tell(rid, s.Changed(ask.cid, 0, was, row.vector))
+            return
+
+        def done(code: str, reason: str, _: int) -> None:
+            if not code:
+                manager.points.pop(ask.name, None)
+            self._tell(rid, s.Changed(ask.cid, 0, was, row.vector, code=code, reason=reason))
+
+        manager.commits.add_record(KIND_POINT, record, done)
+
+    def _points(self, rid: bytes, ask: s.AskPoints) -> None:
+        points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
+        self._tell(rid, s.Points(ask.cid, points))
+
+
+def _parts(outcome: Outcome) -> Iterator[Outcome]:
+    """Of a size that one unit can take."""
+    left = outcome.positions
+    while left:
+        yield outcome._replace(positions=left[:FACTS_MAX])
+        left = left[FACTS_MAX:]
+
+
+def _returned(parts: list[Entered]) -> Returned:
+    priorities: list[int] = []
+    groups: list[int] = []
+    for part in parts:
+        priorities += part.priorities or ()
+        groups += part.groups or ()
+    return Returned(pack_positions(_positions(parts)), priorities, groups)
+
+
+def _positions(parts: list[Entered]) -> BitMap64:
+    return BitMap64.union(BitMap64(), *(part.positions for part in parts))
+
+
+def _refusal(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer:
+    if isinstance(question, s.Explain):
+        return s.Explained(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, s.BrowseQueue):
+        return s.Browsed(question.cid, code=error.code, reason=error.reason)
+    return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)

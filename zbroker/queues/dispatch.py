@@ -1,0 +1,248 @@
+"""What consumers are given, and what has to be durable before that. Pure.
+
+    offered --> given                     below the horizon
+        \\--> parked --horizon--> given    beyond it: after a crash it could not be flagged
+        \\--> committed as gone --> given  at-most-once
+
+What is parked is given only if its consumer still has it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from zbroker.engine.effects import Send
+from zbroker.limits import MIB, U63_MAX
+from zbroker.log.queue_records import BarrierDelivered, Horizon
+from zbroker.queues.clients import Consumer
+from zbroker.queues.consumer_registry import Consuming
+from zbroker.queues.effects import Give
+from zbroker.queues.events import Given
+from zbroker.queues.queue_state import AHEAD, Parked, Running
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.shared import Shared
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Offer, Outcome
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+
+EXAMINE_MAX: Final = 1_000  # messages that are read at a time to see what a filter is true for
+GIVE_BYTES: Final = 1 * MIB  # of a replayable queue in one turn: the other queues are due then
+
+
+class Handing:
+    """Of the room."""
+
+    def __init__(self, shared: Shared, consuming: Consuming) -> None:
+        self._shared = shared
+        self._consuming = consuming
+
+    def hand_out(self, one: Running) -> None:
+        """Gives what can be given now."""
+        shared, queue = self._shared, one.queue
+        mine = shared.of.get(one.name)
+        if one.parked:
+            self._unpark(one)
+        paused = one.paused_until_ms > shared.now.mono_ms
+        if not one.ready or not mine or paused:
+            return
+        if shared.manager.commits.full:
+            shared.held_back[one.name] = one
+            return
+        if isinstance(queue, Queue):
+            self._examine_for(one, queue, mine.values())
+        offers = queue.offer(shared.now, {key: each.credit > 0 for key, each in mine.items()})
+        for offer in offers:
+            self._hand(one, offer)
+        if offers:
+            one.taken_ms = shared.now.mono_ms
+        if one.parked and not one.wanted_horizon:
+            self._beyond(one, one.highest)  # it was refused
+        if isinstance(queue, Queue) and queue.more:
+            shared.touch(one)
+        if isinstance(queue, Replayable) and not offers:
+            self._look_for_end(one, queue)
+
+    def _look_for_end(self, one: Running, queue: Replayable) -> None:
+        """Ends its consumer, if that was given everything before the end that it wanted."""
+        if queue.ended(one.folded):
+            self._completed(queue)
+        elif queue.reader is not None and one.folded < queue.reader.until < U63_MAX:
+            self._shared.manager.folding.awaited[one.name] = queue.reader.until
+
+    def _examine_for(self, one: Running, queue: Queue, consumers: Iterable[Consumer]) -> None:
+        for consumer in consumers:
+            if consumer.filter is not None and not consumer.examining:
+                self._examine(one, queue, consumer)
+
+    def _examine(self, one: Running, queue: Queue, consumer: Consumer) -> None:
+        """Has the next messages looked at that a filtered consumer may get."""
+        assert consumer.filter is not None
+        part = queue.unlooked(consumer.key, EXAMINE_MAX)
+        if not part:
+            return
+        consumer.examining = True
+
+        def examined(matching: BitMap64) -> None:
+            consumer.examining = False
+            if consumer.key in self._shared.consumers:
+                queue.looked(consumer.key, part, matching)
+                self._shared.touch(one)
+
+        self._shared.examine(part, consumer.filter, examined)
+
+    def _hand(self, one: Running, offer: Offer) -> None:
+        consumer, queue = self._shared.consumers[offer.consumer], one.queue
+        if isinstance(queue, Replayable):
+            acked = queue.noted_ones & offer.positions
+            life = one.definition.life
+            give = Give(consumer, offer.positions, acked=acked, bytes_max=GIVE_BYTES, life=life)
+            self._shared.out.append(give)
+            return
+        deliveries = queue.deliveries_of(offer.positions)
+        give = Give(consumer, offer.positions, deliveries, offer.barrier, life=one.definition.life)
+        if offer.first_commit:
+            sent = Outcome(offer.positions, "gone", "sent")
+            one.entries.append((sent, lambda code: self._release(give, code)))
+        elif self._beyond(one, offer.positions.max()):
+            one.parked.append(Parked(offer.positions.max(), give))
+        else:
+            self._go(one, give)
+
+    def _go(self, one: Running, give: Give) -> None:
+        self._shared.out.append(give)
+        if give.barrier:
+            _delivered(one, give.positions)
+
+    def _release(self, give: Give, code: str) -> None:
+        if not code and give.positions and give.to.key in self._shared.consumers:
+            self._shared.out.append(give)
+
+    def _beyond(self, one: Running, highest: int) -> bool:
+        """True if the horizon is not durable that far; asks for it well before it is needed."""
+        one.highest = max(one.highest, highest)
+        if one.highest + AHEAD // 2 >= one.wanted_horizon:
+            horizon = one.wanted_horizon = one.highest + AHEAD
+
+            def landed(code: str) -> None:
+                self._moved(one, horizon, code)
+
+            one.facts.append(Horizon(horizon))
+            one.endings.append(landed)
+        return highest >= one.horizon
+
+    def _moved(self, one: Running, horizon: int, code: str) -> None:
+        """The horizon is durable, or was refused."""
+        if code:
+            one.wanted_horizon = 0
+        else:
+            one.horizon = max(one.horizon, horizon)
+
+    def _unpark(self, one: Running) -> None:
+        """What does not wait for the horizon any more goes; at the end of a turn, so that nothing
+        becomes of it in between."""
+        parked, one.parked = one.parked, []
+        barriers, sent = BitMap64(), BitMap64()
+        for each in parked:
+            give, there = each.give, each.give.to.key in self._shared.consumers
+            if each.highest >= one.horizon:
+                one.parked.append(each)
+            elif give.barrier:
+                barriers |= give.positions
+                if there:
+                    sent |= give.positions
+                    self._go(one, give)
+            elif there:
+                self._release(_still(one, give), "")
+        if barriers != sent:  # nobody is there any more: it waits for somebody
+            one.queue.undo(Outcome(barriers - sent, "gone", "barrier"))
+
+    def _completed(self, queue: Replayable) -> None:
+        """Everything before the end that the consumer wanted was given."""
+        assert queue.reader is not None
+        consumer = self._shared.consumers[queue.reader.key]
+        answer = m.Ack("completed", sid=consumer.sid, ended=True)
+        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # behind what it gets
+        self._consuming.leave(consumer)
+
+    def given(self, done: Given) -> None:
+        """What was sent to a consumer."""
+        give, unread, end = done.give, done.unread, done.end
+        consumer, one = give.to, self._shared.manager.running.get(give.to.queue)
+        consumer.credit -= done.size
+        consumer.delivered += len(give.positions) - len(unread)
+        if one is None:
+            return
+        self._shared.manager.changes.note(one.name)
+        one.counts.delivered += len(give.positions) - len(unread)
+        if give.deliveries is not None:
+            sent = give.deliveries[: give.positions.rank(end - 1)]
+            one.counts.redelivered += sum(count > 1 for count in sent)
+        if unread:
+            known = unread.rank(end - 1)
+            unreadable, later = unread[:known], unread[known:]
+            if unreadable:
+                one.entries += [(outcome, None) for outcome in one.queue.unreadable(unreadable)]
+            if later and isinstance(one.queue, Replayable):
+                one.queue.go_back(give.to.key, later.min())
+        if unread or isinstance(one.queue, Replayable):
+            self._shared.touch(one)
+
+    def put_off(self, give: Give, until_ms: int) -> bool:
+        """It could not be read. False: give it `again` later; True: the queue does it, since
+        nothing may come before these messages."""
+        one = self._shared.manager.running.get(give.to.queue)
+        if one is None:
+            return True
+        if isinstance(one.queue, Replayable):
+            one.queue.go_back(give.to.key, give.positions.min())
+            one.paused_until_ms = until_ms
+            self._shared.paused[one.name] = one
+            return True
+        return False
+
+    def again(self, give: Give) -> None:
+        """A Give that was put off, as far as the consumer still has what it is about."""
+        one = self._shared.manager.running.get(give.to.queue)
+        if one is None or give.to.key not in self._shared.consumers:
+            return
+        once = one.definition.config.semantics == "at-most-once"
+        if give.barrier:
+            give = replace(give, deliveries=[2])  # it may have come back and been sent meanwhile
+        elif isinstance(one.queue, Queue) and not once:
+            give = _still(one, give)
+        if give.positions:
+            self._shared.out.append(give)
+
+    def unsent(self, give: Give, positions: BitMap64) -> None:
+        """The consumer is gone: these messages were not sent to it."""
+        one = self._shared.manager.running.get(give.to.queue)
+        if one is not None and isinstance(one.queue, Queue):
+            one.queue.unsent(give.to.key, positions, self._shared.now)
+            self._shared.touch(one)
+
+
+def _delivered(one: Running, barrier: BitMap64) -> None:
+    """One record, however many consumers get it; behind a refusal it goes to all of them again."""
+    fact = BarrierDelivered(barrier.min())
+    if fact in one.facts:
+        return
+
+    def landed(code: str) -> None:
+        if code:
+            one.queue.undo(Outcome(barrier, "gone", "barrier"))
+
+    one.facts.append(fact)
+    one.endings.append(landed)
+
+
+def _still(one: Running, give: Give) -> Give:
+    """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
+    assert isinstance(one.queue, Queue)
+    positions = give.positions & one.queue.leased(give.to.key)
+    deliveries = one.queue.deliveries_of(positions)
+    return replace(give, positions=positions, deliveries=deliveries)

@@ -1,0 +1,164 @@
+"""The fold: blocks of the log go into the state of queues, and decide which units landed. Pure.
+
+A block costs what is in it, not how many queues there are: queues are found by topic, and how far
+one was folded is where its walk is. A queue that was ahead of the walk that it joined takes nothing
+twice. While units are in doubt, a walk of its own reads what may hold them, also where no queue
+reads the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import DecodeError, ValidationError
+
+from zbroker.blocks.frame_builder import Block
+from zbroker.log import queue_records as r
+from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.records import POINT, PURGE
+from zbroker.queues.log_followers import Walk
+from zbroker.queues.queue_state import Running
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.topic_index import TopicIndex
+
+if TYPE_CHECKING:
+    from zbroker.queues.registry import Manager
+
+DOUBT: Final = ""  # no queue's name: reads what decides which units landed
+
+
+class Folding:
+    """Of a manager."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._following, self._commits = manager.following, manager.commits
+        self.index = TopicIndex()
+        self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
+
+    def read(self, key: int, block: Block) -> None:
+        """A block for one walk; its queues take what is new to them."""
+        read = self._following.read(key, block)
+        if read is None:
+            return
+        walk, joined = read
+        touched: dict[str, Running] = {}
+        for at, item in enumerate(block.items):
+            if not isinstance(item, Batch):
+                continue
+            if item.kind == KIND_PUBLISH:
+                for one in self.index.of(item.topics):
+                    mine = one.walk is walk and item.end_position > one.ahead
+                    if mine and one.fold(item, lambda at=at: block.unpacked(at)):  # type: ignore[misc]
+                        touched[one.name] = one
+            else:
+                self._record(item, walk, touched)
+        if joined is not walk:
+            self._join(walk, joined)
+        for one in touched.values():
+            if one.waiters:
+                one.waited()
+            self._manager.changed(one)
+        self._look_who_waits()
+        self.settle_doubts()
+
+    def begin(self, one: Running) -> None:
+        """It reads the log from where it was folded to."""
+        one.walk = self._following.begin(one.name, one.ahead)
+        self.index.add(one)
+        if not self._begin_to_offer(one):
+            self.awaited[one.name] = one.ready_at
+        self._manager.changed(one)
+
+    def end(self, one: Running) -> None:
+        """It reads no more."""
+        self._following.end(one.name)
+        self.index.remove(one)
+        self.awaited.pop(one.name, None)
+
+    def _join(self, walk: Walk, joined: Walk) -> None:
+        for name in walk.members:
+            one = self._manager.running.get(name)
+            if one is not None:
+                one.ahead, one.walk = walk.position, joined
+
+    def _look_who_waits(self) -> None:
+        """Touches those who wait until the log was read up to some position."""
+        for name, position in list(self.awaited.items()):
+            one = self._manager.running.get(name)
+            if one is None or one.folded >= position:
+                del self.awaited[name]
+            if one is not None and one.folded >= position:
+                self._begin_to_offer(one)
+                self._manager.changed(one)
+
+    def _begin_to_offer(self, one: Running) -> bool:
+        was_ready = one.ready
+        one.begin_to_offer()
+        if one.ready and not was_ready:
+            self._manager.began.append(one)
+        return one.ready
+
+    def _record(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
+        if batch.kind == KIND_QUEUE:
+            self._facts(batch, walk, touched)
+        elif batch.kind == KIND_PURGE:
+            self._purged(batch, walk, touched)
+        elif batch.kind in (KIND_WIRING, KIND_POINT) and self._commits.doubtful_from is not None:
+            self._found(batch)
+
+    def welcomed(self, journal: int, persisted: int) -> None:
+        """A journal whose log ends at `persisted`: what was under way is looked for there."""
+        self._commits.welcomed(journal, persisted)
+        self._following.look_again()
+        begin = self._commits.doubtful_from
+        if begin is not None:
+            self._following.end(DOUBT)
+            self._following.begin(DOUBT, begin)
+            self.settle_doubts()
+
+    def settle_doubts(self) -> None:
+        """How far the log was read since decides which units landed."""
+        if self._commits.doubtful_from is None:
+            return
+        if self._commits.read(self._following.position_of(DOUBT)):
+            self._following.end(DOUBT)
+
+    def _found(self, batch: Batch) -> None:
+        """A definition or a point: one of ours may be in doubt."""
+        record = (r.WIRING if batch.kind == KIND_WIRING else POINT).decode(batch.body)
+        self._commits.found(record.by, record.unit, batch.position)
+
+    def _mine(self, name: str, batch: Batch, walk: Walk) -> Running | None:
+        """The queue with this name, if the record is new to it."""
+        one = self._manager.running.get(name)
+        return one if one and one.walk is walk and batch.position >= one.ahead else None
+
+    def _facts(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
+        try:
+            record = r.QUEUE.decode(batch.body)
+        except (DecodeError, ValidationError, UnicodeDecodeError):
+            return  # of a newer release, or damaged and checked as such: it is stepped over
+        if self._manager.here is None or batch.origin_instance != self._manager.here.instance:
+            return  # its positions are those of another instance
+        self._commits.found(record.by, record.unit, batch.position)
+        one = self._mine(record.queue, batch, walk)
+        if one is not None and one.definition.life == record.life:
+            touched[one.name] = one
+            for fact in record.facts:
+                one.apply(fact)
+
+    def _purged(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
+        try:
+            record = PURGE.decode(batch.body)
+        except (DecodeError, ValidationError, UnicodeDecodeError):
+            return  # as with facts
+        self._commits.found(record.by, record.unit, batch.position)
+        one = self._mine(record.queue, batch, walk)
+        if one is None or batch.position < one.definition.created:
+            return
+        touched[one.name] = one
+        if not isinstance(one.queue, Replayable):
+            return
+        if one.queue.purged(self._manager.position_of(record.vector)):
+            self._manager.overtaken.append(one)

@@ -1,0 +1,294 @@
+"""One queue of this room: what it is, its state, and what is to be committed for it. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
+
+from zbroker.definitions import Definition
+from zbroker.definitions.intake import Entering
+from zbroker.errors import ClientError
+from zbroker.log.format import Batch
+from zbroker.log.queue_records import (
+    AnyFact,
+    BarrierDelivered,
+    Failed,
+    Gone,
+    Horizon,
+    Noted,
+    Returned,
+    pack_positions,
+    unpack_positions,
+)
+from zbroker.queues.ages import Ages
+from zbroker.queues.effects import Give
+from zbroker.queues.log_followers import Walk
+from zbroker.queues.message_finder import Found
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Entered, Outcome
+from zbroker.wire.queue_surveys import QueueRow
+
+#: why a message became a dead letter, or would have, if there were a topic for these
+GIVEN_UP: Final = frozenset(
+    {"time_limit", "max_deliveries", "max_cancels", "rejected", "forced", "unreadable"}
+)
+AHEAD: Final = 10_000  # positions by which the horizon is ahead of what was delivered
+FACTS_MAX: Final = 1_000_000  # messages that one unit is about, besides the last ones
+
+
+#: "" or the code of a refusal: what came of something that was to be committed
+Ending = Callable[[str], None]
+Entry = tuple[Outcome, Ending | None]
+
+
+class Parked(NamedTuple):
+    """What is given as soon as the horizon stands behind `highest`."""
+
+    highest: int
+    give: Give
+
+
+@dataclass(slots=True)
+class Counts:
+    """Messages, since the start of the process."""
+
+    entered: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    failed: int = 0
+    dead: int = 0
+    expired: int = 0
+
+    def landed(self, outcome: Outcome) -> None:
+        """An outcome is in the log."""
+        many = len(outcome.positions)
+        if outcome.fate == "failed":
+            self.failed += many
+        elif outcome.why == "acked" or outcome.why == "sent":
+            self.acked += many
+        elif outcome.why == "time_limit":
+            self.expired += many
+        self.dead += many if outcome.why in GIVEN_UP else 0
+
+
+@dataclass(slots=True)
+class Running:
+    """A queue at work. folded: what is in the log before it counts already: where its walk is, or
+    `ahead` of that, where it was when it joined the walk.
+
+    ready_at: it offers nothing before it was folded up to there. horizon: whatever stands before it
+    may have been delivered, and that is durable. highest: position that was offered. parked: offers
+    that wait for something durable before they are sent.
+    """
+
+    definition: Definition
+    queue: Queue | Replayable
+    entering: Entering
+    ahead: int
+    walk: Walk | None = None
+    ready_at: int = 0
+    ready: bool = False
+    horizon: int = 0
+    noted: int | None = None  # nothing from there on was sent, as far as that was noted
+    wanted_horizon: int = 0
+    highest: int = 0
+    taken_ms: int | None = None
+    counts: Counts = field(default_factory=Counts)
+    entries: list[Entry] = field(default_factory=list)
+    facts: list[AnyFact] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)  # of the facts
+    idle_row: QueueRow | None = None  # as long as it is not used
+    waiters: list[tuple[BitMap64, Ending]] = field(default_factory=list)  # until none is going
+    paused_until_ms: int = 0  # the log could not be read for it
+    releasing_to: int = 0  # before that it is letting go, or has let go, of the log: max_hold
+    burying: int = 0  # messages that are being read to make dead letters of them
+    parked: list[Parked] = field(default_factory=list)
+    ages: Ages = field(default_factory=Ages)
+    dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
+    returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
+
+    @property
+    def name(self) -> str:
+        return self.definition.config.name
+
+    @property
+    def folded(self) -> int:
+        return self.ahead if self.walk is None else max(self.ahead, self.walk.position)
+
+    @property
+    def suspected_to(self) -> int:
+        """What is before this position may have been delivered by the process before this one."""
+        return self.horizon if self.noted is None else min(self.horizon, self.noted)
+
+    @property
+    def lowest(self) -> int:
+        """It needs the log from there on."""
+        lows = (self.queue.lowest, self.returning.min() if self.returning else None, self.folded)
+        return min(low for low in lows if low is not None)
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """Log time of its oldest message, or a little before."""
+        lowest = self.queue.lowest
+        return None if lowest is None else self.ages.at(lowest)[0]
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the log's batches from its oldest message on, roughly."""
+        lowest = self.queue.lowest
+        return 0 if lowest is None else self.ages.total - self.ages.at(lowest)[1]
+
+    def forget_dead(self, floor: int) -> None:
+        """What stands before the floor of the log is not brought back any more."""
+        self.dead.remove_range(0, floor)
+
+    def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> bool:
+        """Takes what enters of a batch that was read. False: nothing does."""
+        entered = self.entering(batch, payloads)
+        if entered is None:
+            return False
+        if batch.position < self.ahead:
+            entered = behind(entered, self.ahead)
+        self.queue.entered(entered)
+        self.ages.add(batch.position, batch.log_time, len(batch.body))
+        self.counts.entered += len(entered.positions)
+        return True
+
+    def begin_to_offer(self) -> None:
+        """If the log was folded that far; after a start what may have been sent is flagged."""
+        if not self.ready and self.folded >= self.ready_at:
+            self.ready, self.wanted_horizon = True, self.horizon
+            if isinstance(self.queue, Queue):
+                self.queue.suspect(self.suspected_to)
+
+    def check_ready(self) -> None:
+        """Raises: ClientError not_ready, as long as it is not known what is in the queue."""
+        if not self.ready:
+            raise ClientError("not_ready", f"queue {self.name!r} is being read")
+
+    def waited(self) -> None:
+        """Tells those who waited for messages of which none is going any more."""
+        left = []
+        for positions, ending in self.waiters:
+            if positions.isdisjoint(self.queue.going):
+                ending("")
+            else:
+                left.append((positions, ending))
+        self.waiters = left
+
+    def refused(self, positions: BitMap64, code: str) -> None:
+        """Tells those who waited for some of these, of which an outcome was refused."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if waiter[0].isdisjoint(positions):
+                self.waiters.append(waiter)
+            else:
+                waiter[1](code)
+
+    def of_one_unit(self) -> tuple[list[Entry], list[Entry]]:
+        """What goes into one unit, and the rest: dead letters, and what would make it too large."""
+        some: list[Entry] = []
+        rest: list[Entry] = []
+        count = 0
+        for entry in self.entries:
+            if entry[0].letter or count >= FACTS_MAX:
+                rest.append(entry)
+            else:
+                some.append(entry)
+                count += len(entry[0].positions)
+        return some, rest
+
+    def abandon(self, code: str) -> None:
+        """It is over: who waits for something that will not come is told."""
+        endings = [*self.endings, *(ending for _, ending in (*self.entries, *self.waiters))]
+        self.entries, self.facts, self.endings, self.waiters = [], [], [], []
+        for ending in endings:
+            if ending is not None:
+                ending(code)
+
+    def apply(self, fact: AnyFact) -> None:
+        """Something that the log says of this queue."""
+        queue = self.queue
+        if isinstance(fact, Gone):
+            positions = unpack_positions(fact.where)
+            if fact.why in GIVEN_UP:
+                self.dead |= positions & queue.here
+            queue.gone(positions)
+        elif isinstance(fact, Horizon):
+            # also what no receipt told yet: tables that are saved now would stand behind it
+            self.horizon = max(self.horizon, fact.position)
+        elif isinstance(queue, Replayable):
+            if isinstance(fact, Noted):
+                queue.noted(unpack_positions(fact.where))
+        elif isinstance(fact, Failed):
+            where = unpack_positions(fact.where)
+            queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
+        elif isinstance(fact, BarrierDelivered):
+            queue.barrier_delivered(fact.position)
+        elif isinstance(fact, Returned):
+            positions, entered = _returned(fact)
+            self.dead -= positions
+            self.returning -= positions
+            queue.returned(positions, entered)
+
+
+def _returned(fact: Returned) -> tuple[BitMap64, Entered]:
+    positions = unpack_positions(fact.where)
+    priorities = array("Q", fact.priorities) if fact.priorities else None
+    groups = array("q", fact.groups) if fact.groups else None
+    return positions, Entered(positions, priorities, groups)
+
+
+def entered_of(one: Running, found: Found) -> Entered | None:
+    """What would enter of messages that were read, as far as it is asked for."""
+    entered = one.entering(found.batch, lambda: found.block.unpacked(found.at))
+    if entered is None:
+        return None
+    wanted = found.positions & entered.positions
+    chosen = [entered.positions.rank(at) - 1 for at in wanted]
+    return Entered(
+        wanted,
+        None if entered.priorities is None else array("Q", [entered.priorities[i] for i in chosen]),
+        None if entered.groups is None else array("q", [entered.groups[i] for i in chosen]),
+    )
+
+
+def behind(entered: Entered, position: int) -> Entered:
+    """What does not stand before `position`."""
+    passed = entered.positions.rank(position - 1)
+    positions = entered.positions[passed:]
+    return Entered(
+        positions,
+        None if entered.priorities is None else entered.priorities[passed:],
+        None if entered.groups is None else entered.groups[passed:],
+        None if entered.barriers is None else entered.barriers & positions,
+        [(ns, max(a, position), b) for ns, a, b in entered.expires if b > position],
+    )
+
+
+def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
+    """The facts that outcomes are, as few as can be."""
+    gone: dict[str, list[BitMap64]] = defaultdict(list)
+    failed: dict[tuple[str, int, int], list[BitMap64]] = defaultdict(list)
+    noted: list[BitMap64] = []
+    for one in outcomes:
+        if one.fate == "gone":
+            gone[one.why].append(one.positions)
+        elif one.fate == "failed":
+            failed[one.why, one.due_ns, one.delay_ms].append(one.positions)
+        else:
+            noted.append(one.positions)
+    facts: list[AnyFact] = [Gone(_packed(many), why) for why, many in gone.items()]
+    facts += [Failed(_packed(many), *how) for how, many in failed.items()]
+    return [*facts, Noted(_packed(noted))] if noted else facts
+
+
+def _packed(many: list[BitMap64]) -> bytes:
+    return pack_positions(many[0] if len(many) == 1 else BitMap64.union(*many))

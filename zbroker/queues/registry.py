@@ -1,0 +1,363 @@
+"""All queues of this instance: made from definitions, folded from the log, committed to it. Pure.
+
+    definition in config or by an operator --wiring record landed--> running, reads the log
+    running --outcomes--> one unit of facts each turn --landed, read in the log--> state
+
+What a queue is stands in the log (wiring records), so a queue that was made at run time is there
+after a restart, and a queue of the config begins where it was first known. A queue that the config
+does not name any more is not run and holds nothing; its record stays, so it can come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import convert, to_builtins
+from pyroaring import BitMap64
+
+from zbroker.blocks.frame_builder import Block
+from zbroker.config import QueueConfig
+from zbroker.definitions import Definition, changed, compile_queue
+from zbroker.definitions.intake import Entering
+from zbroker.engine.effects import Note
+from zbroker.errors import ClientError, ConfigError, unknown_point
+from zbroker.ids import Origin, parse_vector
+from zbroker.log import queue_records as r
+from zbroker.log.format import KIND_QUEUE, KIND_WIRING
+from zbroker.log.records import POINT, PointRecord
+from zbroker.queues.changes import Changes
+from zbroker.queues.commits import Body, Commits, Unit, control
+from zbroker.queues.effects import Effect
+from zbroker.queues.log_fold import Folding
+from zbroker.queues.log_followers import Following
+from zbroker.queues.queue_state import AHEAD, Ending, Entry, Running, facts_of
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.work.queue import Queue
+from zbroker.recording import Recording
+from zbroker.topic_types import TopicType
+from zbroker.wire.internal import Located
+from zbroker.wire.queue_surveys import PointRow
+from zbroker.wire.units import Named, Part
+
+NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its whole schema
+NOW: Final = -1  # of WiringRecord.begins: behind the record
+
+
+#: what was noted of a queue with this name and life: nothing from that position on was sent
+Noted = Callable[[str, int], int | None]
+
+
+class Saved(NamedTuple):
+    """What the tables hold of a queue: its state when the log was folded up to `position`."""
+
+    position: int
+    horizon: int
+    rows: dict[str, bytes]
+
+
+class Manager:
+    """`running`: by name. `rows`: newest wiring record of every name, also of those not run."""
+
+    def __init__(
+        self, incarnation: int, configs: Iterable[QueueConfig], recording: Recording
+    ) -> None:
+        self.commits = Commits(incarnation)
+        self.following = Following()
+        self.folding = Folding(self)
+        self.changes = Changes()
+        self.running: dict[str, Running] = {}
+        self.rows: dict[str, r.WiringRecord] = {}
+        self.points: dict[str, PointRow] = {}
+        self.here: Origin | None = None
+        self.floor = 1
+        self.known = False
+        self.ended: list[Running] = []  # deleted: for who minds their consumers
+        self.began: list[Running] = []  # offers from now on: for who notes what is sent
+        self.overtaken: list[Running] = []  # purged of what their consumer was to get; likewise
+        self.changed: Callable[[Running], None] = lambda one: None
+        self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
+        self.notes: list[Effect] = []
+        self._configs = {one.name: one for one in configs}
+        self._recording = recording
+        self._saved: Mapping[tuple[str, int], Saved] = {}
+        self._noted: Noted = lambda name, life: None
+
+    # -- definitions --------------------------------------------------------------------------
+
+    def restore(self, saved: Mapping[tuple[str, int], Saved], noted: Noted | None = None) -> None:
+        """What the tables hold, by name and life, and what was noted of deliveries; before
+        `named`."""
+        self._saved = saved
+        self._noted = noted or self._noted
+
+    def named(self, named: Named) -> None:
+        """What the log says is defined. Raises: ConfigError, if the config contradicts it."""
+        for row in named.points:
+            self._point(row.name, row.body, row.position)
+        for row in named.wiring:
+            self.rows[row.name] = _placed(r.WIRING.decode(row.body), row.position)
+        if self.known:
+            return
+        self.known = True
+        # what the process before this one had under way stands before it: that is read first
+        self.following.persisted = max(self.following.persisted, named.position)
+        for name, record in self.rows.items():
+            if record.definition is not None and record.source == "admin":
+                typed = self._typed(record)
+                self._begin(record)
+                if not typed:
+                    self.define(record)
+            elif record.definition is not None and name not in self._configs:
+                text = (
+                    f"queue {name!r} is not in the config any more: it is not run, its state stays"
+                )
+                self.notes.append(Note("queues.not_configured", text))
+        for config in self._configs.values():
+            self._configure(config)
+        self._saved = {}
+
+    def _configure(self, config: QueueConfig) -> None:
+        record = self.rows.get(config.name)
+        if record is None or record.definition is None:
+            self._create(config)
+            return
+        old = convert(record.definition, QueueConfig)
+        if old == config and config.name in self.running:
+            return
+        if old != config:
+            try:
+                changed(old, config)
+            except ClientError as error:
+                raise ConfigError("bad_config", error.reason, error.hint) from None
+        record.definition, record.source = to_builtins(config), "config"
+        typed = self._typed(record)
+        if config.name not in self.running:
+            self._begin(record)
+        if old != config or not typed:
+            self.define(record)
+
+    def _typed(self, record: r.WiringRecord) -> bool:
+        """False: a release that recorded no types wrote it; it has those of the config now."""
+        now = self._types_of(_compiled(record))
+        if record.types is None:
+            record.types = now
+            return now is None
+        if now is not None and record.types != now:
+            self.notes.append(Note("queues.types_kept", _types_kept(record, now)))
+        return True
+
+    def _create(self, config: QueueConfig) -> None:
+        """A queue of the config that is not known yet."""
+        if config.recovery_point in ("epoch", "now"):
+            self.define(self.created(config, "config"))
+            return
+
+        def located(found: Located) -> None:
+            if found.code == "not_ready":
+                self.locate(config.recovery_point, located)  # until the journal answers
+            elif found.code:
+                reason = f"the recovery point of queue {config.name!r}: {found.reason}"
+                raise ConfigError("bad_config", reason)
+            else:
+                self.define(self.created(config, "config", found.position))
+
+        self.locate(config.recovery_point, located)
+
+    def created(
+        self, config: QueueConfig, source: str, begins: int | None = None
+    ) -> r.WiringRecord:
+        """The record of a queue that is to be made. begins: where its recovery point was found."""
+        before = self.rows.get(config.name)
+        life = 1 if before is None else before.life + 1
+        if begins is None:
+            begins = NOW if config.recovery_point == "now" else self.floor
+        types = self._types_of(compile_queue(config))
+        definition = to_builtins(config)
+        return r.WiringRecord(config.name, life, source, 0, begins, definition, types=types)
+
+    def _types_of(self, definition: Definition) -> list[TopicType] | None:
+        """What a definition that is made now records; None: it looks into no message."""
+        config = definition.config
+        if not definition.needs_payload:
+            return None
+        return self._recording.types_of(config.topic or config.name, regex=config.regex)
+
+    def define(
+        self, record: r.WiringRecord, done: Callable[[str, str, int], None] | None = None
+    ) -> None:
+        """Commits a definition; it holds as soon as it has landed."""
+
+        def landed(code: str, reason: str, position: int) -> None:
+            if not code:
+                self._wired(record, position)
+            if done is not None:
+                done(code, reason, position)
+
+        self.commits.add_record(KIND_WIRING, record, landed)
+
+    def _wired(self, record: r.WiringRecord, position: int) -> None:
+        self.rows[record.name] = _placed(record, position)
+        one = self.running.get(record.name)
+        if record.definition is None:
+            if one is not None:
+                self._end(one)
+        elif one is None:
+            self._begin(record)
+        else:
+            self._alter(one, record)
+
+    def _begin(self, record: r.WiringRecord) -> None:
+        assert record.definition is not None
+        definition = _compiled(record)
+        one = self._restored(definition)
+        if one is None:
+            one = self._made(definition, max(record.begins, self.floor))
+            if record.created < self.floor:  # what told its horizon may be removed
+                one.horizon = self.floor + AHEAD
+        one.ready_at = self.following.persisted
+        one.noted = self._noted(record.name, record.life)
+        self.running[record.name] = one
+        self.folding.begin(one)
+
+    def _made(self, definition: Definition, folded: int) -> Running:
+        config = definition.config
+        queue = Replayable() if config.kind == "replayable" else Queue(config)
+        return Running(definition, queue, Entering(definition, definition.type_of), folded)
+
+    def _restored(self, definition: Definition) -> Running | None:
+        """The queue as the tables have it; None: they do not, or cannot be used."""
+        name = definition.config.name
+        saved = self._saved.get((name, definition.life))
+        if saved is None or saved.position < self.floor:
+            return None  # what it does not know is not in the log any more, either
+        one = self._made(definition, saved.position)
+        rows = dict(saved.rows)
+        try:
+            one.ages.load(rows.pop("ages"))
+            one.dead = BitMap64.deserialize(rows.pop("dead"))
+            one.forget_dead(self.floor)
+            one.queue.load(rows)
+        except (LookupError, ValueError) as error:
+            text = f"queue {name!r}: {error}; its state is read from the log anew, nothing is lost"
+            self.notes.append(Note("queues.tables_unusable", text))
+            return None
+        one.horizon = saved.horizon
+        return one
+
+    def _alter(self, one: Running, record: r.WiringRecord) -> None:
+        one.definition, one.idle_row = _compiled(record), None
+        self.changes.note(one.name)
+        one.entering = Entering(one.definition, one.definition.type_of)
+        if isinstance(one.queue, Queue):
+            one.queue.alter(one.definition.config)
+
+    def _end(self, one: Running) -> None:
+        del self.running[one.name]
+        self.folding.end(one)
+        self.ended.append(one)
+        self.changes.note(one.name)
+
+    # -- fold ---------------------------------------------------------------------------------
+
+    def read(self, key: int, block: Block) -> None:
+        """A block for one walk; its queues take what is new to them."""
+        self.folding.read(key, block)
+
+    def welcomed(self, journal: int, persisted: int) -> None:
+        """A journal whose log ends at `persisted`: what was under way is looked for there."""
+        self.folding.welcomed(journal, persisted)
+
+    def position_of(self, vector: str) -> int:
+        """The position behind everything that a vector covers, as far as it is of this origin."""
+        return parse_vector(vector).get(self.here, 0) + 1 if self.here is not None else 0
+
+    def _point(self, name: str, body: bytes, set_at: int) -> None:
+        record: PointRecord = POINT.decode(body)
+        self.points[name] = PointRow(name, self.position_of(record.vector), record.vector, set_at)
+
+    def point(self, name: str) -> PointRow:
+        """The place with this name. Raises: ClientError unknown_point."""
+        row = self.points.get(name)
+        if row is None:
+            raise unknown_point(name)
+        return row
+
+    def point_set(self, record: PointRecord, set_at: int) -> None:
+        """A point has landed."""
+        row = PointRow(record.name, self.position_of(record.vector), record.vector, set_at)
+        self.points[record.name] = row
+
+    def raised(self, floor: int) -> None:
+        """The log begins there now."""
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        for one in self.running.values():
+            one.forget_dead(floor)
+
+    # -- commit -------------------------------------------------------------------------------
+
+    def commit(self, one: Running) -> None:
+        """What was decided for a queue becomes one unit; dead letters have units of their own."""
+        plain, rest = one.of_one_unit()
+        if not plain and not one.facts:
+            return
+        one.entries = rest
+        if any(not outcome.letter for outcome, _ in rest):
+            self.changed(one)
+        facts, endings, one.facts, one.endings = one.facts, one.endings, [], []
+        self.add(one, facts + facts_of([outcome for outcome, _ in plain]), plain, endings)
+
+    def add(
+        self, one: Running, facts: list[r.AnyFact], entries: list[Entry],
+        endings: Sequence[Ending] = (), letters: tuple[Part, Body] | None = None,
+    ) -> None:  # fmt: skip
+        """A unit: dead letters, if there are some, and one record with these facts."""
+        number = self.commits.number()
+        life, incarnation = one.definition.life, self.commits.incarnation
+        body = r.encode(r.QueueRecord(one.name, life, incarnation, number, facts))
+        parts = [control(KIND_QUEUE, body)]
+        bodies: list[Body] = [body]
+        if letters is not None:
+            parts, bodies = [letters[0], *parts], [letters[1], *bodies]
+
+        def done(code: str, reason: str, position: int) -> None:
+            if code:
+                text = f"{one.name}: a unit was refused: {reason}; what it said holds no more"
+                self.notes.append(Note("queues.refused", text))
+            for outcome, ending in entries:
+                one.counts.landed(outcome) if not code else one.queue.undo(outcome)
+                if ending is not None:
+                    ending(code)
+                if code:
+                    one.refused(outcome.positions, code)
+            for ending in endings:
+                ending(code)
+            self.changed(one)
+
+        self.commits.add(Unit(parts, bodies, done, number))
+
+
+def _compiled(record: r.WiringRecord) -> Definition:
+    config = convert(record.definition, QueueConfig)
+    return compile_queue(config, record.life, record.created, record.source, record.types or ())
+
+
+def _types_kept(record: r.WiringRecord, now: list[TopicType]) -> str:
+    told = [
+        ", ".join(f"{one.topic} as {one.type[:NAMED_CHARS]}" for one in each) or "all as auto"
+        for each in (record.types or (), now)
+    ]
+    return (
+        f"queue {record.name!r} reads {told[0]}, as when it was made; [[record]] says {told[1]} "
+        "now: what is in the queue stays; delete and make it again to have it read so"
+    )
+
+
+def _placed(record: r.WiringRecord, position: int) -> r.WiringRecord:
+    """A record that stands at `position`."""
+    record.created = record.created or position
+    if record.begins == NOW:
+        record.begins = position
+    return record

@@ -1,0 +1,149 @@
+"""What the admin is told of queues and consumers. Pure."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+
+from msgspec import to_builtins
+
+from zbroker.limits import HEARTBEAT_MS
+from zbroker.queues.clients import Consumer
+from zbroker.queues.queue_state import Running
+from zbroker.queues.shared import Shared
+from zbroker.queues.work.consumers import Consumer as Lost
+from zbroker.queues.work.queue import Queue
+from zbroker.wire import queue_surveys as s
+from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
+
+ROWS_MAX = 10_000
+
+
+def queues(shared: Shared, ask: s.AskQueues) -> s.Queues:
+    """Those that are asked for, by name."""
+    manager = shared.manager
+    incarnation, persisted = manager.commits.incarnation, manager.following.persisted
+    known = ask.since > 0 and ask.of == incarnation and not ask.name
+    names = manager.changes.since(ask.since) if known else manager.running
+    wanted = sorted(name for name in names if ask.name in ("", name))
+    many = [manager.running[name] for name in wanted if name in manager.running]
+    rows, look = [row(shared, one) for one in many], manager.changes.look()
+    gone = [name for name in wanted if name not in manager.running]
+    return s.Queues(ask.cid, incarnation, persisted, rows, look, not known, gone)
+
+
+def row(shared: Shared, one: Running) -> s.QueueRow:
+    """One queue. That of a queue which was never used is kept: there may be thousands."""
+    idle = one.ready and one.name not in shared.used and not shared.of.get(one.name)
+    found = one.idle_row if idle and one.name not in shared.holding else None
+    if found is None:
+        found = _row(shared, one)
+        one.idle_row = found if idle else None
+    found.behind = max(0, shared.manager.following.persisted - one.folded)
+    found.holding = one.folded if one.idle_row is not None else one.lowest
+    return found
+
+
+def _row(shared: Shared, one: Running) -> s.QueueRow:
+    queue, definition, counts = one.queue, one.definition, one.counts
+    config = definition.config
+    now_ms = shared.now.mono_ms
+    found = s.QueueRow(
+        one.name, config.kind, config.topic or config.name, config.regex, definition.source,
+        definition.life, definition.created, to_builtins(config), _state(one),
+        depth=len(queue.here), going=len(queue.going),
+        consumers=len(shared.of.get(one.name, ())),
+        first=queue.here.min() if queue.here else 0, last=queue.here.max() if queue.here else 0,
+        oldest_ns=one.oldest_ns, bytes=one.log_bytes,
+        idle_ms=None if one.taken_ms is None else now_ms - one.taken_ms,
+        memory_bytes=queue.memory_bytes(), entered=counts.entered, delivered=counts.delivered,
+        redelivered=counts.redelivered, acked=counts.acked, failed=counts.failed,
+        dead=counts.dead, expired=counts.expired,
+    )  # fmt: skip
+    if isinstance(queue, Queue):
+        numbers = queue.counts()
+        found.ready, found.leased, found.delayed = numbers.ready, numbers.leased, numbers.delayed
+        found.barrier = queue.barrier
+    else:
+        found.ready = len(queue.here)
+    return found
+
+
+def _state(one: Running) -> str:
+    return "running" if one.ready else "reading"
+
+
+def numbers(shared: Shared) -> dict[str, int | float | str]:
+    """What the process reports of all queues."""
+    manager, used = shared.manager, shared.used.values()
+    return {
+        "clients": len(shared.connections),
+        "queues": len(manager.running),
+        "consumers": len(shared.consumers),
+        "depth": sum(len(one.queue.here) for one in shared.holding.values()),
+        "delivered": sum(one.counts.delivered for one in used),
+        "redelivered": sum(one.counts.redelivered for one in used),
+        "acked": sum(one.counts.acked for one in used),
+        "dead": sum(one.counts.dead for one in used),
+        "behind": manager.following.behind,
+        "units_open": manager.commits.open,
+        "errors": shared.errors,
+    }
+
+
+def consumers(shared: Shared, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
+    """Those that are asked for, by queue and client."""
+    rows = [_consumer(shared, each) for each in shared.consumers.values()
+            if ask.queue in ("", each.queue)]  # fmt: skip
+    for one in shared.manager.running.values():
+        if ask.queue in ("", one.name) and isinstance(one.queue, Queue):
+            rows += [_lost(shared, one, each) for each in one.queue.consumers.lost()]
+    rows.sort(key=lambda row: (row.queue, row.client, row.sid))
+    most = min(ask.limit or ROWS_MAX, ROWS_MAX)
+    return rows[:most], max(0, len(rows) - most)
+
+
+def _consumer(shared: Shared, each: Consumer) -> s.ConsumerRow:
+    held, end_ms = _held(shared, shared.manager.running.get(each.queue), each.key)
+    return s.ConsumerRow(
+        each.queue, each.client, each.sid, "", each.backlog, held, each.credit,
+        each.delivered, each.acked, each.filter.text if each.filter is not None else "", end_ms,
+    )  # fmt: skip
+
+
+def _lost(shared: Shared, one: Running, each: Lost) -> s.ConsumerRow:
+    held, end_ms = _held(shared, one, each.key)
+    client, _, holder = each.client.rpartition("/")  # as it will be asked for
+    return s.ConsumerRow(
+        one.name, client, holder, "", each.backlog, held, 0, 0, 0, "", end_ms, gone=True
+    )
+
+
+def _held(shared: Shared, one: Running | None, key: int) -> tuple[int, int | None]:
+    """How many messages it has, and ms until the first lease ends."""
+    if one is None or not isinstance(one.queue, Queue):
+        return 0, None
+    held, end_ms = one.queue.held_by(key)
+    return held, None if end_ms is None else max(0, end_ms - shared.now.mono_ms)
+
+
+def clients(shared: Shared, ask: AskClients, peers: Peers) -> Clients:
+    """The connections of this door, by name."""
+    many = [
+        (each.token.name, rid) for rid, each in shared.connections.items()
+        if ask.client in ("", each.token.name)
+    ]  # fmt: skip
+    most = min(ask.limit or ROWS_MAX, ROWS_MAX)
+    rows = [_client(shared, rid, peers) for _, rid in nsmallest(most, many)]
+    return Clients(ask.cid, rows, len(many) - len(rows))
+
+
+def _client(shared: Shared, rid: bytes, peers: Peers) -> ClientRow:
+    one = shared.connections[rid]
+    token, many = one.token, one.consumers.values()
+    address, since_ms = peers(rid)
+    return ClientRow(
+        token.name, token.principal, token.instance, address,
+        None if since_ms is None else shared.now.mono_ms - since_ms, token.session, None, None, 0,
+        sum(each.delivered for each in many), len(many),
+        (one.pulse.interval_ms or HEARTBEAT_MS) / 1_000,
+    )  # fmt: skip

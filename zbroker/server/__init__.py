@@ -1,0 +1,1 @@
+"""What the processes of an instance share: listeners, peers, budgets, links to the journal."""

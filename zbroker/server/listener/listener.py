@@ -1,0 +1,338 @@
+"""A public door in the loop of its room: the ROUTER, who may come in, what is cut.
+
+The room calls `turn` once per turn. It asks libzmq's monitor which connections came and went, and
+the kernel what each has received; see guard.py for the bounds. A door at which nothing happens
+costs two look-ups per turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import zmq
+
+from zbroker import sockets
+from zbroker.clock import Clock
+from zbroker.server.listener import kernel, self_test
+from zbroker.server.listener.gate import Gate, can_gate
+from zbroker.server.listener.guard import Bounds, Connection, Cut, Guard
+from zbroker.server.listener.zap import Zap
+
+EVENTS_MAX: Final = 256  # of one turn; a flood of connections waits in the monitor
+SEE_OFF_MS: Final = 200
+NEVER: Final = 1 << 62
+LETTING_MS: Final = 1  # then it is looked again whether all are in: who gave up is not told
+TELL_MS: Final = 10_000  # a flood is one line of the log per so long
+#: what a ZMTP 3.1 frame has besides its content, at most; and a CURVE one
+FRAME_BYTES: Final = 9
+CURVE_FRAME_BYTES: Final = FRAME_BYTES + 33
+#: Bytes that a peer confirms only if it has the ROUTER's part of the handshake, which is 108 and
+#: 301. Before it a greeting of 64 is sent; with CURVE a WELCOME of 170 and maybe an ERROR of 12.
+SHAKEN_BYTES: Final = 90
+CURVE_SHAKEN_BYTES: Final = 270
+
+_FAILED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+_REFUSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+_ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+_ENDED: Final = int(zmq.EVENT_DISCONNECTED)
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class Door:
+    """One ROUTER for clients.
+
+    frame_bytes: a larger frame closes its connection. unread_bytes: of one client that is logged
+    on, received and not read. connections: of all. allowed: whether a key may come in.
+    Raises: zmq.ZMQError, if it cannot be bound.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        context: Context,
+        listen: str,
+        *,
+        frame_bytes: int,
+        sndhwm: int,
+        unread_bytes: int,
+        connections: int,
+        curve: sockets.ServerCurve | None,
+        allowed: Callable[[str], bool],
+        clock: Clock,
+        log: logging.Logger,
+    ) -> None:
+        self._context, self._curve = context, curve
+        self._clock, self._log = clock, log
+        self.wires = sockets.Wires()
+        self._flows = kernel.Flows()
+        room = kernel.descriptors(connections)
+        shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
+        self._guard = Guard(Bounds(room.connections, unread_bytes, shaken))
+        self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
+        self._zap = Zap(context, allowed) if curve is not None else None
+        self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
+        sockets.know_ipv6(self.router, listen)
+        self._monitor = _monitor(context, self.router)
+        self._pollers: list[zmq.Poller] = []
+        self._watched: list[int] = []
+        self._letting_ms: int | None = None
+        self._descriptors = room
+        self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
+        self._gate = Gate(listen, room.step) if room.step and can_gate(listen) else None
+        if self._gate is None:
+            self.router.bind(listen)
+        else:
+            self._gate.bind(self.router, self._monitor)
+            self._mind(self._gate, 0)
+        self.endpoint = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._port = int(self.endpoint.rpartition(":")[2])
+        self.ended = 0  # connections, since the start
+        self._counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._news = False  # something was counted that was not told
+        self._tell_ms = 0
+        self._host = ""  # of the connection that was cut last
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For statistics: connections now; the others since the start."""
+        names = ("refused_keys", "cut_handshakes", "cut_silent", "cut_unread", "cut_over_limit")
+        malformed = {"zap_malformed": self._zap.malformed} if self._zap is not None else {}
+        counted = {name: self._counts[name] for name in names}
+        return {"connections": len(self._guard), **counted, **malformed}
+
+    # -- in the room's loop -------------------------------------------------------------------
+
+    def register(self, poller: zmq.Poller) -> None:
+        """Adds what wakes `turn`; the room itself registers the ROUTER, when it wants to read."""
+        poller.register(self._monitor, zmq.POLLIN)
+        if self._gate is not None:
+            self._pollers.append(poller)
+            for fd in self._watched:
+                poller.register(fd, zmq.POLLIN)
+        if self._zap is not None:
+            poller.register(self._zap.socket, zmq.POLLIN)
+
+    def turn(self, events: Mapping[object, int], now_ms: int) -> None:
+        """Answers ZAP, follows what comes and goes, cuts what has to be: bounded work."""
+        if self._zap is not None and self._zap.socket in events:
+            self._zap.turn()
+        told = self._monitor in events
+        if told:
+            self._follow(now_ms)
+        if self._gate is not None and (
+            told or not self._watched or not events.keys().isdisjoint(self._watched)
+        ):
+            self._mind(self._gate, now_ms)
+        wake_ms = self._guard.wake_ms()
+        if wake_ms is not None and now_ms >= wake_ms:
+            self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
+        if self._news and now_ms >= self._tell_ms:
+            self._tell(now_ms)
+
+    def strangers(self) -> list[tuple[str, str]]:
+        """Key and address of those that were not let in since the last call, the newest."""
+        refused = self._zap.refused if self._zap is not None else None
+        return [refused.popleft() for _ in range(len(refused))] if refused else []
+
+    def wake_ms(self) -> int | None:
+        """When the next turn is due; None: when something happens."""
+        if self._letting_ms is not None:
+            return self._letting_ms  # the monitor wakes the loop before, as a rule
+        return self._guard.wake_ms()
+
+    def release(self) -> None:
+        """Has to be called before the context of a door ends."""
+        if self._gate is not None:
+            self._watch([])
+            self._gate.release()
+            self._gate = None
+
+    def close(self) -> None:
+        """Closes its sockets."""
+        self.release()
+        self.router.disable_monitor()
+        self._monitor.close(0)
+        self.router.close(sockets.LINGER_MS)
+        if self._zap is not None:
+            self._zap.socket.close(0)
+
+    def _mind(self, gate: Gate, now_ms: int) -> None:
+        """Opens and shuts the gate; where it is shut, lets others in by steps.
+
+        While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
+        would take the processor from libzmq. What it waits for is told by the monitor.
+        """
+        taken, room = len(self._taken), self._descriptors
+        has_place = taken <= room.connections
+        if gate.is_letting and not gate.has_some():
+            gate.hold()
+        if not gate.is_letting:
+            if gate.is_open != (taken < room.freely):
+                (gate.shut if gate.is_open else gate.open)()
+            if has_place and gate.has_some() and not self._monitor.poll(0):
+                gate.let()
+        self._letting_ms = now_ms + LETTING_MS if gate.is_letting else None
+        self._watch(gate.fds if has_place and not gate.is_letting else [])
+
+    def _watch(self, fds: list[int]) -> None:
+        """Has those that wait there wake the loop."""
+        if fds != self._watched:
+            for poller in self._pollers:
+                for fd in {*fds, *self._watched}:
+                    poller.register(fd, zmq.POLLIN if fd in fds else 0)
+            self._watched = fds
+
+    def _follow(self, now_ms: int) -> None:
+        """What the monitor tells, EVENTS_MAX at most."""
+        for _ in range(EVENTS_MAX):
+            try:
+                told = self._monitor.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._monitor.recv()  # our own address
+            event, value = int.from_bytes(told[:2], sys.byteorder), told[2:6]
+            if event & (_ACCEPTED | _ENDED):
+                self._connection(event, int.from_bytes(value, sys.byteorder), now_ms)
+            else:
+                self._count("refused_keys" if event & _REFUSED else "cut_handshakes")
+
+    def _connection(self, event: int, fd: int, now_ms: int) -> None:
+        self.wires.drop(fd)
+        if event & _ACCEPTED:
+            self._taken.add(fd)
+            self._cut(self._guard.accepted(fd, now_ms))
+        else:
+            self.ended += 1
+            self._taken.discard(fd)
+            self._guard.closed(fd)
+
+    def _cut(self, cuts: list[Cut]) -> None:
+        for fd, why in cuts:
+            host = kernel.cut(fd, self._port)
+            if host is not None:
+                self._host = host
+                if why != "handshakes":  # the monitor tells that it failed, and that is counted
+                    self._count(f"cut_{why}")
+
+    def _count(self, name: str) -> None:
+        self._counts[name] += 1
+        self._news = True
+
+    def _tell(self, now_ms: int) -> None:
+        new = self._counts - self._told
+        self._told, self._tell_ms = self._counts.copy(), now_ms + TELL_MS
+        self._news = False
+        # a port scan, or somebody who looks whether the port is open, is nobody's trouble
+        level = logging.INFO if set(new) <= {"cut_handshakes"} else logging.WARNING
+        what = ", ".join(f"{name} {count}" for name, count in sorted(new.items()))
+        self._log.log(
+            level,
+            "connections were refused or cut: %s; the last one cut came from %s. What was "
+            "acknowledged stays; nobody else is affected. This is told every %s s at most",
+            what, self._host or "nobody", TELL_MS // 1_000,
+        )  # fmt: skip
+
+    # -- what the room knows of its peers -----------------------------------------------------
+
+    def receive(self) -> tuple[bytes, sockets.Frames, bool, str, int] | None:
+        """The next command: who sent it, its frames, whether there were too many, key and bytes.
+
+        The key is in Z85, "" without CURVE. Returns: None when nothing waits.
+        """
+        received = sockets.receive_from(self.router)
+        if received is None:
+            return None
+        rid, frames, over = received
+        if rid not in self.wires.fds:
+            self.wires.add(rid, frames[0])
+        size = sum(map(len, frames))
+        connection = self._of(rid)
+        if connection is not None:
+            connection.read += size + len(frames) * self._frame_bytes
+        key = "" if self._curve is None else str(frames[0].get("User-Id"))
+        return rid, frames, over, key, size
+
+    def logged_on(self, rid: bytes) -> None:
+        """This peer has a session: it may stay, and say more."""
+        connection = self._of(rid)
+        if connection is not None:
+            self._guard.logged_on(connection)
+
+    def forget(self, rid: bytes) -> None:
+        """Its session has ended; without another one it is cut like everybody else."""
+        connection = self._of(rid)
+        if connection is not None:
+            self._guard.forget(connection, self._clock.mono_ms())
+
+    def peer(self, rid: bytes) -> tuple[str, int | None]:
+        """Its address as `host:port`, and since when (monotonic ms); "" and None if it is gone."""
+        connection = self._of(rid)
+        if connection is None:
+            return "", None
+        return kernel.address(connection.fd, self._port), connection.since_ms
+
+    def _of(self, rid: bytes) -> Connection | None:
+        known = self._guard.by_rid.get(rid)
+        if known is not None:
+            return known
+        fd = self.wires.fds.get(rid)
+        return None if fd is None else self._guard.meet(rid, fd, self._clock.mono_ms())
+
+    # -- before it serves ---------------------------------------------------------------------
+
+    def self_test(self) -> None:
+        """Tries the door: with CURVE only a known key may come in. Raises: ConfigError."""
+        if self._curve is None or self._zap is None:
+            return
+        server = self._curve.public
+        stranger, guest = (sockets.Curve(*zmq.curve_keypair(), server) for _ in range(2))
+        cases = [
+            self_test.Case("a key that is not in the access file", stranger, enters=False),
+            self_test.Case("a client without a key", None, enters=False),
+            self_test.Case("a key that is known", guest, enters=True),
+        ]
+        poller = zmq.Poller()
+        self.register(poller)
+        self._zap.guest = guest.public.decode()
+        self._tell_ms = NEVER
+        try:
+            self_test.prove(
+                self._context, reachable(self.endpoint), cases,
+                lambda wait_ms: self.turn(dict(poller.poll(wait_ms)), self._clock.mono_ms()),
+                self._clock,
+            )  # fmt: skip
+        finally:
+            self._zap.guest = ""
+        self._see_off(poller)
+        self.strangers()
+        self._tell_ms = 0
+        self._counts.clear()
+        self._told.clear()
+        self._news = False
+
+    def _see_off(self, poller: zmq.Poller) -> None:
+        """Waits until the guests of the trial are gone: they are nothing to be told of."""
+        end_ms = self._clock.mono_ms() + SEE_OFF_MS
+        while len(self._guard) and self._clock.mono_ms() < end_ms:
+            self.turn(dict(poller.poll(SEE_OFF_MS // 10)), self._clock.mono_ms())
+
+
+def reachable(endpoint: str) -> str:
+    """Where a door can be reached from its own machine."""
+    return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def _monitor(context: Context, router: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Tells what comes and goes. Without a mark: at one libzmq's thread would wait for us."""
+    name = f"inproc://door-{id(router)}"
+    router.monitor(name, _ACCEPTED | _ENDED | _FAILED | _REFUSED)
+    socket = context.socket(zmq.PAIR)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.connect(name)
+    return socket

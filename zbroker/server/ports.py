@@ -1,0 +1,226 @@
+"""Sources and performers that the processes with a listener share: their sockets and files.
+
+Each is a source of a turn (zbroker.engine.contract.Source), registers its own sockets in the poller
+of its process, and performs the effects that are about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import zmq
+
+from zbroker import sockets
+from zbroker.clock import Clock
+from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Note, Progress, Reconnect, Say, Send
+from zbroker.engine.events import (
+    Asked,
+    Commands,
+    Gone,
+    RulesChanged,
+    StopAsked,
+    Unauthenticated,
+)
+from zbroker.paths import Paths
+from zbroker.server import admin_endpoint
+from zbroker.server.peers import Received
+from zbroker.server.process import Process, Stats
+from zbroker.server.public_listener import LOOK_MS, Front
+from zbroker.wire import codec
+
+ONE: Final = Limit(1)  # of sources with a bound of their own
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class JournalPort:
+    """Both sockets of a process that reads the log: see engine.journal_session."""
+
+    drained = True  # all of it is read in each turn: the journal's answers are few
+    next_wake_ms = None
+
+    def __init__(self, context: Context, paths: Paths, poller: zmq.Poller) -> None:
+        self._context, self._paths, self._poller = context, paths, poller
+        self._incarnation = 0  # of the journal whose watermarks came last
+        self._marks = self._opened(sockets.marks_subscriber(context, paths.ipc("marks")))
+        self._dealer = self._opened(sockets.dealer(context, paths.ipc("journal")))
+
+    def _opened(self, socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+        self._poller.register(socket, zmq.POLLIN)
+        return socket
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Any]:
+        """See _heard."""
+        return self._heard(ready) if self._dealer in ready or self._marks in ready else ()
+
+    def _heard(self, ready: Ready) -> Iterator[Any]:
+        """The answers, then the newest watermarks, as they were decoded.
+
+        A journal that died may have answered before its successor sent watermarks, so before the
+        first ones of a journal the answers are read again: some may have come since the poll.
+        """
+        if self._dealer in ready:
+            yield from self._answers()
+        socket = self._marks
+        frames = sockets.receive(socket) if socket in ready else None
+        if frames is None:
+            return
+        marks = codec.MARKS.decode(frames[0].buffer)
+        if marks.incarnation != self._incarnation:
+            self._incarnation = marks.incarnation
+            yield from self._answers()
+            if self._marks is not socket:
+                return  # renewed meanwhile: these are watermarks of a journal that is dead
+        yield marks
+
+    def _answers(self) -> Iterator[Any]:
+        while (frames := sockets.receive(self._dealer)) is not None:
+            yield codec.FROM_JOURNAL.decode(frames[0].buffer)
+
+    def say(self, effect: Say) -> None:
+        """Sends a message with its bodies."""
+        frames = [codec.encode(effect.message), *effect.bodies]
+        self._dealer.send_multipart(frames, zmq.NOBLOCK, copy=True)
+
+    def reconnect(self, effect: Reconnect) -> None:
+        """What is queued in the old socket goes with it."""
+        if effect.link == JOURNAL:
+            self._close(self._dealer)
+            self._dealer = self._opened(sockets.dealer(self._context, self._paths.ipc("journal")))
+        else:
+            assert effect.link == WATERMARKS
+            self._close(self._marks)
+            endpoint = self._paths.ipc("marks")
+            self._marks = self._opened(sockets.marks_subscriber(self._context, endpoint))
+
+    def _close(self, socket: zmq.Socket[bytes]) -> None:
+        self._poller.unregister(socket)
+        socket.close(linger=0)
+
+
+class ListenerPort:
+    """Connections that come and go. Commands are read by CommandsPort, answers sent by `send`."""
+
+    drained = True
+
+    def __init__(self, front: Front, clock: Clock, poller: zmq.Poller) -> None:
+        self._front, self._door, self._clock = front, front.door, clock
+        self._door.register(poller)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Unauthenticated]:
+        """Connections that were refused because nobody has their key."""
+        refused = self._front.refused(ready, self._clock.mono_ms())
+        return [Unauthenticated(key, host) for key, host in refused]
+
+    def next_wake_ms(self) -> int | None:
+        """When a connection has to be looked at."""
+        return self._door.wake_ms()
+
+    def send(self, effect: Send) -> Gone | None:
+        """One message to one peer."""
+        return None if self.sent(effect) else Gone(effect.rid)
+
+    def sent(self, send: Send) -> bool:
+        """Sends it. False if the peer is not connected any more."""
+        return sockets.send_to(self._door.router, send.rid, send.header, send.body)
+
+
+class CommandsPort:
+    """What clients send, a burst of it each turn."""
+
+    next_wake_ms = None
+
+    def __init__(self, front: Front, poller: zmq.Poller) -> None:
+        self._door, self._router = front.door, front.door.router
+        self.drained = True
+        poller.register(self._router, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Commands]:
+        """One event, if anything waits."""
+        self.drained = True
+        if self._router not in ready:
+            return ()
+        commands: list[Received] = []
+        while len(commands) < limit.count:
+            found = self._door.receive()
+            if found is None:
+                break
+            rid, frames, over, key, _ = found
+            commands.append(Received(rid, [frame.buffer for frame in frames], over, key))
+        self.drained = len(commands) < limit.count
+        return (Commands(commands),) if commands else ()
+
+
+class RulesPort:
+    """The file with the access rules."""
+
+    drained = True
+
+    def __init__(self, front: Front, clock: Clock) -> None:
+        self._front, self._clock = front, clock
+        self._looked_ms = 0
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[RulesChanged]:
+        """The rules, if they are other ones now."""
+        self._looked_ms = self._clock.mono_ms()
+        access = self._front.look(self._looked_ms)
+        return () if access is None else (RulesChanged(access),)
+
+    def next_wake_ms(self) -> int:
+        """A change is noticed within LOOK_MS."""
+        return self._looked_ms + LOOK_MS
+
+
+class QuestionsPort:
+    """The endpoint at which the admin process asks."""
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, questions: admin_endpoint.Desk[Any]) -> None:
+        self._desk = questions
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Asked]:
+        """Some of the questions that wait."""
+        if self._desk.router not in ready:
+            return ()
+        return (Asked(rid, question) for rid, question in self._desk.asked())
+
+
+class SupervisorPort:
+    """The supervisor: heartbeats with statistics, and its word to stop."""
+
+    drained = True
+
+    def __init__(self, process: Process, poller: zmq.Poller, stats: Callable[[], Stats]) -> None:
+        self._process, self._stats = process, stats
+        self._told_to_stop = False
+        poller.register(process.link, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[StopAsked]:
+        """StopAsked, once."""
+        process = self._process
+        due = process.clock.mono_ms() >= process.next_beat_ms
+        if due:
+            process.stats = self._stats()
+        if due or process.link in ready:
+            process.turn()
+        if not process.stopping or self._told_to_stop:
+            return ()
+        self._told_to_stop = True
+        return (StopAsked(),)
+
+    def next_wake_ms(self) -> int:
+        """When the next heartbeat is due."""
+        return self._process.next_beat_ms
+
+    def progress(self, effect: Progress) -> None:
+        """The start goes on."""
+        self._process.progress(effect.text)
+
+    def note(self, effect: Note) -> None:
+        """One line of the log."""
+        log = self._process.log.error if effect.error else self._process.log.warning
+        log("%s: %s", effect.name, effect.text)

@@ -1,0 +1,89 @@
+"""What every public door of an instance has: its socket, its keys, and the rules as they are now.
+
+The rules (`security.access`) are read again when the file changes; who must not be here any more is
+gone within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from zbroker.access.core import Access
+from zbroker.access.file import AccessFile
+from zbroker.limits import KIB
+from zbroker.server.heap import Heap
+from zbroker.server.listener.listener import Door
+from zbroker.server.process import Process, Stats
+from zbroker.server.security import server_curve
+from zbroker.wire.refused import Refusals, stranger
+
+LOOK_MS: Final = 200  # how often the rules are looked at
+UNREAD_SLACK_BYTES: Final = 64 * KIB
+
+
+def access_file(process: Process) -> AccessFile:
+    """The rules of this instance. Raises: ConfigError, if there should be some and are none."""
+    path = process.config.security.access
+    return AccessFile(Path(path) if path else None, process.clock, process.log)
+
+
+class Front:
+    """A room's door and the rules for who comes in. Raises: ConfigError."""
+
+    def __init__(self, process: Process, *, frame_bytes: int, sndhwm: int) -> None:
+        self._process = process
+        self._file = access_file(process)
+        limits = process.config.limits
+        self.door = Door(
+            process.context, process.listen, frame_bytes=frame_bytes, sndhwm=sndhwm,
+            unread_bytes=limits.window_bytes + frame_bytes + UNREAD_SLACK_BYTES,
+            connections=limits.connections, curve=server_curve(process.config),
+            allowed=self._allowed, clock=process.clock, log=process.log,
+        )  # fmt: skip
+        process.before_end.append(self.door.release)
+        self.secure = process.config.security.on
+        self._heap = Heap()
+
+    @property
+    def access(self) -> Access:
+        """The rules as they are now."""
+        return self._file.access
+
+    def turn(self, events: Mapping[object, int], now_ms: int, refusals: Refusals) -> None:
+        """Lets in and cuts off; whose key is not known is noted."""
+        for key, host in self.refused(events, now_ms):
+            refusals.add(b"", stranger(key), "connect", "auth_failed", host)
+
+    def refused(self, events: Mapping[object, int], now_ms: int) -> list[tuple[str, str]]:
+        """Lets in and cuts off. Returns: key and address of those whose key is not known."""
+        self.door.turn(events, now_ms)
+        self._heap.turn(self.door.ended, now_ms)
+        return self.door.strangers()
+
+    def look(self, now_ms: int) -> Access | None:
+        """The rules, if they have changed since the last look."""
+        return self._file.access if self.secure and self._file.look(now_ms) else None
+
+    def open(self) -> str:
+        """Makes sure that strangers are refused, and tells where clients may connect."""
+        self.door.self_test()
+        return self.door.endpoint
+
+    def wait_ms(self, wait_ms: int, now_ms: int) -> int:
+        """How long the loop may sleep, if it has nothing to do for `wait_ms`."""
+        if self.secure:
+            wait_ms = min(wait_ms, LOOK_MS)
+        wake_ms = self.door.wake_ms()
+        return wait_ms if wake_ms is None else max(0, min(wait_ms, wake_ms - now_ms))
+
+    def stats(self) -> Stats:
+        """What is told of the door."""
+        told: Stats = dict(self.door.counts)
+        if self.secure:
+            told["access_version"], told["access_problem"] = self._file.version, self._file.problem
+        return told
+
+    def _allowed(self, key: str) -> bool:
+        return bool(self._file.access.principals_of(key))
