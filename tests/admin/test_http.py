@@ -1,4 +1,4 @@
-"""zbroker/admin/http.py, web.py, serving.py: one request, one answer, whatever the peer sends."""
+"""zbroker/admin/http.py, web.py, http_server.py: one request, one answer, whatever peers send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""zbroker/ingest/reports.py, desk.py: what is told of publishers, and how one is ended."""
+"""zbroker/ingest/reports.py, admin_endpoint.py: reports on publishers, and the end of one."""
 
 from __future__ import annotations
 

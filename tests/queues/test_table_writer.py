@@ -1,4 +1,4 @@
-"""zbroker/queues/save_schedule.py and saving.py: when the tables are written."""
+"""zbroker/queues/save_schedule.py and table_writer.py: when the tables are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client library: publish, subscribe, replay, consume. See `connecting.py` and `sync.py`."""
+"""The client library: publish, subscribe, replay, consume. See `connector.py` and `sync.py`."""
 
 from zbroker.client.connector import connect
 from zbroker.client.consumer.consumer import Consumer

@@ -1,4 +1,4 @@
-"""The settings of an instance: a tree of defaults (tree), read from TOML (reading), written to it.
+"""The settings of an instance: a tree of defaults, read from TOML and written to it.
 
 A wrong file raises a ConfigError that says file, line and what to write instead.
 """

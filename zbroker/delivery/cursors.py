@@ -2,7 +2,7 @@
 
 Replays that have caught up and those that have not wait in two queues that alternate, so the newest
 messages wait for at most one block of an old one. Those that look for rare topics share scans: see
-scanning.py. Those that wait for a time stand in a heap.
+scans.py. Those that wait for a time stand in a heap.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One turn: take what came (`receive`), build at most one group from what waits (`group`); the loop
 writes it, says `written_to`, syncs it, says `synced`; receipts and marks leave only then.
-What a batch becomes is decided in placing.py, replicas.py, units.py and committing.py.
+What a batch becomes is decided in group_builder.py, replicas.py, units.py and stage_commits.py.
 
     append --queued--> in a group --written--> --synced--> receipt, marks, index
 

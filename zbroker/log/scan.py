@@ -2,7 +2,7 @@
 
 Reads past the page cache and verifies everything: group CRCs, batch headers, bodies, the chain of
 groups. An end is believed only after the rest of the file was searched. What a bad stretch means
-(torn tail or damage) is for recover.py to decide.
+(torn tail or damage) is for recovery.py to decide.
 """
 
 from __future__ import annotations

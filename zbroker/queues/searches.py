@@ -3,7 +3,7 @@
     begun --fewer than SEARCHES_MAX run--> running --slices, in turn with the others--> over
 
 A slice is an effect of the turn like any other, and the last one of it: what every queue has to do
-goes first. How large a slice is, is up to who reads it (readings.py). Pure.
+goes first. How large a slice is, is up to who reads it (log_work.py). Pure.
 """
 
 from __future__ import annotations

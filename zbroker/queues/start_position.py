@@ -26,7 +26,7 @@ from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut, is_range, parse_range
 
-EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see readings.py
+EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see log_work.py
 
 #: goes on with a position, or with why there is none
 _Then = Callable[[int, ClientError | None], None]

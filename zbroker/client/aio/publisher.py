@@ -124,7 +124,7 @@ class Publisher(common.Publisher):
             self._read_events(self._link)
         self._tick()
         self._pack()
-        self._read_all()  # again, whether something was sent or not: see watching.py
+        self._read_all()  # again, whether something was sent or not: see readiness.py
         self._publish_state()
 
     def _read_all(self) -> None:

@@ -164,7 +164,7 @@ class QueueLine(Carrying):
                 self._monitored()
             elif isinstance(effect, Send) and self._link is not None:
                 self._link.send(effect.command, effect.body)
-                self._turns.soon()  # to read again: see watching.py
+                self._turns.soon()  # to read again: see readiness.py
 
     def _monitored(self) -> None:
         self._events = True

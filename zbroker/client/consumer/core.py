@@ -4,10 +4,11 @@
                              ^                    |
                              +-- connection lost -+
 
-How the connection comes about and is kept: see dialling.py. After a loss it is asked for anew, with
-what it holds; what the broker does not keep of that is somebody else's, so it is handed out only if
-it was already. Nothing that waits is handed out before the broker has said so. Positions of another
-origin (another instance, or one that was put back from an old copy) mean nothing any more.
+How the connection comes about and is kept: see ../connection.py. After a loss the consumer asks
+again, with what it holds; what the broker does not keep of that is somebody else's, so it is handed
+out only if it was already. Nothing that waits is handed out before the broker has said so.
+Positions of another origin (another instance, or one that was put back from an old copy) mean
+nothing any more.
 
 Credit goes back when a batch is used up; so what waits is never more than it (and one batch). How
 many messages it holds is up to the broker: it counts those that are not settled.

@@ -7,7 +7,7 @@
     any --final refusal of the logon, session_ended, a broker that lacks what was acknowledged,
           nobody reached in time--> ENDED
 
-sending.py has the batches and the rounds in which they are sent. Rules that look like details:
+send_window.py has the batches and the rounds in which they are sent. Rules that look like details:
 wire.md and journal.md, "Publisher sessions and de-duplication".
 """
 

@@ -1,6 +1,6 @@
 """The publish store in a directory: what was published is in it before `publish()` returns.
 
-    put (staging.py) --> append: a batch, as it is sent --> popleft, when persisted
+    put (mapped_queue.py) --> append: a batch, as it is sent --> popleft, when persisted
     a kill at any point: the next life finds the batches and what was staged behind them
 
 With `sync` a power cut is survived, too: messages are synced where they are staged, and stay there

@@ -5,7 +5,7 @@
     acked-through          of the segments, as in every journal
     boot                   which run of the machine wrote here last
     settled                two slots, written in turn: up to where the broker has everything
-    staged-...             messages that are not packed yet: staging.py
+    staged-...             messages that are not packed yet: mapped_queue.py
 
 A position in these segments is the number of a message in the store. Without `sync` nothing is
 synced: a file survives the death of its writer, not that of the machine; after that the newest of

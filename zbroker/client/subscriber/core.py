@@ -1,8 +1,8 @@
 """One connection to the delivery door and the subscriptions that share it. No I/O.
 
-How it comes about and is kept: see dialling.py. When it is live each subscription is asked for, as
-it was before: see feed.py. Most connections have one subscription; those that are resumed together
-share one, because the broker combines only what goes to the same connection.
+How it comes about and is kept: see ../connection.py. When it is live each subscription is asked
+for, as it was before: see feed.py. Most connections have one subscription; those that are resumed
+together share one, because the broker combines only what goes to the same connection.
 """
 
 from __future__ import annotations
