@@ -97,8 +97,11 @@ class Place:
         if not self._options.endpoint:
             return self._kept_by_directory(offset)
         seen = format_vector({offset.origin: offset.next - 1})
+        topic, regex = topics_of(self._options)  # as in `state`: rights come before look-ups
         try:
-            here = self._connected().ranges(since=seen, until="now", timeout=_CONNECT_S)
+            here = self._connected().ranges(
+                topic, regex=regex, since=seen, until="now", timeout=_CONNECT_S
+            )
         except ZBrokerError as error:
             if error.code in _GONE:
                 return None
