@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.sim.ingest_process import IngestNode
 from tests.sim.net import Pipe
-from tests.sim.world import App, ClientNode, IngestNode, Violation, World, _Item
+from tests.sim.world import App, ClientNode, Violation, World, _Item
 from zbroker.client import effects as ef
 from zbroker.config import RecordConfig
 from zbroker.delivery.live import Taking
