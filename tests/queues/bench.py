@@ -26,7 +26,7 @@ from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import Note, Say, Send
+from zbroker.engine.effects import Note, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
 from zbroker.engine.turn import Turn
 from zbroker.errors import ClientError, StorageError
@@ -37,7 +37,7 @@ from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, 
 from zbroker.log.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.log.reader import Cursor
 from zbroker.queues.core import AGAIN_MS, Core, Settings
-from zbroker.queues.effects import Effect, Give, Load, LogReading, SaveTables, Tell
+from zbroker.queues.effects import Effect, Give, Load, LogReading, SaveTables
 from zbroker.queues.events import Given, Loaded, TablesSaved
 from zbroker.queues.log_work import LogWork, Matcher, Slice
 from zbroker.queues.message_finder import Found

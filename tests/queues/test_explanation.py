@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.queues.bench import Bench, bench, replayable, work
+from zbroker.engine.effects import Tell
 from zbroker.engine.events import Asked
 from zbroker.queues.commits import UNDER_WAY_MAX
-from zbroker.queues.effects import Give, Tell
+from zbroker.queues.effects import Give
 from zbroker.wire import messages as m
 from zbroker.wire.queue_surveys import Explain, SetPoint
 

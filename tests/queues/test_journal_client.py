@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.queues.bench import HERE, JOURNAL, ROOM, Bench, bench, work
-from zbroker.engine.effects import Progress, Ready, Reconnect, Say
-from zbroker.queues.effects import Effect, ForgetBlocks, ListSegments, Load
+from zbroker.engine.effects import ForgetBlocks, Progress, Ready, Reconnect, Say
+from zbroker.queues.effects import Effect, ListSegments, Load
 from zbroker.queues.events import Loaded
 from zbroker.queues.journal_client import HOLDS_MS, LET_GO_MS
 from zbroker.wire.internal import Confirm, Hello, Holds, Welcome

@@ -14,14 +14,14 @@ from tests.sim.queues_journal import JOURNAL, MARKS
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import Exit, Reconnect, Say, Send
+from zbroker.engine.effects import Exit, Reconnect, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, StopAsked
 from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
 from zbroker.queues import save_schedule
 from zbroker.queues.core import Core, Settings
-from zbroker.queues.effects import Effect, Give, Load, SaveTables, Tell, TrackDeliveries
+from zbroker.queues.effects import Effect, Give, Load, SaveTables, TrackDeliveries
 from zbroker.queues.events import Loaded, TablesSaved
 from zbroker.queues.log_work import LogWork, Matcher
 from zbroker.queues.queue_state import Running

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from zbroker.engine.events import NotSent
+    from zbroker.wire.queue_surveys import QueuesAnswer
+    from zbroker.wire.surveys import Answer as SurveyAnswer
 
 JOURNAL: Final = "journal"  # links: the DEALER to the journal,
 WATERMARKS: Final = "watermarks"  # and the subscription to its watermarks
@@ -73,6 +75,24 @@ class LoggedOn(Struct, gc=False):
     """The listener has to leave this connection open."""
 
     rid: bytes
+
+
+class Tell(Struct, gc=False):
+    """Answer a question of the admin process."""
+
+    rid: bytes
+    answer: SurveyAnswer | QueuesAnswer
+
+
+class NoteDisconnected(Struct, gc=False):
+    """An operator ended so many connections of a client: note that in the log."""
+
+    client: str
+    count: int
+
+
+class ForgetBlocks(Struct, gc=False):
+    """Another journal listens, which may have set bytes aside: what was read may be wrong."""
 
 
 class Gate(Struct, gc=False):

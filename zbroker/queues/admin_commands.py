@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, read_table
-from zbroker.engine.effects import Send
+from zbroker.engine.effects import Send, Tell
 from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
 from zbroker.ids import format_vector
@@ -26,7 +26,6 @@ from zbroker.queues import explanation, reports
 from zbroker.queues.browser import Browsing
 from zbroker.queues.clients import Connection
 from zbroker.queues.consumer_registry import Consuming
-from zbroker.queues.effects import Tell
 from zbroker.queues.queue_state import FACTS_MAX, Running
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.shared import Shared

@@ -17,7 +17,7 @@ from zbroker.access.core import Access
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.engine import events as e
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Note, Send
+from zbroker.engine.effects import Note, NoteDisconnected, Send, Tell
 from zbroker.engine.later import Later
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
@@ -29,7 +29,7 @@ from zbroker.queues.commands import cid_of, sid_of
 from zbroker.queues.consumer_registry import Consuming
 from zbroker.queues.dead_letters import Burying
 from zbroker.queues.dispatch import Handing
-from zbroker.queues.effects import Effect, Give, LogReading, NoteDisconnected, Tell, TrackDeliveries
+from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.queue_state import Running
 from zbroker.queues.registry import Manager

@@ -14,8 +14,6 @@ from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.queues import events
 from zbroker.queues.clients import Consumer
-from zbroker.wire.queue_surveys import QueuesAnswer
-from zbroker.wire.surveys import Answer
 
 if TYPE_CHECKING:
     from zbroker.queues.queue_state import Running
@@ -103,20 +101,6 @@ class Looked(NamedTuple):
     headers: dict[str, Any] | None
 
 
-class Tell(Struct, gc=False):
-    """Answer the admin, who asked as `rid`."""
-
-    rid: bytes
-    answer: QueuesAnswer | Answer
-
-
-class NoteDisconnected(Struct, gc=False):
-    """An operator ended so many connections of a client: note that in the log."""
-
-    client: str
-    count: int
-
-
 class Load(Struct, gc=False):
     """Read the tables, and the note of what was delivered, of this log. Answered by Loaded."""
 
@@ -139,10 +123,6 @@ class TrackDeliveries(Struct, gc=False):
     position: int
 
 
-class ForgetBlocks(Struct, gc=False):
-    """The journal was started anew and may have set bytes aside: what was read may be wrong."""
-
-
 class ListSegments(Struct, gc=False):
     """Say which segments the log has. let_go: close their files, some may have been removed."""
 
@@ -152,6 +132,6 @@ class ListSegments(Struct, gc=False):
 LogReading = Examine | Search | Reenter | Look
 Effect = (
     e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Progress | e.Ready | e.Exit
-    | Give | LogReading | Tell | NoteDisconnected | Load | TrackDeliveries | ForgetBlocks
+    | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load | TrackDeliveries
     | ListSegments | SaveTables
 )  # fmt: skip

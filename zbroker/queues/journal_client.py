@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from zbroker.engine.contract import MS_NS, Now
-from zbroker.engine.effects import JOURNAL, Progress, Ready, Reconnect, Say
+from zbroker.engine.effects import JOURNAL, ForgetBlocks, Progress, Ready, Reconnect, Say
 from zbroker.engine.journal_session import JournalSession
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS
-from zbroker.queues.effects import Effect, ForgetBlocks, ListSegments, Load
+from zbroker.queues.effects import Effect, ListSegments, Load
 from zbroker.queues.events import Loaded, Segments
 from zbroker.queues.log_holds import LogHolds
 from zbroker.queues.shared import Shared

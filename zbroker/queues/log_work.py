@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from zbroker.blocks.frame_builder import Maker
 from zbroker.blocks.read_request import BlockRead, Read
-from zbroker.engine.effects import Send
+from zbroker.engine.effects import ForgetBlocks, Send
 from zbroker.engine.events import ReadFailed
 from zbroker.errors import StorageError
 from zbroker.filters import Filter
@@ -24,7 +24,6 @@ from zbroker.log.reader import Extent
 from zbroker.queues import renderer
 from zbroker.queues.effects import (
     Examine,
-    ForgetBlocks,
     Give,
     ListSegments,
     LogReading,

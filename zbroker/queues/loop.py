@@ -79,10 +79,11 @@ class QueuesLoop:
         self._journal = ports.JournalPort(process.context, process.paths, self._poller)
         self._listener = ports.ListenerPort(self._front, clock, self._poller)
         self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
-        self._desk = admin_endpoint.Desk(
+        desk = admin_endpoint.Desk(
             process.context, process.paths.ipc("queues-desk"), s.TO_QUEUES_DESK, self._poller,
             process.log,
         )  # fmt: skip
+        self._questions = ports.QuestionsPort(desk)
         self._saving = Saving(Path(process.paths.queues), clock)
         self._delivered: Delivered | None = None
         self._work = LogWork(
@@ -105,7 +106,7 @@ class QueuesLoop:
             (self._journal, few),
             (self._listener, few),
             (ports.CommandsPort(self._front, self._poller), Limit(BURST_MAX)),
-            (ports.QuestionsPort(self._desk), few),
+            (self._questions, few),
             (self._saving, few),
             (self._supervisor, few),
         ]
@@ -126,10 +127,8 @@ class QueuesLoop:
             e.Progress: self._supervisor.progress,
             e.Ready: lambda _: self._process.ready(door.endpoint),
             e.Exit: self._exit,
-            qe.Tell: lambda effect: self._desk.tell(effect.rid, effect.answer),
-            qe.NoteDisconnected: lambda effect: self._desk.note_disconnected(
-                effect.client, effect.count
-            ),
+            e.Tell: self._questions.tell,
+            e.NoteDisconnected: self._questions.note_disconnected,
             qe.Load: self._load,
             qe.SaveTables: self._saving.save,
             qe.TrackDeliveries: self._track,

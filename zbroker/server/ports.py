@@ -14,7 +14,17 @@ import zmq
 from zbroker import sockets
 from zbroker.clock import Clock
 from zbroker.engine.contract import Limit, Ready
-from zbroker.engine.effects import JOURNAL, WATERMARKS, Note, Progress, Reconnect, Say, Send
+from zbroker.engine.effects import (
+    JOURNAL,
+    WATERMARKS,
+    Note,
+    NoteDisconnected,
+    Progress,
+    Reconnect,
+    Say,
+    Send,
+    Tell,
+)
 from zbroker.engine.events import (
     Asked,
     Commands,
@@ -187,6 +197,14 @@ class QuestionsPort:
         if self._desk.router not in ready:
             return ()
         return (Asked(rid, question) for rid, question in self._desk.asked())
+
+    def tell(self, effect: Tell) -> None:
+        """Answers one of them."""
+        self._desk.tell(effect.rid, effect.answer)
+
+    def note_disconnected(self, effect: NoteDisconnected) -> None:
+        """One line of the log, if there were any connections."""
+        self._desk.note_disconnected(effect.client, effect.count)
 
 
 class SupervisorPort:
