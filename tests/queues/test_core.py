@@ -423,7 +423,7 @@ def test_readings_that_fail_are_tried_again_and_noted_once() -> None:
     for look in looks:
         at.turn.hear(ReadFailed(look, error))
     at.run()
-    assert [(note.name, note.error) for note in at.notes] == [("queues.read_failed", True)]
+    assert [(note.name, note.level) for note in at.notes] == [("queues.read_failed", "error")]
     at.pass_ms(AGAIN_MS - 1)
     assert seen == []
     at.pass_ms(1)

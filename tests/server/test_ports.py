@@ -306,10 +306,9 @@ def test_the_core_is_told_to_stop_once() -> None:
     assert list(port.events({"link": 1}, Limit(1))) == []
 
 
-@pytest.mark.parametrize("error", [False, True])
-def test_a_note_is_a_line_of_the_log(*, error: bool) -> None:
+@pytest.mark.parametrize("level", ["info", "warning", "error"])
+def test_a_note_is_a_line_of_the_log(level: Any) -> None:
     process = Process()
     port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
-    port.note(Note("queues.read_failed", "why", error=error))
-    used = process.log.error if error else process.log.warning
-    used.assert_called_once_with("%s: %s", "queues.read_failed", "why")
+    port.note(Note("queues.read_failed", "why", level))
+    getattr(process.log, level).assert_called_once_with("%s: %s", "queues.read_failed", "why")

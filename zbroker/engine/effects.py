@@ -7,7 +7,7 @@ known only later, a source of the turn has the same event then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
@@ -123,7 +123,7 @@ class Note(Struct, gc=False):
 
     name: str
     text: str
-    error: bool = False  # else it is a warning
+    level: Literal["info", "warning", "error"] = "warning"
 
 
 class Progress(Struct, gc=False):

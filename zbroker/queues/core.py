@@ -261,7 +261,7 @@ class Core:
             return
         if not self._later:
             text = f"{failed.error}; it is tried again"
-            self.shared.out.append(Note("queues.read_failed", text, error=True))
+            self.shared.out.append(Note("queues.read_failed", text, level="error"))
         self._later.put(of, until_ms)
 
     def _try_again(self, what: Give | LogReading) -> None:

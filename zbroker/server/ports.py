@@ -240,5 +240,6 @@ class SupervisorPort:
 
     def note(self, effect: Note) -> None:
         """One line of the log."""
-        log = self._process.log.error if effect.error else self._process.log.warning
-        log("%s: %s", effect.name, effect.text)
+        log = self._process.log
+        levels = {"info": log.info, "warning": log.warning, "error": log.error}
+        levels[effect.level]("%s: %s", effect.name, effect.text)
