@@ -42,7 +42,7 @@ def read(url: str, topic: str) -> list[bytes]:
 
 
 @pytest.mark.seed("003-15")
-def test_what_is_staged_is_seen_when_it_is_committed_and_by_who_is_subscribed(
+def test_a_transaction_is_seen_by_subscribers_when_it_is_committed(
     broker: LocalBroker,
 ) -> None:
     url = broker.url

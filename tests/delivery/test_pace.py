@@ -106,7 +106,7 @@ def test_the_first_message_goes_at_once() -> None:
     assert pace.next_ns == 5 * SECOND + SECOND // 10
 
 
-def test_a_message_goes_when_it_is_due() -> None:
+def test_a_rate_limit_sends_a_message_when_it_is_due() -> None:
     pace = Pace(parse_rate(10))
     pace.take(0, nothing(1), nothing(1))
     assert pace.take(SECOND // 10 - 1, nothing(1), nothing(1)) == 0
@@ -375,7 +375,7 @@ def units_before(rate: Rate, times: list[int], sizes: list[int]) -> list[float]:
 @pytest.mark.parametrize(
     "text", ["1", "2.5", "1000", "20000", "50000", "500KB", "3MB", "2X", ".5X"]
 )
-def test_it_keeps_within_two_percent_in_any_second(text: str) -> None:
+def test_a_throttle_keeps_within_two_percent_in_any_second(text: str) -> None:
     rng = random.Random(text)
     rate = parse_rate(text)
     seconds = 4 if rate.value > 100 else 20

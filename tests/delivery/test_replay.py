@@ -233,7 +233,7 @@ def test_live_delivery_does_not_wait_for_the_sync():
 
 
 @pytest.mark.seed("004-87")
-def test_a_slow_live_one_is_replayed_to_and_counted():
+def test_a_slow_subscriber_is_replayed_to_and_counted():
     world = ready()
     live_one(world, credit=1)
     for _ in range(3):

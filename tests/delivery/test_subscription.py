@@ -42,7 +42,7 @@ def wanted(world: World, topics: str = "t", first: int = 1, last: int | None = N
 @pytest.mark.seed("004-45")
 @RELAXED
 @given(before=LOG, between=LOG, after=LOG, credit=st.integers(1, 400), cut=st.integers(0, 30))
-def test_a_cut_over_neither_loses_nor_repeats_wherever_it_happens(
+def test_a_cutover_neither_loses_nor_repeats_wherever_it_happens(
     before, between, after, credit, cut
 ):
     """Subscribe with some of the log written and some of it not durable yet, then go on."""
@@ -102,7 +102,7 @@ def test_a_resume_behind_any_message_goes_on_with_the_next(entries, data):
 @pytest.mark.seed("004-43")
 @RELAXED
 @given(entries=LOG, flows=st.lists(st.integers(0, 200), max_size=20))
-def test_credit_is_never_exceeded_by_more_than_one_batch(entries, flows):
+def test_flow_control_exceeds_the_credit_by_at_most_one_batch(entries, flows):
     world = ready()
     write(world, entries)
     world.persist()

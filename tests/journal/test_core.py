@@ -201,7 +201,7 @@ def test_a_full_disk_refuses_and_so_what_follows_is_refused() -> None:
     assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", "", ""]
 
 
-def test_a_group_is_bounded_and_the_rest_waits() -> None:
+def test_a_group_commit_is_bounded_and_the_rest_waits() -> None:
     core = welcomed()
     session = opened(core).session
     append(core, 1, *[entry(session, seq) for seq in range(1, 1_001)])

@@ -59,7 +59,7 @@ def test_an_entry_over_a_hole_becomes_runs_over_one_body(placing: Placing) -> No
     assert (known.holes, known.high, known.high_position) == ([Hole(4, 4, 4)], 11, 23)
 
 
-def test_the_same_entry_again_is_a_duplicate(placing: Placing) -> None:
+def test_an_idempotent_publish_finds_the_same_entry_a_duplicate(placing: Placing) -> None:
     placing.place(1, entry(4, 3), b"body")
     item = placing.place(2, entry(4, 3), b"body")
     assert (item, len(placing.batches)) == (m.ReceiptItem(2, 22, 6, 3), 1)

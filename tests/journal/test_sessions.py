@@ -78,7 +78,7 @@ def test_the_same_sequences_with_other_content_are_a_conflict() -> None:
     assert (again.what, again.conflict, again.position) == ("duplicate", True, 12)
 
 
-def test_a_duplicate_inherits_the_position_of_its_original() -> None:
+def test_deduplication_gives_a_duplicate_the_position_of_its_original() -> None:
     table, session = opened()
     table.accepted(entry(1, 2, session=session), last_position=12)
     table.accepted(entry(3, 2, session=session), last_position=14)

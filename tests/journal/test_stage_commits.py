@@ -72,7 +72,7 @@ def test_it_is_published_under_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("again", ["the same journal", "the next one"])
-def test_a_commit_that_comes_again_is_done_already(again: str) -> None:
+def test_a_commit_is_idempotent(again: str) -> None:
     at = Whole()
     at.stage("one", b"a")
     first = at.commit_stages("app", 7, one=1)

@@ -228,7 +228,7 @@ def test_a_name_that_was_not_synced_may_vanish() -> None:
     assert found == {"a", "b"}
 
 
-def test_a_failed_sync_is_not_made_good_by_a_second_one() -> None:
+def test_a_failed_fsync_is_not_made_good_by_a_second_one() -> None:
     lost = 0
     for seed in range(20):
         disk = SimDisk(random.Random(seed))

@@ -107,7 +107,7 @@ def test_the_memory_of_frames_is_bounded() -> None:
 # -- other tools --
 
 
-def test_it_is_plain_zstandard() -> None:
+def test_compression_is_plain_zstandard() -> None:
     reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(PACKED), read_across_frames=True)
     assert reader.read() == CONTENT
 

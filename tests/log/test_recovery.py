@@ -228,7 +228,7 @@ def fields() -> list[tuple[str, int, bool]]:
 
 
 @pytest.mark.parametrize(("what", "at", "lost"), fields())
-def test_a_flip_in_any_field_costs_at_most_that_batch(what: str, at: int, lost: bool) -> None:
+def test_a_corrupt_field_costs_at_most_its_batch(what: str, at: int, lost: bool) -> None:
     disk, _, made = case()
     batch = made[4][0]
     disk.flip(segment_name(1), batch.offset + at, 2)
@@ -311,7 +311,7 @@ def test_damage_in_front_of_a_torn_tail_is_not_taken_for_it() -> None:
     assert gaps(read_all(disk, 21)) == [(14, 15)]
 
 
-def test_damage_in_a_sealed_segment_is_a_gap() -> None:
+def test_a_corrupt_sealed_segment_is_a_gap() -> None:
     disk, _, made = case(40)
     disk.flip(segment_name(1), made[2][1].offset + 8)
     recovered = start(disk)

@@ -140,7 +140,7 @@ def test_a_group_is_never_split_over_segments() -> None:
     )
 
 
-def test_a_segment_is_synced_before_the_next_one_begins() -> None:
+def test_an_fsync_of_a_segment_precedes_the_next_one() -> None:
     disk, to = fresh()
     fill(to)
     append(to, b"not synced", sync=False)
@@ -205,7 +205,7 @@ def test_a_group_larger_than_a_segment_gets_one_of_its_size() -> None:
     ]
 
 
-def test_after_a_failed_sync_nothing_is_done_any_more() -> None:
+def test_after_a_failed_fsync_nothing_is_done_any_more() -> None:
     disk, to = fresh()
     append(to, b"a", sync=False)
     disk.fail_at = disk.operations + 1

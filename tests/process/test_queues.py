@@ -204,7 +204,7 @@ def test_a_queue_takes_nothing_from_a_subscription(client: Client) -> None:
 
 
 @pytest.mark.seed("003-12")
-def test_a_released_message_comes_back_flagged(client: Client) -> None:
+def test_redelivery_of_a_released_message_is_flagged(client: Client) -> None:
     _publish(client, "plain", [b"late"])
     with client.consume("plain") as first:
         (message,) = _fetch(first, 1)

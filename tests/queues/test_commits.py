@@ -70,7 +70,7 @@ def test_units_land_in_order_and_receipts_are_confirmed(bench: Bench) -> None:
     assert taken[0].ordinal == 3
 
 
-def test_what_is_refused_for_now_is_sent_again_later(bench: Bench) -> None:
+def test_a_retry_follows_what_is_refused_for_now(bench: Bench) -> None:
     number = bench.add()
     bench.commits.welcomed(1, 10)
     bench.commits.take(0, 10)

@@ -38,7 +38,7 @@ def test_a_consumer_is_told_what_it_was_granted() -> None:
     assert at.last().backlog == 3
 
 
-def test_a_consumer_gets_as_much_as_its_backlog() -> None:
+def test_the_backlog_of_a_consumer_is_its_prefetch_limit() -> None:
     at = bench()
     positions = at.many(5)
     at.consume(backlog=3)

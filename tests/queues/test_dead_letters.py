@@ -193,7 +193,7 @@ def test_of_some_that_cannot_be_read_the_others_have_letters() -> None:
         ({"max_cancels": 1}, "max_cancels"),
     ],
 )
-def test_what_comes_back_too_often_is_a_dead_letter(settings: dict[str, int], reason: str) -> None:
+def test_a_poison_message_is_a_dead_letter(settings: dict[str, int], reason: str) -> None:
     at, positions = _filled(b"one", **settings)
     at.release(*positions)
     [(_, _, headers)] = at.letters()

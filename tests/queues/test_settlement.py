@@ -146,7 +146,7 @@ def test_a_settle_without_messages_is_answered_at_once() -> None:
 # -- verbs ------------------------------------------------------------------------------------
 
 
-def test_what_is_released_comes_again() -> None:
+def test_a_nack_brings_the_message_again() -> None:
     at, positions = _filled()
     at.release(positions[1])
     assert at.settled() == [(1, 0)]

@@ -25,7 +25,9 @@ ABLE = MEMBERS.map(members)
 
 
 @given(st.sampled_from(["proportional", "round-robin", "fast"]), ABLE, st.integers(1, 300))
-def test_all_is_shared_that_there_is_room_for(model: str, able: list[Consumer], count: int) -> None:
+def test_a_consumer_group_shares_all_that_there_is_room_for(
+    model: str, able: list[Consumer], count: int
+) -> None:
     shares = share(model, able, count, 0)
     assert sum(some for _, some in shares) == min(count, sum(one.room for one in able))
     assert all(0 < some <= one.room for one, some in shares)

@@ -12,7 +12,9 @@ SOME = st.sets(st.integers(0, 9), min_size=1)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 366 * 86_400_000))
-def test_a_lease_is_at_most_a_128th_longer_than_asked_for(now_ms: int, lease_ms: int) -> None:
+def test_a_visibility_timeout_is_at_most_a_128th_longer_than_asked_for(
+    now_ms: int, lease_ms: int
+) -> None:
     end = end_of(now_ms, lease_ms)
     assert end is not None
     assert 0 <= end - (now_ms + lease_ms) <= max(1, lease_ms // 128)

@@ -162,7 +162,7 @@ def test_a_key_that_is_added_comes_in(secure: Bench) -> None:
     assert secure.hear(secure.client(keys))  # the other one was told not to try again
 
 
-def test_a_client_without_a_key_is_refused(secure: Bench) -> None:
+def test_authentication_refuses_a_client_without_a_key(secure: Bench) -> None:
     plain = sockets.dealer(secure.others, secure.door.endpoint)
     plain.send(b"here")
     secure.until(lambda: secure.door.counts["cut_handshakes"] > 0)
