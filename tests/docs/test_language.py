@@ -18,12 +18,6 @@ UNCHECKED: Final = frozenset(
             filter-decisions limits-before-authentication process-decisions
             queue-decisions reliability requirements spark-decisions
             subscription-decisions""",
-        "howto": """
-            a-file-is-damaged analyse-a-year-of-messages back-up-a-running-journal
-            expose-a-broker-safely keep-the-journal-small move-from-the-kafka-connector
-            notice-a-dead-peer publish-from-spark-exactly-once
-            replay-with-filters-and-pace replay-with-spark resume-where-you-were
-            the-disk-is-full""",
         "reference": """
             access admin bookmarks cli config errors filters journal message-types
             packed processes publishing python spark subscriptions wire""",

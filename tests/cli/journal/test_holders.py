@@ -34,7 +34,7 @@ def test_each_holder_is_a_line(fake: FakeAdmin) -> None:
 
 def test_nobody_is_said_too(fake: FakeAdmin) -> None:
     fake.answers["GET /holders"] = HOLDERS | {"holders": []}
-    assert admin(fake.data, "journal", "holders").stdout.endswith("nobody holds the log back\n")
+    assert admin(fake.data, "journal", "holders").stdout.endswith("nothing holds the log back\n")
 
 
 def test_without_an_instance_the_exit_code_is_not_found(maker: Maker) -> None:

@@ -42,4 +42,4 @@ def holders(target: Target, json_here: bool) -> None:
     if found["holders"]:
         show.table(COLUMNS, found["holders"])
     else:
-        click.echo("nobody holds the log back")
+        click.echo("nothing holds the log back")
