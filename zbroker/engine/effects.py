@@ -103,9 +103,9 @@ class Gate(Struct, gc=False):
 
 
 class Pace(Struct, gc=False):
-    """Look at the sockets without sleeping from now on, or sleep again."""
+    """From now on look at the sockets for so long before sleeping; 0: sleep at once."""
 
-    spin: bool
+    spin_us: int
 
 
 class Write(Struct, gc=False):

@@ -17,8 +17,11 @@ from zbroker.engine.contract import Limit, Ready
 from zbroker.engine.effects import (
     JOURNAL,
     WATERMARKS,
+    Answer,
+    Gate,
     Note,
     NoteDisconnected,
+    Pace,
     Progress,
     Reconnect,
     Say,
@@ -28,6 +31,7 @@ from zbroker.engine.effects import (
 from zbroker.engine.events import (
     Asked,
     Commands,
+    Full,
     Gone,
     RulesChanged,
     StopAsked,
@@ -91,8 +95,7 @@ class JournalPort:
 
     def say(self, effect: Say) -> None:
         """Sends a message with its bodies."""
-        frames = [codec.encode(effect.message), *effect.bodies]
-        self._dealer.send_multipart(frames, zmq.NOBLOCK, copy=True)
+        say(self._dealer, effect)
 
     def reconnect(self, effect: Reconnect) -> None:
         """What is queued in the old socket goes with it."""
@@ -108,6 +111,16 @@ class JournalPort:
     def _close(self, socket: zmq.Socket[bytes]) -> None:
         self._poller.unregister(socket)
         socket.close(linger=0)
+
+
+def say(dealer: zmq.Socket[bytes], effect: Say) -> None:
+    """Sends a message with its bodies; those that are large are not copied."""
+    bodies = effect.bodies
+    sockets.send(dealer, codec.encode(effect.message), sockets.MORE if bodies else sockets.LAST)
+    last = len(bodies) - 1
+    for n, body in enumerate(bodies):
+        flags = sockets.MORE if n < last else sockets.LAST
+        sockets.send(dealer, body, flags, copy=len(body) < sockets.COPY_MAX_BYTES)
 
 
 class ListenerPort:
@@ -132,35 +145,56 @@ class ListenerPort:
         """One message to one peer."""
         return None if self.sent(effect) else Gone(effect.rid)
 
+    def answer(self, effect: Answer) -> Gone | Full | None:
+        """One message to one peer, unless its queue is full."""
+        try:
+            sockets.deliver(self._door.router, effect.rid, codec.encode(effect.message))
+        except zmq.Again:
+            return Full(effect.rid, effect)
+        except zmq.ZMQError:
+            return Gone(effect.rid)
+        return None
+
     def sent(self, send: Send) -> bool:
         """Sends it. False if the peer is not connected any more."""
         return sockets.send_to(self._door.router, send.rid, send.header, send.body)
 
 
 class CommandsPort:
-    """What clients send, a burst of it each turn."""
+    """What clients send, a burst of it each turn, unless the gate is closed."""
 
     next_wake_ms = None
 
     def __init__(self, front: Front, poller: zmq.Poller) -> None:
         self._door, self._router = front.door, front.door.router
+        self._poller, self._open = poller, True
         self.drained = True
         poller.register(self._router, zmq.POLLIN)
 
+    def gate(self, effect: Gate) -> None:
+        """While it is closed, clients wait in their own queues."""
+        self._open = effect.open
+        if effect.open:
+            self._poller.register(self._router, zmq.POLLIN)
+        else:
+            self._poller.unregister(self._router)
+
     def events(self, ready: Ready, limit: Limit) -> Iterable[Commands]:
         """One event, if anything waits."""
-        self.drained = True
-        if self._router not in ready:
+        self.drained = self._open
+        if not self._open or self._router not in ready:
             return ()
         commands: list[Received] = []
-        while len(commands) < limit.count:
+        size = 0
+        while len(commands) < limit.count and (not limit.bytes or size < limit.bytes):
             found = self._door.receive()
             if found is None:
-                break
-            rid, frames, over, key, _ = found
+                return (Commands(commands),) if commands else ()
+            rid, frames, over, key, count = found
             commands.append(Received(rid, [frame.buffer for frame in frames], over, key))
-        self.drained = len(commands) < limit.count
-        return (Commands(commands),) if commands else ()
+            size += count
+        self.drained = False
+        return (Commands(commands),)
 
 
 class RulesPort:
@@ -205,6 +239,23 @@ class QuestionsPort:
     def note_disconnected(self, effect: NoteDisconnected) -> None:
         """One line of the log, if there were any connections."""
         self._desk.note_disconnected(effect.client, effect.count)
+
+
+class PollPort:
+    """Waits until a socket of the process can be read."""
+
+    def __init__(self, poller: zmq.Poller) -> None:
+        self._poller, self._spin_s = poller, 0.0
+
+    def pace(self, effect: Pace) -> None:
+        """How long it looks without sleeping."""
+        self._spin_s = effect.spin_us / 1e6
+
+    def wait(self, wait_ms: int | None) -> Ready:
+        """What can be read, as soon as something can, and after `wait_ms` in any case."""
+        if self._spin_s and wait_ms != 0 and (found := sockets.spin(self._poller, self._spin_s)):
+            return dict(found)
+        return dict(self._poller.poll(wait_ms))
 
 
 class SupervisorPort:
