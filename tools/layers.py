@@ -125,6 +125,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.client": (
         *_VALUES,
         "zbroker.access.keys",
+        "zbroker.engine",
         "zbroker.log",
         "zbroker.sockets",
         "zbroker.wire",

@@ -76,6 +76,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/client/consumer/rejection.py",
         "zbroker/client/consumer/settlement.py",
         "zbroker/client/connection.py",
+        "zbroker/client/token_connection.py",
         "zbroker/client/subscriber/core.py",
         "zbroker/client/effects.py",
         "zbroker/client/subscriber/ends.py",

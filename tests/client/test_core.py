@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.client.times import at
+from zbroker.client import connection
+from zbroker.client.connection import State
 from zbroker.client.effects import (
     Connect,
     Connected,
@@ -16,7 +19,7 @@ from zbroker.client.effects import (
 )
 from zbroker.client.publisher import core as c
 from zbroker.client.publisher import send_window
-from zbroker.client.publisher.core import Core, State
+from zbroker.client.publisher.core import PublisherCore
 from zbroker.client.publisher.packer import Batch
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
 
@@ -24,7 +27,7 @@ START = 1_000
 
 
 def make(heartbeat_s=None):
-    return Core(Logon("me", "i", heartbeat_s=heartbeat_s), START, lambda: 1.0)
+    return PublisherCore(Logon("me", "i", heartbeat_s=heartbeat_s), START, lambda: 1.0)
 
 
 def batch(count=1, size=10):
@@ -39,14 +42,14 @@ def logon_of(effects):
 
 def accept(core, cid, now, seq=0, acked=0, window=1_000):
     return core.handle(
-        Ack("processed", cid, seq=seq, acked=acked, window_bytes=window, origin=(1, 1)), now
+        Ack("processed", cid, seq=seq, acked=acked, window_bytes=window, origin=(1, 1)), at(now)
     )
 
 
 def live(now=0, seq=0, acked=0, window=1_000, heartbeat_s=None):
     core = make(heartbeat_s)
-    assert core.tick(now) == [Connect()]
-    cid = logon_of(core.handle(Connected(), now))
+    assert core.tick(at(now), drained=True) == [Connect()]
+    cid = logon_of(core.handle(Connected(), at(now)))
     effects = accept(core, cid, now, seq, acked, window)
     assert isinstance(effects[0], LoggedOn)
     assert core.state is State.LIVE
@@ -55,8 +58,8 @@ def live(now=0, seq=0, acked=0, window=1_000, heartbeat_s=None):
 
 def relogged(core, now, seq, acked=0):
     """The link is lost and comes back; what is sent then."""
-    assert core.handle(Lost(), now) == [Disconnected(), Connect()]
-    cid = logon_of(core.handle(Connected(), now))
+    assert core.handle(Lost(), at(now)) == [Disconnected(), Connect()]
+    cid = logon_of(core.handle(Connected(), at(now)))
     return accept(core, cid, now, seq, acked)
 
 
@@ -102,8 +105,8 @@ def test_a_publish_says_all_that_the_broker_needs():
 def test_nothing_is_sent_before_the_logon_is_answered():
     core = make()
     assert core.add(batch(), 0) == []
-    core.tick(0)
-    core.handle(Connected(), 0)
+    core.tick(at(0), drained=True)
+    core.handle(Connected(), at(0))
     assert core.add(batch(), 0) == []
 
 
@@ -123,14 +126,14 @@ def test_the_first_batch_of_a_session_follows_what_the_journal_holds():
     core = live()
     core.add(batch(), 0)
     core.add(batch(), 0)
-    core.handle(persisted(START), 0)
+    core.handle(persisted(START), at(0))
     assert sent(relogged(core, 5_000, seq=START))[0] == (START + 1, START, 2)
 
 
 def test_a_name_that_was_used_elsewhere_meanwhile_is_numbered_on():
     core = live()
     core.add(batch(), 0)
-    core.handle(persisted(START), 0)
+    core.handle(persisted(START), at(0))
     relogged(core, 5_000, seq=9_000, acked=9_000)
     assert sent(core.add(batch(), 5_000)) == [(9_001, START, 2)]
 
@@ -148,7 +151,7 @@ def test_a_name_that_was_used_elsewhere_with_messages_waiting_ends_the_client():
 def test_a_broker_that_lost_acknowledged_messages_is_a_loud_error():
     core = live()
     core.add(batch(), 0)
-    core.handle(persisted(START), 0)
+    core.handle(persisted(START), at(0))
     (effect,) = relogged(core, 5_000, seq=START - 1)
     assert effect.error.code == "broker_behind"
     assert str(START) in effect.error.reason
@@ -158,29 +161,29 @@ def test_a_broker_that_lost_acknowledged_messages_is_a_loud_error():
 
 def test_a_refused_logon_ends_the_client():
     core = make()
-    core.tick(0)
-    cid = logon_of(core.handle(Connected(), 0))
-    (effect,) = core.handle(Error("name_in_use", "taken", cid=cid), 0)
+    core.tick(at(0), drained=True)
+    cid = logon_of(core.handle(Connected(), at(0)))
+    (effect,) = core.handle(Error("name_in_use", "taken", cid=cid), at(0))
     assert effect.error.code == "name_in_use"
 
 
 def test_a_broker_that_is_not_ready_is_asked_again():
     core = make()
-    core.tick(0)
-    cid = logon_of(core.handle(Connected(), 0))
-    assert core.handle(Error("not_ready", "starting", cid=cid), 0) == []
+    core.tick(at(0), drained=True)
+    cid = logon_of(core.handle(Connected(), at(0)))
+    assert core.handle(Error("not_ready", "starting", cid=cid), at(0)) == []
     assert core.next_wake_ms() == 200
-    assert core.tick(200) == [Connect()]
+    assert core.tick(at(200), drained=True) == [Connect()]
     assert core.refusal.code == "not_ready"
 
 
 def test_an_answer_to_an_older_logon_is_not_taken():
     core = make()
-    core.tick(0)
-    old = logon_of(core.handle(Connected(), 0))
-    core.tick(c.ANSWER_MS)
-    core.tick(c.ANSWER_MS + 200)
-    core.handle(Connected(), 3_000)
+    core.tick(at(0), drained=True)
+    old = logon_of(core.handle(Connected(), at(0)))
+    core.tick(at(c.ANSWER_MS), drained=True)
+    core.tick(at(c.ANSWER_MS + 200), drained=True)
+    core.handle(Connected(), at(3_000))
     assert accept(core, old, 3_000) == []
     assert core.state is State.LOGON_SENT
 
@@ -190,42 +193,42 @@ def test_an_answer_to_an_older_logon_is_not_taken():
 
 def test_a_link_that_was_good_is_connected_again_at_once():
     core = live()
-    assert core.handle(Lost(), c.SETTLED_MS) == [Disconnected(), Connect()]
+    assert core.handle(Lost(), at(connection.SETTLED_MS)) == [Disconnected(), Connect()]
 
 
 def test_a_link_that_keeps_failing_is_tried_more_and_more_rarely():
     core = live()
     now, delays = 0, []
-    core.handle(Lost(), now)
+    core.handle(Lost(), at(now))
     for _ in range(9):
         delays.append(core.next_wake_ms() - now)
         now = core.next_wake_ms()
-        assert core.tick(now) == [Connect()]
-        core.handle(Connected(), now)
+        assert core.tick(at(now), drained=True) == [Connect()]
+        core.handle(Connected(), at(now))
         now += c.ANSWER_MS
-        core.tick(now)
+        core.tick(at(now), drained=True)
     assert delays == [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 20_000, 20_000]
 
 
 def test_a_connection_that_does_not_come_about_is_begun_anew():
     core = make()
-    core.tick(0)
-    assert core.tick(c.CONNECT_MS - 1) == []
-    assert core.tick(c.CONNECT_MS) == [Connect()]
+    core.tick(at(0), drained=True)
+    assert core.tick(at(connection.CONNECT_MS - 1), drained=True) == []
+    assert core.tick(at(connection.CONNECT_MS), drained=True) == [Connect()]
 
 
 def test_a_connection_that_the_broker_does_not_know_logs_on_again_on_the_same_socket():
     core = live()
     core.add(batch(), 0)
-    cid = logon_of(core.handle(Error("not_logged_on", "who?"), 1))
+    cid = logon_of(core.handle(Error("not_logged_on", "who?"), at(1)))
     assert sent(accept(core, cid, 2)) == [(START, 0, 2)]
 
 
 def test_a_replaced_session_does_not_come_back_by_itself():
     core = live()
-    (effect,) = core.handle(Error("session_ended", "taken over"), 0)
+    (effect,) = core.handle(Error("session_ended", "taken over"), at(0))
     assert effect.error.code == "session_ended"
-    assert core.handle(Lost(), 0) == []
+    assert core.handle(Lost(), at(0)) == []
     assert core.next_wake_ms() is None
 
 
@@ -250,15 +253,15 @@ def test_the_window_bounds_what_is_under_way():
     core = live(window=25)
     assert [len(sent(core.add(batch(), 0))) for _ in range(4)] == [1, 1, 0, 0]
     assert not core.can_send
-    assert sent(core.handle(persisted(START), 0)) == [(START + 2, START + 1, 1)]
-    assert sent(core.handle(persisted(START + 2), 0)) == [(START + 3, START + 2, 1)]
+    assert sent(core.handle(persisted(START), at(0))) == [(START + 2, START + 1, 1)]
+    assert sent(core.handle(persisted(START + 2), at(0))) == [(START + 3, START + 2, 1)]
 
 
 def test_a_batch_larger_than_the_window_goes_alone():
     core = live(window=25)
     assert len(sent(core.add(batch(size=100), 0))) == 1
     assert sent(core.add(batch(), 0)) == []
-    assert len(sent(core.handle(persisted(START), 0))) == 1
+    assert len(sent(core.handle(persisted(START), at(0)))) == 1
 
 
 @pytest.mark.seed("002-01")
@@ -269,7 +272,7 @@ def test_an_ack_settles_everything_up_to_it():
     core = live()
     for _ in range(3):
         core.add(batch(2), 0)
-    core.handle(persisted(START + 3), 0)
+    core.handle(persisted(START + 3), at(0))
     assert (core.settled, len(core.store)) == (START + 3, 1)
 
 
@@ -277,7 +280,7 @@ def test_an_ack_settles_everything_up_to_it():
 def test_an_ack_into_the_middle_of_a_batch_keeps_it():
     core = live()
     core.add(batch(4), 0)
-    core.handle(persisted(START + 1), 0)
+    core.handle(persisted(START + 1), at(0))
     assert core.settled == START - 1
 
 
@@ -293,7 +296,7 @@ def three():
 
 def test_a_gap_goes_back_to_what_the_journal_lacks():
     core = three()
-    assert sent(core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0)) == [
+    assert sent(core.handle(refuse("sequence_gap", START + 2, 1, high=START), at(0))) == [
         (START + 1, START, 2),
         (START + 2, START + 1, 2),
     ]
@@ -301,33 +304,33 @@ def test_a_gap_goes_back_to_what_the_journal_lacks():
 
 def test_one_refusal_starts_one_new_round():
     core = three()
-    core.handle(refuse("sequence_gap", START + 1, 1, high=START), 0)
-    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0) == []
+    core.handle(refuse("sequence_gap", START + 1, 1, high=START), at(0))
+    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), at(0)) == []
 
 
 def test_going_back_in_vain_waits_before_the_next_time():
     core = three()
-    core.handle(refuse("sequence_gap", START + 1, 1, high=START), 0)
-    assert core.handle(refuse("sequence_gap", START + 1, 2, high=START), 0) == []
+    core.handle(refuse("sequence_gap", START + 1, 1, high=START), at(0))
+    assert core.handle(refuse("sequence_gap", START + 1, 2, high=START), at(0)) == []
     assert core.next_wake_ms() == 50
-    assert sent(core.tick(50)) == [(START + 1, START, 3)]
+    assert sent(core.tick(at(50), drained=True)) == [(START + 1, START, 3)]
 
 
 def test_a_gap_below_what_was_acked_is_a_loud_error():
     core = three()
-    core.handle(persisted(START), 0)
-    (effect,) = core.handle(refuse("sequence_gap", START + 1, 1, high=START - 1), 0)
+    core.handle(persisted(START), at(0))
+    (effect,) = core.handle(refuse("sequence_gap", START + 1, 1, high=START - 1), at(0))
     assert effect.error.code == "broker_behind"
 
 
 @pytest.mark.parametrize("code", ["disk_full", "not_ready", "window_full"])
 def test_after_a_temporary_refusal_the_same_sequence_comes_again(code):
     core = three()
-    assert core.handle(refuse(code, START + 1, 1), 0) == []
-    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), 0) == []
+    assert core.handle(refuse(code, START + 1, 1), at(0)) == []
+    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START), at(0)) == []
     assert core.add(batch(), 0) == []
-    assert sent(core.tick(50)) == [(START + 1, START, 2)]
-    assert sent(core.handle(persisted(START + 1), 60)) == [
+    assert sent(core.tick(at(50), drained=True)) == [(START + 1, START, 2)]
+    assert sent(core.handle(persisted(START + 1), at(60))) == [
         (START + 2, START + 1, 2),
         (START + 3, START + 2, 2),
     ]
@@ -337,15 +340,15 @@ def test_while_the_disk_is_full_one_batch_asks_again_and_nothing_is_sent_behind_
     core = three()
     now, asked = 0, []
     for round_ in range(1, 30):
-        assert core.handle(refuse("disk_full", START, round_), now) == []
+        assert core.handle(refuse("disk_full", START, round_), at(now)) == []
         assert core.add(batch(), now) == []
         assert not core.can_send
         now = core.next_wake_ms()
-        asked += sent(core.tick(now))
+        asked += sent(core.tick(at(now), drained=True))
         assert core.settled == START - 1
     assert asked == [(START, 0, round_) for round_ in range(2, 31)]
     assert now == 50 + 100 + 200 + 400 + 800 + 24 * 1_000
-    assert [first for first, _, _ in sent(core.handle(persisted(START), now))] == list(
+    assert [first for first, _, _ in sent(core.handle(persisted(START), at(now)))] == list(
         range(START + 1, START + 32)
     )
 
@@ -354,17 +357,17 @@ def test_temporary_refusals_are_tried_more_rarely():
     core = three()
     now, delays = 0, []
     for attempt in range(7):
-        core.handle(refuse("disk_full", START, attempt + 1), now)
+        core.handle(refuse("disk_full", START, attempt + 1), at(now))
         delays.append(core.next_wake_ms() - now)
         now += delays[-1]
-        core.tick(now)
+        core.tick(at(now), drained=True)
     assert delays == [50, 100, 200, 400, 800, 1_000, 1_000]
 
 
 @pytest.mark.seed("002-31")
 def test_a_final_refusal_gives_up_that_batch_only():
     core = three()
-    refused, *rest = core.handle(refuse("bad_topic", START + 1, 1), 0)
+    refused, *rest = core.handle(refuse("bad_topic", START + 1, 1), at(0))
     assert isinstance(refused, Refused)
     assert (refused.first, refused.last, refused.error.code) == (START + 1, START + 1, "bad_topic")
     assert sent(rest) == [(START + 2, START, 2)]
@@ -376,46 +379,46 @@ def test_a_finally_refused_sequence_is_never_used_again():
     core = live()
     core.add(batch(), 0)
     core.add(batch(), 0)
-    core.handle(refuse("too_large", START + 1, 1), 0)
+    core.handle(refuse("too_large", START + 1, 1), at(0))
     assert sent(core.add(batch(), 0)) == [(START + 2, START, 2)]
 
 
 def test_a_refusal_of_what_went_before_is_heard_after_one_of_what_came_later():
     core = three()
-    core.handle(refuse("bad_topic", START + 2, 1), 0)
-    assert core.handle(refuse("disk_full", START, 1), 0) == []
-    assert sent(core.tick(50)) == [(START, 0, 3)]
-    assert sent(core.handle(persisted(START), 60)) == [(START + 1, START, 3)]
+    core.handle(refuse("bad_topic", START + 2, 1), at(0))
+    assert core.handle(refuse("disk_full", START, 1), at(0)) == []
+    assert sent(core.tick(at(50), drained=True)) == [(START, 0, 3)]
+    assert sent(core.handle(persisted(START), at(60))) == [(START + 1, START, 3)]
 
 
 def test_a_refusal_without_a_sequence_starts_again_from_the_oldest():
     core = three()
-    core.handle(Error("internal", "oops", cid="1"), 0)
-    assert sent(core.tick(50)) == [(START, 0, 2)]
+    core.handle(Error("internal", "oops", cid="1"), at(0))
+    assert sent(core.tick(at(50), drained=True)) == [(START, 0, 2)]
 
 
 def test_a_refusal_of_what_is_not_kept_any_more_is_skipped():
     core = three()
-    core.handle(persisted(START + 2), 0)
-    assert core.handle(refuse("bad_topic", START, 1), 0) == []
+    core.handle(persisted(START + 2), at(0))
+    assert core.handle(refuse("bad_topic", START, 1), at(0)) == []
 
 
 def test_a_refusal_that_names_no_send_and_nothing_kept_is_skipped():
     core = three()
-    core.handle(persisted(START), 0)
-    assert core.handle(Error("bad_topic", "why", seq=START), 0) == []
+    core.handle(persisted(START), at(0))
+    assert core.handle(Error("bad_topic", "why", seq=START), at(0)) == []
 
 
 def test_an_ack_is_heard_while_sending_waits():
     core = three()
-    core.handle(refuse("disk_full", START, 1), 0)
-    core.handle(persisted(START + 1), 0)
-    assert sent(core.tick(50)) == [(START + 2, START + 1, 2)]
+    core.handle(refuse("disk_full", START, 1), at(0))
+    core.handle(persisted(START + 1), at(0))
+    assert sent(core.tick(at(50), drained=True)) == [(START + 2, START + 1, 2)]
 
 
 def test_a_gap_when_nothing_is_left_to_send_changes_nothing():
     core = three()
-    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START + 2), 0) == []
+    assert core.handle(refuse("sequence_gap", START + 2, 1, high=START + 2), at(0)) == []
     assert len(core.store) == 3
 
 
@@ -426,20 +429,20 @@ def test_a_heartbeat_goes_out_while_something_is_unacknowledged():
     core = live()
     assert core.next_wake_ms() is None
     core.add(batch(), 0)
-    assert core.tick(core.next_wake_ms()) == [Send(Heartbeat())]
-    core.handle(persisted(START), 1_500)
+    assert core.tick(at(core.next_wake_ms()), drained=True) == [Send(Heartbeat())]
+    core.handle(persisted(START), at(1_500))
     assert core.next_wake_ms() is None
 
 
 def test_an_idle_client_that_promised_heartbeats_sends_them_in_time():
     core = live(heartbeat_s=4)
     assert core.next_wake_ms() == 2_000
-    assert core.tick(2_000) == [Send(Heartbeat())]
+    assert core.tick(at(2_000), drained=True) == [Send(Heartbeat())]
 
 
 def until_lost(core, now):
     """Ticks when it wants to be woken; when it gave the broker up."""
-    while Connect() not in core.tick(now):
+    while Connect() not in core.tick(at(now), drained=True):
         now = core.next_wake_ms()
         assert now <= 100_000
     return now
@@ -447,35 +450,35 @@ def until_lost(core, now):
 
 def test_a_broker_that_is_silent_for_two_intervals_is_left():
     core = live(heartbeat_s=1)
-    core.tick(0)
-    core.handle(Heartbeat(), 400)
+    core.tick(at(0), drained=True)
+    core.handle(Heartbeat(), at(400))
     assert until_lost(core, 400) == 2_400
 
 
 def test_a_client_that_was_stopped_first_hears_what_came_meanwhile():
     core = live(heartbeat_s=1)
-    core.tick(0)
-    assert Connect() not in core.tick(60_000)
+    core.tick(at(0), drained=True)
+    assert Connect() not in core.tick(at(60_000), drained=True)
     assert until_lost(core, 60_000) == 62_000
 
 
 def test_without_heartbeats_a_broker_may_be_silent_for_ever():
     core = live()
-    core.tick(0)
-    assert (core.next_wake_ms(), core.tick(10_000_000)) == (None, [])
+    core.tick(at(0), drained=True)
+    assert (core.next_wake_ms(), core.tick(at(10_000_000), drained=True)) == (None, [])
 
 
 def test_a_broker_that_hears_nothing_gets_a_new_connection():
     core = live(heartbeat_s=1, now=0)
     told = Error("not_logged_on", "nothing was heard for two heartbeats")
-    assert core.handle(told, 5_000) == [Disconnected(), Connect()]
+    assert core.handle(told, at(5_000)) == [Disconnected(), Connect()]
 
 
 def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():
     core = three()
-    assert sent(core.tick(send_window.PROBE_MS - 1)) == []
-    assert sent(core.tick(send_window.PROBE_MS)) == [(START + 2, START + 1, 1)]
-    assert sent(core.tick(send_window.PROBE_MS + 1)) == []
+    assert sent(core.tick(at(send_window.PROBE_MS - 1), drained=True)) == []
+    assert sent(core.tick(at(send_window.PROBE_MS), drained=True)) == [(START + 2, START + 1, 1)]
+    assert sent(core.tick(at(send_window.PROBE_MS + 1), drained=True)) == []
 
 
 # -- topics that are not recorded -------------------------------------------------------------
@@ -487,24 +490,24 @@ def unrecorded(seq, *topics):
 
 def test_what_is_not_recorded_is_settled_by_its_own_ack():
     core = three()
-    core.handle(persisted(START), 0)
-    core.handle(unrecorded(START + 2, "t"), 0)
+    core.handle(persisted(START), at(0))
+    core.handle(unrecorded(START + 2, "t"), at(0))
     assert (core.settled, len(core.store)) == (START + 2, 0)
     assert core.unrecorded.topics == {"t"}
 
 
 def test_an_answer_that_a_publish_was_checked_settles_nothing():
     core = three()
-    core.handle(Ack("processed", "1", seq=START + 2), 0)
+    core.handle(Ack("processed", "1", seq=START + 2), at(0))
     assert core.settled == START - 1
 
 
 def test_a_log_that_does_not_hold_unrecorded_messages_has_lost_nothing():
     core = live()
     core.add(batch(), 0)
-    core.handle(persisted(START), 0)
+    core.handle(persisted(START), at(0))
     core.add(batch(5), 0)
-    core.handle(unrecorded(START + 5, "t"), 0)
+    core.handle(unrecorded(START + 5, "t"), at(0))
     relogged(core, 5_000, seq=START, acked=START)
     assert core.state is State.LIVE
     assert sent(core.add(batch(), 5_000)) == [(START + 6, START, 2)]
@@ -513,8 +516,8 @@ def test_a_log_that_does_not_hold_unrecorded_messages_has_lost_nothing():
 
 def test_a_gap_below_unrecorded_messages_goes_back_to_what_is_kept():
     core = three()
-    core.handle(unrecorded(START, "t"), 0)
-    assert sent(core.handle(refuse("sequence_gap", START + 1, 1, high=5), 0)) == [
+    core.handle(unrecorded(START, "t"), at(0))
+    assert sent(core.handle(refuse("sequence_gap", START + 1, 1, high=5), at(0))) == [
         (START + 1, 5, 2),
         (START + 2, START + 1, 2),
     ]
@@ -524,18 +527,18 @@ def test_where_not_everything_is_recorded_a_new_session_sends_all_that_has_no_an
     core = live()
     core.add(batch(), 0)
     core.add(batch(), 0)
-    assert core.handle(Lost(), 5_000) == [Disconnected(), Connect()]
-    cid = logon_of(core.handle(Connected(), 5_000))
+    assert core.handle(Lost(), at(5_000)) == [Disconnected(), Connect()]
+    cid = logon_of(core.handle(Connected(), at(5_000)))
     answer = Ack("processed", cid, seq=START + 1, acked=START + 1, recording="some")
-    assert sent(core.handle(answer, 5_000)) == [(START, 0, 2), (START + 1, START, 2)]
+    assert sent(core.handle(answer, at(5_000))) == [(START, 0, 2), (START + 1, START, 2)]
 
 
 def test_a_topic_that_is_recorded_after_a_restart_of_the_broker_is_known_again():
     core = live()
     core.add(batch(), 0)
-    core.handle(unrecorded(START, "t", "u"), 0)
+    core.handle(unrecorded(START, "t", "u"), at(0))
     relogged(core, 5_000, seq=0)
     core.add(batch(), 5_000)
     assert core.unrecorded.topics == {"t", "u"}, "nothing new is known"
-    core.handle(persisted(START + 1), 5_000)
+    core.handle(persisted(START + 1), at(5_000))
     assert core.unrecorded.topics == {"u"}

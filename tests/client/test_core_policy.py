@@ -6,6 +6,8 @@ import pytest
 
 from tests.client import test_core
 from tests.client.test_core import START, accept, batch, live, logon_of, persisted, relogged
+from tests.client.times import at
+from zbroker.client.connection import State
 from zbroker.client.effects import (
     Behind,
     Connect,
@@ -17,13 +19,13 @@ from zbroker.client.effects import (
     Republished,
     Unreached,
 )
-from zbroker.client.publisher.core import Core, Policy, State
+from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.wire.messages import Error, Logon
 
 
 def make(store=None, **policy):
-    return Core(Logon("me", "i"), START, lambda: 1.0, store, Policy(**policy))
+    return PublisherCore(Logon("me", "i"), START, lambda: 1.0, store, Policy(**policy))
 
 
 def sent(effects):
@@ -32,9 +34,9 @@ def sent(effects):
 
 
 def log_on(core, now=0, seq=0, acked=0):
-    effects = core.tick(now)
+    effects = core.tick(at(now), drained=True)
     assert effects[-1] == Connect()
-    return accept(core, logon_of(core.handle(Connected(), now)), now, seq, acked)
+    return accept(core, logon_of(core.handle(Connected(), at(now))), now, seq, acked)
 
 
 def kept(*counts, first=100, recorded=99):
@@ -109,10 +111,10 @@ def test_a_gap_below_what_was_acknowledged_is_accepted_too():
     core = make(accept_behind=True)
     log_on(core)
     core.add(batch(), 0)
-    core.handle(persisted(START), 0)
+    core.handle(persisted(START), at(0))
     core.add(batch(), 0)
     error = Error("sequence_gap", "gap", cid="1", seq=START + 1, high=START - 10)
-    effects = core.handle(error, 0)
+    effects = core.handle(error, at(0))
     assert effects[0] == Behind(START - 9, START)
     assert sent(effects) == [(START + 1, START - 10)]
 
@@ -120,10 +122,10 @@ def test_a_gap_below_what_was_acknowledged_is_accepted_too():
 def test_what_was_stored_at_the_logon_is_settled_once():
     core = make(kept(2, 3))
     log_on(core, seq=99)
-    assert core.handle(persisted(101), 0) == []
-    assert core.handle(persisted(104), 0) == [Republished()]
+    assert core.handle(persisted(101), at(0)) == []
+    assert core.handle(persisted(104), at(0)) == [Republished()]
     core.add(batch(), 0)
-    assert core.handle(persisted(105), 0) == []
+    assert core.handle(persisted(105), at(0)) == []
 
 
 def test_what_has_no_number_yet_at_the_logon_has_to_be_settled_too():
@@ -132,9 +134,9 @@ def test_what_has_no_number_yet_at_the_logon_has_to_be_settled_too():
     log_on(core, seq=99)
     core.add(batch(3), 0)
     core.queued = 2
-    assert core.handle(persisted(102), 0) == []
+    assert core.handle(persisted(102), at(0)) == []
     core.add(batch(2), 0)
-    assert core.handle(persisted(104), 0) == [Republished()]
+    assert core.handle(persisted(104), at(0)) == [Republished()]
 
 
 def test_what_the_answer_to_the_logon_settles_is_told_at_once():
@@ -151,46 +153,46 @@ def test_with_nothing_owed_there_is_nothing_to_tell():
 def test_a_refusal_can_be_what_settles_the_last_of_it():
     core = make(kept(1))
     log_on(core, seq=99)
-    effects = core.handle(Error("bad_topic", "no", cid="1", seq=100, high=99), 0)
+    effects = core.handle(Error("bad_topic", "no", cid="1", seq=100, high=99), at(0))
     assert effects[-1] == Republished()
 
 
 def test_a_session_that_is_lost_is_told_once():
     core = live()
-    assert core.handle(Lost(), 5_000) == [Disconnected(), Connect()]
-    core.handle(Connected(), 5_000)
-    assert core.handle(Lost(), 5_000) == []
-    assert core.tick(5_200) == [Connect()]
+    assert core.handle(Lost(), at(5_000)) == [Disconnected(), Connect()]
+    core.handle(Connected(), at(5_000))
+    assert core.handle(Lost(), at(5_000)) == []
+    assert core.tick(at(5_200), drained=True) == [Connect()]
 
 
 def test_it_gives_up_when_nobody_is_reached_in_time():
     core = make(give_up_ms=1_000)
-    assert core.tick(0) == [Connect()]
-    assert core.tick(999) == []
-    (effect,) = core.tick(1_000)
+    assert core.tick(at(0), drained=True) == [Connect()]
+    assert core.tick(at(999), drained=True) == []
+    (effect,) = core.tick(at(1_000), drained=True)
     assert isinstance(effect, Ended)
     assert effect.error.code == "gave_up"
     assert core.state is State.ENDED
-    assert (core.tick(9_999), core.next_wake_ms()) == ([], None)
+    assert (core.tick(at(9_999), drained=True), core.next_wake_ms()) == ([], None)
 
 
 def test_a_session_ends_the_watch_and_its_loss_begins_it_anew():
     core = make(give_up_ms=1_000)
     log_on(core, now=900)
-    assert core.tick(5_000) == []
-    assert core.handle(Lost(), 5_000) == [Disconnected(), Connect()]
-    assert core.tick(5_999) == []
+    assert core.tick(at(5_000), drained=True) == []
+    assert core.handle(Lost(), at(5_000)) == [Disconnected(), Connect()]
+    assert core.tick(at(5_999), drained=True) == []
     assert core.next_wake_ms() == 6_000
-    (effect,) = core.tick(6_000)
+    (effect,) = core.tick(at(6_000), drained=True)
     assert effect.error.code == "gave_up"
 
 
 def test_the_reason_of_giving_up_is_what_the_broker_said():
     core = make(give_up_ms=1_000)
-    core.tick(0)
-    cid = logon_of(core.handle(Connected(), 0))
-    core.handle(Error("too_many", "all seats taken", cid=cid), 0)
-    (effect,) = core.tick(1_000)
+    core.tick(at(0), drained=True)
+    cid = logon_of(core.handle(Connected(), at(0)))
+    core.handle(Error("too_many", "all seats taken", cid=cid), at(0))
+    (effect,) = core.tick(at(1_000), drained=True)
     assert "too_many: all seats taken" in effect.error.reason
 
 
@@ -205,33 +207,33 @@ def test_a_store_that_lost_its_session_again_and_again_sends_the_same(rounds):
 
 def test_where_nobody_listens_the_next_one_is_tried_soon():
     core = make(several=True)
-    core.tick(0)
-    assert core.handle(Unreached(), 10) == []
+    core.tick(at(0), drained=True)
+    assert core.handle(Unreached(), at(10)) == []
     assert core.next_wake_ms() == 210
-    assert core.handle(Unreached(), 60) == []
-    assert core.tick(210) == [Connect()]
+    assert core.handle(Unreached(), at(60)) == []
+    assert core.tick(at(210), drained=True) == [Connect()]
     assert core.next_wake_ms() == 5_210
-    core.handle(Unreached(), 220)
-    assert core.tick(620) == [Connect()]
+    core.handle(Unreached(), at(220))
+    assert core.tick(at(620), drained=True) == [Connect()]
 
 
 def test_when_all_are_away_no_one_is_waited_for_longer_than_a_silent_one():
     core, now = make(several=True), 0
     for _ in range(20):
-        assert core.tick(now) == [Connect()]
-        core.handle(Unreached(), now)
+        assert core.tick(at(now), drained=True) == [Connect()]
+        core.handle(Unreached(), at(now))
         assert core.next_wake_ms() - now <= 5_000
         now = core.next_wake_ms()
 
 
 def test_a_single_broker_is_left_to_the_socket_which_tries_again():
     core = make()
-    core.tick(0)
-    assert core.handle(Unreached(), 10) == []
+    core.tick(at(0), drained=True)
+    assert core.handle(Unreached(), at(10)) == []
     assert core.next_wake_ms() == 5_000
 
 
 def test_a_try_that_failed_is_not_the_end_of_a_session():
     core = live()
-    assert core.handle(Unreached(), 10) == []
+    assert core.handle(Unreached(), at(10)) == []
     assert core.state is State.LIVE

@@ -12,9 +12,11 @@ import random
 import pytest
 
 from tests.client.door_model import Door, conflated, matches
+from tests.client.times import at
 from tests.client.wired import HERE
+from zbroker.client.connection import State
 from zbroker.client.effects import Connected, Lost
-from zbroker.client.subscriber.core import Connection, State
+from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Batch, Feed
 from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.wire import messages as m
@@ -30,7 +32,7 @@ class World:
         self.rng = random.Random(seed)
         self.now = 0
         self.door = Door(self.rng)
-        self.connection = Connection(self.rng.random)
+        self.connection = SubscriberCore(self.rng.random)
         self.next = dict.fromkeys((1, 2, 3), 1)
         self.lost = []  # what a power cut took and its publishers will send again
         self.gone = set()  # what a power cut took for good
@@ -69,7 +71,7 @@ class World:
         if isinstance(answer, m.Msg):
             self.door.perform(self.connection.take(answer, body, 1 << 20))
         else:
-            self.door.perform(self.connection.handle(answer, self.now))
+            self.door.perform(self.connection.handle(answer, at(self.now)))
 
     def read(self):
         """Something of what came first of all that waits is handed out."""
@@ -90,12 +92,12 @@ class World:
     def pass_time(self):
         wake = self.connection.next_wake_ms()
         self.now += self.rng.choice([1, 10, 500]) if wake is None else max(0, wake - self.now)
-        self.door.perform(self.connection.tick(self.now))
+        self.door.perform(self.connection.tick(at(self.now), drained=True))
         if self.connection.state is State.CONNECTING:
-            self.door.perform(self.connection.handle(Connected(), self.now))
+            self.door.perform(self.connection.handle(Connected(), at(self.now)))
 
     def lose(self):
-        self.door.perform(self.connection.handle(Lost(), self.now))
+        self.door.perform(self.connection.handle(Lost(), at(self.now)))
 
     def cut(self):
         """Some publishers come back with what was lost, some never do."""

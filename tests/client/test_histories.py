@@ -12,8 +12,10 @@ import random
 
 import pytest
 
+from tests.client.times import at
+from zbroker.client.connection import State
 from zbroker.client.effects import Connect, Connected, Ended, Lost, Refused, Send
-from zbroker.client.publisher.core import Core, State
+from zbroker.client.publisher.core import PublisherCore
 from zbroker.client.publisher.packer import Batch
 from zbroker.errors import TEMPORARY
 from zbroker.wire.messages import Ack, Error, Logon, Publish
@@ -60,12 +62,12 @@ class World:
     def __init__(self, seed, forget_check=False):
         self.rng = random.Random(seed)
         self.now = 0
-        self.core = Core(Logon("me", "i"), 100, self.rng.random)
+        self.core = PublisherCore(Logon("me", "i"), 100, self.rng.random)
         self.journal = Journal(self.rng, forget_check)
         self.up, self.down = [], []
         self.logged_on = False
         self.issued, self.refused = [], set()
-        self.perform(self.core.tick(0))
+        self.perform(self.core.tick(at(0), drained=True))
 
     def perform(self, effects):
         for effect in effects:
@@ -132,17 +134,17 @@ class World:
 
     def answer(self):
         if self.down:
-            self.perform(self.core.handle(self.down.pop(0), self.now))
+            self.perform(self.core.handle(self.down.pop(0), at(self.now)))
 
     def pass_time(self):
         wake = self.core.next_wake_ms()
         self.now += self.rng.choice([1, 10, 500]) if wake is None else max(0, wake - self.now)
-        self.perform(self.core.tick(self.now))
+        self.perform(self.core.tick(at(self.now), drained=True))
         if self.core.state is State.CONNECTING:
-            self.perform(self.core.handle(Connected(), self.now))
+            self.perform(self.core.handle(Connected(), at(self.now)))
 
     def lose(self):
-        self.perform(self.core.handle(Lost(), self.now))
+        self.perform(self.core.handle(Lost(), at(self.now)))
 
     def restart(self):
         self.journal.restart()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 
+from tests.client.times import at
 from zbroker.client.effects import Connect, Connected, Lost, Send
-from zbroker.client.subscriber.core import Connection
+from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Batch, End, Feed
 from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.ids import NOW, Origin
@@ -39,7 +40,7 @@ class Wired:
     """`answers`: what each subscription was asked with last, by sid."""
 
     def __init__(self, *wanted, heartbeat_s=None):
-        self.connection = Connection(lambda: 1.0, heartbeat_s)
+        self.connection = SubscriberCore(lambda: 1.0, heartbeat_s)
         self.feeds = [Feed(command) for command in wanted]
         self.now = 0
         for feed in self.feeds:
@@ -52,7 +53,7 @@ class Wired:
         return one
 
     def handle(self, event):
-        return self.connection.handle(event, self.now)
+        return self.connection.handle(event, at(self.now))
 
     def log_on(self):
         """The logon is answered: the commands that follow."""

@@ -25,6 +25,7 @@ from tests.sim.queues_node import QueuesNode, Unit, judge
 from zbroker.client import effects as ef
 from zbroker.client.publisher import core as c
 from zbroker.client.publisher import packer
+from zbroker.engine.contract import Now
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
@@ -197,7 +198,7 @@ class ClientNode:
         instance = f"{app.name}-{next(world.incarnations)}"
         logon = m.Logon(app.name, instance, heartbeat_s=0.2)
         kept = app.kept.next_life(world.bug)
-        self.core = c.Core(logon, world.clock.wall_ns(), world.rng.random, kept.store)
+        self.core = c.PublisherCore(logon, world.clock.wall_ns(), world.rng.random, kept.store)
         self.inbox: list[_Item] = []
         self.logged_on = False
         self.numbers = kept.numbers  # sequence -> the application's number, until settled
@@ -229,13 +230,13 @@ class ClientNode:
 
     def _turn(self) -> None:
         if self.alive:
-            self._perform(self.core.tick(self.world.at.now_ms))
+            self._perform(self.core.tick(Now(self.world.at.now_ms, 0), drained=True))
             self._learn()
             self.world.at.after(5, self._turn)
 
     def _event(self, event: Any) -> None:
         if self.alive:
-            self._perform(self.core.handle(event, self.world.at.now_ms))
+            self._perform(self.core.handle(event, Now(self.world.at.now_ms, 0)))
             self._learn()
             self._pack()
 

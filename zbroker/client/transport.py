@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final
 
-from zbroker.client.connection import Dialling, Effect
+from zbroker.client.effects import Effect
 from zbroker.client.endpoints import Doors, origin_of
 from zbroker.client.link import Link
+from zbroker.client.token_connection import TokenConnection
 from zbroker.clock import SystemClock
+from zbroker.engine.contract import Now
 from zbroker.wire.messages import AnyAnswer
 from zbroker.wire.queue_messages import AnyQueuesAnswer
 
@@ -19,11 +21,16 @@ TOKEN_WAIT_MS: Final = 20  # how often it is looked whether there is a new sessi
 now_ms: Final = SystemClock().mono_ms
 
 
+def now() -> Now:
+    """The time, for a core."""
+    return Now(now_ms(), 0)
+
+
 class Carrying(ABC):
     """A connection and its link."""
 
     _doors: Doors
-    _connection: Dialling
+    _connection: TokenConnection
     _link: Link | None
     _session: int  # of the newest token that it was given
 
@@ -57,7 +64,7 @@ class Carrying(ABC):
         """Handles what became of a link, until it is replaced."""
         for event in link.events():
             if self._link is link:
-                self._perform(self._connection.handle(event, now_ms()))
+                self._perform(self._connection.handle(event, now()))
 
     def _use_newer_session(self) -> None:
         session = self._doors.session(self._session)

@@ -6,9 +6,11 @@ import pytest
 
 from tests.client.consumer.door_model import QueueDoor
 from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, the
-from zbroker.client.connection import ANSWER_MS, COUNTED_MS, State
+from tests.client.times import at
+from zbroker.client.connection import State
 from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
 from zbroker.client.effects import Connect
+from zbroker.client.token_connection import ANSWER_MS, COUNTED_MS
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import messages as m
@@ -64,7 +66,7 @@ def test_a_door_that_is_not_ready_is_asked_again():
 def test_an_error_with_its_sid_ends_it_with_what_waits():
     world = Wired().live(3)
     world.out(1)
-    world.perform(world.core.handle(m.Error("internal", "gone", sid="c1"), 0))
+    world.perform(world.core.handle(m.Error("internal", "gone", sid="c1"), at(0)))
     assert (world.core.error.code, world.core.ready, len(world.core.held)) == ("internal", False, 0)
     world.talk()
     assert not world.door.takers
@@ -72,8 +74,8 @@ def test_an_error_with_its_sid_ends_it_with_what_waits():
 
 def test_an_error_about_something_else_is_nothing():
     world = Wired().live(1)
-    world.core.handle(m.Error("unknown_sid", "?", cid="nobody"), 0)
-    world.core.handle(m.Error("internal", "?", sid="c99"), 0)
+    world.core.handle(m.Error("unknown_sid", "?", cid="nobody"), at(0))
+    world.core.handle(m.Error("internal", "?", sid="c99"), at(0))
     assert world.core.error is None
 
 
@@ -335,7 +337,7 @@ def test_an_extension_without_an_answer_costs_the_connection():
     world.pass_time(500)
     world.send()
     world.door.pass_time(ANSWER_MS)
-    assert world.core.tick(world.now) == [Connect()]
+    assert world.core.tick(at(world.now), drained=True) == [Connect()]
 
 
 def test_an_ack_may_take_as_long_as_the_disk_is_full():
@@ -343,7 +345,7 @@ def test_an_ack_may_take_as_long_as_the_disk_is_full():
     the(world.out()).ack()
     world.talk(commit=False)
     world.door.pass_time(10 * ANSWER_MS)
-    assert world.core.tick(world.now) == []
+    assert world.core.tick(at(world.now), drained=True) == []
     world.talk()
     assert world.door.gone == {1: "acked"}
 
@@ -591,7 +593,7 @@ def test_of_a_replayable_queue_acks_are_notes_and_nothing_is_held():
 
 def test_a_replayable_queue_ends_behind_what_waits():
     world = Wired(QueueDoor(kind="replayable"), since="0", until="now").live(2)
-    world.perform(world.core.handle(m.Ack("completed", sid="c1", ended=True), 0))
+    world.perform(world.core.handle(m.Ack("completed", sid="c1", ended=True), at(0)))
     assert world.core.ended
     assert positions(world.out()) == [1, 2]
 
@@ -612,14 +614,14 @@ def test_what_is_sent_at_most_once_is_handed_out_also_after_a_loss():
 
 def test_what_is_sent_at_most_once_is_handed_out_also_after_an_error():
     world = Wired(QueueDoor(semantics="at-most-once")).live(2)
-    world.perform(world.core.handle(m.Error("internal", "gone", sid="c1"), 0))
+    world.perform(world.core.handle(m.Error("internal", "gone", sid="c1"), at(0)))
     assert positions(world.out()) == [1, 2]
 
 
 def test_a_replayable_queue_that_came_to_its_end_gives_no_more_after_a_loss():
     world = Wired(QueueDoor(kind="replayable"), since="0", until="now").live(2)
     messages = world.out()
-    world.core.handle(m.Ack("completed", sid="c1"), 0)
+    world.core.handle(m.Ack("completed", sid="c1"), at(0))
     messages[0].ack()
     world.door.publish()
     world.again()
@@ -665,7 +667,7 @@ def test_runs_that_are_none_are_a_bad_frame():
     again.answer()
     again.take()
     answer = q.Consuming("c1", 1, 0, "at-least-once", "work", 9, again.core._asked_cid, [1])
-    again.core.handle(answer, 0)
+    again.core.handle(answer, at(0))
     assert again.core.error.code == "bad_frame"
 
 
@@ -676,7 +678,7 @@ def test_answers_that_nobody_waits_for_are_nothing():
         q.Settled("99"), q.Settled(None), m.Heartbeat(), q.Rows([]), m.Ack("processed", "99"),
         q.Consuming("c1", 1, 0, "at-least-once", "work", 9, world.core._asked_cid),
     ):  # fmt: skip
-        assert world.core.handle(answer, 0) == []
+        assert world.core.handle(answer, at(0)) == []
     assert (world.core.granted, world.core.error) == (granted, None)
 
 
@@ -711,5 +713,5 @@ def test_a_user_may_ask_for_an_extension_that_the_broker_refuses():
     message = the(world.out())
     world.core.settle(Verb(EXTEND.kind, 5), [message], 0)
     command = the(world.core.due(0)).command
-    world.core.handle(m.Error("bad_field", "no", cid=command.cid), 0)
+    world.core.handle(m.Error("bad_field", "no", cid=command.cid), at(0))
     assert (world.core.error, world.core.settling.refusal) == (None, None)

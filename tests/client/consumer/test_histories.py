@@ -14,7 +14,7 @@ import pytest
 
 from tests.client.consumer.door_model import QueueDoor
 from tests.client.consumer.wired import ACK, Wired
-from zbroker.client.consumer.core import Core
+from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.held_messages import Holding
 from zbroker.client.consumer.settlement import Settling, Verb
 from zbroker.wire import messages as m
@@ -247,12 +247,12 @@ def test_the_world_notices_what_is_handed_out_though_it_was_not_kept(monkeypatch
 
 
 def test_the_world_notices_what_is_handed_out_before_the_broker_said_what_it_keeps(monkeypatch):
-    monkeypatch.setattr(Core, "ready", property(lambda self: bool(self.held.line)))
+    monkeypatch.setattr(ConsumerCore, "ready", property(lambda self: bool(self.held.line)))
     assert _failures() >= 1
 
 
 def test_the_world_notices_a_message_that_comes_again_while_its_ack_is_under_way(monkeypatch):
-    monkeypatch.setattr(Core, "_fresh", lambda self, messages: (messages, 0))
+    monkeypatch.setattr(ConsumerCore, "_fresh", lambda self, messages: (messages, 0))
     assert _failures() >= 5
 
 

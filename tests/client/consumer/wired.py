@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.client.consumer.door_model import HERE, QueueDoor
+from tests.client.times import at
 from zbroker.client.connection import State
-from zbroker.client.consumer.core import Core
+from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.settlement import ACK, EXTEND, Verb
 from zbroker.client.effects import Connect, Connected, Lost, Send
 from zbroker.wire import queue_messages as q
@@ -19,7 +20,7 @@ class Wired:
         self.door = door or QueueDoor()
         self.told = 0
         command = q.Consume("", "work", **{"credit": 1_000, **wishes})
-        self.core = Core(command, self, jitter, heartbeat_s, self._resubscribed)
+        self.core = ConsumerCore(command, self, jitter, heartbeat_s, self._resubscribed)
         self.peer = object()
         self.up = []
         self.perform(self.core.use("token", HERE, self.now))
@@ -64,7 +65,7 @@ class Wired:
             if isinstance(answer, q.Job):
                 self.perform(self.core.take(answer, body, 1 << 20, self.now))
             else:
-                self.perform(self.core.handle(answer, self.now))
+                self.perform(self.core.handle(answer, at(self.now)))
 
     def connect(self):
         """The time for it comes, and the socket has a connection."""
@@ -72,16 +73,16 @@ class Wired:
             if self.core.state is State.DOWN:
                 self.pass_time(max(0, self.core.next_wake_ms() - self.now))
         if self.core.state is State.CONNECTING:
-            self.perform(self.core.handle(Connected(), self.now))
+            self.perform(self.core.handle(Connected(), at(self.now)))
 
     def pass_time(self, ms):
         self.door.pass_time(ms)
-        self.perform(self.core.tick(self.now))
+        self.perform(self.core.tick(at(self.now), drained=True))
 
     def lose(self):
         self.door.lose(self.peer)
         self.up.clear()
-        self.perform(self.core.handle(Lost(), self.now))
+        self.perform(self.core.handle(Lost(), at(self.now)))
 
     def talk(self, *, commit=True):
         """Everything that is under way arrives, and is answered."""

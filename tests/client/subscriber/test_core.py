@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
-from zbroker.client.connection import COUNTED_MS
+from zbroker.client.connection import State
 from zbroker.client.effects import Connect, Connected, Lost, Send
-from zbroker.client.subscriber.core import TOKENS_MAX, State
 from zbroker.client.subscriber.feed import Feed
 from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.client.subscriber.requests import REQUESTS_MAX
+from zbroker.client.token_connection import COUNTED_MS, TOKENS_MAX
 from zbroker.errors import ZBrokerError
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES
@@ -98,10 +99,10 @@ def test_a_door_that_does_not_answer_is_left(state):
     if state == "subscribing":
         world.handle(Ack("processed", "1"))
     wake = world.connection.next_wake_ms()
-    assert world.connection.tick(wake - 1) == []
-    effects = world.connection.tick(wake)
+    assert world.connection.tick(at(wake - 1), drained=True) == []
+    effects = world.connection.tick(at(wake), drained=True)
     if not effects:  # not at once: it was not well for long
-        effects = world.connection.tick(world.connection.next_wake_ms())
+        effects = world.connection.tick(at(world.connection.next_wake_ms()), drained=True)
     assert effects == [Connect()]
 
 
@@ -116,7 +117,7 @@ def test_a_door_that_is_not_ready_is_asked_again():
     world = Wired(subscribe())
     (asked,) = world.log_on()
     assert world.handle(Error("not_ready", "journal", cid=asked.cid, sid="s1")) == []
-    assert world.connection.tick(world.connection.next_wake_ms()) == [Connect()]
+    assert world.connection.tick(at(world.connection.next_wake_ms()), drained=True) == [Connect()]
 
 
 @pytest.mark.parametrize("what", ["logon", "subscription"])
@@ -133,7 +134,7 @@ def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
         assert world.handle(Error("too_many", "full", cid=command.cid)) == []
         pauses.append((world.connection.next_wake_ms() or 0) - world.now)
         world.now += pauses[-1]
-        assert world.connection.tick(world.now) == [Connect()]
+        assert world.connection.tick(at(world.now), drained=True) == [Connect()]
     assert pauses == [200, 400, 800, 1_600]
     world.live()
     assert world.feed.error is None
@@ -175,7 +176,7 @@ def test_a_token_that_expired_is_replaced():
     world, _ = wired()
     world.handle(Lost())
     world.now = world.connection.next_wake_ms() or 0
-    world.connection.tick(world.now)
+    world.connection.tick(at(world.now), drained=True)
     world.handle(Connected())
     assert world.handle(Error("auth_failed", "old")) == []
     assert world.connection.state is State.NO_TOKEN
@@ -198,7 +199,7 @@ def test_tokens_that_are_all_refused_are_an_error():
 def test_a_connection_that_does_not_come_about_is_begun_anew():
     world = Wired(subscribe())
     assert world.handle(Lost()) == []
-    assert world.connection.tick(world.connection.next_wake_ms()) == [Connect()]
+    assert world.connection.tick(at(world.connection.next_wake_ms()), drained=True) == [Connect()]
 
 
 def test_the_door_knows_best_whose_positions_it_sends():
@@ -215,13 +216,13 @@ def beating():
     """A connection that asked for an interval of a second; live."""
     world = Wired(subscribe(), heartbeat_s=1.0)
     world.live()
-    world.connection.tick(0)
+    world.connection.tick(at(0), drained=True)
     return world
 
 
 def until_lost(world):
     """Time passes, the core is woken when it wants to be; when it gave the connection up."""
-    while world.connection.tick(world.now) != [Connect()]:
+    while world.connection.tick(at(world.now), drained=True) != [Connect()]:
         world.now = world.connection.next_wake_ms()
         assert world.now <= 100_000
     return world.now
@@ -234,7 +235,7 @@ def test_the_door_is_asked_for_heartbeats_and_promised_none():
     world = beating()
     for world.now in range(0, 60_000, 400):
         world.handle(Heartbeat())
-        assert world.connection.tick(world.now) == []
+        assert world.connection.tick(at(world.now), drained=True) == []
     assert the(Wired(subscribe()).handle(Connected())).heartbeat_s is None
 
 
@@ -253,7 +254,7 @@ def test_silence_begins_behind_whatever_came_last(said):
             world.send(world.now // 500 + 1, 1)
         else:
             world.handle(Heartbeat())
-        assert world.connection.tick(world.now) == []
+        assert world.connection.tick(at(world.now), drained=True) == []
     assert until_lost(world) == 9_500 + 2_000
 
 
@@ -261,15 +262,18 @@ def test_what_waits_is_read_before_a_silence_is_judged():
     """A handler was busy for minutes: nobody looked meanwhile."""
     world = beating()
     world.now = 600_000
-    assert world.connection.tick(world.now) == []
+    assert world.connection.tick(at(world.now), drained=True) == []
     world.now += 1_999
     world.handle(Heartbeat())
-    assert world.connection.tick(world.now) == []
+    assert world.connection.tick(at(world.now), drained=True) == []
 
 
 def test_a_door_without_heartbeats_may_be_silent_for_ever():
     world, _ = wired()
-    assert (world.connection.next_wake_ms(), world.connection.tick(10**7)) == (None, [])
+    assert (world.connection.next_wake_ms(), world.connection.tick(at(10**7), drained=True)) == (
+        None,
+        [],
+    )
 
 
 def test_a_door_that_hears_nothing_gets_a_new_connection():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, wired
 from zbroker.client.effects import Send
 from zbroker.client.message import decode
@@ -161,8 +162,8 @@ def test_what_is_handled_is_given_back_once_a_second():
     assert effects == commands_of(Flow("s1", 10))
     assert connection.asked(feed, now_ms + 1) == [], "not at once again"
     assert connection.next_wake_ms() <= now_ms + RETURN_MS
-    assert Send(Flow("s1", 10)) not in connection.tick(now_ms + RETURN_MS - 1)
-    assert Send(Flow("s1", 10)) in connection.tick(now_ms + RETURN_MS)
+    assert Send(Flow("s1", 10)) not in connection.tick(at(now_ms + RETURN_MS - 1), drained=True)
+    assert Send(Flow("s1", 10)) in connection.tick(at(now_ms + RETURN_MS), drained=True)
     assert feed.return_ms is None
 
 
@@ -170,7 +171,7 @@ def test_the_time_gives_nothing_back_that_is_in_hand():
     world, _ = wired(credit=100)
     hand_in(world.feed, 1, 90)
     world.connection.hand_out(world.feed, 50_000)
-    assert world.connection.tick(90_000) == [] or world.feed.return_ms is None
+    assert world.connection.tick(at(90_000), drained=True) == [] or world.feed.return_ms is None
     assert not world.feed._used
 
 

@@ -15,13 +15,14 @@ from typing import Final
 from zbroker.client.aio.readiness import Watch
 from zbroker.client.aio.turns import Turns
 from zbroker.client.aio.waiters import Waiters
-from zbroker.client.effects import Connect
+from zbroker.client.connection import State
+from zbroker.client.effects import Connect, Effect, Send
 from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS, Link
-from zbroker.client.subscriber.core import Connection, Effect, State
+from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import RETURN_MS, Feed, Item
 from zbroker.client.subscriber.requests import Asked
-from zbroker.client.subscriber.transport import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
+from zbroker.client.subscriber.transport import TOKEN_WAIT_MS, Carrying, answer_of, now, now_ms
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Ack
@@ -35,7 +36,9 @@ class Line(Carrying):
     def __init__(self, doors: Doors, loop: AbstractEventLoop) -> None:
         self._doors = doors
         self._loop = loop
-        self._connection = Connection(random.Random().random, doors.heartbeat_s, doors.resubscribed)
+        self._connection = SubscriberCore(
+            random.Random().random, doors.heartbeat_s, doors.resubscribed
+        )
         self._link: Link | None = None
         self._watch: Watch | None = None
         self._session = 0
@@ -136,7 +139,7 @@ class Line(Carrying):
     def _idle(self) -> None:
         if self._connection.state is State.NO_TOKEN:
             self._use_newer_session()
-        self._perform(self._connection.tick(now_ms()))
+        self._perform(self._connection.tick(now(), drained=True))
         link = self._link
         if link is None or not self._events:
             return
@@ -162,7 +165,7 @@ class Line(Carrying):
                 self._link = self._doors.connect()
                 self._watch = Watch(self._loop, self._link, self._turn, self._monitored)
                 self._monitored()
-            elif self._link is not None:
+            elif isinstance(effect, Send) and self._link is not None:
                 self._link.send(effect.command, effect.body)
                 self._turns.soon()  # to read again: see readiness.py
 

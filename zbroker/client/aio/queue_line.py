@@ -16,12 +16,12 @@ from typing import Final
 from zbroker.client.aio.readiness import Watch
 from zbroker.client.aio.turns import Turns
 from zbroker.client.aio.waiters import Waiters
-from zbroker.client.connection import Effect, State
-from zbroker.client.consumer.core import Core
+from zbroker.client.connection import State
+from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import Verb
 from zbroker.client.consumer.transport import Carrying
-from zbroker.client.effects import Connect, Send
+from zbroker.client.effects import Connect, Effect, Send
 from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS, Link
 from zbroker.client.transport import now_ms
@@ -39,7 +39,7 @@ class QueueLine(Carrying):
     def __init__(self, doors: Doors, command: Consume, loop: AbstractEventLoop) -> None:
         self._doors = doors
         self._loop = loop
-        self.core = self._connection = Core(
+        self.core = self._connection = ConsumerCore(
             command, self, random.Random().random, doors.heartbeat_s, doors.resubscribed
         )
         self.error: ZBrokerError | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from zbroker.client.connection import State
-from zbroker.client.consumer.core import Core
+from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import Desk, QueueMessage
 from zbroker.client.consumer.settlement import ACK
 from zbroker.client.endpoints import Doors
@@ -25,10 +25,10 @@ T = TypeVar("T")
 class Carrier(Desk, Protocol):
     """The connection of a consumer, as far as both shells have the same."""
 
-    core: Core
+    core: ConsumerCore
     error: ZBrokerError | None
 
-    def look(self, at: Callable[[Core], T]) -> T:
+    def look(self, at: Callable[[ConsumerCore], T]) -> T:
         """What `at` says of the core, while nobody changes it."""
 
 

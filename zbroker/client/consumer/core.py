@@ -20,13 +20,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from zbroker.client.connection import ANSWER_MS, Dialling, Effect
-from zbroker.client.connection import State as Link
+from zbroker.client.connection import State
 from zbroker.client.consumer.held_messages import Holding, positions_of
 from zbroker.client.consumer.leases import Leases
 from zbroker.client.consumer.message import Desk, QueueMessage, decode
 from zbroker.client.consumer.settlement import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
-from zbroker.client.effects import Event, Send, raised
+from zbroker.client.effects import Effect, Event, Send, raised
+from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import Origin, format_vector
 from zbroker.log.queue_records import ends_of, of_ends
@@ -36,7 +36,7 @@ from zbroker.wire.queue_messages import Cancel, Consume, Consuming, Extend, Job,
 from zbroker.wire.ranges import is_range, parse_range
 
 
-class Core(Dialling):
+class ConsumerCore(TokenConnection):
     """`command` says what is wanted; `desk` is where its messages are settled."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Core(Dialling):
 
         Raises: ZBrokerError, what ended it; bad_field.
         """
-        if self.state is Link.ENDED:
+        if self.state is State.ENDED:
             raise self.error or ZBrokerError("closed", "the consumer was closed")
         mine = [message for message in messages if message._head.epoch == self._epoch]
         if len(mine) < len(messages):
@@ -133,7 +133,7 @@ class Core(Dialling):
         """`settle` of an ack of one message; False, and nothing is done, if that has more to do."""
         held, at = self.held, message._at
         mine = message._head.epoch == self._epoch and not held.lost
-        if not mine or self.state is Link.ENDED or not held.settle_one(at):
+        if not mine or self.state is State.ENDED or not held.settle_one(at):
             return False
         self.settling.add_one(ACK, at)
         return True
@@ -156,7 +156,7 @@ class Core(Dialling):
 
     def leave(self, now_ms: int, error: ZBrokerError | None = None) -> list[Effect]:
         """It ends, by `error` if that is not a wish. What it holds comes back to the queue."""
-        if self.state is Link.ENDED:
+        if self.state is State.ENDED:
             return []
         effects = self.due(now_ms) + self._partings()
         self.error = error
@@ -197,10 +197,10 @@ class Core(Dialling):
 
     # -- asking -------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _forget(self, now_ms: int) -> list[Effect]:
         self.live, self._answer_by_ms = False, None
         self.settling.lost()
+        return super()._forget(now_ms)
 
     def _begin(self, now_ms: int) -> list[Effect]:
         if self._origin not in (None, self.own):
@@ -235,7 +235,6 @@ class Core(Dialling):
         except ValueError as error:
             return self._fail(ZBrokerError("bad_frame", f"the broker keeps no runs: {error}"))
         self.granted, self.live, self._answer_by_ms = event, True, None
-        self._live_since_ms, self._lost_ms = now_ms, None
         self._credit = event.credit + self.held.size + self._used
         self.held.keeps = not self.replays
         freed, firm = 0, self.replays or self.once
@@ -245,9 +244,8 @@ class Core(Dialling):
         if not firm:
             self.settling.keep(kept)
             freed = self.held.keep(kept)
-        if self._broken and self._on_resubscribed is not None:
+        if self._is_back(now_ms) and self._on_resubscribed is not None:
             self._on_resubscribed()
-        self._broken = False
         return [*self._give_back(freed), *self.due(now_ms)]
 
     def _start_at(self, position: int | None) -> None:
@@ -318,7 +316,7 @@ class Core(Dialling):
             messages = [message for message in messages if message._at not in known]
         return messages, freed
 
-    def _answered(self, event: Event, now_ms: int) -> list[Effect]:
+    def _replied(self, event: Event, now_ms: int) -> list[Effect]:
         if isinstance(event, Settled):
             if event.cid is not None and self.settling.settled(event.cid) is not None:
                 self._leases.settled(event.cid)
@@ -354,13 +352,16 @@ class Core(Dialling):
         return partings
 
     def _partings(self) -> list[Effect]:
-        return [Send(Cancel(self._sid)), Send(Logoff())] if self.state is Link.LIVE else []
+        return [Send(Cancel(self._sid)), Send(Logoff())] if self.state is State.LIVE else []
 
     def _stop(self) -> None:
-        """What is gone from the queue, or never left it, is still handed out after an error."""
+        """Ends it.
+
+        What is gone from the queue, or never left it, is still handed out after an error.
+        """
         firm = self.error is not None and (self.replays or self.once)
         self.live = False
-        self._end()
+        super()._stop()
         if not firm:
             self.held.clear()
 
@@ -382,4 +383,4 @@ class Core(Dialling):
         """Asserts what is always true."""
         self.held.check()
         assert not self.held.in_hand & self.settling.under_way("ack", "release", "reject")
-        assert self.state is Link.LIVE or not self.live
+        assert self.state is State.LIVE or not self.live

@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from zbroker.client import forks
-from zbroker.client.connection import Effect, State
-from zbroker.client.consumer.core import Core
+from zbroker.client.connection import State
+from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
 from zbroker.client.consumer.transport import Carrying
-from zbroker.client.effects import Connect, Send
+from zbroker.client.effects import Connect, Effect, Send
 from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS, Link
 from zbroker.client.transport import now_ms
@@ -46,7 +46,7 @@ class Line(Carrying):
 
     def __init__(self, doors: Doors, command: Consume) -> None:
         self._doors = doors
-        self.core = self._connection = Core(
+        self.core = self._connection = ConsumerCore(
             command, self, random.Random().random, doors.heartbeat_s, doors.resubscribed
         )
         self.error: ZBrokerError | None = None
@@ -133,7 +133,7 @@ class Line(Carrying):
             self._wake()
             return found
 
-    def look(self, at: Callable[[Core], T]) -> T:
+    def look(self, at: Callable[[ConsumerCore], T]) -> T:
         """What `at` says of the core, while nobody changes it."""
         with self._lock:
             return at(self.core)

@@ -1,11 +1,7 @@
-"""The publishing link of one client: decides what is sent, kept, sent again and given up. No I/O.
+"""The connection of one publisher: what is sent, kept, sent again and given up. No I/O.
 
-    DOWN --time--> CONNECTING --Connected--> LOGON_SENT --processed--> LIVE
-      ^                 |                        |  ^                   |  |
-      +---- Lost, no answer in time, silence ----+--|-------------------+  |
-                                                    +--- not_logged_on ----+
-    any --final refusal of the logon, session_ended, a broker that lacks what was acknowledged,
-          nobody reached in time--> ENDED
+How it comes about and is kept: see ../connection.py. It ends with a final refusal of the logon,
+session_ended, a broker that lacks what was acknowledged, or when none is reached in time.
 
 send_window.py has the batches and the rounds in which they are sent. Rules that look like details:
 wire.md and journal.md, "Publisher sessions and de-duplication".
@@ -14,27 +10,22 @@ wire.md and journal.md, "Publisher sessions and de-duplication".
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 
+from zbroker.client.connection import Connection, State
 from zbroker.client.effects import (
-    Backoff,
     Behind,
-    Connect,
-    Connected,
     Disconnected,
     Effect,
     Ended,
     Event,
     LoggedOn,
-    Lost,
     Refused,
     Rejected,
     Republished,
     Send,
-    Unreached,
     broker_behind,
     gave_up,
     raised,
@@ -47,23 +38,10 @@ from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.heartbeats import BEATS_PER_INTERVAL, Silence
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon
 
-CONNECT_MS: Final = 5_000  # then a new socket, which looks the host up again
 ANSWER_MS: Final = 2_000  # for an answer to a logon
 HEARTBEAT_MS: Final = 1_000  # while something is unacknowledged: an unknown connection is told so
-SETTLED_MS: Final = 1_000  # a link that was live for this long is reconnected without delay
-RECONNECT_MS: Final = (200, 20_000)
 #: A logon refused with one of these is tried again
 LOGON_AGAIN: Final = TEMPORARY | {"internal", "too_many"}
-
-
-class State(Enum):
-    """See the picture above."""
-
-    DOWN = "down"
-    CONNECTING = "connecting"
-    LOGON_SENT = "logon_sent"
-    LIVE = "live"
-    ENDED = "ended"
 
 
 class Policy(Struct, frozen=True):
@@ -81,8 +59,10 @@ class Policy(Struct, frozen=True):
     stage: str | None = None
 
 
-class Core:
-    """One publisher's link. `start_ns` is where a fresh store begins to number, at the least."""
+class PublisherCore(Connection):
+    """`start_ns` is where a fresh store begins to number, at the least."""
+
+    logon_answer_ms = ANSWER_MS
 
     def __init__(
         self,
@@ -92,7 +72,7 @@ class Core:
         store: MemoryStore | None = None,
         policy: Policy | None = None,
     ) -> None:
-        self.state = State.DOWN
+        super().__init__(jitter, logon.heartbeat_s)
         self.store = MemoryStore() if store is None else store
         self.error: ZBrokerError | None = None
         self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
@@ -104,13 +84,9 @@ class Core:
         self._fresh = not self.store.next_sequence
         self.queued = 0  # messages that the shell has and that have no number yet
         self._republish = 0  # what was owed at the logon ends with this sequence; 0: all settled
-        self._deadline_ms: int | None = 0  # of the state: try to connect, give up waiting
         self._down_since_ms: int | None = None  # without a session
         self._skipping = False  # nobody listens where it connects to: on to the next one
         self._announced = False  # the user was told of a session, and not of its end
-        self._live_since_ms = 0
-        self._silence = Silence(logon.heartbeat_s)
-        self._reconnect = Backoff(RECONNECT_MS, jitter)
 
     # -- what the shell asks ------------------------------------------------------------------
 
@@ -146,50 +122,24 @@ class Core:
         self._out.add(batch)
         return self._pump(now_ms)
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """What follows from an answer of the broker or an event of the socket."""
-        if self.state is State.ENDED:
-            return []
-        if isinstance(event, Connected):
-            return self._log_on(now_ms) if self.state is State.CONNECTING else []
-        if isinstance(event, Unreached):
-            return self._unreached(now_ms)
-        if isinstance(event, Rejected):
-            return self._rejected(event, now_ms)
-        if isinstance(event, Lost):
-            return [] if self.state in (State.DOWN, State.CONNECTING) else self._lose(now_ms)
-        self._silence.fresh = True
-        if isinstance(event, Ack):
-            return self._acked(event, now_ms)
-        return self._error(event, now_ms) if isinstance(event, Error) else []
-
-    def tick(self, now_ms: int) -> list[Effect]:
-        """What follows from the time, when nothing waits to be read."""
-        silent = self._silence.look(now_ms)
-        if self.state is State.ENDED:
-            return []
+    def _pass_time(self, now_ms: int) -> list[Effect]:
         if self.state is not State.LIVE and self._is_hopeless(now_ms):
             return self._end(gave_up(self._policy.give_up_ms, self.refusal))
-        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
-            return self._past_deadline(now_ms)
-        if self.state is not State.LIVE:
-            return []
-        if silent:
-            return self._lose(now_ms)
-        out = self._out
-        return [*out.resume(now_ms), *out.probe(now_ms), *self._beat(now_ms)]
+        effects, out = super()._pass_time(now_ms), self._out
+        if self.state is State.LIVE:
+            effects += [*out.resume(now_ms), *out.probe(now_ms), *self._beat(now_ms)]
+        return effects
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do at the latest."""
         if self.state is State.ENDED:
             return None
-        times = [self._deadline_ms]
+        times = [super().next_wake_ms()]
         if self.state is State.LIVE:
             beat_ms = self._beat_ms()
             times += [
                 self._out.resume_ms,
                 self._out.next_probe_ms(),
-                self._silence.wake_ms,
                 None if beat_ms is None else self._out.sent_ms + beat_ms,
             ]
         elif self._down_since_ms is not None and self._policy.give_up_ms is not None:
@@ -209,7 +159,8 @@ class Core:
 
     def log_off(self) -> list[Effect]:
         """Ends the session, so that the name is free at once."""
-        live, self.state, self._deadline_ms = self.state is State.LIVE, State.ENDED, None
+        live = self.state is State.LIVE
+        self._stop()
         return [Send(Logoff())] if live else []
 
     def _pump(self, now_ms: int) -> list[Effect]:
@@ -217,19 +168,16 @@ class Core:
 
     # -- connecting ---------------------------------------------------------------------------
 
-    def _past_deadline(self, now_ms: int) -> list[Effect]:
-        if self.state is State.LOGON_SENT:
-            return self._lose(now_ms)
-        self.state, self._deadline_ms, self._skipping = State.CONNECTING, now_ms + CONNECT_MS, False
-        return [Connect()]
+    def _connect(self, now_ms: int) -> list[Effect]:
+        self._skipping = False
+        return super()._connect(now_ms)
 
-    def _unreached(self, now_ms: int) -> list[Effect]:
+    def _unreached(self, now_ms: int) -> None:
         """The next one is tried soon, at the latest when a silent one would be given up."""
         if self.state is State.CONNECTING and self._policy.several and not self._skipping:
             self._skipping = True
             assert self._deadline_ms is not None, "it is connecting"
             self._deadline_ms = min(self._deadline_ms, now_ms + self._reconnect.next_ms())
-        return []
 
     def _rejected(self, event: Rejected, now_ms: int) -> list[Effect]:
         """Its key is not accepted; another broker may."""
@@ -240,16 +188,9 @@ class Core:
         return self._lose(now_ms)
 
     def _lose(self, now_ms: int) -> list[Effect]:
-        """Begins anew with another socket: at once when the link had been good, else later."""
         told: list[Effect] = [Disconnected()] if self._announced else []
-        if self.state is State.LIVE and now_ms - self._live_since_ms >= SETTLED_MS:
-            self._reconnect.attempt = 0
-            delay_ms = 0
-        else:
-            delay_ms = self._reconnect.next_ms()
         self._announced = False
-        self.state, self._deadline_ms = State.DOWN, now_ms + delay_ms
-        return told + self.tick(now_ms)
+        return told + super()._lose(now_ms)
 
     def _is_hopeless(self, now_ms: int) -> bool:
         """Nobody was reached for too long. The first look starts the watch."""
@@ -258,11 +199,10 @@ class Core:
         patience_ms = self._policy.give_up_ms
         return patience_ms is not None and now_ms >= self._down_since_ms + patience_ms
 
-    def _log_on(self, now_ms: int) -> list[Effect]:
+    def _make_logon(self) -> Logon:
         self._logons += 1
-        self._logon.cid = f"logon-{self._logons}"
-        self.state, self._deadline_ms = State.LOGON_SENT, now_ms + ANSWER_MS
-        return [Send(self._logon)]
+        self._logon_cid = self._logon.cid = f"logon-{self._logons}"
+        return self._logon
 
     def _logged_on(self, answer: Ack, now_ms: int) -> list[Effect]:
         """A session is open: learns what the journal holds and sends the rest again."""
@@ -315,9 +255,12 @@ class Core:
 
     # -- answers ------------------------------------------------------------------------------
 
+    def _answered(self, event: Event, now_ms: int) -> list[Effect]:
+        if isinstance(event, Ack):
+            return self._acked(event, now_ms)
+        return self._error(event, now_ms) if isinstance(event, Error) else []
+
     def _acked(self, ack: Ack, now_ms: int) -> list[Effect]:
-        if self.state is State.LOGON_SENT and ack.cid == self._logon.cid:
-            return self._logged_on(ack, now_ms)
         if ack.seq is None:
             return []
         if ack.type == "persisted":
@@ -336,7 +279,7 @@ class Core:
         return [Republished()]
 
     def _error(self, error: Error, now_ms: int) -> list[Effect]:
-        if self.state is State.LOGON_SENT and error.cid == self._logon.cid:
+        if self.state is State.LOGON_SENT and error.cid == self._logon_cid:
             return self._logon_refused(error, now_ms)
         if self.state is not State.LIVE or not self._out.is_news(error):
             return []
@@ -375,7 +318,8 @@ class Core:
         return [refused, *self._pump(now_ms), *self._republished()]
 
     def _end(self, error: ZBrokerError) -> list[Effect]:
-        self.state, self.error, self._deadline_ms = State.ENDED, error, None
+        self.error = error
+        self._stop()
         return [Ended(error)]
 
     # -- beats --------------------------------------------------------------------------------

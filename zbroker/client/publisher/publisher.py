@@ -19,14 +19,16 @@ from msgspec import Struct
 
 from zbroker import endpoints
 from zbroker.client import effects as e
+from zbroker.client.connection import State
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
 from zbroker.client.publisher import packer
-from zbroker.client.publisher.core import Core, Policy, State
+from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import Receipt, Track
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.client.states import ConnectionState, Name
 from zbroker.clock import Clock, SystemClock
+from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MESSAGE_MAX_BYTES
 from zbroker.sockets import Curve
@@ -108,7 +110,7 @@ class Publisher:
         self.heartbeat_s = logon.heartbeat_s
         self._servers = servers
         self._clock = clock or SystemClock()
-        self._core = Core(
+        self._core = PublisherCore(
             logon, self._clock.wall_ns(), random.Random().random, self.store, settings.policy
         )
         self._link: Link | None = None
@@ -187,7 +189,7 @@ class Publisher:
 
     def _tick(self) -> None:
         """What time demands."""
-        self._perform(self._core.tick(self._clock.mono_ms()))
+        self._perform(self._core.tick(self._now(), drained=True))
 
     def _wait_ms(self, most_ms: int) -> int:
         """For how long nothing is due."""
@@ -267,7 +269,10 @@ class Publisher:
 
     def _handle(self, event: e.Event) -> None:
         self._core.queued = len(self.inbox)
-        self._perform(self._core.handle(event, self._clock.mono_ms()))
+        self._perform(self._core.handle(event, self._now()))
+
+    def _now(self) -> Now:
+        return Now(self._clock.mono_ms(), 0)
 
     def _publish_state(self) -> None:
         """Tells the application how far it is and how much room there is."""

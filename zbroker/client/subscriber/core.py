@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zbroker.client import message as messages
-from zbroker.client.connection import ANSWER_MS, TOKENS_MAX, Dialling, Effect, State
-from zbroker.client.effects import Event, Send, raised
+from zbroker.client.connection import State
+from zbroker.client.effects import Effect, Event, Send, raised
 from zbroker.client.subscriber.feed import Feed, Item
 from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.client.subscriber.requests import Asked, Request, Requests
+from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import NOW, Origin, format_vector
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Logoff, Msg, RangeList, Unsubscribe
 
-__all__ = ["TOKENS_MAX", "Connection", "Effect", "State"]
 
-
-class Connection(Dialling):
+class SubscriberCore(TokenConnection):
     """The subscriptions of one link to the delivery door."""
 
     def __init__(
@@ -60,7 +59,7 @@ class Connection(Dialling):
         if self.feeds:
             known = live and feed.state is not FeedState.ENDED
             return [Send(Unsubscribe(feed.sid))] if known else []
-        self._end()
+        self._stop()
         self.requests.over()
         return [Send(Logoff())] if live else []
 
@@ -69,7 +68,7 @@ class Connection(Dialling):
         for feed in self.feeds.values():
             feed.fail(error)
         self.requests.over(error)
-        self._end()
+        self._stop()
 
     def ask(self, command: Asked, feeds: list[Feed]) -> tuple[Request, list[Effect]]:
         """Has something done to subscriptions of this connection, now or when they are live.
@@ -113,9 +112,9 @@ class Connection(Dialling):
         self._owing[feed.sid] = feed
         return [*feed.asked(now_ms)]
 
-    def tick(self, now_ms: int) -> list[Effect]:
-        """What follows from the time; credit that was not given back for a while."""
-        effects = super().tick(now_ms)
+    def _pass_time(self, now_ms: int) -> list[Effect]:
+        """Also gives back the credit that was kept for a while."""
+        effects = super()._pass_time(now_ms)
         for sid, feed in list(self._owing.items()):
             due_ms = feed.return_ms
             if due_ms is None or self.feeds.get(sid) is not feed:
@@ -135,12 +134,12 @@ class Connection(Dialling):
         times = (feed.deadline_ms for feed in self.feeds.values())
         return min((time for time in times if time is not None), default=None)
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _forget(self, now_ms: int) -> list[Effect]:
         self._asked.clear()
         self.requests.lost()
         for feed in self.feeds.values():
             feed.lost()
+        return super()._forget(now_ms)
 
     def _begin(self, now_ms: int) -> list[Effect]:
         self.requests.again(self.feeds.values())
@@ -173,11 +172,9 @@ class Connection(Dialling):
 
     def _subscribed(self, feed: Feed, ack: Ack, now_ms: int) -> list[Effect]:
         effects: list[Effect] = [*feed.subscribed(ack, self.own)]
-        if all(one.deadline_ms is None for one in self.feeds.values()):
-            self._live_since_ms, self._lost_ms = now_ms, None
-            if self._broken and self._on_resubscribed is not None:
-                self._on_resubscribed()
-            self._broken = False
+        there = all(one.deadline_ms is None for one in self.feeds.values())
+        if there and self._is_back(now_ms) and self._on_resubscribed is not None:
+            self._on_resubscribed()
         return effects + self._send_requests()
 
     def _send_requests(self) -> list[Effect]:
@@ -187,7 +184,7 @@ class Connection(Dialling):
 
     # -- answers ------------------------------------------------------------------------------
 
-    def _answered(self, event: Event, now_ms: int) -> list[Effect]:
+    def _replied(self, event: Event, now_ms: int) -> list[Effect]:
         if isinstance(event, Ack):
             return self._acked(event, now_ms)
         if isinstance(event, Error):

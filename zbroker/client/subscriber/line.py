@@ -21,13 +21,14 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker.client import forks
-from zbroker.client.effects import Connect, Send
+from zbroker.client.connection import State
+from zbroker.client.effects import Connect, Effect, Send
 from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS, Link
-from zbroker.client.subscriber.core import Connection, Effect, State
+from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Feed, Item
 from zbroker.client.subscriber.requests import Asked
-from zbroker.client.subscriber.transport import TOKEN_WAIT_MS, Carrying, answer_of, now_ms
+from zbroker.client.subscriber.transport import TOKEN_WAIT_MS, Carrying, answer_of, now, now_ms
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Ack
@@ -40,7 +41,9 @@ class Line(Carrying):
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
-        self._connection = Connection(random.Random().random, doors.heartbeat_s, doors.resubscribed)
+        self._connection = SubscriberCore(
+            random.Random().random, doors.heartbeat_s, doors.resubscribed
+        )
         self._link: Link | None = None
         self._session = 0
         self._changed = threading.Condition()  # of a lock that its owner may take again
@@ -186,7 +189,7 @@ class Line(Carrying):
     def _sleep(self, left: float | None) -> None:
         if self._connection.state is State.NO_TOKEN:
             self._use_newer_session()
-        self._perform(self._connection.tick(now_ms()))
+        self._perform(self._connection.tick(now(), drained=True))
         link, wait_ms = self._link, self._wait_ms(left)
         self._changed.release()
         try:
@@ -227,10 +230,10 @@ class Line(Carrying):
                     self._link.close()
                 self._outbox.clear()  # it was for the old one
                 self._link = self._doors.connect()
-            elif self._elsewhere:
+            elif isinstance(effect, Send) and self._elsewhere:
                 self._outbox.append(effect)
                 self._wake()
-            elif self._link is not None:
+            elif isinstance(effect, Send) and self._link is not None:
                 self._link.send(effect.command, effect.body)
 
     def _send_queued(self) -> None:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from zbroker.client import transport
-from zbroker.client.subscriber.core import Connection, Effect
+from zbroker.client.effects import Effect
+from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.requests import Request
-from zbroker.client.transport import TOKEN_WAIT_MS, now_ms
+from zbroker.client.transport import TOKEN_WAIT_MS, now, now_ms
 from zbroker.errors import ZBrokerError
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire.messages import Ack, AnyAnswer, Msg
 from zbroker.wire.queue_messages import AnyQueuesAnswer
 
-__all__ = ["TOKEN_WAIT_MS", "Carrying", "answer_of", "now_ms"]
+__all__ = ["TOKEN_WAIT_MS", "Carrying", "answer_of", "now", "now_ms"]
 
 
 class Carrying(transport.Carrying):
     """A connection to the delivery door, and its link."""
 
-    _connection: Connection
+    _connection: SubscriberCore
 
     def _take(self, answer: AnyAnswer | AnyQueuesAnswer, body: bytes) -> list[Effect]:
         if type(answer) is Msg:
             return self._connection.take(answer, body, STORED_MAX_BYTES)
-        return self._connection.handle(answer, now_ms())
+        return self._connection.handle(answer, now())
 
 
 def answer_of(request: Request, timeout: float) -> Ack:
