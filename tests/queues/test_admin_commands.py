@@ -347,6 +347,15 @@ def test_dead_letters_before_the_floor_stay_away() -> None:
     assert at.here() == positions[1:]
 
 
+def test_messages_that_were_brought_back_stay_when_the_log_start_is_raised() -> None:
+    at, positions = _dead()
+    at.ask(s.Requeue(7, "q"))
+    assert at.here() == positions
+    at.floor = positions[1]
+    at.persist()
+    assert at.here() == positions, "their record is above the log start, and holds them"
+
+
 def test_dead_letters_that_the_log_does_not_hold_stay_away() -> None:
     at, positions = _dead()
     at.unreadable.add(positions[0])

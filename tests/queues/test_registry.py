@@ -28,6 +28,7 @@ from zbroker.log.queue_records import (
 from zbroker.log.reader import Cursor, Gap
 from zbroker.queues.registry import Manager, Saved
 from zbroker.queues.snapshots import Snapshots
+from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.recording import Recording
 from zbroker.topic_types import TopicType
@@ -556,6 +557,45 @@ def test_a_queue_begins_where_the_log_began_when_it_was_made() -> None:
     at.restart()
     assert at.here() == new
     assert old
+
+
+@pytest.mark.parametrize("kind", ["work", "replayable"])
+def test_what_retention_removed_while_a_queue_was_defined_leaves_it(kind: str) -> None:
+    at = bench(work("other", topic="else"))
+    old, new = at.many(2), at.many(2)
+    at.ask(Define(1, "create", "q", {"topic": "t", "kind": kind}))
+    assert at.here() == [*old, *new]
+    at.floor = new[0]
+    at.persist()
+    assert at.here() == new
+    assert [note.name for note in at.notes] == ["queues.removed_early"]
+    at.restart()
+    assert at.here() == new
+
+
+def test_what_a_consumer_has_of_removed_messages_is_not_waited_for() -> None:
+    at = bench(work("other", topic="else"))
+    at.many(2)
+    new = at.many(2)
+    at.ask(Define(1, "create", "q", {"topic": "t"}))
+    at.consume(credit=4)
+    at.floor = new[0]
+    at.persist()
+    one = at.one("q").queue
+    assert isinstance(one, Queue)
+    assert list(one.leased(None)) == new
+    one.check()
+
+
+def test_a_reader_of_removed_messages_is_told() -> None:
+    at = bench(work("other", topic="else"))
+    at.many(2)
+    new = at.many(2)
+    at.ask(Define(1, "create", "q", {"topic": "t", "kind": "replayable"}))
+    at.consume(since="epoch", credit=0)
+    at.floor = new[0]
+    at.persist()
+    assert [code for code, *_ in at.errors()] == ["bookmark_expired"]
 
 
 def test_a_purge_that_cannot_be_read_is_stepped_over() -> None:

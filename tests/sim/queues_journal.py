@@ -246,6 +246,7 @@ class JournalNode:
         if index >= self.log.synced or self.log.ends[index - 1] > self.holds.lowest:
             return
         self.floor = self.core.floor = self.log.ends[index - 1]
+        self.world.judge.raised(self.floor)
         self._emit(self.core.marks())
 
     def _remove(self) -> None:

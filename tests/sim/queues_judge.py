@@ -109,6 +109,7 @@ class Ref:
     flying: BitMap64 = field(default_factory=BitMap64)  # offered, and not back
     purges: dict[int, BitMap64] = field(default_factory=dict)  # of a replayable one, by record
     purged: int = 0  # an operator asked for what stands before
+    late: int = 0  # the log start was raised to there before anybody could hold the log for it
 
     @property
     def once(self) -> bool:
@@ -254,6 +255,7 @@ class Judge:
                 self._cut(ref, begins)
             return
         made = self.refs[record.name] = Ref(record.name, record.life, config, begins)
+        made.late = self.world.log_start if begins < self.world.log_start else 0
         for message in self.messages.values():
             if message.position >= max(begins, self.world.log.oldest) and made.takes(message):
                 made.here.add(message.position)
@@ -264,6 +266,28 @@ class Judge:
         early = BitMap64([position for position in ref.ever if position < begins])
         ref.here -= early
         ref.ever -= early
+
+    def raised(self, log_start: int) -> None:
+        """What stands before will be removed; a queue that was run has said what it needs."""
+        for ref in self.refs.values():
+            if ref.ended or not ref.here:
+                continue
+            if not ref.begun:
+                ref.late = log_start
+            else:
+                needed = (ref.here - ref.requeued).min() if ref.here - ref.requeued else log_start
+                self.demand(needed >= log_start, f"{needed} of {ref.name} is given up")
+
+    def _give_up(self, room: RoomNode) -> None:
+        """A room that knows the new log start gives up what a late queue has before it."""
+        for ref in self.refs.values():
+            if ref.late and room.core.manager.floor >= ref.late:
+                kept = ref.here & ref.requeued
+                self._cut(ref, max(ref.begins, ref.late))
+                ref.here |= kept
+                ref.ever |= kept
+                ref.flying &= ref.here
+                ref.late = 0
 
     def _fact(self, ref: Ref, fact: r.AnyFact, before: LogBatch | None) -> None:
         if isinstance(fact, r.Gone):
@@ -387,6 +411,7 @@ class Judge:
     def compare(self, room: RoomNode) -> None:
         """What the room has folded is what the log says."""
         self._latest_ns = max(self._latest_ns, self.world.wall_ns())
+        self._give_up(room)
         for one in room.core.manager.running.values():
             ref = self.ref(one)
             if ref is None or ref.ended or not one.ready:
@@ -411,6 +436,7 @@ class Judge:
 
     def held(self, room: RoomNode, holds: Holds) -> None:
         """What the room says that it needs."""
+        self._give_up(room)
         for one in room.core.manager.running.values():
             ref = self.ref(one)
             if ref is None or ref.ended or not ref.here:

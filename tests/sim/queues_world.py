@@ -144,6 +144,11 @@ class World:
             self.faults.append("types changed")
         return Recording(DRIFTED if self.drifted else [])
 
+    @property
+    def log_start(self) -> int:
+        """What stands before is removed, or will be."""
+        return self.journal.floor if self.journal is not None else self.log.oldest
+
     def wall_ns(self) -> int:
         return START_NS + (self.at.now_ms + self._wall_shift_ms) * 1_000_000
 

@@ -113,6 +113,7 @@ class Running:
     ages: Ages = field(default_factory=Ages)
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
+    returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may stand anywhere
 
     @property
     def name(self) -> str:
@@ -148,6 +149,7 @@ class Running:
     def forget_dead(self, floor: int) -> None:
         """What stands before the floor of the log is not brought back any more."""
         self.dead.remove_range(0, floor)
+        self.returned &= self.queue.here
 
     def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> bool:
         """Takes what enters of a batch that was read. False: nothing does."""
@@ -236,6 +238,7 @@ class Running:
             positions, entered = _returned(fact)
             self.dead -= positions
             self.returning -= positions
+            self.returned |= positions
             queue.returned(positions, entered)
 
 

@@ -34,6 +34,7 @@ from zbroker.queues.log_followers import Following
 from zbroker.queues.queue_state import AHEAD, Ending, Entry, Running, facts_of
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.sets import below, without
 from zbroker.recording import Recording
 from zbroker.topic_types import TopicType
 from zbroker.wire.internal import Located
@@ -295,6 +296,29 @@ class Manager:
         self.floor = floor
         for one in self.running.values():
             one.forget_dead(floor)
+            self._let_go(one, floor)
+
+    def _let_go(self, one: Running, floor: int) -> None:
+        """Takes what the log gives up out of a queue that was defined too late to keep it.
+
+        A definition from a place in the past lands while the journal removes what is after that
+        place: until then nothing held the log for the queue, and a restart would begin at `floor`.
+        Messages that were brought back are kept: their record is in the log, and holds them.
+        """
+        one.ahead = max(one.ahead, floor)
+        removed = without(below(one.queue.here, floor), one.returned)
+        if not removed:
+            return
+        if not isinstance(one.queue, Replayable):
+            one.queue.gone(removed)
+        elif one.queue.purged(floor):
+            self.overtaken.append(one)
+        self.changed(one)
+        text = (
+            f"{one.name}: {len(removed)} messages before position {floor} left the queue: "
+            "[retention] removed them from the log while the queue was being defined"
+        )
+        self.notes.append(Note("queues.removed_early", text))
 
     # -- commit -------------------------------------------------------------------------------
 
