@@ -3,7 +3,7 @@
 - every Python file begins with a docstring that says what it is for
 - files that decide or describe are pure: they import nothing that moves bytes or tells the time
 - imports run downward, and rooms never import each other: they send messages
-- a function has at most 60 lines, a file at most 400 (tests mirror the package: there it is
+- a function has at most 60 lines, a file at most 500 (tests mirror the package: there it is
   the file they test that has to be short)
 - words of the field lead to files by their names (tools/field_words.py)
 - nothing is left over: no marks of unfinished work, no breakpoints, no `print` outside the programs
@@ -21,7 +21,7 @@ from typing import Final
 from tools import field_words
 from tools.layers import LAYERS
 
-FILE_LINES_MAX: Final = 400
+FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
 ROOTS: Final = ("zbroker", "pyspark_zbroker", "tests", "tools", "perf")
 PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
