@@ -20,10 +20,10 @@ from perf.harness import Result, Setup, payloads
 from zbroker.client.stage_commits import commit
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
-from zbroker.spark import Range, foreach_partition, plan_ranges, replay_arrow, session
+from zbroker.log.places import SegmentPlaces
+from zbroker.spark import LogRange, foreach_partition, plan_ranges, replay_arrow, session
 from zbroker.spark.names import NATIVE_COLUMNS, ddl
-from zbroker.spark.sink.staging import Target, stage
+from zbroker.spark.sink.staging import SinkTarget, stage
 
 PARTITIONS: Final = 4
 WRITTEN: Final = {name: NATIVE_COLUMNS[name] for name in ("topic", "payload")}
@@ -58,14 +58,14 @@ def fill(setup: Setup, place: Path) -> None:
         for first in range(0, setup.messages, len(bodies)):
             client.publish_many(f"perf.{first % 7}", bodies[: setup.messages - first])
             client.flush(timeout=STUCK_S)
-    with closing(Places(RealDisk(place / "journal"))) as places:
+    with closing(SegmentPlaces(RealDisk(place / "journal"))) as places:
         for one in places.list()[:-1]:
             archive.summary(places, one.serial, keep=True)
 
 
 def pack(place: Path) -> None:
     """Its sealed segments are packed, as `compress_after` does."""
-    with closing(Places(RealDisk(place / "journal"))) as places:
+    with closing(SegmentPlaces(RealDisk(place / "journal"))) as places:
         for one in places.list()[:-1]:
             archive.finish(archive.pack(places, one.serial))
         for copy in places.copies():
@@ -76,7 +76,7 @@ def pack(place: Path) -> None:
 # -- what is measured -------------------------------------------------------------------------
 
 
-def in_blocks(spark: Any, ranges: list[Range]) -> None:
+def in_blocks(spark: Any, ranges: list[LogRange]) -> None:
     """Record batches of everything, in the executors."""
 
     def handle(batches: Iterator[Any]) -> None:
@@ -86,24 +86,24 @@ def in_blocks(spark: Any, ranges: list[Range]) -> None:
     foreach_partition(spark, ranges, handle, form="arrow", columns=["payload", "sequence"])
 
 
-def _table(spark: Any, ranges: list[Range], columns: dict[str, str] | None = None) -> Any:
+def _table(spark: Any, ranges: list[LogRange], columns: dict[str, str] | None = None) -> Any:
     reader = spark.read.format("zbroker").option("minPartitions", PARTITIONS)
     chosen = reader if columns is None else reader.schema(ddl(columns))
     return chosen.option("journal", ranges[0].source).load()
 
 
-def count(spark: Any, ranges: list[Range]) -> None:
+def count(spark: Any, ranges: list[LogRange]) -> None:
     """All columns of all rows reach the JVM."""
     assert _table(spark, ranges).count() > 0
 
 
-def grouped(spark: Any, ranges: list[Range]) -> None:
+def grouped(spark: Any, ranges: list[LogRange]) -> None:
     """Half of the rows, by topic."""
     table = _table(spark, ranges).filter("position % 2 = 0").groupBy("topic")
     table.agg({"sequence": "max", "*": "count"}).collect()
 
 
-def streamed(spark: Any, ranges: list[Range]) -> None:
+def streamed(spark: Any, ranges: list[LogRange]) -> None:
     """One micro-batch into nothing."""
     reader = spark.readStream.format("zbroker").option("startingBookmark", "earliest")
     table = reader.option("journal", ranges[0].source).load()
@@ -121,7 +121,7 @@ class Work(NamedTuple):
     """One line of the table. columns: what the reader without Spark makes."""
 
     name: str
-    run: Callable[[Any, list[Range]], None]
+    run: Callable[[Any, list[LogRange]], None]
     columns: list[str] | None
     target: str
 
@@ -161,7 +161,7 @@ def published(setup: Setup, spark: Any, place: Path) -> Result:
 
     def stage_alone(broker: zbroker.LocalBroker) -> None:
         batches = (batch for part in ranges for batch in replay_arrow(part, list(WRITTEN)))
-        staged = stage(batches, Target(broker.url, "", None), "perf-spark")
+        staged = stage(batches, SinkTarget(broker.url, "", None), "perf-spark")
         commit(broker.url, "perf", 1, [(staged.token, staged.messages)])
 
     _into_a_log(setup, write)  # warms up
@@ -200,7 +200,7 @@ def planned(setup: Setup, place: Path) -> Result:
     return Result("Spark plan", "messages/s", ours, limit, "reading them", "> 10 times")
 
 
-def _alone(ranges: list[Range], columns: list[str] | None) -> float:
+def _alone(ranges: list[LogRange], columns: list[str] | None) -> float:
     begun = time.perf_counter()
     for part in ranges:
         for batch in replay_arrow(part, columns):

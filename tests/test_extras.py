@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zbroker.blocks.frame_builder import Block, Look, Maker
+from zbroker.blocks.frame_builder import Block, FrameBuilder, Projection
 from zbroker.client.message import Message, decode
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.packer import Extra
@@ -147,7 +147,9 @@ def delivered(batch: f.Batch, picks: list[int]) -> list[Message]:
     """What a subscriber gets who wants messages `picks` of the body."""
     block = Block(Cursor(1, 0, batch.position), [batch], Cursor(1, 1, batch.end_position))
     found = []
-    for part in Maker(HERE).picked(block, 0, picks, Look(lambda _: "binary"), sees_all=True):
+    for part in FrameBuilder(HERE).picked(
+        block, 0, picks, Projection(lambda _: "binary"), sees_all=True
+    ):
         msg = codec.decode(codec.ANSWERS, part.before + b"\xa1s" + part.after)
         assert isinstance(msg, m.Msg)
         found += decode(msg, part.body, HERE, 1 << 20)

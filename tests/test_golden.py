@@ -23,7 +23,7 @@ from zbroker.journal.fold import Fold
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH, Batch
-from zbroker.log.places import Place, open_places
+from zbroker.log.places import SegmentPlace, open_places
 from zbroker.log.reader import Cursor, Log
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.segments import read_note
@@ -96,10 +96,10 @@ def test_segments_are_where_they_were_put(version: Path) -> None:
     found = [place._replace(file_bytes=0) for place in places.list()]
     places.close()
     assert found == [
-        Place(2, archived=True, packed=False, file_bytes=0),
-        Place(3, archived=False, packed=True, file_bytes=0),
-        Place(4, archived=False, packed=False, file_bytes=0),
-        Place(5, archived=False, packed=False, file_bytes=0),
+        SegmentPlace(2, archived=True, packed=False, file_bytes=0),
+        SegmentPlace(3, archived=False, packed=True, file_bytes=0),
+        SegmentPlace(4, archived=False, packed=False, file_bytes=0),
+        SegmentPlace(5, archived=False, packed=False, file_bytes=0),
     ]
 
 

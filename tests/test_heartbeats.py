@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.heartbeats import BEATS_PER_INTERVAL, DoorHeartbeats, Pulse, Silence
+from zbroker.heartbeats import BEATS_PER_INTERVAL, ListenerHeartbeats, Pulse, Silence
 from zbroker.limits import HEARTBEAT_MS
 
 A, B, C = b"\0aaaa", b"\0bbbb", b"\0cccc"
@@ -69,7 +69,7 @@ class Door:
     """A room that looks whenever it wants to be woken, and at given times besides."""
 
     def __init__(self, quiet_ms: Callable[[bytes], int | None] | None = None) -> None:
-        self.heartbeats = DoorHeartbeats(quiet_ms)
+        self.heartbeats = ListenerHeartbeats(quiet_ms)
         self.clients: dict[bytes, Pulse] = {}
         self.now_ms = 0
         self.silent: dict[bytes, int] = {}

@@ -30,7 +30,7 @@ def test_a_pattern_that_cannot_be_used_is_refused(pattern):
 
 
 def test_a_pattern_forgets_rather_than_grow_without_bound():
-    wants = topics.Pattern("t[0-9]*")
+    wants = topics.TopicPattern("t[0-9]*")
     for number in range(topics.CACHED_TOPICS_MAX + 5):
         assert wants(f"t{number}")
     assert len(wants._known) == 5

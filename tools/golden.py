@@ -23,7 +23,7 @@ import msgspec
 import zstandard
 from google_crc32c import value as crc32c
 
-from zbroker.admin.history import Entry, History
+from zbroker.admin.history import History, HistoryEntry
 from zbroker.ids import format_bookmark, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.conflicts import Conflict, encode
@@ -32,7 +32,7 @@ from zbroker.log import archive, records
 from zbroker.log import format as f
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import Batch
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.recovery import recover
 from zbroker.log.writer import Writer
 from zbroker.wire.messages import Columns
@@ -186,7 +186,7 @@ def make(target: Path) -> None:
         maker.put(*group)
     _fill(maker, SEGMENTS)
     maker.writer.keep_from(OLDEST)
-    places = Places(maker.disk, RealDisk(target / "archive"))
+    places = SegmentPlaces(maker.disk, RealDisk(target / "archive"))
     _tend(places)
     places.close()
     (target / "instance.json").write_text(json.dumps({"instance": f"{INSTANCE:016x}"}) + "\n")
@@ -206,7 +206,7 @@ def _fill(maker: Maker, serial: int) -> None:
             maker.put(maker.publish(publisher, f"message {maker.writer.position} " + "." * 200))
 
 
-def _tend(places: Places) -> None:
+def _tend(places: SegmentPlaces) -> None:
     """2 is archived, 3 packed, 4 raw, 5 open; 1 was removed."""
     retire: Callable[[int], None] = lambda serial: places.journal.unlink(  # noqa: E731
         f"{serial:010d}.journal"
@@ -270,7 +270,9 @@ def _conflicts(path: Path, maker: Maker) -> list[dict[str, Any]]:
 def _actions(path: Path) -> list[dict[str, Any]]:
     history = History(path, logging.getLogger("golden"))
     begun = history.new(
-        Entry(0, "20231114T221320Z", "archive", "policy", "older than 1d", [2], result="running")
+        HistoryEntry(
+            0, "20231114T221320Z", "archive", "policy", "older than 1d", [2], result="running"
+        )
     )
     ended = msgspec.structs.replace(begun, result="done", bytes=SEGMENT_BYTES, took_s=0.5)
     history.add(ended)

@@ -98,7 +98,7 @@ class Pulse:
         return max(self.heard_ms, since_ms) + SILENT_INTERVALS * self.interval_ms
 
 
-class DoorHeartbeats:
+class ListenerHeartbeats:
     """Of all clients of a door: who is due a beat, who is silent."""
 
     def __init__(self, quiet_ms: QuietMs | None = None) -> None:

@@ -20,14 +20,14 @@ NAME: Final = "journal.json"
 VERSION: Final = 1
 
 
-class Known(NamedTuple):
+class KnownLog(NamedTuple):
     """Positions below `position` of this generation were durable."""
 
     generation: int
     position: int
 
 
-def read(directory: Path, instance: int) -> Known | None:
+def read(directory: Path, instance: int) -> KnownLog | None:
     """What is known here of the log of `instance`; None if nothing is, or it cannot be read.
 
     It only adds to what the log proves by itself, so damage of it stops nothing.
@@ -36,7 +36,7 @@ def read(directory: Path, instance: int) -> Known | None:
         found = json.loads((directory / NAME).read_bytes())
         if int(found["version"]) != VERSION or int(found["instance"], 16) != instance:
             return None
-        return Known(int(found["generation"]), int(found["position"]))
+        return KnownLog(int(found["generation"]), int(found["position"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -21,12 +21,12 @@ from zbroker.topic_types import TopicType
 from zbroker.topics import Matcher, matcher
 
 if TYPE_CHECKING:
-    from zbroker.filters import About
+    from zbroker.filters import MessageMetadata
 
 _READ_ANYTHING: Final = frozenset({"auto", "binary"})  # no bytes are wrong
 
 
-class Rule(Protocol):
+class RecordRule(Protocol):
     """One `[[record]]` table."""
 
     @property
@@ -46,7 +46,7 @@ class BadRule(ClientError):
     key = "topic"
 
 
-class Content:
+class RecordFilter:
     """The filter of one table: it decides over each message."""
 
     def __init__(self, text: str, type_: str) -> None:
@@ -63,7 +63,7 @@ class Content:
         return self._test.maybe(plain)
 
     def look(
-        self, messages: Sequence[bytes], at: Sequence[int], about: About
+        self, messages: Sequence[bytes], at: Sequence[int], about: MessageMetadata
     ) -> tuple[set[int], int]:
         """Which of the messages `at` are recorded, and how many others are not of their type."""
         payloads = self._payloads(self._type, messages)
@@ -74,19 +74,19 @@ class Content:
         return found, len(left) - len(payloads.values(left)[0])
 
 
-class _Table:
+class _CompiledRule:
     """A rule, compiled."""
 
-    def __init__(self, index: int, rule: Rule) -> None:
+    def __init__(self, index: int, rule: RecordRule) -> None:
         self.wants: Matcher
-        self.content: Content | None = None
+        self.content: RecordFilter | None = None
         self.type = rule.payload_type
         key = "topic"
         try:
             self.wants = matcher(rule.topic, regex=rule.regex)
             key = "filter"
             if rule.filter:
-                self.content = Content(rule.filter, rule.payload_type)
+                self.content = RecordFilter(rule.filter, rule.payload_type)
         except ClientError as error:
             bad = BadRule(error.code, error.reason, error.hint)
             bad.index, bad.key = index, key
@@ -98,11 +98,11 @@ class _Table:
 class Recording:
     """The answer for each topic, remembered."""
 
-    def __init__(self, rules: Sequence[Rule], *, nothing: bool = False) -> None:
+    def __init__(self, rules: Sequence[RecordRule], *, nothing: bool = False) -> None:
         """`nothing`: without rules nothing is recorded. Raises: BadRule bad_topic or bad_filter."""
         self._rules = list(rules)
-        self._tables = [_Table(index, rule) for index, rule in enumerate(rules)]
-        self._known: dict[str, _Table | None] = {}
+        self._tables = [_CompiledRule(index, rule) for index, rule in enumerate(rules)]
+        self._known: dict[str, _CompiledRule | None] = {}
         self.everything = not rules and not nothing
         self.by_content = any(table.content is not None for table in self._tables)
 
@@ -117,7 +117,7 @@ class Recording:
         found = self._found(topic)
         return False if found is None else found.kind
 
-    def content(self, topic: str) -> Content:
+    def content(self, topic: str) -> RecordFilter:
         """What decides over messages of a topic whose `kind` is None."""
         found = self._found(topic)
         assert found is not None
@@ -135,7 +135,7 @@ class Recording:
             return [TopicType(topic, False, self.type_of(topic))]
         return [TopicType(rule.topic, rule.regex, rule.payload_type) for rule in self._rules]
 
-    def _found(self, topic: str) -> _Table | None:
+    def _found(self, topic: str) -> _CompiledRule | None:
         try:
             return self._known[topic]
         except KeyError:

@@ -30,7 +30,7 @@ def matcher(topic: str, *, regex: bool) -> Matcher:
     if regex:
         found = _IN_USE.get(topic)
         if found is None:
-            found = _IN_USE[topic] = Pattern(topic)
+            found = _IN_USE[topic] = TopicPattern(topic)
         return found
     check_topic(topic)
     return topic.__eq__
@@ -41,7 +41,7 @@ def chars_to_compile(topic: str, *, regex: bool) -> int:
     return len(topic) if regex and topic not in _IN_USE else 0
 
 
-class Pattern:
+class TopicPattern:
     """A compiled pattern that remembers its answers; shared by all who want the same topics."""
 
     def __init__(self, pattern: str) -> None:
@@ -68,7 +68,7 @@ class Pattern:
 
 
 #: The compiled patterns that somebody has. Making one takes milliseconds.
-_IN_USE: Final[WeakValueDictionary[str, Pattern]] = WeakValueDictionary()
+_IN_USE: Final[WeakValueDictionary[str, TopicPattern]] = WeakValueDictionary()
 
 
 def _text(error: Exception) -> str:

@@ -8,7 +8,7 @@ from zbroker.access.content import Clause
 from zbroker.access.core import Access
 from zbroker.access.format import parse
 from zbroker.access.grants import Grant, Kind
-from zbroker.access.patterns import Pattern
+from zbroker.access.patterns import AccessPattern
 
 KEYS = [f"key-of-{letter}".ljust(40, "0") for letter in "abcdef"]
 #: of "correct horse"
@@ -26,5 +26,5 @@ def grant(
     kind: Kind, actions: Iterable[str], topics: Iterable[str] = ("*",), text: str = ""
 ) -> Grant:
     """One grant of the role `role`."""
-    patterns = tuple(map(Pattern, topics))
+    patterns = tuple(map(AccessPattern, topics))
     return Grant("role", kind, 1, frozenset(actions), patterns, Clause(text) if text else None)

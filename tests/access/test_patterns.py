@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.access.patterns import Pattern
+from zbroker.access.patterns import AccessPattern
 from zbroker.limits import TOPIC_MAX_BYTES
 
 TEXTS = st.one_of(
@@ -36,7 +36,7 @@ NAMES = st.one_of(st.text("ab.[]\\?^$(+|", max_size=12), st.text("ab", max_size=
     ],
 )
 def test_only_a_star_is_special(pattern: str, fitting: list[str], others: list[str]) -> None:
-    fits = Pattern(pattern)
+    fits = AccessPattern(pattern)
     assert [name for name in fitting if not fits(name)] == []
     assert [name for name in others if fits(name)] == []
 
@@ -44,21 +44,21 @@ def test_only_a_star_is_special(pattern: str, fitting: list[str], others: list[s
 @given(TEXTS, NAMES)
 def test_it_fits_what_a_regular_expression_would(pattern: str, name: str) -> None:
     model = ".*".join(map(re.escape, pattern.split("*")))
-    assert Pattern(pattern)(name) == (re.fullmatch(model, name, re.DOTALL) is not None)
+    assert AccessPattern(pattern)(name) == (re.fullmatch(model, name, re.DOTALL) is not None)
 
 
 @given(TEXTS)
 def test_its_text_is_another_way_to_write_it(pattern: str) -> None:
-    assert Pattern(Pattern(pattern).text).text == Pattern(pattern).text
-    assert "**" not in Pattern(pattern).text
+    assert AccessPattern(AccessPattern(pattern).text).text == AccessPattern(pattern).text
+    assert "**" not in AccessPattern(pattern).text
 
 
 @pytest.mark.parametrize("text", ["", "a\nb", "a\x00", "x" * (TOPIC_MAX_BYTES + 1)])
 def test_what_nothing_can_fit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"printable|longer"):
-        Pattern(text)
+        AccessPattern(text)
 
 
 def test_stars_do_not_count_for_its_length() -> None:
-    assert Pattern("*x" * TOPIC_MAX_BYTES)("x" * TOPIC_MAX_BYTES)
-    assert not Pattern("*x" * TOPIC_MAX_BYTES)("x" * (TOPIC_MAX_BYTES - 1))
+    assert AccessPattern("*x" * TOPIC_MAX_BYTES)("x" * TOPIC_MAX_BYTES)
+    assert not AccessPattern("*x" * TOPIC_MAX_BYTES)("x" * (TOPIC_MAX_BYTES - 1))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.access.build import grant
-from zbroker.access.content import Clause, Content
+from zbroker.access.content import Clause, TopicFilters
 from zbroker.access.grants import Grant
 from zbroker.access.permits import Permit, rules_of
 from zbroker.filters import Payloads
@@ -210,11 +210,11 @@ def test_topics_with_other_filters_have_another_content() -> None:
 
 def test_contents_are_equal_if_their_filters_are() -> None:
     one, other = Clause("/a = 1"), Clause("/a = 1")
-    assert Content([one], []) == Content([other], [])
-    assert hash(Content([one], [])) == hash(Content([other], []))
-    assert Content([one], []) != Content(None, [])
-    assert Content([one], []) != Content([one], [other])
-    assert Content(None, [one]) != Content([one], [])
+    assert TopicFilters([one], []) == TopicFilters([other], [])
+    assert hash(TopicFilters([one], [])) == hash(TopicFilters([other], []))
+    assert TopicFilters([one], []) != TopicFilters(None, [])
+    assert TopicFilters([one], []) != TopicFilters([one], [other])
+    assert TopicFilters(None, [one]) != TopicFilters([one], [])
 
 
 def test_answers_are_remembered_within_a_bound() -> None:
@@ -227,27 +227,27 @@ def test_answers_are_remembered_within_a_bound() -> None:
 
 @pytest.mark.parametrize("type_", ["json", "msgpack", "fix", "auto", "binary"])
 def test_an_allow_permits_nothing_that_it_cannot_read(type_: str) -> None:
-    content = Content([Clause("/a IS NULL"), Clause("/b IS NULL")], [])
+    content = TopicFilters([Clause("/a IS NULL"), Clause("/b IS NULL")], [])
     assert content.picks(Payloads(type_, [b"\xc1"]), [0], About("x")) == []
-    content = Content([Clause("TOPIC_NAME() = 'x'")], [])
+    content = TopicFilters([Clause("TOPIC_NAME() = 'x'")], [])
     assert content.picks(Payloads(type_, [b"\xc1"]), [0], About("x")) == [0]
 
 
 @pytest.mark.parametrize("type_", ["json", "msgpack", "fix", "auto", "binary"])
 def test_a_deny_takes_away_what_it_cannot_read(type_: str) -> None:
     found = Payloads(type_, [b"\xc1"])
-    assert Content(None, [Clause("/a = 1")]).picks(found, [0], About("x")) == []
+    assert TopicFilters(None, [Clause("/a = 1")]).picks(found, [0], About("x")) == []
 
 
 def test_a_deny_that_looks_at_no_payload_need_not_read_it() -> None:
-    content = Content(None, [Clause("TOPIC_NAME() = 'x'")])
+    content = TopicFilters(None, [Clause("TOPIC_NAME() = 'x'")])
     found = Payloads("json", [b"\xc1"])
     assert content.picks(found, [0], About("y")) == [0]
     assert content.picks(found, [0], About("x")) == []
 
 
 def test_a_deny_leaves_what_it_can_read_and_does_not_mean() -> None:
-    content = Content(None, [Clause("/a = 1")])
+    content = TopicFilters(None, [Clause("/a = 1")])
     assert content.picks(payloads("json", [{"a": 1}, {"a": 2}, {}]), [0, 1, 2], About("x")) == [
         1,
         2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbroker.admin.view import Copy, Segment, State
+from zbroker.admin.view import Copy, RetentionView, SegmentView
 from zbroker.config import RetentionConfig
 
 MINUTE_NS = 60_000_000_000
@@ -17,14 +17,14 @@ ARCHIVED = Copy(archived=True, packed=False, bytes=100)
 ARCHIVED_PACKED = Copy(archived=True, packed=True, bytes=40)
 
 
-def state(*copies: tuple[Copy, ...] | Copy, **changes: Any) -> State:
+def state(*copies: tuple[Copy, ...] | Copy, **changes: Any) -> RetentionView:
     """Sealed segments 1, 2, ... with these copies, then the open one.
 
     The last message of the newest sealed one is one minute old, of the one before it two, ...
     """
     count = len(copies)
     sealed = [
-        Segment(
+        SegmentView(
             serial,
             (copy,) if isinstance(copy, Copy) else copy,
             100,
@@ -33,8 +33,8 @@ def state(*copies: tuple[Copy, ...] | Copy, **changes: Any) -> State:
         )
         for serial, copy in enumerate(copies, 1)
     ]
-    newest = Segment(count + 1, (RAW,), 100, None, None)
-    made = State((*sealed, newest), NOW_NS, count + 1, 1_000_000)
+    newest = SegmentView(count + 1, (RAW,), 100, None, None)
+    made = RetentionView((*sealed, newest), NOW_NS, count + 1, 1_000_000)
     return made._replace(**changes)
 
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from tests.journal.build import INSTANCE, append, start, writer
 from zbroker.admin.catalog import Catalog
 from zbroker.admin.history import History
-from zbroker.admin.leases import Leases
+from zbroker.admin.leases import HoldLeases
 from zbroker.admin.survey import Tools
-from zbroker.admin.worker import Worker
+from zbroker.admin.worker import AdminWorker
 from zbroker.config import Config, JournalConfig, RetentionConfig
 from zbroker.errors import ClientError
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Gap, Log
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
@@ -45,10 +45,10 @@ class Clock:
 class Journal:
     """What the worker asks, answered by unlinking; `refuse` and `holders` are set by tests."""
 
-    def __init__(self, places: Callable[[], Places]) -> None:
+    def __init__(self, places: Callable[[], SegmentPlaces]) -> None:
         self._places = places
         self.welcome: m.Welcome | None = m.Welcome(5, 1, INSTANCE, 0, 0, "disk", 1, 1, 1)
-        self.asked: list[m.Message] = []
+        self.asked: list[m.InternalMessage] = []
         self.refuse: dict[type, tuple[str, str]] = {}
         self.holders = m.Holders(0, 1, 1, 0, [], stated=1 << 30)
         self.indexed: Future[Any] = Future()
@@ -75,14 +75,14 @@ class Journal:
                 return self._remove(places, message)
         raise AssertionError(message)
 
-    def _retire(self, places: Places, ask: m.Retire) -> m.Done:
+    def _retire(self, places: SegmentPlaces, ask: m.Retire) -> m.Done:
         copies = places.by_serial()[ask.serial]
         [old] = [c for c in copies if (c.archived, c.packed) == (ask.archived, ask.packed)]
         assert len(copies) > 1, "the last copy is never let go"
         places.unlink(old)
         return m.Done(1)
 
-    def _remove(self, places: Places, ask: m.Remove) -> m.Removal:
+    def _remove(self, places: SegmentPlaces, ask: m.Remove) -> m.Removal:
         serials = [s for s in places.by_serial() if s <= ask.through][: len(places.list()) - 1]
         if not ask.dry_run:
             removing = [*self.holders.removing, *serials]
@@ -127,13 +127,13 @@ class Desk:
             self.config,
             self.paths,
             link,
-            Leases(self.paths.run / "leases.json", self.clock, self.log),
+            HoldLeases(self.paths.run / "leases.json", self.clock, self.log),
             Catalog(self.paths.journal, self.paths.archive),
             self.history,
             self.clock,
             self.log,
         )
-        self.worker = Worker(self.tools)
+        self.worker = AdminWorker(self.tools)
 
     def _fill(self, segments: int) -> None:
         disk = RealDisk(self.paths.journal)
@@ -144,8 +144,8 @@ class Desk:
         self.end = to.position
         disk.close()
 
-    def places(self) -> Places:
-        return Places(RealDisk(self.paths.journal), RealDisk(self.paths.archive))
+    def places(self) -> SegmentPlaces:
+        return SegmentPlaces(RealDisk(self.paths.journal), RealDisk(self.paths.archive))
 
     def files(self) -> dict[int, list[str]]:
         """Of each segment: j, J (packed) in the journal, a, A in the archive."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from zbroker.admin.queue_link import QueueDesk
+from zbroker.admin.queue_link import QueueLink
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.queue_messages import BrowsedRow
 
@@ -62,9 +62,9 @@ class Room:
         self.say: Callable[[Any], Any] = lambda ask: q.Changed(ask.cid)
 
     @property
-    def desk(self) -> QueueDesk:
+    def desk(self) -> QueueLink:
         link: Any = self
-        return QueueDesk(link)
+        return QueueLink(link)
 
     def ask(
         self, answer: type, question: Any, rooms: list[str], wait_ms: int = 0

@@ -16,17 +16,17 @@ from tests.admin.build import (
     state,
 )
 from zbroker.admin import actions
-from zbroker.admin.view import State
+from zbroker.admin.view import RetentionView
 from zbroker.config import RetentionConfig
 
 
-def due(found: State, asked: RetentionConfig) -> list[tuple[str, tuple[int, ...]]]:
+def due(found: RetentionView, asked: RetentionConfig) -> list[tuple[str, tuple[int, ...]]]:
     return [(d.action, d.serials) for d in actions.plan(found, asked).decisions]
 
 
 @pytest.mark.seed("004-23")
 def test_without_settings_nothing_is_due() -> None:
-    assert actions.plan(state(RAW, RAW), settings()) == actions.Plan([], None)
+    assert actions.plan(state(RAW, RAW), settings()) == actions.RetentionPlan([], None)
 
 
 def test_a_segment_is_archived_at_its_age() -> None:

@@ -7,72 +7,83 @@ from typing import Any
 import pytest
 
 from zbroker.admin import alarms
-from zbroker.admin.alarms import Disk, Facts, Failure, Watch
-from zbroker.admin.removal import Blocked
+from zbroker.admin.alarms import AlarmFacts, AlarmWatch, DiskUsage, Failure
+from zbroker.admin.removal import BlockedRemoval
 from zbroker.config import RetentionConfig
 
 SECOND_NS = 1_000_000_000
-HELD = Blocked("held", 200, "segments 2 to 3: needed by a replay")
-KEPT = Blocked("held", 26 << 20, "segments 2 to 9: needed by queues (rare)", ("rare", "other"))
+HELD = BlockedRemoval("held", 200, "segments 2 to 3: needed by a replay")
+KEPT = BlockedRemoval(
+    "held", 26 << 20, "segments 2 to 9: needed by queues (rare)", ("rare", "other")
+)
 FAILED = Failure("archive", (4,), "the disk is full")
 
 
-def codes(facts: Facts) -> list[str]:
+def codes(facts: AlarmFacts) -> list[str]:
     return [finding.code for finding in alarms.found(facts)]
 
 
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts({}), []),
-        (Facts({"accepting": 1, "damage": 0, "conflicts": 0, "index_failed": ""}), []),
-        (Facts({"accepting": 0}), ["disk_full"]),
-        (Facts({"accepting": 0}, disks=(Disk("/j", 1, 100),)), ["disk_full", "disk_80"]),
-        (Facts({}, disks=(Disk("/j", 20, 100),)), ["disk_80"]),
-        (Facts({}, disks=(Disk("/j", 21, 100),)), []),
-        (Facts({}, disks=(Disk("/j", 50, 100), Disk("/a", 1, 100))), ["disk_80"]),
-        (Facts({}, disks=(Disk("/j", 0, 0),)), []),
-        (Facts({"damage": 2}), ["damage"]),
-        (Facts({"conflicts": 1}), ["conflicts"]),
-        (Facts({"index_failed": "MDB_MAP_FULL"}), ["index_failed"]),
-        (Facts({}, grown={"flush_late": 1}), ["flush_late"]),
-        (Facts({}, grown={"unprepared": 1}), ["unprepared"]),
-        (Facts({}, blocked=HELD, held_alarm=199), ["held"]),
-        (Facts({}, blocked=HELD, held_alarm=200), []),
-        (Facts({}, blocked=Blocked("share", 1, ""), held_alarm=200), ["removal_blocked"]),
-        (Facts({}, blocked=Blocked("stated", 1, ""), held_alarm=200), ["removal_blocked"]),
-        (Facts({}, blocked=Blocked("elsewhere", 1, ""), held_alarm=200), ["removal_blocked"]),
-        (Facts({}, blocked=KEPT, held_alarm=1 << 60), ["queue_holds"]),
-        (Facts({}, rules="access.toml:3: no such action"), ["access_file"]),
-        (Facts({}, failures=(FAILED,)), ["action_failed"]),
-        (Facts({}, clock_behind_ms=59_999), []),
-        (Facts({}, clock_behind_ms=60_000), ["clock_jumped"]),
+        (AlarmFacts({}), []),
+        (AlarmFacts({"accepting": 1, "damage": 0, "conflicts": 0, "index_failed": ""}), []),
+        (AlarmFacts({"accepting": 0}), ["disk_full"]),
+        (AlarmFacts({"accepting": 0}, disks=(DiskUsage("/j", 1, 100),)), ["disk_full", "disk_80"]),
+        (AlarmFacts({}, disks=(DiskUsage("/j", 20, 100),)), ["disk_80"]),
+        (AlarmFacts({}, disks=(DiskUsage("/j", 21, 100),)), []),
+        (AlarmFacts({}, disks=(DiskUsage("/j", 50, 100), DiskUsage("/a", 1, 100))), ["disk_80"]),
+        (AlarmFacts({}, disks=(DiskUsage("/j", 0, 0),)), []),
+        (AlarmFacts({"damage": 2}), ["damage"]),
+        (AlarmFacts({"conflicts": 1}), ["conflicts"]),
+        (AlarmFacts({"index_failed": "MDB_MAP_FULL"}), ["index_failed"]),
+        (AlarmFacts({}, grown={"flush_late": 1}), ["flush_late"]),
+        (AlarmFacts({}, grown={"unprepared": 1}), ["unprepared"]),
+        (AlarmFacts({}, blocked=HELD, held_alarm=199), ["held"]),
+        (AlarmFacts({}, blocked=HELD, held_alarm=200), []),
+        (
+            AlarmFacts({}, blocked=BlockedRemoval("share", 1, ""), held_alarm=200),
+            ["removal_blocked"],
+        ),
+        (
+            AlarmFacts({}, blocked=BlockedRemoval("stated", 1, ""), held_alarm=200),
+            ["removal_blocked"],
+        ),
+        (
+            AlarmFacts({}, blocked=BlockedRemoval("elsewhere", 1, ""), held_alarm=200),
+            ["removal_blocked"],
+        ),
+        (AlarmFacts({}, blocked=KEPT, held_alarm=1 << 60), ["queue_holds"]),
+        (AlarmFacts({}, rules="access.toml:3: no such action"), ["access_file"]),
+        (AlarmFacts({}, failures=(FAILED,)), ["action_failed"]),
+        (AlarmFacts({}, clock_behind_ms=59_999), []),
+        (AlarmFacts({}, clock_behind_ms=60_000), ["clock_jumped"]),
     ],
 )
-def test_the_table_of_alarms(facts: Facts, expected: list[str]) -> None:
+def test_the_table_of_alarms(facts: AlarmFacts, expected: list[str]) -> None:
     assert codes(facts) == expected
 
 
 def test_every_alarm_says_what_it_means_and_what_to_do() -> None:
-    facts = Facts(
+    facts = AlarmFacts(
         {"accepting": 0, "damage": 1, "conflicts": 1, "index_failed": "x"},
-        (Disk("/j", 1, 100),), HELD, 0, (FAILED,), 60_000, {"flush_late": 1, "unprepared": 1},
+        (DiskUsage("/j", 1, 100),), HELD, 0, (FAILED,), 60_000, {"flush_late": 1, "unprepared": 1},
         rules="x",
     )  # fmt: skip
-    found = [*alarms.found(facts), *alarms.found(Facts({}, blocked=KEPT))]
+    found = [*alarms.found(facts), *alarms.found(AlarmFacts({}, blocked=KEPT))]
     assert len(found) == 12
     assert all(finding.what and finding.means and finding.next for finding in found)
 
 
 def test_who_holds_is_named() -> None:
-    [finding] = alarms.found(Facts({}, blocked=HELD))
+    [finding] = alarms.found(AlarmFacts({}, blocked=HELD))
     assert "a replay" in finding.what
 
 
 def test_a_queue_that_keeps_retention_from_working_is_named_at_once() -> None:
-    watch = Watch()
+    watch = AlarmWatch()
     assert look(watch, 10, {}, blocked=KEPT, held_alarm=10 << 30) == [("queue_holds", 10)]
-    [finding] = alarms.found(Facts({}, blocked=KEPT))
+    [finding] = alarms.found(AlarmFacts({}, blocked=KEPT))
     assert "queue rare and 1 more queue needs the log" in finding.what
     assert "zbroker-admin queue explain rare" in finding.next
 
@@ -95,12 +106,12 @@ def test_what_may_be_held_back_is_a_part_of_what_the_rules_allow(
     ],
 )
 def test_a_full_disk_does_not_say_that_nothing_is_wrong(stats: dict[str, int], means: str) -> None:
-    found = alarms.found(Facts(stats, disks=(Disk("/j", 1, 100),)))
+    found = alarms.found(AlarmFacts(stats, disks=(DiskUsage("/j", 1, 100),)))
     assert found[-1].means == means
 
 
 def test_a_full_disk_names_the_queue_that_needs_most_of_the_log() -> None:
-    facts = Facts({"bytes": 30 << 20}, disks=(Disk("/j", 1, 100),))
+    facts = AlarmFacts({"bytes": 30 << 20}, disks=(DiskUsage("/j", 1, 100),))
     [alone] = alarms.found(facts._replace(keeper=("small", 1 << 20)))
     assert "queue" not in alone.next
     [kept] = alarms.found(facts._replace(keeper=("rare", 29 << 20)))
@@ -109,30 +120,32 @@ def test_a_full_disk_names_the_queue_that_needs_most_of_the_log() -> None:
 
 def test_the_newest_of_several_failures_is_told() -> None:
     other = Failure("compress", (5, 6), "cannot be read")
-    [finding] = alarms.found(Facts({}, failures=(FAILED, other)))
+    [finding] = alarms.found(AlarmFacts({}, failures=(FAILED, other)))
     assert finding.what == "compress of segments 5 to 6 failed: cannot be read (and 1 more)"
 
 
-def look(watch: Watch, second: int, stats: dict[str, Any], **more: Any) -> list[tuple[str, int]]:
-    found = watch.look(Facts(stats, **more), second * SECOND_NS)
+def look(
+    watch: AlarmWatch, second: int, stats: dict[str, Any], **more: Any
+) -> list[tuple[str, int]]:
+    found = watch.look(AlarmFacts(stats, **more), second * SECOND_NS)
     return [(alarm.finding.code, alarm.since_ns // SECOND_NS) for alarm in found]
 
 
 def test_an_alarm_tells_since_when_it_stands() -> None:
-    watch = Watch()
+    watch = AlarmWatch()
     assert look(watch, 1, {"damage": 1}) == [("damage", 1)]
     assert look(watch, 5, {"damage": 2}) == [("damage", 1)]
 
 
 def test_an_alarm_that_comes_back_begins_anew() -> None:
-    watch = Watch()
+    watch = AlarmWatch()
     look(watch, 1, {"accepting": 0})
     assert look(watch, 2, {"accepting": 1}) == []
     assert look(watch, 3, {"accepting": 0}) == [("disk_full", 3)]
 
 
 def test_a_holder_has_a_moment_to_let_go() -> None:
-    watch = Watch()
+    watch = AlarmWatch()
     assert look(watch, 10, {}, blocked=HELD) == []
     assert look(watch, 39, {}, blocked=HELD) == []
     assert look(watch, 40, {}, blocked=HELD) == [("held", 10)]
@@ -140,7 +153,7 @@ def test_a_holder_has_a_moment_to_let_go() -> None:
 
 @pytest.mark.parametrize("counter", alarms.COUNTERS)
 def test_a_counter_alarms_while_it_grew_lately(counter: str) -> None:
-    watch = Watch()
+    watch = AlarmWatch()
     assert look(watch, 0, {counter: 5}) == [], "what was before is old"
     assert look(watch, 10, {counter: 7}) == [(counter, 10)]
     assert look(watch, 609, {counter: 7}) == [(counter, 10)]
@@ -148,7 +161,7 @@ def test_a_counter_alarms_while_it_grew_lately(counter: str) -> None:
 
 
 def test_a_counter_of_a_new_process_is_no_growth() -> None:
-    watch = Watch()
+    watch = AlarmWatch()
     look(watch, 0, {"unprepared": 5})
     assert look(watch, 1, {"unprepared": 0}) == []
     assert look(watch, 2, {"unprepared": 1}) == [("unprepared", 2)]

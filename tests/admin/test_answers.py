@@ -12,12 +12,12 @@ from tests.admin.desk import Desk
 from tests.admin.queue_rows import Room, row
 from zbroker.access.file import AccessFile
 from zbroker.admin import core, jobs, requests
-from zbroker.admin.answers import Answers, Parts
-from zbroker.admin.audit import DONE, Asked, Audit
+from zbroker.admin.answers import Answers, AnswerSources
+from zbroker.admin.audit import DONE, Audit, AuditedRequest
 from zbroker.admin.queue_watch import QueueWatch
-from zbroker.admin.queues import Queues
-from zbroker.admin.removal import Blocked
-from zbroker.admin.sampler import Sampling
+from zbroker.admin.queues import QueueReports
+from zbroker.admin.removal import BlockedRemoval
+from zbroker.admin.sampler import Sampler
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
@@ -61,14 +61,14 @@ def told_by_room(ask: Any) -> Any:
 class Subscriptions:
     """Echoes what is wanted."""
 
-    def answer(self, wanted: requests.Wanted) -> dict[str, Any]:
+    def answer(self, wanted: requests.SubscriptionsQuery) -> dict[str, Any]:
         return {"client": wanted.client, "limit": wanted.limit}
 
 
 class Clients:
     """Echoes what is wanted, and knows ann."""
 
-    def answer(self, wanted: requests.WantedClients) -> dict[str, Any]:
+    def answer(self, wanted: requests.ClientsQuery) -> dict[str, Any]:
         return {"client": wanted.client, "limit": wanted.limit}
 
     def disconnect(self, client: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Clients:
 class Topics:
     """Echoes what is wanted."""
 
-    def answer(self, wanted: requests.WantedTopics) -> dict[str, Any]:
+    def answer(self, wanted: requests.TopicsQuery) -> dict[str, Any]:
         return {"match": wanted.match, "limit": wanted.limit}
 
 
@@ -96,13 +96,13 @@ class Bench:
         topics: Any = Topics()
         tools = self.desk.tools
         self.watch_queues = QueueWatch(self.room.desk, tools.clock)
-        self.sampling = Sampling(link, tools.clock, self.watch_queues.numbers)
+        self.sampling = Sampler(link, tools.clock, self.watch_queues.numbers)
         self.audit = Audit(tools.paths.audit, tools.clock, tools.log)
         access = AccessFile(None, tools.clock, tools.log)
         self.answers = Answers(
-            Parts(
+            AnswerSources(
                 tools, self.desk.worker, self.sampling, subscriptions, clients, topics, self.audit,
-                access, Queues(self.room.desk, self.watch_queues, tools.clock),
+                access, QueueReports(self.room.desk, self.watch_queues, tools.clock),
             )
         )  # fmt: skip
 
@@ -336,8 +336,8 @@ def test_metrics_are_text(bench: Bench) -> None:
 
 
 def test_the_audit_log_can_be_read(bench: Bench) -> None:
-    bench.audit.write(Asked("ann", "127.0.0.1:1", "POST /x"), DONE)
-    bench.audit.write(Asked("bob", "127.0.0.1:2", "POST /x"), DONE)
+    bench.audit.write(AuditedRequest("ann", "127.0.0.1:1", "POST /x"), DONE)
+    bench.audit.write(AuditedRequest("bob", "127.0.0.1:2", "POST /x"), DONE)
     found = bench.answers.get("/audit", "limit=1")
     assert ([entry["who"] for entry in found["entries"]], found["intact"]) == (["bob"], True)
 
@@ -410,7 +410,7 @@ def test_an_access_file_that_cannot_be_used_is_an_alarm(bench: Bench) -> None:
 
 
 def test_a_queue_that_holds_back_a_rule_is_an_alarm_at_once(bench: Bench) -> None:
-    held = Blocked("held", 5, "segment 1: needed by queues (rare)", ("rare",))
+    held = BlockedRemoval("held", 5, "segment 1: needed by queues (rare)", ("rare",))
     bench.desk.worker.blocked = held
     codes = [alarm["code"] for alarm in bench.answers.get("/status")["alarms"]]
     assert "queue_holds" in codes

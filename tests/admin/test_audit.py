@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 
 from zbroker.admin import audit as audits
 from zbroker.admin import audit_format as fmt
-from zbroker.admin.audit import DONE, REFUSED_MAX, REFUSED_MS, VERIFY_MS, Asked, Audit, verify
+from zbroker.admin.audit import (
+    DONE,
+    REFUSED_MAX,
+    REFUSED_MS,
+    VERIFY_MS,
+    Audit,
+    AuditedRequest,
+    verify,
+)
 
 LOG = logging.getLogger("test")
-ANN = Asked("ann", "127.0.0.1:5", "POST /journal/remove through")
+ANN = AuditedRequest("ann", "127.0.0.1:5", "POST /journal/remove through")
 TEXT = st.text(max_size=30)
 
 
@@ -129,7 +137,7 @@ def test_a_forged_line_needs_all_that_follow(bench: Bench) -> None:
         bench.audit.write(ANN, DONE)
     first, second, third = bench.path.read_bytes().splitlines(keepends=True)
     prev = json.loads(first)["hash"]
-    forged, _ = fmt.encode(fmt.Line("19700101T000000Z", "bob", "", "x", "done", prev))
+    forged, _ = fmt.encode(fmt.AuditLine("19700101T000000Z", "bob", "", "x", "done", prev))
     bench.path.write_bytes(first + forged + third)
     assert verify(bench.path).endswith(
         "line 3: the line before it was changed, removed or inserted"
@@ -225,7 +233,7 @@ def test_a_long_chain_is_not_read_again_at_once(
 
 @given(TEXT, TEXT, TEXT, TEXT)
 def test_every_line_is_read_as_it_was_written(who: str, origin: str, what: str, end: str) -> None:
-    line = fmt.Line("19700101T000000Z", who, origin, what, end, fmt.FIRST)
+    line = fmt.AuditLine("19700101T000000Z", who, origin, what, end, fmt.FIRST)
     data, found = fmt.encode(line)
     assert data.endswith(b"\n")
     assert data.count(b"\n") == 1
@@ -237,7 +245,7 @@ def test_every_line_is_read_as_it_was_written(who: str, origin: str, what: str, 
 
 @given(st.integers(0, 400), st.integers(1, 255))
 def test_no_byte_can_be_changed(at: int, by: int) -> None:
-    data, _ = fmt.encode(fmt.Line("19700101T000000Z", "a" * 200, "", "x", "done", fmt.FIRST))
+    data, _ = fmt.encode(fmt.AuditLine("19700101T000000Z", "a" * 200, "", "x", "done", fmt.FIRST))
     changed = bytearray(data.rstrip(b"\n"))
     changed[at % len(changed)] ^= by
     assert fmt.check(bytes(changed), fmt.FIRST)[1] != ""
@@ -245,5 +253,5 @@ def test_no_byte_can_be_changed(at: int, by: int) -> None:
 
 def test_the_longest_line_has_room() -> None:
     worst = "\U0001f600" * 500
-    line = fmt.Line("1" * 30, worst[: audits.NAME_MAX], "1" * 60, worst, "x" * 30, fmt.FIRST)
+    line = fmt.AuditLine("1" * 30, worst[: audits.NAME_MAX], "1" * 60, worst, "x" * 30, fmt.FIRST)
     assert len(fmt.encode(line)[0]) <= fmt.LINE_MAX_BYTES

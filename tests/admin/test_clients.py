@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from zbroker.admin.clients import Clients
-from zbroker.admin.requests import WantedClients
+from zbroker.admin.clients import ClientReports
+from zbroker.admin.requests import ClientsQuery
 from zbroker.errors import ClientError
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import surveys as s
@@ -49,7 +49,7 @@ class Bench:
         self.desks = Desks()
         desks: Any = self.desks
         self.disconnects = DisconnectsFile(data / "disconnects.json", logging.getLogger("test"))
-        self.clients = Clients(desks, self.disconnects)
+        self.clients = ClientReports(desks, self.disconnects)
 
     def rows(self, room: str, *rows: s.ClientRow, left_out: int = 0) -> None:
         self.desks.told[room] = s.Clients(1, list(rows), left_out)
@@ -70,7 +70,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_a_row_has_the_published_keys(bench: Bench) -> None:
     bench.rows("delivery-2", row("ann", connected_ms=None, publisher=None, acked=None))
     bench.rows("ingest", row("ann"))
-    found = bench.clients.answer(WantedClients())
+    found = bench.clients.answer(ClientsQuery())
     assert json.loads(json.dumps(found)) == found
     other, one = found["clients"]
     assert one["publisher"] == "9"  # text: it may be above 2**53
@@ -82,18 +82,18 @@ def test_a_row_has_the_published_keys(bench: Bench) -> None:
 def test_doors_are_told_as_one_list(bench: Bench) -> None:
     bench.rows("ingest", row("a"), row("c"), left_out=2)
     bench.rows("delivery", row("b"), row("d"), left_out=1)
-    found = bench.clients.answer(WantedClients(limit=3))
+    found = bench.clients.answer(ClientsQuery(limit=3))
     assert [told["client"] for told in found["clients"]] == ["a", "b", "c"]
     assert (found["left_out"], found["silent"]) == (4, [])
 
 
 def test_a_room_that_does_not_answer_is_named(bench: Bench) -> None:
     bench.desks.told["delivery"] = None
-    assert bench.clients.answer(WantedClients())["silent"] == ["delivery"]
+    assert bench.clients.answer(ClientsQuery())["silent"] == ["delivery"]
 
 
 def test_what_is_wanted_goes_to_the_rooms(bench: Bench) -> None:
-    bench.clients.answer(WantedClients("ann", 7))
+    bench.clients.answer(ClientsQuery("ann", 7))
     assert bench.desks.asked == [s.AskClients(0, "ann", 7)]
 
 

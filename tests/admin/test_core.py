@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from zbroker.admin import core
-from zbroker.admin.core import NOBODY, Refusal, Request, Who
+from zbroker.admin.core import NOBODY, AdminRequest, Caller, Refusal
 from zbroker.errors import ClientError
 
-GOOD = Request("GET", "/status", "127.0.0.1:9105", "127.0.0.1")
-ADMIN = Who("admin.token", known=True, reads=True, writes=True)
-READER = Who("admin-read.token", known=True, reads=True)
-IDLE = Who("pricer", known=True)
-WRONG = Who(problem="the token has expired")
+GOOD = AdminRequest("GET", "/status", "127.0.0.1:9105", "127.0.0.1")
+ADMIN = Caller("admin.token", known=True, reads=True, writes=True)
+READER = Caller("admin-read.token", known=True, reads=True)
+IDLE = Caller("pricer", known=True)
+WRONG = Caller(problem="the token has expired")
 OPEN = ("/", "/health", "/console/console.js", "/console/nothing/there")
 
 
-def refuse(request: Request = GOOD, who: Who = NOBODY, *, secured: bool = False) -> Refusal | None:
+def refuse(
+    request: AdminRequest = GOOD, who: Caller = NOBODY, *, secured: bool = False
+) -> Refusal | None:
     return core.refuse(request, who, secured=secured)
 
 
@@ -34,11 +36,11 @@ READS = [
 WRITES = [*core.WRITES, *(f"/queues/work/{what}" for what in core.QUEUE_WRITES)]
 
 
-def asked(path: str) -> Request:
+def asked(path: str) -> AdminRequest:
     return GOOD._replace(path=path)
 
 
-def posted(path: str) -> Request:
+def posted(path: str) -> AdminRequest:
     return GOOD._replace(path=path, method="POST")
 
 
@@ -114,7 +116,7 @@ def test_points_are_read_by_get_and_set_by_post() -> None:
 
 @pytest.mark.parametrize("path", OPEN)
 @pytest.mark.parametrize("who", [NOBODY, WRONG, IDLE])
-def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: Who) -> None:
+def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: Caller) -> None:
     assert refuse(asked(path), who, secured=True) is None
     assert refuse(asked(path), who) is None
 
@@ -131,7 +133,7 @@ def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: W
     ],
 )
 def test_with_security_who_reads_is_asked(
-    path: str, who: Who, found: tuple[int, str] | None
+    path: str, who: Caller, found: tuple[int, str] | None
 ) -> None:
     assert told(refuse(asked(path), who, secured=True)) == found
     assert refuse(asked(path), who) is None, "without, reading is free"
@@ -152,7 +154,7 @@ def test_with_security_who_reads_is_asked(
     ],
 )
 def test_who_changes_something_is_always_asked(
-    path: str, who: Who, secured: bool, found: tuple[int, str] | None
+    path: str, who: Caller, secured: bool, found: tuple[int, str] | None
 ) -> None:
     assert told(refuse(posted(path), who, secured=secured)) == found
 

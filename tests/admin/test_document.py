@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zbroker.admin.document import Here, delivery_of, document, stats_of
+from zbroker.admin.document import LocalFacts, delivery_of, document, stats_of
 from zbroker.wire.internal import Status
 
 ALARM = {"code": "disk_80"}
@@ -11,8 +11,8 @@ QUEUES = {"count": 1, "depth": 5}
 SECURITY = {"on": False, "access_version": 0, "problem": ""}
 
 
-def here(**running: str) -> Here:
-    return Here(running, [ALARM], "/data", RATES, SECURITY, QUEUES)
+def here(**running: str) -> LocalFacts:
+    return LocalFacts(running, [ALARM], "/data", RATES, SECURITY, QUEUES)
 
 
 def _room(room: str, **stats: int | float | str) -> dict[str, object]:

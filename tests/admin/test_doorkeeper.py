@@ -9,7 +9,7 @@ import pytest
 
 from tests.admin.test_audit import Clock
 from zbroker.access.file import AccessFile
-from zbroker.admin.core import NOBODY, Who
+from zbroker.admin.core import NOBODY, Caller
 from zbroker.admin.doorkeeper import Doorkeeper, Secrets
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import token
@@ -62,7 +62,7 @@ class Bench:
             self.file.look(self.clock.ms)
 
     def session(self, principal: str, key: str, expires_s: int = 2_000, sign: bytes = KEY,
-                name: str = "") -> Who:  # fmt: skip
+                name: str = "") -> Caller:  # fmt: skip
         said = token.Token(name or principal, principal, "i", 7, expires_s, key)
         return self.doorkeeper.who(token.make(sign, said))
 
@@ -72,7 +72,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def may(who: Who) -> tuple[bool, bool, bool]:
+def may(who: Caller) -> tuple[bool, bool, bool]:
     return who.known, who.reads, who.writes
 
 
@@ -92,9 +92,9 @@ def test_what_is_no_token_is_nobody(bench: Bench, shown: str) -> None:
 
 
 def test_a_session_may_what_its_principal_may(bench: Bench) -> None:
-    assert bench.session("ann", ANN) == Who("ann", True, True, True)
-    assert bench.session("bob", BOB) == Who("bob", True, True, False)
-    assert bench.session("eve", EVE) == Who("eve", True, False, False)
+    assert bench.session("ann", ANN) == Caller("ann", True, True, True)
+    assert bench.session("bob", BOB) == Caller("bob", True, True, False)
+    assert bench.session("eve", EVE) == Caller("eve", True, False, False)
 
 
 def test_a_session_of_another_key_counts_for_nothing(bench: Bench) -> None:

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from zbroker.admin import history as h
-from zbroker.admin.history import Entry, History, Progress
+from zbroker.admin.history import History, HistoryEntry, JobProgress
 
 LOG = logging.getLogger("test")
 
 
-def entry(number: int, result: str = "done") -> Entry:
-    return Entry(number, "20260101T000000Z", "archive", "policy", "old", [number], 7, result)
+def entry(number: int, result: str = "done") -> HistoryEntry:
+    return HistoryEntry(number, "20260101T000000Z", "archive", "policy", "old", [number], 7, result)
 
 
 def opened(tmp_path: Path) -> History:
@@ -56,7 +56,7 @@ def test_progress_is_told_and_not_written(tmp_path: Path) -> None:
     first.progress(1, 3, 7)
     found = first.get(1)
     assert found is not None
-    assert found.progress == Progress(3, 7)
+    assert found.progress == JobProgress(3, 7)
     assert (tmp_path / "actions").stat().st_size == size
 
 

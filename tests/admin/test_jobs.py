@@ -19,7 +19,7 @@ class Bench:
         self.journal = desk.journal
         monkeypatch.setattr(jobs.time, "monotonic", lambda: self.now_s)
         link: Any = self.journal
-        self.pace = jobs.Pace(link)
+        self.pace = jobs.JobPace(link)
 
     def publish(self) -> None:
         holders = self.journal.holders

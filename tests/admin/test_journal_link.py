@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from zbroker import sockets
-from zbroker.admin.journal_link import Answer, JournalLink
+from zbroker.admin.journal_link import AdminJournalLink, Answer
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -29,7 +29,7 @@ class Bench:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.clock = SystemClock()
         self.poller = zmq.Poller()
-        self.link = JournalLink(self.context, endpoint, 77, self.poller)
+        self.link = AdminJournalLink(self.context, endpoint, 77, self.poller)
         self.incarnation = 0
         self.hellos = 0
         self.heard: list[Any] = []
@@ -62,7 +62,7 @@ class Bench:
         elif message.incarnation == self.incarnation:
             self.heard.append((rid, message))
 
-    def reply(self, answer: m.Message) -> None:
+    def reply(self, answer: m.InternalMessage) -> None:
         rid, _ = self.heard.pop(0)
         assert self.router is not None
         sockets.send_to(self.router, rid, codec.encode(answer))
@@ -173,7 +173,7 @@ def test_a_closed_link_answers_everybody_at_once(bench: Bench) -> None:
         future.result(0)
     with pytest.raises(ClientError, match="stopping"):
         bench.link.send(m.Reindex).result(0)
-    bench.link = JournalLink(bench.context, bench.endpoint, 77, bench.poller)
+    bench.link = AdminJournalLink(bench.context, bench.endpoint, 77, bench.poller)
 
 
 def test_a_journal_that_says_nothing_hears_hello_again(

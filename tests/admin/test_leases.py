@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.admin.desk import Clock, Journal
-from zbroker.admin.leases import Leases
+from zbroker.admin.leases import HoldLeases
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 
@@ -25,8 +25,8 @@ class Bench:
         self.path = path
         self.leases = self.reopened()
 
-    def reopened(self) -> Leases:
-        return Leases(self.path, self.clock, LOG)
+    def reopened(self) -> HoldLeases:
+        return HoldLeases(self.path, self.clock, LOG)
 
     def told(self) -> list[tuple[str, int]]:
         asked = [ask for ask in self.journal.asked if isinstance(ask, m.Lease)]

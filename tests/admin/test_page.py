@@ -13,7 +13,7 @@ from tests.admin import test_clients, test_queues, test_topics
 from tests.admin.queue_rows import row
 from zbroker.admin import core, metrics
 from zbroker.admin.alarms import COUNTERS as ALARM_COUNTERS
-from zbroker.admin.audit_format import Entry
+from zbroker.admin.audit_format import AuditEntry
 from zbroker.admin.rings import SERIES
 
 PAGE = Path(__file__).parents[2].joinpath("docs/reference/admin.md").read_text()
@@ -49,7 +49,7 @@ def test_examples_have_the_keys_that_are_told() -> None:
     assert list(example("series")["series"]) == [*SERIES]
     assert set(example("oldest_s")) == test_queues.QUEUE_KEYS
     assert set(example("oldest_s")["rates"]) == test_queues.RATE_KEYS
-    assert list(example("outcome")) == [*Entry.__struct_encode_fields__]
+    assert list(example("outcome")) == [*AuditEntry.__struct_encode_fields__]
 
 
 def test_every_metric_has_a_row() -> None:

@@ -14,8 +14,8 @@ import zmq
 
 from zbroker import sockets
 from zbroker.admin import process_link
-from zbroker.admin.process_link import DeskLink
-from zbroker.admin.queue_link import QueueDesk
+from zbroker.admin.process_link import ProcessLink
+from zbroker.admin.queue_link import QueueLink
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -40,7 +40,7 @@ class Workers:
         self.asked: list[Any] = []
         self.stop = threading.Event()
         self.threads: list[threading.Thread] = []
-        self.link = DeskLink(self.context, self.desks, SystemClock())
+        self.link = ProcessLink(self.context, self.desks, SystemClock())
 
     def serve(
         self,
@@ -167,7 +167,7 @@ def test_the_queues_room_is_asked_in_its_own_words(tmp_path: Path) -> None:
     try:
         told: Any = lambda ask: [q.Changed(ask.cid, 4), q.Queues(ask.cid, 1, 90, [])]  # noqa: E731
         room.serve("queues", told, msgspec.msgpack.Decoder(q.QueuesQuestion))
-        desk = QueueDesk(room.link)
+        desk = QueueLink(room.link)
         assert desk.change(q.Purge(0, "work", before=7)).count == 4
         assert desk.look(q.Queues, q.AskQueues(0)).persisted == 90
         assert isinstance(room.asked[0], q.Purge)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.admin.queue_rows import row
-from zbroker.admin.queue_alarms import NAMED_MAX, Seen, found
+from zbroker.admin.queue_alarms import NAMED_MAX, QueueObservation, found
 from zbroker.wire.queue_surveys import QueueRow
 
 HOUR_MS = 3_600_000
@@ -16,8 +16,8 @@ NOW_MS = 100 * HOUR_MS
 NOW_NS = NOW_MS * NS
 
 
-def seen(*rows: QueueRow, known_ms: int = 0, **more: Any) -> Seen:
-    made = Seen(rows, {one.name: known_ms for one in rows}, {}, NOW_NS)
+def seen(*rows: QueueRow, known_ms: int = 0, **more: Any) -> QueueObservation:
+    made = QueueObservation(rows, {one.name: known_ms for one in rows}, {}, NOW_NS)
     return made._replace(**more)
 
 
@@ -27,7 +27,7 @@ def waiting(idle_ms: int | None, **more: Any) -> QueueRow:
     return row(**{"depth": 3, "ready": 3, "idle_ms": idle_ms, "holding": 7, **oldest, **more})
 
 
-def codes(given: Seen) -> list[str]:
+def codes(given: QueueObservation) -> list[str]:
     return [finding.code for finding in found(given)]
 
 
@@ -57,7 +57,7 @@ def big(size: int, limit: int | None = None) -> QueueRow:
         (seen(row(), dead={"gone": 1}), []),
     ],
 )
-def test_the_table_of_alarms(given: Seen, expected: list[str]) -> None:
+def test_the_table_of_alarms(given: QueueObservation, expected: list[str]) -> None:
     assert codes(given) == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.admin.queue_rows import SECOND_NS, Clock, Room, consumer, message, row
 from zbroker.admin.queue_watch import QueueWatch
-from zbroker.admin.queues import Queues
+from zbroker.admin.queues import QueueReports
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.wire import queue_surveys as q
@@ -35,7 +35,7 @@ class Bench:
     def __init__(self) -> None:
         self.room = Room(row("work", depth=2, first=5, last=9, oldest_ns=97 * SECOND_NS), row("b"))
         self.watch = QueueWatch(self.room.desk, Clock())
-        self.queues = Queues(self.room.desk, self.watch, Clock())
+        self.queues = QueueReports(self.room.desk, self.watch, Clock())
 
     def get(self, name: str, what: str = "", query: str = "") -> dict[str, Any]:
         found = self.queues.get(name, what, query)

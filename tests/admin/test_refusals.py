@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from zbroker.admin.audit import Asked
-from zbroker.admin.refusals import Refusals
+from zbroker.admin.audit import AuditedRequest
+from zbroker.admin.refusals import RefusalReports
 from zbroker.errors import ClientError
 from zbroker.wire.surveys import AskRefusals, RefusalRow, RefusalRows
 
@@ -33,15 +33,15 @@ class Lines:
     """An audit log that is a list."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[Asked, str]] = []
+        self.lines: list[tuple[AuditedRequest, str]] = []
 
-    def refuse(self, asked: Asked, code: str) -> None:
+    def refuse(self, asked: AuditedRequest, code: str) -> None:
         self.lines.append((asked, code))
 
 
 def looked(*answers: RefusalRows | ClientError | None) -> tuple[Desks, Lines]:
     desks, lines = Desks(*answers), Lines()
-    refusals = Refusals(desks, lines)  # type: ignore[arg-type]
+    refusals = RefusalReports(desks, lines)  # type: ignore[arg-type]
     for _ in answers:
         refusals.look("ingest")
     return desks, lines
@@ -55,7 +55,7 @@ def test_what_is_new_becomes_lines() -> None:
     desks, lines = looked(RefusalRows(1, 2, [row("a"), row("b")]), RefusalRows(2, 3, [row("c")]))
     assert desks.asked == [(0, "ingest"), (2, "ingest")]
     assert lines.lines == [
-        (Asked(who, "10.0.0.1:5", "ingest: publish t"), "not_entitled") for who in "abc"
+        (AuditedRequest(who, "10.0.0.1:5", "ingest: publish t"), "not_entitled") for who in "abc"
     ]
 
 
@@ -67,4 +67,4 @@ def test_who_does_not_answer_is_asked_the_same_again() -> None:
 
 def test_what_a_flood_pushed_out_is_one_line() -> None:
     _, lines = looked(RefusalRows(1, 300, [row("z")], left_out=44))
-    assert lines.lines[-1] == (Asked("", "", "ingest: 44 more requests"), "refused")
+    assert lines.lines[-1] == (AuditedRequest("", "", "ingest: 44 more requests"), "refused")

@@ -16,18 +16,18 @@ from tests.admin.build import (
     state,
 )
 from zbroker.admin.removal import removal
-from zbroker.admin.view import State
+from zbroker.admin.view import RetentionView
 from zbroker.config import RetentionConfig
 
 FOUR = (RAW, RAW, RAW, RAW)  # last messages 4, 3, 2, 1 minutes old
 
 
-def removed(found: State, asked: RetentionConfig) -> tuple[int, ...]:
+def removed(found: RetentionView, asked: RetentionConfig) -> tuple[int, ...]:
     decision, _ = removal(found, asked)
     return decision.serials if decision else ()
 
 
-def blocked(found: State, asked: RetentionConfig) -> tuple[str, int, str]:
+def blocked(found: RetentionView, asked: RetentionConfig) -> tuple[str, int, str]:
     _, block = removal(found, asked)
     return (block.code, block.bytes, block.why) if block is not None else ("", 0, "")
 

@@ -13,23 +13,23 @@ from zbroker.errors import ClientError
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (requests.Through, b""),
-        (requests.Through, b"{}"),
-        (requests.Through, b'{"through": -1}'),
-        (requests.Through, b'{"through": "7"}'),
-        (requests.Through, b'{"through": 7, "dry": true}'),
-        (requests.Through, b'{"through": 9223372036854775808}'),
-        (requests.Select, b'{"serials": []}'),
-        (requests.Select, b"[1]"),
-        (requests.Select, b"\xff"),
-        (requests.Select, b"[" * 5_000),
-        (requests.Nothing, b'{"x": 1}'),
-        (requests.Hold, b'{"who": "", "what": "", "position": 1, "ttl_s": 1}'),
-        (requests.Hold, b'{"who": "a", "what": "", "position": 1, "ttl_s": 2592001}'),
-        (requests.Hold, b'{"who": "a", "what": ""}'),
-        (requests.Client, b"{}"),
-        (requests.Client, b'{"client": ""}'),
-        (requests.Client, b'{"client": 7}'),
+        (requests.RemovalQuery, b""),
+        (requests.RemovalQuery, b"{}"),
+        (requests.RemovalQuery, b'{"through": -1}'),
+        (requests.RemovalQuery, b'{"through": "7"}'),
+        (requests.RemovalQuery, b'{"through": 7, "dry": true}'),
+        (requests.RemovalQuery, b'{"through": 9223372036854775808}'),
+        (requests.SegmentSelection, b'{"serials": []}'),
+        (requests.SegmentSelection, b"[1]"),
+        (requests.SegmentSelection, b"\xff"),
+        (requests.SegmentSelection, b"[" * 5_000),
+        (requests.EmptyRequest, b'{"x": 1}'),
+        (requests.HoldRequest, b'{"who": "", "what": "", "position": 1, "ttl_s": 1}'),
+        (requests.HoldRequest, b'{"who": "a", "what": "", "position": 1, "ttl_s": 2592001}'),
+        (requests.HoldRequest, b'{"who": "a", "what": ""}'),
+        (requests.ClientQuery, b"{}"),
+        (requests.ClientQuery, b'{"client": ""}'),
+        (requests.ClientQuery, b'{"client": 7}'),
     ],
 )
 def test_a_wrong_body_is_refused_with_what_is_wrong(kind: Any, body: bytes) -> None:
@@ -40,27 +40,33 @@ def test_a_wrong_body_is_refused_with_what_is_wrong(kind: Any, body: bytes) -> N
 
 
 def test_a_request_names_segments_in_one_of_two_ways() -> None:
-    assert requests.wanted(requests.parse(requests.Select, b'{"through": 7}')) == (None, 7)
-    assert requests.wanted(requests.parse(requests.Select, b'{"serials": [3, 4]}')) == ([3, 4], 0)
+    assert requests.wanted(requests.parse(requests.SegmentSelection, b'{"through": 7}')) == (
+        None,
+        7,
+    )
+    assert requests.wanted(requests.parse(requests.SegmentSelection, b'{"serials": [3, 4]}')) == (
+        [3, 4],
+        0,
+    )
     for body in (b"{}", b'{"through": 7, "serials": [3]}'):
         with pytest.raises(ClientError):
-            requests.wanted(requests.parse(requests.Select, body))
+            requests.wanted(requests.parse(requests.SegmentSelection, body))
 
 
 def test_an_empty_body_asks_for_nothing_special() -> None:
-    assert requests.parse(requests.Nothing, b"") == requests.Nothing()
+    assert requests.parse(requests.EmptyRequest, b"") == requests.EmptyRequest()
 
 
 @pytest.mark.parametrize(
     ("kind", "query"),
     [
-        (requests.WantedClients, "limit=0"),
-        (requests.WantedTopics, "limit=1001"),
-        (requests.WantedTopics, "topic=x"),
-        (requests.WantedHistory, "seconds=3601"),
-        (requests.WantedHistory, "seconds=0"),
-        (requests.WantedAudit, "limit=x"),
-        (requests.WantedHealth, "live=yes"),
+        (requests.ClientsQuery, "limit=0"),
+        (requests.TopicsQuery, "limit=1001"),
+        (requests.TopicsQuery, "topic=x"),
+        (requests.HistoryQuery, "seconds=3601"),
+        (requests.HistoryQuery, "seconds=0"),
+        (requests.AuditQuery, "limit=x"),
+        (requests.HealthQuery, "live=yes"),
     ],
 )
 def test_a_wrong_query_is_refused_with_what_is_wrong(kind: Any, query: str) -> None:
@@ -70,9 +76,9 @@ def test_a_wrong_query_is_refused_with_what_is_wrong(kind: Any, query: str) -> N
 
 
 def test_a_probe_asks_for_life_by_a_number() -> None:
-    assert requests.parse_query(requests.WantedHealth, "live=1").live
-    assert not requests.parse_query(requests.WantedHealth, "live=0").live
-    assert not requests.parse_query(requests.WantedHealth, "").live
+    assert requests.parse_query(requests.HealthQuery, "live=1").live
+    assert not requests.parse_query(requests.HealthQuery, "live=0").live
+    assert not requests.parse_query(requests.HealthQuery, "").live
 
 
 @pytest.mark.parametrize(

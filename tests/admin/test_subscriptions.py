@@ -10,8 +10,8 @@ import pytest
 
 from tests.admin.desk import Desk
 from zbroker.admin.lags import LogTimes
-from zbroker.admin.requests import Wanted, parse_query
-from zbroker.admin.subscriptions import NS_PER_S, Subscriptions
+from zbroker.admin.requests import SubscriptionsQuery, parse_query
+from zbroker.admin.subscriptions import NS_PER_S, SubscriptionReports
 from zbroker.errors import ClientError
 from zbroker.log.reader import Log
 from zbroker.wire import internal as m
@@ -64,14 +64,14 @@ class Bench:
         delivery: Any = self.delivery
         journal: Any = self.desk.journal
         times = LogTimes(self.desk.paths.journal, self.desk.paths.archive)
-        self.subscriptions = Subscriptions(delivery, journal, times)
+        self.subscriptions = SubscriptionReports(delivery, journal, times)
 
-    def answer(self, wanted: Wanted | None = None) -> dict[str, Any]:
-        found = self.subscriptions.answer(wanted or Wanted())
+    def answer(self, wanted: SubscriptionsQuery | None = None) -> dict[str, Any]:
+        found = self.subscriptions.answer(wanted or SubscriptionsQuery())
         assert json.loads(json.dumps(found)) == found
         return found
 
-    def clients(self, wanted: Wanted | None = None) -> list[str]:
+    def clients(self, wanted: SubscriptionsQuery | None = None) -> list[str]:
         return [row["client"] for row in self.answer(wanted)["subscriptions"]]
 
 
@@ -106,7 +106,7 @@ def test_workers_are_told_as_one_list(bench: Bench) -> None:
 def test_what_is_over_the_limit_is_counted(bench: Bench) -> None:
     bench.delivery.worker("delivery", row("a", 10), row("b", 50), left_out=4)
     bench.delivery.worker("delivery-2", row("c", 5), row("d", 50), left_out=3)
-    found = bench.answer(Wanted(limit=2))
+    found = bench.answer(SubscriptionsQuery(limit=2))
     assert [told["client"] for told in found["subscriptions"]] == ["c", "a"]
     assert found["left_out"] == 9
 
@@ -119,7 +119,7 @@ def test_a_worker_that_does_not_answer_is_named(bench: Bench) -> None:
 
 
 def test_what_is_wanted_goes_to_the_workers(bench: Bench) -> None:
-    bench.answer(Wanted("ann", "t", 7))
+    bench.answer(SubscriptionsQuery("ann", "t", 7))
     [ask] = bench.delivery.asked
     assert (ask.client, ask.topic, ask.limit) == ("ann", "t", 7)
 
@@ -147,9 +147,9 @@ def test_without_a_journal_the_lag_in_messages_is_left(bench: Bench) -> None:
 
 
 def test_a_query_says_which() -> None:
-    assert parse_query(Wanted, "") == Wanted()
+    assert parse_query(SubscriptionsQuery, "") == SubscriptionsQuery()
     query = "client=a%20b&topic=x%2B&limit=5"
-    assert parse_query(Wanted, query) == Wanted("a b", "x+", 5)
+    assert parse_query(SubscriptionsQuery, query) == SubscriptionsQuery("a b", "x+", 5)
 
 
 @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ def test_a_query_says_which() -> None:
 )  # fmt: skip
 def test_a_wrong_query_is_refused(query: str) -> None:
     with pytest.raises(ClientError, match="the query") as caught:
-        parse_query(Wanted, query)
+        parse_query(SubscriptionsQuery, query)
     assert caught.value.code == "bad_field"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.admin import tallies
-from zbroker.admin.tallies import Row, Tallies
+from zbroker.admin.tallies import Tallies, TopicTally
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap
 from zbroker.wire.messages import Columns
@@ -36,14 +36,14 @@ def batch(position: int, topics: list[str], skip: int = 0, cut: int = 0) -> Batc
     )  # fmt: skip
 
 
-def rows(found: Tallies) -> dict[str, Row]:
+def rows(found: Tallies) -> dict[str, TopicTally]:
     return {row.topic: row for row in found.rows()}
 
 
 def test_a_batch_of_one_topic() -> None:
     made = Tallies()
     made.take([batch(1, ["a", "a", "a"])], 1)
-    assert rows(made) == {"a": Row("a", 3, 30, 100, 100, 3)}
+    assert rows(made) == {"a": TopicTally("a", 3, 30, 100, 100, 3)}
     assert made.position == 4
 
 
@@ -51,15 +51,15 @@ def test_a_batch_of_several_topics_is_shared_out() -> None:
     made = Tallies()
     made.take([batch(5, ["a", "b", "a", "b", "a"], skip=1, cut=1)], 1)
     assert rows(made) == {
-        "a": Row("a", 1, 10, 500, 500, 6),
-        "b": Row("b", 2, 20, 500, 500, 7),
+        "a": TopicTally("a", 1, 10, 500, 500, 6),
+        "b": TopicTally("b", 2, 20, 500, 500, 7),
     }
 
 
 def test_what_is_missing_is_stepped_over() -> None:
     made = Tallies()
     made.take([batch(1, ["a"]), Gap(2, 9, "damaged"), batch(9, ["a"])], 1)
-    assert rows(made)["a"] == Row("a", 2, 20, 100, 900, 9)
+    assert rows(made)["a"] == TopicTally("a", 2, 20, 100, 900, 9)
 
 
 def test_what_is_no_message_of_a_client_is_not_counted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.admin.desk import Desk
 from zbroker.admin import topic_counter
-from zbroker.admin.topic_counter import REST_MS, Counting
+from zbroker.admin.topic_counter import REST_MS, TopicCounter
 from zbroker.errors import ClientError
 from zbroker.log.reader import Log
 
@@ -22,7 +22,7 @@ class Bench:
     def __init__(self, data: Path) -> None:
         self.desk = Desk(data)
         self.end = self.desk.end
-        self.counting = Counting(
+        self.counting = TopicCounter(
             self.desk.paths, self._end, self.desk.clock, logging.getLogger("test")
         )
 
@@ -97,7 +97,7 @@ def test_what_is_not_counted_yet_is_told_as_incomplete(
 ) -> None:
     monkeypatch.setattr(topic_counter, "WAIT_S", 0.01)
     bench.end += 1_000
-    monkeypatch.setattr(Counting, "turn", lambda *_: False)
+    monkeypatch.setattr(TopicCounter, "turn", lambda *_: False)
     rows, complete = bench.counting.rows()
     assert (rows, complete) == ([], False)
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from zbroker.admin.requests import WantedTopics
-from zbroker.admin.tallies import Row
-from zbroker.admin.topics import PATTERNS_MAX, Interest, Topics
+from zbroker.admin.requests import TopicsQuery
+from zbroker.admin.tallies import TopicTally
+from zbroker.admin.topics import PATTERNS_MAX, Interest, TopicReports
 from zbroker.errors import ClientError
 from zbroker.recording import Recording
 from zbroker.wire import surveys as s
@@ -34,10 +34,10 @@ class Rule(NamedTuple):
 
 class Counting:
     def __init__(self) -> None:
-        self.found: list[Row] = []
+        self.found: list[TopicTally] = []
         self.complete = True
 
-    def rows(self) -> tuple[list[Row], bool]:
+    def rows(self) -> tuple[list[TopicTally], bool]:
         return self.found, self.complete
 
 
@@ -60,14 +60,14 @@ class Bench:
         self.counting, self.desks = Counting(), Desks()
         counting: Any = self.counting
         desks: Any = self.desks
-        self.topics = Topics(counting, desks, Recording(rules))
+        self.topics = TopicReports(counting, desks, Recording(rules))
 
     def count(self, topic: str, messages: int) -> None:
-        row = Row(topic, messages, messages * 10, SECOND_NS, 2 * SECOND_NS, 77)
+        row = TopicTally(topic, messages, messages * 10, SECOND_NS, 2 * SECOND_NS, 77)
         self.counting.found.append(row)
 
     def answer(self, match: str = "", limit: int = 1_000) -> dict[str, Any]:
-        found = self.topics.answer(WantedTopics(match, limit))
+        found = self.topics.answer(TopicsQuery(match, limit))
         assert json.loads(json.dumps(found)) == found
         return found
 

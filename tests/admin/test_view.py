@@ -6,7 +6,7 @@ import pytest
 
 from tests.admin.build import ARCHIVED, ARCHIVED_PACKED, MINUTE, NOW_NS, PACKED, RAW, state
 from zbroker.admin import view
-from zbroker.admin.view import Copy, Segment
+from zbroker.admin.view import Copy, SegmentView
 
 SECOND_NS = 1_000_000_000
 
@@ -25,12 +25,12 @@ SECOND_NS = 1_000_000_000
     ],
 )
 def test_copies_show_what_is_half_done(copies: tuple[Copy, ...], half: str | None) -> None:
-    assert Segment(1, copies, 100, 101, 1).half_done() == half
+    assert SegmentView(1, copies, 100, 101, 1).half_done() == half
 
 
 def test_a_segment_with_a_copy_left_in_the_journal_is_not_archived() -> None:
-    assert not Segment(1, (RAW, ARCHIVED), 100, 101, 1).archived
-    assert Segment(1, (ARCHIVED,), 100, 101, 1).archived
+    assert not SegmentView(1, (RAW, ARCHIVED), 100, 101, 1).archived
+    assert SegmentView(1, (ARCHIVED,), 100, 101, 1).archived
 
 
 def test_ages_are_from_the_last_message_on() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.build import append, positions, start, writer
-from zbroker.blocks.block_reader import Reading
+from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import DATA_AT
@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> RealDisk:
     return made
 
 
-def everything(reading: Reading, end: int) -> list[object]:
+def everything(reading: BlockReader, end: int) -> list[object]:
     cursor, found = Cursor(1, DATA_AT, 1), list[object]()
     while cursor.position < end:
         block = reading.read(Read(1, cursor, seek=False, limit=end, max_bytes=1 << 20))
@@ -38,7 +38,7 @@ def test_a_segment_that_is_put_back_is_served_again(disk: RealDisk, tmp_path: Pa
     end = start(disk).next_position
     path = tmp_path / segment_name(2)
     path.rename(tmp_path / "away")
-    reading = Reading(tmp_path)
+    reading = BlockReader(tmp_path)
     assert [item for item in everything(reading, end) if isinstance(item, Gap)]
     (tmp_path / "away").rename(path)
     assert positions(everything(reading, end)) == list(range(1, end))
@@ -50,7 +50,7 @@ def test_a_damaged_place_is_looked_for_once(disk: RealDisk, tmp_path: Path) -> N
     with (tmp_path / segment_name(1)).open("r+b") as file:
         file.seek(10_000)
         file.write(bytes(100))
-    reading = Reading(tmp_path)
+    reading = BlockReader(tmp_path)
     assert [item for item in everything(reading, end) if isinstance(item, Gap)]
     misses = reading.misses
     everything(reading, end)

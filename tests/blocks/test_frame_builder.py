@@ -7,7 +7,7 @@ from array import array
 from msgspec.msgpack import encode as pack
 
 from tests.delivery.world import HERE, World, expand
-from zbroker.blocks.frame_builder import Block, Look, Maker
+from zbroker.blocks.frame_builder import Block, FrameBuilder, Projection
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.replay import incoming
 from zbroker.ids import Origin
@@ -17,7 +17,7 @@ from zbroker.log.reader import Cursor
 from zbroker.wire import bodies, codec
 from zbroker.wire import messages as m
 
-MAKER = Maker(HERE)
+MAKER = FrameBuilder(HERE)
 
 
 def block_of(batch: Batch) -> Block:
@@ -62,7 +62,7 @@ def test_an_origin_is_named_only_if_it_is_another():
     block = block_of(batch)
     [part] = MAKER.some(block, 0, _span(2, 3), (True,), zstd=False)
     assert decoded(part).origin == (9, 2, 501)
-    [own] = Maker(Origin(9, 2)).some(block, 0, _span(2, 3), (True,), zstd=False)
+    [own] = FrameBuilder(Origin(9, 2)).some(block, 0, _span(2, 3), (True,), zstd=False)
     assert decoded(own).origin is None
 
 
@@ -100,7 +100,7 @@ def test_a_conflated_message_has_the_key_of_its_newest():
     batch.columns.expiry = array("q", [5, 0, 0]).tobytes()
     conflation = Conflation(10**12)
     conflation.add(incoming(block_of(batch), 0, lambda _: "binary"), range(3))
-    look = Look(lambda _: "binary")
+    look = Projection(lambda _: "binary")
     heads = [decoded(MAKER.held(held, look)) for held in conflation.flush()]
     assert [(head.topic, head.columns) for head in heads] == [
         ("t", m.Columns(keys=pack([b"new"]))),
@@ -122,6 +122,6 @@ def test_long_keys_are_sent_in_several_parts():
 
 
 def _span(first: int, last: int):
-    from zbroker.blocks.frame_builder import Span
+    from zbroker.blocks.frame_builder import MessageSpan
 
-    return Span(first, last)
+    return MessageSpan(first, last)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.bookmarks import keys
-from zbroker.bookmarks.keys import Hint, Stamp, Wrong
+from zbroker.bookmarks.keys import BadKey, Hint, Stamp
 
 U64 = st.integers(0, (1 << 64) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -52,7 +52,7 @@ def test_a_flipped_bit_in_key_or_value_is_seen(key_bit: int, value_bit: int, in_
         key = _flipped(key, key_bit)
     else:
         value = _flipped(value, value_bit)
-    assert isinstance(keys.decode_place(key, value), Wrong)
+    assert isinstance(keys.decode_place(key, value), BadKey)
 
 
 def _flipped(data: bytes, bit: int) -> bytes:
@@ -63,28 +63,28 @@ def _flipped(data: bytes, bit: int) -> bytes:
 
 @given(st.binary(max_size=60))
 def test_random_bytes_are_no_place_and_no_stamp(data: bytes):
-    assert isinstance(keys.decode_place(keys.position_key(1), data), Wrong)
-    assert isinstance(keys.decode_stamp(data), Wrong)
+    assert isinstance(keys.decode_place(keys.position_key(1), data), BadKey)
+    assert isinstance(keys.decode_stamp(data), BadKey)
 
 
 def test_a_stamp_comes_back_to_its_instance_only():
     value = keys.encode_stamp(Stamp(2, 77), instance=9)
     assert keys.decode_stamp(value, 9) == Stamp(2, 77)
     assert keys.decode_stamp(value) == Stamp(2, 77)
-    assert keys.decode_stamp(value, 10) == Wrong("it belongs to instance 0000000000000009")
+    assert keys.decode_stamp(value, 10) == BadKey("it belongs to instance 0000000000000009")
 
 
 @pytest.mark.parametrize("version", [0, 2, 99])
 def test_a_version_that_does_not_exist_is_named(version: int):
     value = keys.encode_stamp(Stamp(2, 77), instance=9)
     changed = value[:4] + version.to_bytes(4, "big") + value[8:]
-    assert keys.decode_stamp(changed, 9) == Wrong(f"it has version {version}, not 1")
+    assert keys.decode_stamp(changed, 9) == BadKey(f"it has version {version}, not 1")
 
 
 @pytest.mark.parametrize("end", range(32))
 def test_a_cut_stamp_is_wrong(end: int):
     value = keys.encode_stamp(Stamp(2, 77), instance=9)
-    assert isinstance(keys.decode_stamp(value[:end], 9), Wrong)
+    assert isinstance(keys.decode_stamp(value[:end], 9), BadKey)
 
 
 def test_numbers_out_of_range_are_keys_at_the_ends():

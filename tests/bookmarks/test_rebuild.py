@@ -13,7 +13,7 @@ from tests.bookmarks.checking import KIB, Checker, add_all, entries_in, full_dis
 from tests.bookmarks.logs import INSTANCE, FakeLog
 from zbroker.bookmarks import files, rebuild
 from zbroker.bookmarks.index import Index, Stamp
-from zbroker.bookmarks.rebuild import Progress, Rebuild
+from zbroker.bookmarks.rebuild import Rebuild, RebuildProgress
 from zbroker.errors import StorageError
 from zbroker.log.format import Batch
 from zbroker.log.reader import Log
@@ -165,7 +165,7 @@ def test_progress_is_told_and_the_last_one_is_the_end(
     path: Path, log: FakeLog, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(rebuild, "TELL_S", 0.0)
-    told: list[Progress] = []
+    told: list[RebuildProgress] = []
     Rebuild(path, INSTANCE, 0, Source(log), told.append).run(log.position)
     assert [step.position for step in told] == sorted(step.position for step in told)
     assert len(told) > 40
@@ -324,7 +324,7 @@ def test_a_damaged_index_is_replaced(path: Path, log: FakeLog):
 
 def test_an_index_catches_up_with_the_log(path: Path, log: FakeLog):
     index = old_index(path, log, upto=100)
-    told: list[Progress] = []
+    told: list[RebuildProgress] = []
     source = Source(log)
     rebuild.catch_up(index, source, log.position, told.append)
     assert source.asked == [(log.entries[100][0].position, log.position)]

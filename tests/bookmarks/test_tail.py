@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.keys import Hint
-from zbroker.bookmarks.tail import Line, Tail
+from zbroker.bookmarks.tail import IndexTail, TailEntries
 
 PUTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1_000)))
 
@@ -18,7 +18,7 @@ def _hint(position: int) -> Hint:
 
 @given(PUTS, st.integers(-1, 51))
 def test_a_line_is_a_sorted_map(puts: list[tuple[int, int]], wanted: int):
-    line, model = Line(), {}
+    line, model = TailEntries(), {}
     for key, position in puts:
         line.put(key, _hint(position))
         model[key] = _hint(position)
@@ -31,7 +31,7 @@ def test_a_line_is_a_sorted_map(puts: list[tuple[int, int]], wanted: int):
 
 @given(PUTS, st.integers(0, 1_000))
 def test_a_line_forgets_by_position_not_by_key(puts: list[tuple[int, int]], position: int):
-    line = Line()
+    line = TailEntries()
     for key, at in puts:
         line.put(key, _hint(at))
     expected = [(key, hint) for key, hint in line.items() if hint.position < position]
@@ -41,11 +41,11 @@ def test_a_line_forgets_by_position_not_by_key(puts: list[tuple[int, int]], posi
 
 @given(PUTS, PUTS, PUTS)
 def test_encoded_entries_come_in_the_order_of_lmdb(ones, twos, threes):
-    tail = Tail()
+    tail = IndexTail()
     for key, at in ones:
         tail.positions.put(key, _hint(at))
     for key, at in twos:
-        tail.runs.setdefault(at % 3, Line()).put(key, _hint(at))
+        tail.runs.setdefault(at % 3, TailEntries()).put(key, _hint(at))
     for key, at in threes:
         tail.times.put(key, _hint(at))
     entries = list(tail.encoded())

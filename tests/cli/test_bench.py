@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.client.fakes import FakeBroker
 from zbroker import LocalBroker
 from zbroker.cli.admin_main import main as admin
-from zbroker.cli.bench.plan import PREFIX, Plan, latency, quantile, rate
-from zbroker.cli.bench.running import Run
+from zbroker.cli.bench.plan import PREFIX, BenchPlan, latency, quantile, rate
+from zbroker.cli.bench.running import BenchRun
 from zbroker.cli.main import main
 from zbroker.errors import ZBrokerError
 
@@ -32,16 +32,16 @@ def bench(url: str, *arguments: str) -> Result:
 
 
 def test_topics_are_below_bench() -> None:
-    first, second = (Plan.of(topic=None, **OPTIONS).topic for _ in range(2))
+    first, second = (BenchPlan.of(topic=None, **OPTIONS).topic for _ in range(2))
     assert first.startswith(PREFIX)
     assert first != second
-    assert Plan.of(topic="bench/mine", **OPTIONS).topic == "bench/mine"
+    assert BenchPlan.of(topic="bench/mine", **OPTIONS).topic == "bench/mine"
 
 
 @pytest.mark.parametrize("topic", ["orders", "bench", "bench/", "x/bench/y", "bench/\n"])
 def test_another_topic_is_refused(topic: str) -> None:
     with pytest.raises(ZBrokerError) as caught:
-        Plan.of(topic=topic, **OPTIONS)
+        BenchPlan.of(topic=topic, **OPTIONS)
     assert caught.value.code == "bad_topic"
     assert bench("tcp://127.0.0.1:1", "--topic", topic).exit_code == 1
 
@@ -49,7 +49,7 @@ def test_another_topic_is_refused(topic: str) -> None:
 @given(st.integers(1, 1_000_000), st.integers(1, 64))
 def test_publishers_share_the_messages_evenly(messages: int, publishers: int) -> None:
     options = OPTIONS | {"messages": messages, "publishers": publishers}
-    shares = Plan.of(topic="bench/x", **options).shares()
+    shares = BenchPlan.of(topic="bench/x", **options).shares()
     assert (sum(shares), len(shares)) == (messages, publishers)
     assert max(shares) - min(shares) <= 1
 
@@ -83,11 +83,11 @@ def test_rates_are_per_second() -> None:
 
 
 def test_ctrl_c_ends_it_with_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(run: Run) -> None:
+    def interrupted(run: BenchRun) -> None:
         run.results["publish"] = {"messages_s": 5.0}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Run, "all", interrupted)
+    monkeypatch.setattr(BenchRun, "all", interrupted)
     with FakeBroker() as broker:
         result = bench(broker.url, "--json")
     found = json.loads(result.stdout)
@@ -99,7 +99,7 @@ def test_an_error_of_a_publisher_is_the_error_of_the_run(monkeypatch: pytest.Mon
     def failed(*_: object) -> None:
         raise ZBrokerError("too_large", "no")
 
-    monkeypatch.setattr(Run, "_feed", failed)
+    monkeypatch.setattr(BenchRun, "_feed", failed)
     with FakeBroker() as broker:
         result = bench(broker.url, *SMALL)
     assert result.exit_code == 1

@@ -19,12 +19,12 @@ from zbroker.cli.check.judging import (
     OK,
     UNKNOWN,
     WARNING,
-    Bounds,
-    Limits,
+    AdminAnswers,
+    HealthLimits,
+    HealthVerdict,
     Reason,
-    Said,
+    Thresholds,
     Value,
-    Verdict,
     judge,
 )
 
@@ -33,7 +33,7 @@ STATUS: dict[str, Any] = {
     "journal": {"persisted": 100, "sync_ms": 2.5, "bytes": 4096}, "rates": {"messages_in_s": 7.25},
 }  # fmt: skip
 SUBSCRIPTIONS = {"subscriptions": [{"lag": 50, "lag_s": 1.5}], "silent": []}
-SAID = Said(STATUS, SUBSCRIPTIONS, {"/j": 40.0})
+SAID = AdminAnswers(STATUS, SUBSCRIPTIONS, {"/j": 40.0})
 
 
 def alarm(code: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ def alarm(code: str) -> dict[str, str]:
 
 
 def test_an_instance_that_is_well_is_ok() -> None:
-    verdict = judge(SAID, Limits())
+    verdict = judge(SAID, HealthLimits())
     assert (verdict.code, verdict.reasons) == (OK, ())
     assert verdict.text == "ready, 3 clients, lag 50"
 
@@ -52,68 +52,69 @@ def test_an_instance_that_is_well_is_ok() -> None:
 @pytest.mark.parametrize(
     ("change", "limits", "code"),
     [
-        ({"state": "starting"}, Limits(), WARNING),
-        ({"state": "degraded"}, Limits(), CRITICAL),
-        ({"state": "stopping"}, Limits(), CRITICAL),
-        ({"state": "dreaming"}, Limits(), UNKNOWN),
-        ({"alarms": [alarm("disk_80")]}, Limits(), WARNING),
-        ({"alarms": [alarm("queue_holds")]}, Limits(), WARNING),
-        ({"alarms": [alarm("disk_full")]}, Limits(), CRITICAL),
-        ({"alarms": [alarm("access_file")]}, Limits(), CRITICAL),
-        ({"alarms": [alarm("conflicts"), alarm("damage")]}, Limits(), CRITICAL),
-        ({}, Limits(lag=Bounds(49)), WARNING),
-        ({}, Limits(lag=Bounds(50, 50)), OK),
-        ({}, Limits(lag=Bounds(10, 49)), CRITICAL),
-        ({}, Limits(lag=Bounds(None, 49)), CRITICAL),
-        ({}, Limits(lag_s=Bounds(1)), WARNING),
-        ({}, Limits(disk=Bounds(80, 90)), OK),
-        ({}, Limits(disk=Bounds(20, 39.9)), CRITICAL),
-        ({}, Limits(sync_ms=Bounds(2)), WARNING),
-        ({}, Limits(clients=Bounds(2)), WARNING),
+        ({"state": "starting"}, HealthLimits(), WARNING),
+        ({"state": "degraded"}, HealthLimits(), CRITICAL),
+        ({"state": "stopping"}, HealthLimits(), CRITICAL),
+        ({"state": "dreaming"}, HealthLimits(), UNKNOWN),
+        ({"alarms": [alarm("disk_80")]}, HealthLimits(), WARNING),
+        ({"alarms": [alarm("queue_holds")]}, HealthLimits(), WARNING),
+        ({"alarms": [alarm("disk_full")]}, HealthLimits(), CRITICAL),
+        ({"alarms": [alarm("access_file")]}, HealthLimits(), CRITICAL),
+        ({"alarms": [alarm("conflicts"), alarm("damage")]}, HealthLimits(), CRITICAL),
+        ({}, HealthLimits(lag=Thresholds(49)), WARNING),
+        ({}, HealthLimits(lag=Thresholds(50, 50)), OK),
+        ({}, HealthLimits(lag=Thresholds(10, 49)), CRITICAL),
+        ({}, HealthLimits(lag=Thresholds(None, 49)), CRITICAL),
+        ({}, HealthLimits(lag_s=Thresholds(1)), WARNING),
+        ({}, HealthLimits(disk=Thresholds(80, 90)), OK),
+        ({}, HealthLimits(disk=Thresholds(20, 39.9)), CRITICAL),
+        ({}, HealthLimits(sync_ms=Thresholds(2)), WARNING),
+        ({}, HealthLimits(clients=Thresholds(2)), WARNING),
     ],
 )
-def test_what_is_wrong_decides(change: dict[str, Any], limits: Limits, code: int) -> None:
+def test_what_is_wrong_decides(change: dict[str, Any], limits: HealthLimits, code: int) -> None:
     assert judge(SAID._replace(status=STATUS | change), limits).code == code
 
 
 def test_alarms_are_warnings_at_most_if_that_is_wanted() -> None:
     said = SAID._replace(status=STATUS | {"alarms": [alarm("disk_full")]})
-    assert judge(said, Limits(), warn_alarms=True).code == WARNING
+    assert judge(said, HealthLimits(), warn_alarms=True).code == WARNING
 
 
 def test_a_worker_that_does_not_answer_is_a_warning() -> None:
     said = SAID._replace(subscriptions={"subscriptions": [], "silent": ["delivery-2"]})
-    verdict = judge(said, Limits())
+    verdict = judge(said, HealthLimits())
     assert verdict.code == WARNING
     assert "delivery-2" in verdict.reasons[0].text
 
 
 def test_a_disk_that_cannot_be_seen_is_unknown() -> None:
-    assert judge(SAID._replace(disks={}), Limits()).code == UNKNOWN
-    assert judge(SAID._replace(disks=None), Limits()).code == OK
+    assert judge(SAID._replace(disks={}), HealthLimits()).code == UNKNOWN
+    assert judge(SAID._replace(disks=None), HealthLimits()).code == OK
 
 
 def test_each_disk_is_a_value() -> None:
-    values = judge(SAID._replace(disks={"/b": 2.0, "/a": 1.0}), Limits()).values
+    values = judge(SAID._replace(disks={"/b": 2.0, "/a": 1.0}), HealthLimits()).values
     assert [(v.name, v.value) for v in values if v.unit == "%"] == [("disk", 1.0), ("disk2", 2.0)]
 
 
 def test_a_room_that_is_down_is_named() -> None:
     rooms = [{"room": "supervisor", "state": "degraded"}, {"room": "ingest", "state": "down"}]
     said = SAID._replace(status=STATUS | {"state": "degraded", "processes": rooms})
-    assert judge(said, Limits()).reasons[0].detail == "ingest down"
+    assert judge(said, HealthLimits()).reasons[0].detail == "ingest down"
 
 
 @given(st.lists(st.sampled_from([WARNING, CRITICAL, UNKNOWN])))
 def test_the_worst_that_is_known_counts(codes: list[int]) -> None:
-    code = Verdict(tuple(Reason(code, "x") for code in codes)).code
+    code = HealthVerdict(tuple(Reason(code, "x") for code in codes)).code
     order = [OK, WARNING, UNKNOWN, CRITICAL]
     assert code == max([OK, *codes], key=order.index)
 
 
 def test_numbers_that_are_missing_are_zero() -> None:
     verdict = judge(
-        Said({"state": "ready"}, {}, {"/": 1.0}), Limits(lag=Bounds(0), clients=Bounds(0))
+        AdminAnswers({"state": "ready"}, {}, {"/": 1.0}),
+        HealthLimits(lag=Thresholds(0), clients=Thresholds(0)),
     )
     assert verdict.code == OK
     assert {v.name: v.value for v in verdict.values if v.name != "disk"} == dict.fromkeys(
@@ -123,9 +124,9 @@ def test_numbers_that_are_missing_are_zero() -> None:
 
 # -- forms ----------------------------------------------------------------------------------------
 
-VERDICT = Verdict(
+VERDICT = HealthVerdict(
     (Reason(CRITICAL, "lag 50, over 40", "a|b\nc"), Reason(WARNING, "x")),
-    (Value("lag", 50, "", Bounds(10, 40)), Value("disk", 40.5, "%")),
+    (Value("lag", 50, "", Thresholds(10, 40)), Value("disk", 40.5, "%")),
     "ready",
 )
 
@@ -134,7 +135,7 @@ def test_nagios_gets_a_line_with_performance_data() -> None:
     assert forms.nagios(VERDICT) == [
         "ZBROKER CRITICAL: lag 50, over 40; x | lag=50;10;40;0 disk=40.5%;;;0", "a/b c",
     ]  # fmt: skip
-    assert forms.nagios(Verdict((), (), "ready")) == ["ZBROKER OK: ready"]
+    assert forms.nagios(HealthVerdict((), (), "ready")) == ["ZBROKER OK: ready"]
 
 
 def test_json_has_stable_keys() -> None:

@@ -20,7 +20,7 @@ from zbroker import LocalBroker, config
 from zbroker.access import keys
 from zbroker.cli.admin_main import main
 from zbroker.cli.doctor import lines, live, locks, machine, places, processes
-from zbroker.cli.doctor.case import Case, Options
+from zbroker.cli.doctor.case import Case, DoctorOptions
 from zbroker.cli.doctor.finding import Finding
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
@@ -245,7 +245,9 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_cannot_be_written() -> None:
-    place = places.Place(Path("/d"), exists=True, is_directory=True, writable=False, owner="bob")
+    place = places.PathFacts(
+        Path("/d"), exists=True, is_directory=True, writable=False, owner="bob"
+    )
     (found,) = places.unusable(place, Path("/d"), "ann")
     assert "belongs to bob and cannot be written by ann" in found.what
 
@@ -347,7 +349,7 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
     ],
 )
 def test_who_listens_where_takes_a_door(door: str, host: str, is_taken: bool) -> None:
-    found = list(processes.taken({"ingest": door}, [processes.Listener(host, 5, 0)]))
+    found = list(processes.taken({"ingest": door}, [processes.ListeningPort(host, 5, 0)]))
     assert bool(found) == is_taken
     assert all("ss -ltnp" in one.fix for one in found)
 
@@ -454,7 +456,7 @@ def test_a_disk_that_is_fuller_than_it_should_be(patient: Patient) -> None:
 
 
 def test_a_disk_without_room_for_a_copy_is_not_compressed() -> None:
-    case = Case(Target(None, None, None, False), Options())
+    case = Case(Target(None, None, None, False), DoctorOptions())
     case.config = config.parse("", "z")
     segment = case.config.journal.segment_size
     [roomy] = machine.full(Path("/j"), 90.0, 3 * segment, case)
@@ -554,7 +556,7 @@ def test_a_subscription_that_is_stuck_without_credit(
 
 
 def test_a_subscription_that_moves_is_not_stuck() -> None:
-    case = Case(Target(None, None, None, False), Options())
+    case = Case(Target(None, None, None, False), DoctorOptions())
     first = live.without_credit([SUBSCRIPTION])
     for later in ({"sent_messages": 40}, {"state": "sending"}, {"lag": 0}, {"sid": "s2"}):
         second = live.without_credit([SUBSCRIPTION | later])

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import zbroker
 from zbroker.cli.journal import journal
 from zbroker.cli.main import main
-from zbroker.cli.pub import Pace, Sent, pub, send, summary
+from zbroker.cli.pub import InputPosition, Throttle, pub, send, summary
 from zbroker.control.target import Target
 
 
@@ -52,7 +52,7 @@ def test_a_pace_sleeps_until_the_next_one_is_due() -> None:
         slept.append(round(seconds, 6))
         clock[0] += seconds
 
-    pace = Pace(4.0, lambda: clock[0], sleep)
+    pace = Throttle(4.0, lambda: clock[0], sleep)
     send(Client(), "t", [b"\n"] * 5, pace)
     assert slept == [0.25] * 4
     clock[0] += 10
@@ -62,14 +62,14 @@ def test_a_pace_sleeps_until_the_next_one_is_due() -> None:
 
 def test_a_high_rate_does_not_sleep_for_each_message() -> None:
     slept: list[float] = []
-    pace = Pace(1_000_000, lambda: 0.0, slept.append)
+    pace = Throttle(1_000_000, lambda: 0.0, slept.append)
     for sent in range(1_000):
         pace.wait(sent)
     assert slept == []
 
 
 def test_the_summary_is_one_line() -> None:
-    sent = Sent()
+    sent = InputPosition()
     sent.messages, sent.bytes = 2_000, 5_000
     start = "published 2000 messages, 5000 bytes in 0.50 s (4,000/s), "
     assert summary(sent, 0.5, 0, True) == start + "all persisted"

@@ -28,7 +28,7 @@ def test_every_value_is_one_word_or_text(value: object, text: str) -> None:
 
 
 def test_a_row_for_a_pipe_quotes_what_has_blanks() -> None:
-    columns = (show.number("serial"), show.Column("why"), show.byte_size("bytes"))
+    columns = (show.number("serial"), show.TableColumn("why"), show.byte_size("bytes"))
     row = {"serial": 3, "why": 'it is "old"', "bytes": 2048}
     assert show.line(columns, row) == 'serial=3 why="it is \\"old\\"" bytes=2048'
 

@@ -88,7 +88,7 @@ class Door:
         kind = type(command).__name__.lower()
         getattr(self, f"_{kind}")(command)
 
-    def _doorlogon(self, command):
+    def _listenerlogon(self, command):
         self.down.append((m.Ack("processed", command.cid, origin=tuple(HERE)), None))
 
     def _subscribe(self, command):

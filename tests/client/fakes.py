@@ -258,7 +258,7 @@ class FakeBroker:
     def _delivery(self, rid, frames):
         command = codec.decode(codec.DELIVERY, frames[0])
         cid = getattr(command, "cid", None)
-        if isinstance(command, m.DoorLogon):
+        if isinstance(command, m.ListenerLogon):
             if command.token != self.token:
                 self._answer("delivery", rid, m.Error("auth_failed", "old token", cid=cid))
                 return

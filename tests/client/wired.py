@@ -12,7 +12,7 @@ from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.bodies import pack, to_little
-from zbroker.wire.messages import Ack, Columns, DoorLogon, Msg, Options, Subscribe
+from zbroker.wire.messages import Ack, Columns, ListenerLogon, Msg, Options, Subscribe
 
 HERE = Origin(0xAB, 1)
 HERE_TEXT = "00000000000000ab.1."
@@ -58,7 +58,7 @@ class Wired:
     def log_on(self):
         """The logon is answered: the commands that follow."""
         logon = the(self.handle(Connected()))
-        assert isinstance(logon, DoorLogon)
+        assert isinstance(logon, ListenerLogon)
         return commands(self.handle(Ack("processed", logon.cid)))
 
     def accept(self, command, position=1, credit=None):

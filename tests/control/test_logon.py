@@ -15,7 +15,7 @@ from zbroker import sockets
 from zbroker.access import keys
 from zbroker.control import logon
 from zbroker.control.contexts import Login
-from zbroker.control.logon import Session, log_on
+from zbroker.control.logon import AdminSession, log_on
 from zbroker.errors import ZBrokerError
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -90,13 +90,13 @@ def login(folder: Path, key: str = "client", **more: str) -> Login:
 
 
 def test_the_answer_says_where_the_admin_is(plain: Door) -> None:
-    assert log_on(plain.url) == Session(ADMIN, "tok")
+    assert log_on(plain.url) == AdminSession(ADMIN, "tok")
     assert plain.logons[0].client.startswith("zbroker-admin-")
     assert plain.logons[0].credentials is None
 
 
 def test_a_session_does_not_show_its_token() -> None:
-    assert "secret" not in repr(Session(ADMIN, "secret"))
+    assert "secret" not in repr(AdminSession(ADMIN, "secret"))
 
 
 def test_credentials_are_shown_over_an_encrypted_connection(secured: Door, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_credentials_are_shown_over_an_encrypted_connection(secured: Door, tmp_p
     password.touch(0o600)
     password.write_text("pass\n")
     made = login(tmp_path, user="ann", password_file=str(password)).credentials()
-    assert log_on(secured.url, made) == Session(ADMIN, "tok")
+    assert log_on(secured.url, made) == AdminSession(ADMIN, "tok")
     assert secured.logons[0].credentials == {"user": "ann", "password": "pass"}
 
 

@@ -17,12 +17,12 @@ from tests.filters import making, naive
 from zbroker.config import QueueConfig
 from zbroker.definitions import compile_queue
 from zbroker.definitions import intake as module
-from zbroker.definitions.intake import HASHED_MAX_BYTES, U64_MAX, Entering, priority_of
+from zbroker.definitions.intake import HASHED_MAX_BYTES, U64_MAX, QueueIntake, priority_of
 from zbroker.filters.parser import parse
 from zbroker.formats import FormatError, decode
 from zbroker.limits import U63_MAX
 from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
@@ -69,10 +69,10 @@ class Taken:
 
     def __init__(self, begin: int = 0, **keys: Any) -> None:
         definition = compile_queue(QueueConfig(**{"name": "q", **keys}))
-        self.entering = Entering(definition, TYPES.__getitem__, begin)
+        self.entering = QueueIntake(definition, TYPES.__getitem__, begin)
         self.asked = 0
 
-    def __call__(self, messages: Sequence[One], *args: Any, **options: Any) -> Entered | None:
+    def __call__(self, messages: Sequence[One], *args: Any, **options: Any) -> Arrivals | None:
         def payloads() -> list[bytes]:
             self.asked += 1
             return [one.data for one in messages]
@@ -88,7 +88,7 @@ def jsons(*payloads: Any) -> list[One]:
     return [One("a", msgspec.json.encode(payload)) for payload in payloads]
 
 
-def taken(messages: Sequence[One], *args: Any, times: bool = False, **keys: Any) -> Entered:
+def taken(messages: Sequence[One], *args: Any, times: bool = False, **keys: Any) -> Arrivals:
     found = Taken(**{"topic": "a", **keys})(messages, *args, times=times)
     assert found is not None
     return found
@@ -236,7 +236,7 @@ def test_what_enters_is_what_the_slow_reading_says(
     wanted = {topic for topic in TYPES if compile_queue(config).topics(topic)}
     span = range(skip, len(messages) - cut)
     expected = slow(config, wanted, messages, span, times=times)
-    entering = Entering(compile_queue(config), TYPES.__getitem__)
+    entering = QueueIntake(compile_queue(config), TYPES.__getitem__)
     for _ in range(1 + more):  # what is remembered changes nothing
         entered = entering(
             batch_of(messages, skip, cut, times=times), lambda: [one.data for one in messages]
@@ -249,7 +249,7 @@ def test_what_enters_is_what_the_slow_reading_says(
     check_runs(entered, {at: one.expires for at, one in expected.items() if one.expires})
 
 
-def check_values(config: QueueConfig, entered: Entered, expected: list[Slow]) -> None:
+def check_values(config: QueueConfig, entered: Arrivals, expected: list[Slow]) -> None:
     assert (entered.priorities is not None) == bool(config.priority)
     if entered.priorities is not None:
         assert entered.priorities.typecode == "Q"
@@ -268,7 +268,7 @@ def check_values(config: QueueConfig, entered: Entered, expected: list[Slow]) ->
         assert list(entered.barriers) == [at for at, one in pairs if one.barrier]
 
 
-def check_runs(entered: Entered, expected: dict[int, int]) -> None:
+def check_runs(entered: Arrivals, expected: dict[int, int]) -> None:
     runs = entered.expires
     assert {at: end for end, first, behind in runs for at in range(first, behind)} == expected
     assert all(first < behind for _, first, behind in runs)

@@ -26,7 +26,7 @@ from zbroker.paths import Paths
 from zbroker.server.process import Process
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Hello, Holds, Locate, Located, Marks, Welcome
+from zbroker.wire.internal import Hello, Holds, Locate, Located, Watermarks, Welcome
 
 INSTANCE = 0xD
 KEY = b"k" * 32
@@ -67,7 +67,9 @@ class Journal:
 
     def say_marks(self) -> None:
         end = self.writer.synced
-        marks = Marks(self.incarnation, INSTANCE, 1, self.floor, end, end, self.writer.serial, 0)
+        marks = Watermarks(
+            self.incarnation, INSTANCE, 1, self.floor, end, end, self.writer.serial, 0
+        )
         self.xpub.send(codec.encode(marks))
 
     def serve(self) -> None:
@@ -158,13 +160,13 @@ class Client:
         self.data: list[bytes] = []
         self.vectors: list[str] = []
 
-    def send(self, command: m.Command) -> None:
+    def send(self, command: m.ClientCommand) -> None:
         self.socket.send(codec.encode(command))
 
     def logon(self) -> None:
         expires_s = time.time_ns() // 10**9 + 60
         self.send(
-            m.DoorLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, expires_s)), "logon")
+            m.ListenerLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, expires_s)), "logon")
         )
         assert self.until(m.Ack).type == "processed"
 

@@ -17,9 +17,9 @@ from zbroker.delivery.conflation import (
     KEYS_MAX,
     Conflation,
     Held,
+    MessagePlace,
     Messages,
     Path,
-    Place,
 )
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MIB
@@ -41,8 +41,8 @@ class One:
     data: bytes = b""
 
     @property
-    def place(self) -> Place:
-        return Place(self.position, 7, self.position + 100, (1, 2, self.position + 200))
+    def place(self) -> MessagePlace:
+        return MessagePlace(self.position, 7, self.position + 100, (1, 2, self.position + 200))
 
 
 def numbered(ones: list[One]) -> list[One]:

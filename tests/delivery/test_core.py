@@ -41,7 +41,9 @@ def test_a_routing_id_that_the_client_chose_is_refused():
 def test_a_token_of_another_key_is_refused():
     world = ready(logon=False)
     world.send(
-        m.DoorLogon(token.make(b"x" * 32, token.Token("ann", "ann", "i", 1, int(NOW_S) + 60)), "9")
+        m.ListenerLogon(
+            token.make(b"x" * 32, token.Token("ann", "ann", "i", 1, int(NOW_S) + 60)), "9"
+        )
     )
     assert (world.last().code, world.last().cid) == ("auth_failed", "9")
 
@@ -52,13 +54,13 @@ def test_a_token_from_before_a_disconnect_by_an_operator_is_refused():
     world.logon()
     assert world.last().code == "auth_failed"
     after = token.Token("ann", "", "i", 2, int(NOW_S) + 60, "", disconnects=1)
-    world.send(m.DoorLogon(token.make(KEY, after), "9"))
+    world.send(m.ListenerLogon(token.make(KEY, after), "9"))
     assert world.last().type == "processed"
 
 
 def test_an_expired_token_is_refused():
     world = ready(logon=False)
-    world.send(m.DoorLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, int(NOW_S))), "9"))
+    world.send(m.ListenerLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, int(NOW_S))), "9"))
     assert world.last().code == "auth_failed"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from google_crc32c import value as crc32c
 
 from tests.delivery.world import ANN, HERE, World, ready
-from zbroker.blocks.block_reader import READ_CACHE_BYTES, Reading
-from zbroker.blocks.frame_builder import Block, Maker
+from zbroker.blocks.block_reader import READ_CACHE_BYTES, BlockReader
+from zbroker.blocks.frame_builder import Block, FrameBuilder
 from zbroker.blocks.read_request import Read
 from zbroker.config import RecordConfig
 from zbroker.ids import EPOCH, NOW, parse_vector
@@ -220,7 +220,7 @@ class Zeros:
 
 
 def test_the_cache_counts_what_was_made_of_a_block(tmp_path: Path) -> None:
-    reading, maker, cursor = Reading(tmp_path), Maker(HERE), Cursor(1, 0, 1)
+    reading, maker, cursor = BlockReader(tmp_path), FrameBuilder(HERE), Cursor(1, 0, 1)
     reading._logs = (Zeros(ready()),) * 2  # type: ignore[assignment]
     for _ in range(40):
         block = reading.read(Read(1, cursor, False, PLENTY, 1 << 16))

@@ -210,7 +210,7 @@ def test_parts_are_made_once_for_all_that_want_the_same(world: World) -> None:
 
 def test_a_hello_is_answered_with_credit() -> None:
     taking = Taking(21)
-    assert taking.hello(ANN, i.Hello("ingest", 5)) == i.Grant(21, 5, 0, LIVE_CREDIT_BYTES)
+    assert taking.hello(ANN, i.Hello("ingest", 5)) == i.LiveCredit(21, 5, 0, LIVE_CREDIT_BYTES)
     assert taking.takes(ANN, 21, 10)
     assert taking.grant().taken_bytes == 10
     assert taking.hello(BOB, i.Hello("ingest", 6)).taken_bytes == 0

@@ -106,7 +106,7 @@ class Play:
         world.pass_time(ms)
         world.time_ns = max(world.time_ns, world.now_ms * MS - STEP_NS)
 
-    def tell(self, command: m.Command) -> None:
+    def tell(self, command: m.ClientCommand) -> None:
         """Before it began and after it ended nobody knows its sid."""
         self.world.send(command)
 

@@ -284,7 +284,7 @@ class Asked:
         if end is not None:
             what["until"] = end
         if self.rng.random() < 0.5:
-            command: m.Command = m.Ranges(cid, **what)
+            command: m.ClientCommand = m.Ranges(cid, **what)
         else:
             command = m.Subscribe(sid=cid, cid=cid, **what)
         before = len(self.made.asked)
@@ -438,7 +438,7 @@ DEAR_FILTER = "/a LIKE '(bad'"  # whoever compiles it says bad_filter
     m.Subscribe("s", "(bad", regex=True),
     m.Ranges(topic="(bad", regex=True),
 ])  # fmt: skip
-def test_nothing_is_compiled_for_who_may_not_have_it(command: m.Command) -> None:
+def test_nothing_is_compiled_for_who_may_not_have_it(command: m.ClientCommand) -> None:
     made = world(grant("deny", "*", "*"))
     made.send(command)
     assert made.last().code == "not_entitled"
@@ -508,7 +508,7 @@ COMPILE = Budget(compile_ms=4)  # 40 ms saved up: a few texts of 1,000 character
 NUMBERS = count()  # no text is like one that is compiled already
 
 
-def taken_until_too_many(made: World, command: Callable[[int], m.Command]) -> int:
+def taken_until_too_many(made: World, command: Callable[[int], m.ClientCommand]) -> int:
     """How many commands are taken until compiling is refused."""
     before = len(made.errors())
     for number in range(100):
@@ -527,7 +527,7 @@ def taken_until_too_many(made: World, command: Callable[[int], m.Command]) -> in
     lambda n: m.Subscribe(f"f{n}", f"(open|{'x' * 900}{n})", regex=True),
     lambda n: m.Ranges(f"r{n}", f"(open|{'x' * 900}{n})", regex=True),
 ])  # fmt: skip
-def test_compiling_has_a_budget(command: Callable[[int], m.Command]) -> None:
+def test_compiling_has_a_budget(command: Callable[[int], m.ClientCommand]) -> None:
     made = two_of_ann(COMPILE)
     made.publish("open")
     made.persist()
@@ -553,7 +553,7 @@ def test_what_somebody_has_compiled_costs_nothing() -> None:
 def test_time_gives_back_what_compiling_took() -> None:
     made = two_of_ann(COMPILE)
 
-    def command(n: int) -> m.Command:
+    def command(n: int) -> m.ClientCommand:
         return m.Subscribe(f"f{n}", "open", filter=f"{LONG_FILTER} OR /n = {n}")
 
     first = taken_until_too_many(made, command)

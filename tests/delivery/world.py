@@ -29,7 +29,7 @@ from zbroker.server.peers import Received
 from zbroker.topics import Matcher
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Locate, Located, Marks, Welcome
+from zbroker.wire.internal import Locate, Located, Watermarks, Welcome
 
 KEY = b"k" * 32
 EVERYTHING = Recording([])
@@ -168,7 +168,7 @@ class World:
         self.pump()
 
     def say_marks(self) -> None:
-        self.perform(self.core.marks(Marks(
+        self.perform(self.core.marks(Watermarks(
             self.incarnation, INSTANCE, GENERATION, self.floor, max(self.written, self.persisted),
             self.persisted, 1, self.time_ns,
         )))  # fmt: skip
@@ -262,9 +262,9 @@ class World:
         """With the key of a connection."""
         self.keys[rid] = key
         said = token.Token(principal or "ann", principal, "i", 1, int(NOW_S) + 60, key)
-        self.send(m.DoorLogon(token.make(KEY, said), "1", heartbeat_s), rid)
+        self.send(m.ListenerLogon(token.make(KEY, said), "1", heartbeat_s), rid)
 
-    def send(self, command: m.Command, rid: bytes = ANN) -> None:
+    def send(self, command: m.ClientCommand, rid: bytes = ANN) -> None:
         self.frames([codec.encode(command)], rid)
 
     def frames(self, frames: list[bytes], rid: bytes = ANN, *, over: bool = False) -> None:

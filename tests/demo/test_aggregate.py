@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark", exc_type=ImportError)
 
 from zbroker.demo import aggregate
-from zbroker.demo.check import Tally
+from zbroker.demo.check import CarrierTally
 
 BODIES = [
     b'{"carrier":"UA","arr_delay":11}',
@@ -17,11 +17,11 @@ BODIES = [
 
 
 def test_a_missing_delay_is_counted_but_not_summed() -> None:
-    assert aggregate.tally_of(BODIES) == {"UA": Tally(2, 11), "AA": Tally(1, -3)}
+    assert aggregate.tally_of(BODIES) == {"UA": CarrierTally(2, 11), "AA": CarrierTally(1, -3)}
 
 
 def test_tallies_of_partitions_add_up() -> None:
     param = aggregate.TallyParam()
     total = param.addInPlace(param.zero({}), aggregate.tally_of(BODIES))
-    total = param.addInPlace(total, {"UA": Tally(1, 1), "DL": Tally(5, 0)})
-    assert total == {"UA": Tally(3, 12), "AA": Tally(1, -3), "DL": Tally(5, 0)}
+    total = param.addInPlace(total, {"UA": CarrierTally(1, 1), "DL": CarrierTally(5, 0)})
+    assert total == {"UA": CarrierTally(3, 12), "AA": CarrierTally(1, -3), "DL": CarrierTally(5, 0)}

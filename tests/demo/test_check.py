@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pandas", reason="needs package pandas", exc_type=ImportError)
 
 from zbroker.demo import check
-from zbroker.demo.check import Table, Tally
+from zbroker.demo.check import CarrierTally, FlightTable
 from zbroker.demo.flights import Flight
 
 WANTED = 500
@@ -23,7 +23,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def table(every_flight: list[Flight]) -> Table:
+def table(every_flight: list[Flight]) -> FlightTable:
     return check.read_table(WANTED)
 
 
@@ -33,7 +33,7 @@ def told(every_flight: list[Flight]) -> list[Told]:
     return [Told(flight.topic, flight.data, flight.time_ns) for flight in picked]
 
 
-def test_what_was_published_equals_the_table(table: Table, told: list[Told]) -> None:
+def test_what_was_published_equals_the_table(table: FlightTable, told: list[Told]) -> None:
     assert check.compare(table, 0, told) == check.Comparison(WANTED, "")
 
 
@@ -42,32 +42,34 @@ def test_the_whole_table_is_published_in_order(every_flight: list[Flight]) -> No
     assert check.compare(check.read_table(), 0, messages) == check.Comparison(len(every_flight), "")
 
 
-def test_a_replay_from_the_middle_is_compared_from_there(table: Table, told: list[Told]) -> None:
+def test_a_replay_from_the_middle_is_compared_from_there(
+    table: FlightTable, told: list[Told]
+) -> None:
     assert check.compare(table, 123, told[123:]) == check.Comparison(WANTED - 123, "")
     assert check.compare(table, 123, told[124:]).difference
 
 
-def test_a_replay_that_ends_early_is_a_difference(table: Table, told: list[Told]) -> None:
+def test_a_replay_that_ends_early_is_a_difference(table: FlightTable, told: list[Told]) -> None:
     assert "1 too early" in check.compare(table, 0, told[:-1]).difference
 
 
-def test_a_replay_that_goes_on_is_a_difference(table: Table, told: list[Told]) -> None:
+def test_a_replay_that_goes_on_is_a_difference(table: FlightTable, told: list[Told]) -> None:
     assert "goes on" in check.compare(table, 0, [*told, told[0]]).difference
 
 
-def test_a_changed_value_is_a_difference(table: Table, told: list[Told]) -> None:
+def test_a_changed_value_is_a_difference(table: FlightTable, told: list[Told]) -> None:
     told[7] = replace(told[7], data=told[7].data.replace(b'"year":2013', b'"year":2014'))
     found = check.compare(table, 0, told)
     assert found.rows == 7
     assert "row 7" in found.difference
 
 
-def test_a_wrong_topic_is_a_difference(table: Table, told: list[Told]) -> None:
+def test_a_wrong_topic_is_a_difference(table: FlightTable, told: list[Told]) -> None:
     told[7] = replace(told[7], topic="flights.XX")
     assert "row 7" in check.compare(table, 0, told).difference
 
 
-def test_a_wrong_log_time_is_a_difference(table: Table, told: list[Told]) -> None:
+def test_a_wrong_log_time_is_a_difference(table: FlightTable, told: list[Told]) -> None:
     told[7] = replace(told[7], time_ns=told[7].time_ns + 1)
     assert "log time" in check.compare(table, 0, told).difference
 
@@ -75,11 +77,11 @@ def test_a_wrong_log_time_is_a_difference(table: Table, told: list[Told]) -> Non
 def test_the_tallies_are_those_of_the_table(every_flight: list[Flight]) -> None:
     tallies = check.read_table().tallies()
     assert len(tallies) == 16
-    assert tallies["UA"] == Tally(58_665, 205_589)
+    assert tallies["UA"] == CarrierTally(58_665, 205_589)
     assert sum(tally.arr_delay for tally in tallies.values()) == 2_257_174
 
 
-def test_a_time_finds_the_first_flight_at_or_after_it(table: Table) -> None:
+def test_a_time_finds_the_first_flight_at_or_after_it(table: FlightTable) -> None:
     at = table.departure_ns[100]
     first = table.departure_ns.index(at)
     assert table.first_at(at) == first

@@ -31,7 +31,7 @@ def late_flights(every_flight: list[Flight]) -> list[Flight]:
 
 
 @pytest.fixture(scope="module")
-def table() -> check.Table:
+def table() -> check.FlightTable:
     return check.read_table()
 
 
@@ -80,20 +80,20 @@ class FakeClient:
         return self.subscription
 
 
-def replayed(table: check.Table, messages: list[Flight]) -> tuple[Story, FakeClient, str]:
+def replayed(table: check.FlightTable, messages: list[Flight]) -> tuple[Story, FakeClient, str]:
     file = io.StringIO()
     story, client = Story(Console(file=file, width=200)), FakeClient(FakeSubscription(messages))
     day.replay(story, client, table)  # type: ignore[arg-type]
     return story, client, file.getvalue()
 
 
-def test_pandas_chooses_what_the_messages_say(table: check.Table, late: list[Flight]) -> None:
+def test_pandas_chooses_what_the_messages_say(table: check.FlightTable, late: list[Flight]) -> None:
     chosen = table.late(day.CARRIER, day.LATE_MIN, parse_time(day.SINCE), parse_time(day.UNTIL))
     assert len(chosen) == 63
     assert check.compare(chosen, 0, late) == check.Comparison(63, "")
 
 
-def test_it_is_paused_once_in_the_middle(table: check.Table, late: list[Flight]) -> None:
+def test_it_is_paused_once_in_the_middle(table: check.FlightTable, late: list[Flight]) -> None:
     story, client, said = replayed(table, late)
     assert client.subscription.asked == ["pause", "resume", "close"]
     assert client.options["filter"] == "/carrier = 'UA' AND /arr_delay > 60"
@@ -103,7 +103,9 @@ def test_it_is_paused_once_in_the_middle(table: check.Table, late: list[Flight])
     assert story.failures == []
 
 
-def test_a_message_that_is_missing_is_a_failure(table: check.Table, late: list[Flight]) -> None:
+def test_a_message_that_is_missing_is_a_failure(
+    table: check.FlightTable, late: list[Flight]
+) -> None:
     story, _, said = replayed(table, late[:-1])
     assert "62 of 63" in said
     assert "1 too early" in story.failures[0]
@@ -111,7 +113,7 @@ def test_a_message_that_is_missing_is_a_failure(table: check.Table, late: list[F
 
 def test_what_was_under_way_is_taken_too() -> None:
     subscription = FakeSubscription(list(range(1, 10)), under_way=2)
-    watched = day.Watched(subscription, 4)  # type: ignore[arg-type]
+    watched = day.PausedSubscription(subscription, 4)  # type: ignore[arg-type]
     assert list(watched) == list(range(1, 10))
     assert watched.under_way == 2
     assert subscription.asked == ["pause", "resume"]
@@ -119,12 +121,12 @@ def test_what_was_under_way_is_taken_too() -> None:
 
 def test_a_range_that_ends_in_the_pause_ends() -> None:
     subscription = FakeSubscription([1, 2], under_way=2)
-    assert list(day.Watched(subscription, 1)) == [1, 2]  # type: ignore[arg-type]
+    assert list(day.PausedSubscription(subscription, 1)) == [1, 2]  # type: ignore[arg-type]
 
 
 def test_another_error_than_silence_is_raised() -> None:
     subscription = FakeSubscription([1, 2, 3])
-    watched = iter(day.Watched(subscription, 1))  # type: ignore[arg-type]
+    watched = iter(day.PausedSubscription(subscription, 1))  # type: ignore[arg-type]
     assert next(watched) == 1
 
     def fail(timeout: float) -> Any:

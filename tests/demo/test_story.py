@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from zbroker.demo.check import Tally
+from zbroker.demo.check import CarrierTally
 from zbroker.demo.story import Story
 
 
@@ -22,7 +22,7 @@ def a_story() -> Story:
 
 def test_equal_tallies_are_no_failure() -> None:
     story = a_story()
-    story.carriers({"UA": Tally(2, 11)}, {"UA": Tally(2, 11)})
+    story.carriers({"UA": CarrierTally(2, 11)}, {"UA": CarrierTally(2, 11)})
     assert story.failures == []
     assert "✓" in told(story)
     assert "✗" not in told(story)
@@ -30,7 +30,9 @@ def test_equal_tallies_are_no_failure() -> None:
 
 def test_each_differing_carrier_is_a_failure_with_its_name() -> None:
     story = a_story()
-    story.carriers({"UA": Tally(2, 11), "AA": Tally(1, 0)}, {"UA": Tally(2, 12)})
+    story.carriers(
+        {"UA": CarrierTally(2, 11), "AA": CarrierTally(1, 0)}, {"UA": CarrierTally(2, 12)}
+    )
     assert [failure.split(":")[0] for failure in story.failures] == ["carrier AA", "carrier UA"]
     assert "✗" in told(story)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zbroker.filters import compile_filter
 from zbroker.filters.limits import STEP_BYTES_MAX, TEXT_MAX_CHARS
-from zbroker.filters.patterns import BadPattern, Pattern
+from zbroker.filters.patterns import BadPattern, TextPattern
 
 LETTERS = "aB1 -/\"'é$^"
 
@@ -27,7 +27,7 @@ LETTERS = "aB1 -/\"'é$^"
     ],
 )
 def test_a_pattern_that_is_only_text_is_known(text: str, plain: object) -> None:
-    assert Pattern(text).plain == plain
+    assert TextPattern(text).plain == plain
 
 
 @given(
@@ -36,7 +36,7 @@ def test_a_pattern_that_is_only_text_is_known(text: str, plain: object) -> None:
 )
 @settings(deadline=None)
 def test_text_is_found_where_re2_finds_it(pattern: str, text: str) -> None:
-    assert Pattern(pattern).search(text) == (re2.search(pattern, text) is not None)
+    assert TextPattern(pattern).search(text) == (re2.search(pattern, text) is not None)
 
 
 @pytest.mark.parametrize(
@@ -52,20 +52,20 @@ def test_text_is_found_where_re2_finds_it(pattern: str, text: str) -> None:
     ],
 )
 def test_what_matches_is_replaced(pattern: str, replacement: str, text: str, result: str) -> None:
-    made = Pattern(pattern)
+    made = TextPattern(pattern)
     made.check_replacement(replacement)
     assert made.replace(text, replacement) == result
 
 
 def test_a_result_that_would_be_too_long_is_none() -> None:
-    assert Pattern("x").replace("x" * 2_000, "y" * 1_000) is None
-    assert Pattern("x").replace("x" * 100 + "z" * TEXT_MAX_CHARS, "") is not None
+    assert TextPattern("x").replace("x" * 2_000, "y" * 1_000) is None
+    assert TextPattern("x").replace("x" * 100 + "z" * TEXT_MAX_CHARS, "") is not None
 
 
 @pytest.mark.parametrize("replacement", [r"\1", r"\9", r"\n", "\\"])
 def test_a_replacement_names_only_groups_that_are_there(replacement: str) -> None:
     with pytest.raises(BadPattern):
-        Pattern("x").check_replacement(replacement)
+        TextPattern("x").check_replacement(replacement)
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,19 @@ def test_a_replacement_names_only_groups_that_are_there(replacement: str) -> Non
 )
 def test_a_bad_pattern_is_refused(text: str) -> None:
     with pytest.raises(BadPattern):
-        Pattern(text)
+        TextPattern(text)
 
 
 def test_a_pattern_that_backtracking_cannot_end_does() -> None:
     text = "a" * 50_000
-    assert not Pattern("(a+)+$x|(a|aa)+b").search(text)
+    assert not TextPattern("(a+)+$x|(a|aa)+b").search(text)
 
 
 MANY_STEPS = "[ab][a-z]{1000}[XY]"  # too many states for a table: each byte costs each step
 
 
 def test_a_text_that_would_take_too_long_is_null_to_a_pattern() -> None:
-    pattern = Pattern(MANY_STEPS)
+    pattern = TextPattern(MANY_STEPS)
     assert pattern.steps > 1_000
     fits, long = "a" * pattern.most, "a" * (pattern.most + 1)
     assert (pattern.search(fits), pattern.search(long)) == (False, None)
@@ -94,8 +94,8 @@ def test_a_text_that_would_take_too_long_is_null_to_a_pattern() -> None:
 
 
 def test_a_pattern_of_text_only_has_no_steps_and_no_such_limit() -> None:
-    assert Pattern("ab").steps == 0
-    assert Pattern("^ab").truth(["x" * (17 << 20), "abc"]) is True
+    assert TextPattern("ab").steps == 0
+    assert TextPattern("^ab").truth(["x" * (17 << 20), "abc"]) is True
 
 
 @pytest.mark.parametrize("asked", ["", "NOT "])
@@ -111,6 +111,6 @@ def test_a_filter_is_neither_true_nor_false_of_a_text_that_is_too_long(
 
 def test_a_replacement_whose_matches_look_at_all_that_follows_gives_up() -> None:
     """Each `a` is a match, but only after a look at the whole rest for a `b`."""
-    assert Pattern("a(.*b)?").replace("a" * 100, "x") == "x" * 100
-    assert Pattern("a(.*b)?").replace("a" * 200_000, "x") is None
-    assert Pattern(MANY_STEPS).replace("a" * 100_000, "x") is None
+    assert TextPattern("a(.*b)?").replace("a" * 100, "x") == "x" * 100
+    assert TextPattern("a(.*b)?").replace("a" * 200_000, "x") is None
+    assert TextPattern(MANY_STEPS).replace("a" * 100_000, "x") is None

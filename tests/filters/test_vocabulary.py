@@ -13,7 +13,7 @@ from zbroker.errors import ClientError
 from zbroker.filters import FIXED, Payloads, Vocabulary, compile_expression, compile_filter
 from zbroker.filters.functions import CHANGING, FUNCTIONS, Function
 from zbroker.filters.vocabulary import CONSTANTS
-from zbroker.recording import Content
+from zbroker.recording import RecordFilter
 
 DOUBLE = Function(lambda item: item * 2, "n", 1, 1, deterministic=False)
 OWN = Vocabulary(own={"DOUBLE": DOUBLE})
@@ -41,7 +41,7 @@ def test_what_has_another_value_later_or_elsewhere_is_refused_in_a_fixed_filter(
 @pytest.mark.parametrize("text", ["/a < UNIX_TIMESTAMP()", "user() = 'x'", "DOUBLE(/a) = 2"])
 def test_a_record_refuses_what_is_not_fixed(text: str) -> None:
     with pytest.raises(ClientError, match="the same everywhere and at any time"):
-        Content(text, "json")
+        RecordFilter(text, "json")
 
 
 @pytest.mark.parametrize("text", ["/a < UNIX_TIMESTAMP()", "user() = 'x'", "DOUBLE(/a) = 2"])

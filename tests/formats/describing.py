@@ -64,5 +64,5 @@ KINDS: Final = tuple(ORDER if name == "protobuf" else name for name in TYPES)
 def order(**fields: Any) -> Any:
     """A message shop.Order."""
     read = reader(ORDER)
-    assert isinstance(read, protobuf.Reader)
+    assert isinstance(read, protobuf.ProtobufReader)
     return read.parse(b"").__class__(**fields)

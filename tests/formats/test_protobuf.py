@@ -88,7 +88,7 @@ def test_the_values_of_a_payload_are_bounded() -> None:
 
 def test_the_bytes_of_a_payload_are_bounded_by_its_largest_submessage() -> None:
     read = reader(ORDER)
-    assert isinstance(read, protobuf.Reader)
+    assert isinstance(read, protobuf.ProtobufReader)
     assert read.bytes_max == 2 * protobuf.PARSED_MAX_BYTES // (64 + 16 * 13)
     with pytest.raises(FormatError, match=f"{read.bytes_max} of this message are read"):
         decode(ORDER, b"\x12\x00" * (read.bytes_max // 2 + 1))

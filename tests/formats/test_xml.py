@@ -87,9 +87,9 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), m
 names = st.sampled_from(["a", "b", "n:c"])
 
 
-def nodes(inner: st.SearchStrategy[xml.Node]) -> st.SearchStrategy[xml.Node]:
-    def made(name: str, attributes: dict[str, str], items: list[str | xml.Node]) -> xml.Node:
-        node = xml.Node(name, attributes)
+def nodes(inner: st.SearchStrategy[xml.XmlNode]) -> st.SearchStrategy[xml.XmlNode]:
+    def made(name: str, attributes: dict[str, str], items: list[str | xml.XmlNode]) -> xml.XmlNode:
+        node = xml.XmlNode(name, attributes)
         node.items = items
         return node
 
@@ -97,13 +97,13 @@ def nodes(inner: st.SearchStrategy[xml.Node]) -> st.SearchStrategy[xml.Node]:
     return st.builds(made, names, st.dictionaries(names, texts, max_size=2), items)
 
 
-@given(st.recursive(names.map(lambda name: xml.Node(name, {})), nodes, max_leaves=8))
-def test_what_is_written_reads_back(node: xml.Node) -> None:
+@given(st.recursive(names.map(lambda name: xml.XmlNode(name, {})), nodes, max_leaves=8))
+def test_what_is_written_reads_back(node: xml.XmlNode) -> None:
     if not any(character in repr(node.value()) for character in ("\\ufffe", "\\uffff")):
         assert xml.parse(xml.encode(node)).value() == node.value()
 
 
 def test_characters_of_markup_are_written_as_entities() -> None:
-    node = xml.Node("a", {"b": "<&\"'>\n\t\r"})
+    node = xml.XmlNode("a", {"b": "<&\"'>\n\t\r"})
     node.items = ["<&>\r\n]]>"]
     assert xml.parse(xml.encode(node)).value() == node.value()

@@ -23,7 +23,7 @@ def bench() -> Bench:
     return made
 
 
-def publish(bench: Bench, seq: int, **settled: int) -> list[m.Answer | m.Heartbeat]:
+def publish(bench: Bench, seq: int, **settled: int) -> list[m.ServerAnswer | m.Heartbeat]:
     bench.turn(packed(seq, b"x"))
     ordinal = bench.appended[-1][0]
     return bench.settle(i.ReceiptItem(ordinal, 1, seq, **settled))

@@ -44,12 +44,12 @@ class Bench:
         self.core.tick(0)
         self.core.on_welcome(i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
 
-    def turn(self, *items: Item) -> list[m.Answer | m.Heartbeat]:
+    def turn(self, *items: Item) -> list[m.ServerAnswer | m.Heartbeat]:
         return self.take(self.core.turn(list(items), self.now_ms))
 
-    def take(self, effects: list[Effect]) -> list[m.Answer | m.Heartbeat]:
+    def take(self, effects: list[Effect]) -> list[m.ServerAnswer | m.Heartbeat]:
         """Remembers appends and opens sessions at once; returns what clients are told."""
-        told: list[m.Answer | m.Heartbeat] = []
+        told: list[m.ServerAnswer | m.Heartbeat] = []
         for effect in effects:
             if isinstance(effect, Send):
                 told.append(effect.message)
@@ -70,8 +70,8 @@ class Bench:
         self.core.check()
         return told
 
-    def settle(self, *items: i.ReceiptItem) -> list[m.Answer | m.Heartbeat]:
-        return self.take(self.core.on_receipt(i.Receipt(JOURNAL, 100, list(items))))
+    def settle(self, *items: i.ReceiptItem) -> list[m.ServerAnswer | m.Heartbeat]:
+        return self.take(self.core.on_receipt(i.JournalReceipt(JOURNAL, 100, list(items))))
 
     def lines(self) -> list[tuple[int, int | None]]:
         """First sequence and `prev` of everything that went to the journal."""
@@ -79,7 +79,7 @@ class Bench:
 
     def logon(
         self, rid: bytes = A, name: str = "p", instance: str = "x", **more: float
-    ) -> m.Answer | m.Heartbeat:
+    ) -> m.ServerAnswer | m.Heartbeat:
         [answer] = self.turn(Item(rid, m.Logon(name, instance, "1", **more), None))
         return answer
 
@@ -101,7 +101,7 @@ def packed(seq: int, *messages: bytes, rid: bytes = A, **more: object) -> Item:
     )  # type: ignore[arg-type]
 
 
-def error(answers: list[m.Answer | m.Heartbeat]) -> m.Error:
+def error(answers: list[m.ServerAnswer | m.Heartbeat]) -> m.Error:
     [answer] = answers
     assert isinstance(answer, m.Error)
     return answer
@@ -451,7 +451,7 @@ def test_after_a_restart_of_the_journal_sessions_that_it_refused_are_told() -> N
     bench = Bench()
     bench.logon(A)
     bench.turn(single(1))
-    bench.core.on_marks(i.Marks(12, 9, 1, 1, 1, 1, 1, 0))
+    bench.core.on_marks(i.Watermarks(12, 9, 1, 1, 1, 1, 1, 0))
     effects = bench.core.tick(10)
     hello = effects[1]
     assert isinstance(hello, Forward)

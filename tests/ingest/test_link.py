@@ -31,8 +31,8 @@ def appended(effects: list[LinkEffect]) -> list[int]:
     ]
 
 
-def receipt(incarnation: int, *ordinals: int) -> m.Receipt:
-    return m.Receipt(incarnation, 1, [m.ReceiptItem(o, 1, 1) for o in ordinals])
+def receipt(incarnation: int, *ordinals: int) -> m.JournalReceipt:
+    return m.JournalReceipt(incarnation, 1, [m.ReceiptItem(o, 1, 1) for o in ordinals])
 
 
 def test_nothing_is_sent_before_the_journal_welcomes_us() -> None:

@@ -26,8 +26,8 @@ def entry(count: int = 1) -> i.Entry:
     return i.Entry(1, 1, 1, count, None, 0, None, ["u"])
 
 
-def grant(taken: int = 0, incarnation: int = DELIVERY, echo: int = MINE) -> i.Grant:
-    return i.Grant(incarnation, echo, taken, 100)
+def grant(taken: int = 0, incarnation: int = DELIVERY, echo: int = MINE) -> i.LiveCredit:
+    return i.LiveCredit(incarnation, echo, taken, 100)
 
 
 def linked() -> LiveLink:
@@ -103,7 +103,7 @@ def test_silence_is_taken_for_death() -> None:
 def test_a_delivery_that_grants_nothing_wants_nothing() -> None:
     link = LiveLink(MINE)
     hello(link, 0)
-    link.on_grant(i.Grant(DELIVERY, MINE, 0, 0))
+    link.on_grant(i.LiveCredit(DELIVERY, MINE, 0, 0))
     link.take(entry(2), b"x")
     assert (link.flush(), link.passed, link.dropped) == ([], 2, 0)
     link.on_grant(grant())
@@ -147,7 +147,7 @@ def test_each_worker_has_a_credit_of_its_own() -> None:
 
 def test_a_worker_that_wants_nothing_gets_nothing() -> None:
     link = pair()
-    link.on_grant(i.Grant(DELIVERY, MINE, 0, 0), 0)
+    link.on_grant(i.LiveCredit(DELIVERY, MINE, 0, 0), 0)
     link.take(entry(), b"x")
     assert (sent(link), link.passed, link.dropped) == ([(1, 1)], 1, 0)
 
@@ -195,7 +195,7 @@ def test_several_workers_are_as_many_links_of_one(events: list[tuple[Any, ...]])
                     one.take(entry(), bytes(size))
                 used += size
             case "grant", worker, restarts, credit:
-                told = i.Grant(DELIVERY + restarts, MINE, min(used, credit), credit)
+                told = i.LiveCredit(DELIVERY + restarts, MINE, min(used, credit), credit)
                 link.on_grant(told, worker)
                 alone[worker].on_grant(told)
             case "tick", later_ms:

@@ -11,7 +11,7 @@ from zbroker.wire import messages as m
 A = b"\0aaaa"
 
 
-def kept(*answers: m.Answer) -> list[m.Answer]:
+def kept(*answers: m.ServerAnswer) -> list[m.ServerAnswer]:
     room = object.__new__(IngestRoom)
     room._full = {}
     for answer in answers:

@@ -26,7 +26,7 @@ from zbroker.wire import messages as m
 MINE, JOURNAL, DELIVERY = 5, 11, 21
 A = b"\0aaaa"
 RECORDING = Recording([RecordConfig("r.*", regex=True)])
-Answer = m.Answer | m.Heartbeat
+Answer = m.ServerAnswer | m.Heartbeat
 pack = msgspec.msgpack.encode
 
 
@@ -47,7 +47,7 @@ class Bench:
         self.core.tick(0)
         self.core.on_welcome(i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
         if credit:
-            self.core.live.on_grant(i.Grant(DELIVERY, MINE, 0, credit))
+            self.core.live.on_grant(i.LiveCredit(DELIVERY, MINE, 0, credit))
         [self.hello] = self.turn(Item(A, m.Logon("p", "x", "1"), None))
 
     def turn(self, *items: Item) -> list[Answer]:
@@ -76,7 +76,7 @@ class Bench:
         return told
 
     def settle(self, *items: i.ReceiptItem) -> list[Answer]:
-        return self.take(self.core.on_receipt(i.Receipt(JOURNAL, 100, list(items))))
+        return self.take(self.core.on_receipt(i.JournalReceipt(JOURNAL, 100, list(items))))
 
     def runs(self) -> list[tuple[int, int, int | None]]:
         """(first sequence, messages, prev) of what went to the journal."""
@@ -407,7 +407,7 @@ def test_without_delivery_or_credit_unrecorded_messages_are_dropped_and_counted(
     bench = Bench(credit=0)
     assert bench.turn(mixed(1, "uu", 0)) == [unrecorded(2, "u")], "acknowledged all the same"
     assert (bench.live(), bench.core.unrecorded()) == ([], {"unrecorded": 0, "live_dropped": 2})
-    bench.core.live.on_grant(i.Grant(DELIVERY, MINE, 0, 10))
+    bench.core.live.on_grant(i.LiveCredit(DELIVERY, MINE, 0, 10))
     bench.turn(mixed(3, "u" * 20, 2))
     assert bench.live() == [(3, 20)], "with nothing under way one of any size may go"
     bench.turn(mixed(23, "u", 22))

@@ -133,7 +133,7 @@ class History:
         self.journal = Journal(self.rng)
         self.publisher = Publisher(self.rng, chained=chained)
         self.wire: deque[tuple[int, int, i.Entry, bytes]] = deque()  # to the journal
-        self.receipts: deque[i.Receipt] = deque()
+        self.receipts: deque[i.JournalReceipt] = deque()
         self.now_ms = 0
         self.perform(self.core.tick(0))
         self.welcome()
@@ -162,7 +162,7 @@ class History:
                 assert not isinstance(effect, Token) or effect.answer.type == "processed"
         self.core.check()
 
-    def answer(self, message: m.Answer | m.Heartbeat) -> None:
+    def answer(self, message: m.ServerAnswer | m.Heartbeat) -> None:
         publisher = self.publisher
         if isinstance(message, m.Error):
             assert message.code in ("disk_full", "sequence_gap"), message
@@ -205,11 +205,13 @@ class History:
             return
         self.journal.durable = len(self.journal.log)
         if items:
-            self.receipts.append(i.Receipt(self.journal.incarnation, 1, items))
+            self.receipts.append(i.JournalReceipt(self.journal.incarnation, 1, items))
 
     def restart(self) -> None:
         self.journal.restart()
-        self.perform(self.core.on_marks(i.Marks(self.journal.incarnation, 9, 1, 1, 1, 1, 1, 0)))
+        self.perform(
+            self.core.on_marks(i.Watermarks(self.journal.incarnation, 9, 1, 1, 1, 1, 1, 0))
+        )
         self.now_ms += 2_000
         self.perform(self.core.tick(self.now_ms))
         self.welcome()

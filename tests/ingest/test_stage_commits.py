@@ -98,7 +98,7 @@ def test_what_counts_are_the_rights_as_they_are_when_it_is_shown(door: Bench) ->
 
 @pytest.mark.parametrize("command", [CommitStaged("app", 2**63 - 1, "c"), AbortStaged("c")])
 def test_who_may_publish_nothing_is_refused_before_anything_is_decoded(
-    door: Bench, command: m.Command
+    door: Bench, command: m.ClientCommand
 ) -> None:
     door.turn(logon("bob", BOB, B))
     body = b"\xdd\xff\xff\xff\xff" + bytes(100)
@@ -107,7 +107,7 @@ def test_who_may_publish_nothing_is_refused_before_anything_is_decoded(
 
 @pytest.mark.parametrize("command", [CommitStaged("app", 1, "c"), AbortStaged("c")])
 def test_a_body_says_how_much_it_names_and_is_refused_by_that(
-    door: Bench, command: m.Command
+    door: Bench, command: m.ClientCommand
 ) -> None:
     many = b"\xdd" + (STAGES_MAX + 1).to_bytes(4, "big")
     for body in (many, bytes(BODY_MAX_BYTES + 1)):

@@ -22,7 +22,7 @@ from zbroker.journal.core import Conflict, JournalCore, Settings
 from zbroker.journal.fold import Fold
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.startup import Opened
-from zbroker.log.inventory import Finding
+from zbroker.log.inventory import RecoveryFinding
 from zbroker.log.reader import Log
 from zbroker.log.segments import SPARE
 from zbroker.wire import internal as m
@@ -54,7 +54,7 @@ class Bench:
         self.writer = writer(self.disk, start(self.disk))
         self.core = JournalCore(Settings(INSTANCE, 7), Fold(INSTANCE).sessions, 1, 1, 0)
         self.index = Index()
-        self.findings: list[Finding] = []
+        self.findings: list[RecoveryFinding] = []
         opened = Opened(
             self.core, self.writer, Log(disk=self.disk), cast(Any, None), cast(Any, self.index),
             cast(Any, self.disk), cast(Any, None), self.findings, [],
@@ -201,9 +201,9 @@ def test_the_directories_are_counted_now_and_then(bench: Bench) -> None:
 
 def test_findings_are_told_within_bounds(bench: Bench) -> None:
     bench.findings += [
-        Finding("journal.damaged_range", "x" * 500, "y", n, n + 1) for n in range(50)
+        RecoveryFinding("journal.damaged_range", "x" * 500, "y", n, n + 1) for n in range(50)
     ]
-    bench.findings.append(Finding("journal.torn_tail_cut", "z", "y"))
+    bench.findings.append(RecoveryFinding("journal.torn_tail_cut", "z", "y"))
     stats = bench.chores.stats(0)
     assert (stats["findings"], stats["damage"]) == (51, 50)
     assert len(str(stats["finding_texts"])) < 2_200

@@ -72,7 +72,9 @@ def entry(
 
 
 def receipts(sends: list[Send]) -> list[m.ReceiptItem]:
-    return [item for s in sends if isinstance(s.message, m.Receipt) for item in s.message.items]
+    return [
+        item for s in sends if isinstance(s.message, m.JournalReceipt) for item in s.message.items
+    ]
 
 
 @pytest.mark.seed("001-35")

@@ -28,7 +28,7 @@ from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
 from zbroker.log.queue_records import WIRING
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
-from zbroker.wire.units import AskNamed, Commit, NamedRow
+from zbroker.wire.units import AskNamed, CommitUnits, NamedRow
 
 THERE = 8
 
@@ -135,7 +135,7 @@ def test_what_is_told_is_as_of_its_position() -> None:
     unit = [wiring("a", 2)]
     whole.core.receive(ROOM, AskNamed(7, MINE), [])
     whole.core.receive(
-        ROOM, Commit(MINE, 9, 0, [[part for part, _ in unit]]), [body for _, body in unit]
+        ROOM, CommitUnits(MINE, 9, 0, [[part for part, _ in unit]]), [body for _, body in unit]
     )
     assert whole.core.group(1_000) is not None
     [opened] = whole.core._in_flight[-1].opened
@@ -148,7 +148,7 @@ def test_what_is_told_is_as_of_its_position() -> None:
 def test_names_are_told_only_when_they_are_durable() -> None:
     whole = Whole()
     part, body = wiring("a")
-    whole.core.receive(ROOM, Commit(MINE, 1, 0, [[part]]), [body])
+    whole.core.receive(ROOM, CommitUnits(MINE, 1, 0, [[part]]), [body])
     whole.core.receive(ROOM, AskNamed(7, MINE), [])
     group = whole.core.group(1_000)
     assert group is not None
@@ -156,7 +156,11 @@ def test_names_are_told_only_when_they_are_durable() -> None:
     whole.writer.write(group.batches, group.log_time)
     whole.core.written_to(group.end_position)
     sends = whole.core.synced(whole.writer.sync())
-    assert [type(send.message).__name__ for send in sends] == ["Named", "Receipt", "Marks"]
+    assert [type(send.message).__name__ for send in sends] == [
+        "NamedRows",
+        "JournalReceipt",
+        "Watermarks",
+    ]
 
 
 def test_an_empty_log_names_nothing() -> None:

@@ -78,7 +78,12 @@ def commit(core: JournalCore) -> tuple[list[Batch], list[m.ReceiptItem]]:
     core.written_to(core.next_position)
     sends = core.synced(core.next_position)
     core.check()
-    items = [i for send in sends if isinstance(send.message, m.Receipt) for i in send.message.items]
+    items = [
+        i
+        for send in sends
+        if isinstance(send.message, m.JournalReceipt)
+        for i in send.message.items
+    ]
     return (group.batches if group is not None else []), items
 
 

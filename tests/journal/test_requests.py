@@ -22,7 +22,7 @@ from zbroker.journal.requests import RETRY_MS, Requests
 from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
 from zbroker.journal.startup import Opened
 from zbroker.limits import U63_MAX
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.references import Reference
 from zbroker.log.segments import list_segments, read_note, segment_name
@@ -76,7 +76,7 @@ class Bench:
         self.requests = self.made([])
 
     def made(self, leftovers: list[Any]) -> Requests:
-        log = Log(places=Places(self.disk, self.archive))
+        log = Log(places=SegmentPlaces(self.disk, self.archive))
         opened = Opened(
             self.core, self.writer, log, cast(Any, None), cast(Any, self.index),
             cast(Any, self.disk), cast(Any, self.archive), [], leftovers,
@@ -191,7 +191,7 @@ def test_a_dry_run_changes_nothing(bench: Bench) -> None:
 def test_the_floor_is_announced_first(bench: Bench) -> None:
     told = bench.remove(2)
     marks = [send.message for send in bench.sent if send.rid is None]
-    assert [mark.floor for mark in marks if isinstance(mark, m.Marks)] == [told.floor]
+    assert [mark.floor for mark in marks if isinstance(mark, m.Watermarks)] == [told.floor]
     bench.step()
     assert (bench.core.floor, bench.oldest, bench.serials[0]) == (told.floor, 0, 1)
 

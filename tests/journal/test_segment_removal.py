@@ -14,7 +14,7 @@ from zbroker.journal.segment_removal import remove_through, retire
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import HEADER_COPY_AT
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.recovery import recover
 from zbroker.log.segments import list_segments, segment_name
 from zbroker.log.writer import Writer
@@ -52,7 +52,7 @@ def ask(serial: int, *, archived: bool = False, packed: bool = False) -> Retire:
 def test_every_copy_of_the_removed_segments_goes() -> None:
     disk, _ = log()
     archive = archived(disk, 1, 2, 3)
-    assert remove_through(Places(disk, archive), 2) == 4 * SEGMENT_BYTES
+    assert remove_through(SegmentPlaces(disk, archive), 2) == 4 * SEGMENT_BYTES
     assert [serial for serial, _ in list_segments(disk)] == [3, 4]
     assert names(archive) == {segment_name(3)}
 
@@ -64,7 +64,7 @@ def test_side_files_go_with_their_segments() -> None:
         disk.plant(f"{serial:010d}.idx", b"x")
         archive.plant(f"{serial:010d}.idx", b"x")
     archive.plant("0000000001.idx.part", b"x")  # not ours: whoever makes it throws it away
-    remove_through(Places(disk, archive), 2)
+    remove_through(SegmentPlaces(disk, archive), 2)
     assert {name for name in names(disk) if name.endswith(".idx")} == {"0000000003.idx"}
     assert names(archive) == {"0000000003.idx", "0000000001.idx.part"}
 
@@ -74,7 +74,7 @@ def test_nothing_else_goes() -> None:
     other = {"acked-through", "0000000001.journal.damaged-1", "notes.txt"}
     for name in other - names(disk):
         disk.plant(name, b"x")
-    remove_through(Places(disk), 3)
+    remove_through(SegmentPlaces(disk), 3)
     assert names(disk) == other | {segment_name(4)}
 
 
@@ -87,7 +87,7 @@ def test_a_missing_archive_directory_is_an_empty_one() -> None:
             raise StorageError("file_missing", "no such directory")
 
     disk, _ = log()
-    remove_through(Places(disk, Nowhere(random.Random(1))), 2)
+    remove_through(SegmentPlaces(disk, Nowhere(random.Random(1))), 2)
     assert [serial for serial, _ in list_segments(disk)] == [3, 4]
 
 
@@ -99,7 +99,7 @@ def test_the_oldest_goes_first() -> None:
         if boundary.startswith("after:unlink")
         else None
     )
-    remove_through(Places(disk), 3)
+    remove_through(SegmentPlaces(disk), 3)
     assert seen == [[2, 3, 4], [3, 4], [4]]
 
 
@@ -111,7 +111,7 @@ def test_a_power_cut_at_any_moment_of_a_removal_leaves_a_log_that_starts() -> No
             disk.hook, disk.rng = cut, random.Random(seed)
             try:
                 to.keep_from(3)
-                remove_through(Places(disk), 2)
+                remove_through(SegmentPlaces(disk), 2)
             except SimCrash:
                 pass
             disk.hook = lambda _: None
@@ -123,7 +123,7 @@ def test_a_power_cut_at_any_moment_of_a_removal_leaves_a_log_that_starts() -> No
                 assert recovered.oldest == 3
                 assert not recovered.leftovers
             if recovered.oldest:
-                remove_through(Places(disk), recovered.oldest - 1)
+                remove_through(SegmentPlaces(disk), recovered.oldest - 1)
                 assert [serial for serial, _ in list_segments(disk)] == [3, 4]
             assert recovered.next_position == end
             found = positions(read_all(disk, end))
@@ -138,7 +138,7 @@ def test_a_power_cut_at_any_moment_of_a_removal_leaves_a_log_that_starts() -> No
 def test_a_copy_goes_when_another_one_is_whole(in_archive: bool) -> None:
     disk, _ = log()
     archive = archived(disk, 2)
-    retire(Places(disk, archive), ask(2, archived=in_archive), 4)
+    retire(SegmentPlaces(disk, archive), ask(2, archived=in_archive), 4)
     assert (segment_name(2) in names(disk)) is in_archive
     assert (segment_name(2) in names(archive)) is not in_archive
 
@@ -153,7 +153,7 @@ def test_one_file_under_two_names_is_one_copy(in_archive: bool, tmp_path: Path) 
     (tmp_path / "away").mkdir()
     (tmp_path / "away" / segment_name(1)).hardlink_to(tmp_path / segment_name(1))
     with pytest.raises(ClientError, match="segment_held"):
-        retire(Places(disk, RealDisk(tmp_path / "away")), ask(1, archived=in_archive), 3)
+        retire(SegmentPlaces(disk, RealDisk(tmp_path / "away")), ask(1, archived=in_archive), 3)
     assert (tmp_path / segment_name(1)).exists()
     assert (tmp_path / "away" / segment_name(1)).exists()
 
@@ -162,7 +162,7 @@ def test_a_directory_seen_under_two_names_has_one_copy_of_each_segment() -> None
     disk, _ = log()
     for wanted in (ask(2), ask(2, archived=True)):
         with pytest.raises(ClientError, match="segment_held"):
-            retire(Places(disk, disk), wanted, 4)
+            retire(SegmentPlaces(disk, disk), wanted, 4)
     assert segment_name(2) in names(disk)
 
 
@@ -180,7 +180,7 @@ def test_segments_of_another_instance_in_the_archive_directory_are_not_removed()
     archive = archived(foreign_log(), 1, 2, 3)
     before = names(archive)
     with pytest.raises(StorageError, match="foreign_instance"):
-        remove_through(Places(disk, archive), 3)
+        remove_through(SegmentPlaces(disk, archive), 3)
     assert names(archive) == before
 
 
@@ -188,7 +188,7 @@ def test_a_segment_of_another_instance_is_not_unlinked_where_the_directory_is_ou
     """One that was put there after the directory was looked at."""
     disk, _ = log()
     archive = archived(disk, 1)
-    places = Places(disk, archive)
+    places = SegmentPlaces(disk, archive)
     owner.claim(places)
     archive.plant(segment_name(2), foreign_log().content(segment_name(2)))
     [strange] = [place for place in places.copies() if place.archived and place.serial == 2]
@@ -203,14 +203,14 @@ def test_a_segment_of_another_instance_is_not_unlinked_where_the_directory_is_ou
 def test_the_only_copy_stays() -> None:
     disk, _ = log()
     with pytest.raises(ClientError, match="segment_held"):
-        retire(Places(disk, archived(disk, 1)), ask(2), 4)
+        retire(SegmentPlaces(disk, archived(disk, 1)), ask(2), 4)
     assert segment_name(2) in names(disk)
 
 
 def test_the_open_segment_stays() -> None:
     disk, _ = log()
     with pytest.raises(ClientError, match="the open one"):
-        retire(Places(disk, archived(disk, 4)), ask(4), 4)
+        retire(SegmentPlaces(disk, archived(disk, 4)), ask(4), 4)
     assert segment_name(4) in names(disk)
 
 
@@ -221,7 +221,7 @@ def test_a_copy_whose_header_is_damaged_is_not_whole(offset: int) -> None:
     archive.flip(segment_name(2), offset)
     for wanted in (ask(2), ask(2, archived=True)):
         with pytest.raises(ClientError, match="segment_held"):
-            retire(Places(disk, archive), wanted, 4)
+            retire(SegmentPlaces(disk, archive), wanted, 4)
     assert segment_name(2) in names(disk)
     assert segment_name(2) in names(archive)
 
@@ -230,7 +230,7 @@ def test_copies_that_are_damaged_alike_both_stay() -> None:
     disk, _ = log()
     disk.flip(segment_name(2), HEADER_COPY_AT)
     with pytest.raises(ClientError, match="segment_held"):
-        retire(Places(disk, archived(disk, 2)), ask(2), 4)
+        retire(SegmentPlaces(disk, archived(disk, 2)), ask(2), 4)
 
 
 def test_a_copy_of_another_size_is_not_whole() -> None:
@@ -238,7 +238,7 @@ def test_a_copy_of_another_size_is_not_whole() -> None:
     archive = archived(disk)
     archive.plant(segment_name(2), disk.content(segment_name(2))[:-1])
     with pytest.raises(ClientError, match="segment_held"):
-        retire(Places(disk, archive), ask(2), 4)
+        retire(SegmentPlaces(disk, archive), ask(2), 4)
 
 
 def test_another_segment_of_that_name_is_no_copy() -> None:
@@ -248,13 +248,13 @@ def test_another_segment_of_that_name_is_no_copy() -> None:
     while to.serial < 4:
         append(to, b"y" * 2_000)
     with pytest.raises(ClientError, match="segment_held"):
-        retire(Places(disk, archived(other, 2)), ask(2), 4)
+        retire(SegmentPlaces(disk, archived(other, 2)), ask(2), 4)
 
 
 def test_what_is_gone_already_is_no_error_while_there_is_a_copy() -> None:
     disk, _ = log()
     archive = archived(disk, 2)
-    places = Places(disk, archive)
+    places = SegmentPlaces(disk, archive)
     retire(places, ask(2), 4)
     retire(places, ask(2), 4)
     assert segment_name(2) in names(archive)
@@ -263,14 +263,14 @@ def test_what_is_gone_already_is_no_error_while_there_is_a_copy() -> None:
 def test_a_segment_of_which_there_is_nothing_is_told() -> None:
     disk, _ = log()
     with pytest.raises(ClientError, match="segments_missing"):
-        retire(Places(disk), ask(9), 10)
+        retire(SegmentPlaces(disk), ask(9), 10)
 
 
 def test_a_power_cut_after_a_copy_went_leaves_the_other_one() -> None:
     for seed in range(20):
         disk, _ = log()
         archive = archived(disk, 2)
-        retire(Places(disk, archive), ask(2), 4)
+        retire(SegmentPlaces(disk, archive), ask(2), 4)
         for one in (disk, archive):
             one.rng = random.Random(seed)
             one.power_cut()

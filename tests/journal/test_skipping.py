@@ -25,7 +25,7 @@ from zbroker.log.batch_reader import SKIP_BLOCK_BYTES, STEPS_MAX
 from zbroker.log.files import Files
 from zbroker.log.format import HEADER_COPY_AT, KIND_NOOP, KIND_PUBLISH, Batch, SegmentHeader
 from zbroker.log.headers import PICKS_MAX
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import WANTED_KEPT, Cursor, Gap, Item, Log, Skipped
 from zbroker.log.segments import segment_name, summary_name
 from zbroker.log.writer import Writer
@@ -43,7 +43,9 @@ class Made(NamedTuple):
     column_bytes: int = 0
 
 
-def written(batches: Iterable[Made], segment_bytes: int = 24 * 1024) -> tuple[Places, Writer]:
+def written(
+    batches: Iterable[Made], segment_bytes: int = 24 * 1024
+) -> tuple[SegmentPlaces, Writer]:
     """A log of these, each in a group of its own or with its neighbour."""
     disk = SimDisk(random.Random(1))
     to = writer(disk, start(disk), segment_bytes=segment_bytes)
@@ -65,11 +67,11 @@ def written(batches: Iterable[Made], segment_bytes: int = 24 * 1024) -> tuple[Pl
     if waiting:
         to.write(waiting, 1)
     to.sync()
-    return Places(disk, SimDisk(random.Random(2))), to
+    return SegmentPlaces(disk, SimDisk(random.Random(2))), to
 
 
-def fresh(places: Places) -> Log:
-    return Log(places=Places(places.journal, places.archive))
+def fresh(places: SegmentPlaces) -> Log:
+    return Log(places=SegmentPlaces(places.journal, places.archive))
 
 
 def wanted(batch: Batch, wants: set[str]) -> bool:
@@ -79,7 +81,7 @@ def wanted(batch: Batch, wants: set[str]) -> bool:
 Seen = tuple[str, int, int, object]  # what, first, end, and what else must be the same
 
 
-def expected(places: Places, start_at: Cursor, limit: int, wants: set[str]) -> list[Seen]:
+def expected(places: SegmentPlaces, start_at: Cursor, limit: int, wants: set[str]) -> list[Seen]:
     """The plain way: every header, and the bodies of what is wanted."""
     log = fresh(places)
     bodies: dict[int, bytes] = {}
@@ -170,7 +172,7 @@ READS = st.lists(
 ROT = st.lists(st.tuples(st.floats(0, 0.999), st.floats(0, 0.999), st.integers(0, 7)), max_size=4)
 
 
-def arrange(places: Places, layout: list[tuple[bool, bool, bool]]) -> None:
+def arrange(places: SegmentPlaces, layout: list[tuple[bool, bool, bool]]) -> None:
     """Moves and packs the sealed segments; what is not touched has no summary."""
     sealed = sorted(places.by_serial())[:-1]
     for serial, (moved, packed, forgotten) in zip(sealed, layout, strict=False):
@@ -184,7 +186,7 @@ def arrange(places: Places, layout: list[tuple[bool, bool, bool]]) -> None:
                 disk.remove(summary_name(serial))
 
 
-def rot(places: Places, damage: list[tuple[float, float, int]]) -> None:
+def rot(places: SegmentPlaces, damage: list[tuple[float, float, int]]) -> None:
     """Bits anywhere in any file."""
     files = [
         (disk, name)
@@ -198,7 +200,7 @@ def rot(places: Places, damage: list[tuple[float, float, int]]) -> None:
         disk.flip(name, int(where * len(disk.content(name))), bit)
 
 
-def whole(places: Places, wants: set[str]) -> list[tuple[int, int]]:
+def whole(places: SegmentPlaces, wants: set[str]) -> list[tuple[int, int]]:
     """Positions [first, end) of the segments that are skipped by their summary."""
     log = fresh(places)
     files, found = Files(log.places), []
@@ -288,7 +290,7 @@ class Counting(SimDisk):
         return found
 
 
-def counted(places: Places) -> tuple[Log, Counter[str]]:
+def counted(places: SegmentPlaces) -> tuple[Log, Counter[str]]:
     """The same log on a disk that counts, from now on."""
     disk = Counting()
     assert isinstance(places.journal, SimDisk)
@@ -415,13 +417,13 @@ def test_a_damaged_header_is_a_gap_whoever_wanted_it() -> None:
 # -- whole segments -----------------------------------------------------------------------------
 
 
-def in_segments() -> tuple[Places, Writer]:
+def in_segments() -> tuple[SegmentPlaces, Writer]:
     """Some segments of `a` alone, then some that have `rare` too, then `a` alone again."""
     made = [Made(("a",), 1_000)] * 60 + [Made(("rare",), 1_000)] + [Made(("a",), 1_000)] * 80
     return written([*made[:5], Made((), 10), *made[5:]])
 
 
-def summarized(places: Places) -> list[int]:
+def summarized(places: SegmentPlaces) -> list[int]:
     """Serials of the sealed segments, which now have summaries."""
     sealed = sorted(places.by_serial())[:-1]
     for serial in sealed:
@@ -512,8 +514,8 @@ def test_a_summary_that_does_not_tell_all_is_not_used(change: Change) -> None:
     assert topics_of(places) is None
 
 
-def topics_of(places: Places, serial: int = 1) -> frozenset[str] | None:
-    files = Files(Places(places.journal, places.archive))
+def topics_of(places: SegmentPlaces, serial: int = 1) -> frozenset[str] | None:
+    files = Files(SegmentPlaces(places.journal, places.archive))
     segment = files.segment(serial)
     assert segment is not None
     return files.topics(segment)
@@ -560,7 +562,7 @@ def test_what_is_read_here_is_what_the_archive_room_writes() -> None:
 
 def test_a_summary_that_is_made_later_is_found_when_the_log_grows() -> None:
     places, _ = in_segments()
-    files = Files(Places(places.journal, places.archive))
+    files = Files(SegmentPlaces(places.journal, places.archive))
     segment = files.segment(1)
     assert segment is not None
     assert files.topics(segment) is None
@@ -595,7 +597,7 @@ def test_frames_under_bodies_that_nobody_wants_are_not_decompressed() -> None:
     while to.serial == 1:
         to.write([publish(to.position, bytes(MIB))], 1)
         to.sync()
-    places = Places(disk, SimDisk(random.Random(2)))
+    places = SegmentPlaces(disk, SimDisk(random.Random(2)))
     squeeze(places, 1)
     disk.remove(summary_name(1))
     log = fresh(places)

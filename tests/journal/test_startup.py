@@ -19,7 +19,7 @@ from zbroker.journal.fold import Fold
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.generations import CopyMark, write_mark
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.recovery import Recovered, recover
 from zbroker.paths import Paths
 
@@ -32,29 +32,29 @@ LOG = logging.getLogger("test")
 def test_a_start_claims_the_archive_directory() -> None:
     disk, _, _ = history(5)
     away = SimDisk(random.Random(2))
-    startup._claim(Places(disk, away), LOG)
+    startup._claim(SegmentPlaces(disk, away), LOG)
     assert away.exists(owner.OWNER)
 
 
 def test_a_full_archive_disk_is_no_reason_not_to_start(caplog: pytest.LogCaptureFixture) -> None:
     disk, _, _ = history(5)
     away = SimDisk(random.Random(2), capacity=0)
-    startup._claim(Places(disk, away), LOG)
+    startup._claim(SegmentPlaces(disk, away), LOG)
     assert "journal.archive_not_claimed" in caplog.text
 
 
 def test_an_archive_directory_of_another_instance_is_one() -> None:
     disk, _, _ = history(5)
     away = SimDisk(random.Random(2))
-    owner.claim(Places(disk, away, instance=INSTANCE + 1))
+    owner.claim(SegmentPlaces(disk, away, instance=INSTANCE + 1))
     with pytest.raises(StorageError, match="foreign_instance"):
-        startup._claim(Places(disk, away), LOG)
+        startup._claim(SegmentPlaces(disk, away), LOG)
 
 
 def test_without_an_archive_directory_there_is_nothing_to_claim(tmp_path: Path) -> None:
     disk, _, _ = history(5)
-    startup._claim(Places(disk), LOG)
-    startup._claim(Places(disk, RealDisk(tmp_path / "nowhere")), LOG)
+    startup._claim(SegmentPlaces(disk), LOG)
+    startup._claim(SegmentPlaces(disk, RealDisk(tmp_path / "nowhere")), LOG)
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -52,7 +52,7 @@ from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
 from zbroker.wire.record import Record
-from zbroker.wire.units import BROKER_NAME, UNIT_PARTS_MAX, Commit, Part
+from zbroker.wire.units import BROKER_NAME, UNIT_PARTS_MAX, CommitUnits, UnitPart
 
 NAME = broker_name(Origin(build.INSTANCE, 1))
 PUBLISHER = publisher_id(NAME)
@@ -73,7 +73,7 @@ def commit(
     """What stands in line."""
     sent = [[part for part, _ in unit] for unit in units]
     parts = [body for unit in units for _, body in unit]
-    core.receive(rid, Commit(MINE, ordinal, confirmed, sent), parts)
+    core.receive(rid, CommitUnits(MINE, ordinal, confirmed, sent), parts)
 
 
 def payloads(batches: list[Batch]) -> list[bytes]:
@@ -112,7 +112,7 @@ def test_receipt_and_marks_leave_after_the_sync_only() -> None:
     whole.core.written_to(group.end_position)
     assert whole.core.synced(whole.core.persisted) == []
     sends = whole.core.synced(whole.writer.sync())
-    assert [type(send.message) for send in sends] == [m.Receipt, m.Marks], (
+    assert [type(send.message) for send in sends] == [m.JournalReceipt, m.Watermarks], (
         "its sender reads its own facts: it must not wait for the beat"
     )
 
@@ -120,10 +120,10 @@ def test_receipt_and_marks_leave_after_the_sync_only() -> None:
 def test_a_receipt_is_repeated_until_it_is_confirmed() -> None:
     whole = Whole()
     whole.units([fact()], [fact()])
-    items = [s.message.items for s in whole.core.beat() if isinstance(s.message, m.Receipt)]
+    items = [s.message.items for s in whole.core.beat() if isinstance(s.message, m.JournalReceipt)]
     assert [[item.ordinal for item in found] for found in items] == [[1, 2]]
     whole.core.receive(ROOM, m.Confirm(MINE, 2), [])
-    assert all(not isinstance(send.message, m.Receipt) for send in whole.core.beat())
+    assert all(not isinstance(send.message, m.JournalReceipt) for send in whole.core.beat())
 
 
 def test_a_unit_stands_behind_what_came_before_it() -> None:
@@ -151,7 +151,7 @@ def test_only_queues_may_commit(room: str) -> None:
 def test_what_was_sent_to_another_journal_is_dropped() -> None:
     whole = Whole()
     part, body = fact()
-    whole.core.receive(ROOM, Commit(MINE + 1, 1, 0, [[part]]), [body])
+    whole.core.receive(ROOM, CommitUnits(MINE + 1, 1, 0, [[part]]), [body])
     assert (whole.commit(), whole.core.next_position) == ([], 1)
 
 
@@ -168,14 +168,14 @@ def test_bodies_must_be_as_many_as_parts() -> None:
     part, body = fact()
     for sent in ([], [body] * 3):
         with pytest.raises(Bug, match="2 parts came with"):
-            list(units_of(Commit(MINE, 1, 0, [[part], [part]]), sent))
+            list(units_of(CommitUnits(MINE, 1, 0, [[part], [part]]), sent))
 
 
 def test_the_codec_knows_both_ways() -> None:
     whole = Whole()
     part, _ = letters(b"x")
-    for message in (Commit(MINE, 1, 0, [[part], [Part(KIND_QUEUE, 7)]]), whole.named()):
-        decoder = codec.TO_JOURNAL if isinstance(message, Commit) else codec.FROM_JOURNAL
+    for message in (CommitUnits(MINE, 1, 0, [[part], [UnitPart(KIND_QUEUE, 7)]]), whole.named()):
+        decoder = codec.TO_JOURNAL if isinstance(message, CommitUnits) else codec.FROM_JOURNAL
         assert decoder.decode(codec.encode(message)) == message
 
 
@@ -189,8 +189,8 @@ REPLACED = msgspec.structs.replace
 @pytest.mark.parametrize(
     "wrong",
     [
-        *((Part(kind, crc32c(b"")), b"") for kind in (KIND_PUBLISHER, KIND_STATE, KIND_NOOP)),
-        *((Part(kind, crc32c(b"")), b"") for kind in (0, 99, KIND_TIE, STEP_OVER | 99)),
+        *((UnitPart(kind, crc32c(b"")), b"") for kind in (KIND_PUBLISHER, KIND_STATE, KIND_NOOP)),
+        *((UnitPart(kind, crc32c(b"")), b"") for kind in (0, 99, KIND_TIE, STEP_OVER | 99)),
         (REPLACED(ONE, crc=ONE.crc + 1), ONE_BODY),
         (REPLACED(ONE, count=2), ONE_BODY),
         (REPLACED(ONE, topics=["t"]), ONE_BODY),
@@ -383,7 +383,7 @@ def test_what_was_sent_after_a_refused_unit_waits_for_it(part: Callable[[], Sent
     core.accepting = True
     for ordinal, confirmed, expected in ((3, 0, "not_ready"), (4, 2, "not_ready"), (5, 4, "")):
         commit(core, ordinal, [part()], confirmed=confirmed)
-        [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.Receipt)]
+        [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.JournalReceipt)]
         assert receipt.items[-1].code == expected, f"unit {ordinal}, {confirmed} confirmed"
 
 
@@ -394,7 +394,7 @@ def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
     whole.core.accepting = True
     whole.core.receive(ROOM, m.Hello("queues", 2), [])
     commit(whole.core, 1, [fact()])
-    [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.Receipt)]
+    [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.JournalReceipt)]
     assert codes(receipt.items) == [""]
 
 
@@ -441,7 +441,7 @@ def test_no_unit_breaks_the_writer_of_a_full_disk(free: int) -> None:
             core.serial = to.serial
             core.written_to(group.end_position)
         for send in core.synced(to.sync()):
-            if isinstance(send.message, m.Receipt):
+            if isinstance(send.message, m.JournalReceipt):
                 refused += sum(item.code == "disk_full" for item in send.message.items)
                 taken += sum(item.code == "" for item in send.message.items)
     assert refused > 0, "the disk was never full"

@@ -24,7 +24,7 @@ from zbroker.journal.fold import Fold
 from zbroker.log import archive, packed
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import HEADER_COPY_AT, KIND_STATE, NOTE, Batch
-from zbroker.log.places import Places, open_places
+from zbroker.log.places import SegmentPlaces, open_places
 from zbroker.log.reader import Log
 from zbroker.log.recovery import recover
 from zbroker.log.segments import NOTE_FILE, packed_name, segment_name, summary_name
@@ -41,7 +41,7 @@ def make(path: Path) -> None:
         append(to, random.Random(to.position).randbytes(900))
     body = snapshot.Body(snapshot.VERSION, to.position, 0, {}, True)
     state(to, snapshot.msgpack.encode(body))
-    places = Places(disk, RealDisk(path / "archive"))
+    places = SegmentPlaces(disk, RealDisk(path / "archive"))
     archive.finish(archive.pack(places, 2))
     (path / "journal" / segment_name(2)).unlink()
     archive.summary(places, 1, keep=True)

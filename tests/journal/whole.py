@@ -23,10 +23,10 @@ from zbroker.log.segments import segment_name
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
 from zbroker.wire.stages import AbortStages, CommitStages, StagedBy, StagesDone
-from zbroker.wire.units import AskNamed, Commit, Named, Part
+from zbroker.wire.units import AskNamed, CommitUnits, NamedRows, UnitPart
 
 DOOR, LINK, ROOM, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
-Sent = tuple[Part, bytes]
+Sent = tuple[UnitPart, bytes]
 
 
 class Whole:
@@ -133,19 +133,19 @@ class Whole:
         """What the queues room commits at once; what became of it."""
         sent = [[part for part, _ in unit] for unit in units]
         bodies: list[Body] = [body for unit in units for _, body in unit]
-        self.core.receive(ROOM, Commit(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
+        self.core.receive(ROOM, CommitUnits(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
         self.ordinal += len(units)
         return [
             item
             for send in self.commit()
-            if send.rid == ROOM and isinstance(send.message, m.Receipt)
+            if send.rid == ROOM and isinstance(send.message, m.JournalReceipt)
             for item in send.message.items
         ]
 
-    def named(self) -> Named:
+    def named(self) -> NamedRows:
         """What the queues room is told of names."""
         self.core.receive(ROOM, AskNamed(1, MINE), [])
-        [answer] = [s.message for s in self.commit() if isinstance(s.message, Named)]
+        [answer] = [s.message for s in self.commit() if isinstance(s.message, NamedRows)]
         return answer
 
     def roll_over(self) -> None:
@@ -212,7 +212,7 @@ def cut(sessions: Sessions, through: int, part_bytes: int) -> list[bytes]:
 
 
 def control(kind: int, body: bytes) -> Sent:
-    return Part(kind, crc32c(body)), body
+    return UnitPart(kind, crc32c(body)), body
 
 
 def fact(queue: str = "work", unit: int = 1) -> Sent:
@@ -220,11 +220,11 @@ def fact(queue: str = "work", unit: int = 1) -> Sent:
 
 
 def wiring(name: str = "work", life: int = 1) -> Sent:
-    return control(KIND_WIRING, q.encode(q.WiringRecord(name, life, definition={"topic": "t"})))
+    return control(KIND_WIRING, q.encode(q.DefinitionRecord(name, life, definition={"topic": "t"})))
 
 
 def deleted(name: str = "work", life: int = 1) -> Sent:
-    return control(KIND_WIRING, q.encode(q.WiringRecord(name, life)))
+    return control(KIND_WIRING, q.encode(q.DefinitionRecord(name, life)))
 
 
 def point(name: str = "end-of-day", vector: str = "", *, removed: bool = False) -> Sent:
@@ -234,4 +234,4 @@ def point(name: str = "end-of-day", vector: str = "", *, removed: bool = False) 
 
 def letters(*payloads: bytes, topic: str = "dead") -> Sent:
     body = msgspec.msgpack.encode(list(payloads))
-    return Part(KIND_PUBLISH, crc32c(body), [topic], len(payloads)), body
+    return UnitPart(KIND_PUBLISH, crc32c(body), [topic], len(payloads)), body

@@ -14,11 +14,11 @@ from zbroker.log.format import (
     FLAG_LATE,
     GROUP_LENGTH,
     KIND_PUBLISH,
+    AckedNote,
     Batch,
     GroupHeader,
-    Note,
+    ParseStop,
     SegmentHeader,
-    Stop,
     batch_crc,
     check_group,
     decode_batch_header,
@@ -53,7 +53,7 @@ EXTRAS = Batch(
 )  # fmt: skip
 OFFSET = 8192 + GROUP_LENGTH
 GROUP = GroupHeader(8192, 320, 1, 1001, 1, 1_700_000_000_000_000_123, 1000, 0xAABBCCDD)
-NOTE = Note(5, 0x0123456789ABCDEF, 2, 1002, 3)
+NOTE = AckedNote(5, 0x0123456789ABCDEF, 2, 1002, 3)
 
 GOLDEN = {
     "segment": (
@@ -152,28 +152,33 @@ def test_a_note_comes_back() -> None:
 
 def test_every_cut_is_short() -> None:
     segment, batch, group, note = SEGMENT.encode(), batch_bytes(), group_bytes(), encode_note(NOTE)
-    assert all(decode_segment_header(segment[:n]) == Stop(0, "short") for n in range(len(segment)))
     assert all(
-        decode_group_header(group[:n], 0, 8192) == Stop(8192, "short") for n in range(len(group))
+        decode_segment_header(segment[:n]) == ParseStop(0, "short") for n in range(len(segment))
     )
-    assert all(decode_note(note[:n]) == Stop(0, "short") for n in range(len(note)))
+    assert all(
+        decode_group_header(group[:n], 0, 8192) == ParseStop(8192, "short")
+        for n in range(len(group))
+    )
+    assert all(decode_note(note[:n]) == ParseStop(0, "short") for n in range(len(note)))
     for n in range(len(batch)):
-        assert decode_batch_header(batch[:n], 0, OFFSET, SEGMENT.seed) == Stop(OFFSET, "short")
+        assert decode_batch_header(batch[:n], 0, OFFSET, SEGMENT.seed) == ParseStop(OFFSET, "short")
 
 
 def test_every_flipped_bit_is_noticed() -> None:
     segment, batch, group, note = SEGMENT.encode(), batch_bytes(), group_bytes(), encode_note(NOTE)
     crcs = [batch_crc(batch)]
     for bit in range(len(segment) * 8):
-        assert isinstance(decode_segment_header(_flip(segment, bit)), Stop)
+        assert isinstance(decode_segment_header(_flip(segment, bit)), ParseStop)
     for bit in range(len(batch) * 8):
-        assert isinstance(decode_batch_header(_flip(batch, bit), 0, OFFSET, SEGMENT.seed), Stop)
+        assert isinstance(
+            decode_batch_header(_flip(batch, bit), 0, OFFSET, SEGMENT.seed), ParseStop
+        )
     for bit in range(60 * 8):
         data = _flip(group, bit)
         found = decode_group_header(data, 0, 8192)
-        assert isinstance(found, Stop) or not check_group(data, 0, found, crcs, SEGMENT.seed)
+        assert isinstance(found, ParseStop) or not check_group(data, 0, found, crcs, SEGMENT.seed)
     for bit in range(len(note) * 8):
-        assert isinstance(decode_note(_flip(note, bit)), Stop)
+        assert isinstance(decode_note(_flip(note, bit)), ParseStop)
 
 
 def _flip(data: bytes, bit: int) -> bytes:
@@ -184,30 +189,32 @@ def _flip(data: bytes, bit: int) -> bytes:
 
 def test_a_batch_is_valid_at_its_own_place_only() -> None:
     data = batch_bytes()
-    assert decode_batch_header(data, 0, OFFSET + 8, SEGMENT.seed) == Stop(OFFSET + 8, "crc")
-    assert decode_batch_header(data, 0, OFFSET, SEGMENT.seed ^ 1) == Stop(OFFSET, "crc")
+    assert decode_batch_header(data, 0, OFFSET + 8, SEGMENT.seed) == ParseStop(OFFSET + 8, "crc")
+    assert decode_batch_header(data, 0, OFFSET, SEGMENT.seed ^ 1) == ParseStop(OFFSET, "crc")
 
 
 def test_a_group_is_valid_at_its_own_place_only() -> None:
-    assert decode_group_header(group_bytes(), 0, 8704) == Stop(8704, "length")
+    assert decode_group_header(group_bytes(), 0, 8704) == ParseStop(8704, "length")
 
 
 def test_unwritten_zeros_never_parse() -> None:
     zeros = bytes(8192)
-    assert decode_segment_header(zeros) == Stop(0, "zero")
-    assert decode_batch_header(zeros, 0, OFFSET, SEGMENT.seed) == Stop(OFFSET, "zero")
-    assert decode_group_header(zeros, 0, 8192) == Stop(8192, "zero")
-    assert decode_note(zeros[:64]) == Stop(0, "zero")
+    assert decode_segment_header(zeros) == ParseStop(0, "zero")
+    assert decode_batch_header(zeros, 0, OFFSET, SEGMENT.seed) == ParseStop(OFFSET, "zero")
+    assert decode_group_header(zeros, 0, 8192) == ParseStop(8192, "zero")
+    assert decode_note(zeros[:64]) == ParseStop(0, "zero")
 
 
 def test_a_version_that_does_not_exist_is_named_before_anything_else() -> None:
     segment, batch, group, note = SEGMENT.encode(), batch_bytes(), group_bytes(), encode_note(NOTE)
-    assert decode_segment_header(segment[:8] + b"\x63" + segment[9:]) == Stop(0, "version")
-    assert decode_batch_header(batch[:4] + b"\x63" + batch[5:], 0, OFFSET, 0) == Stop(
+    assert decode_segment_header(segment[:8] + b"\x63" + segment[9:]) == ParseStop(0, "version")
+    assert decode_batch_header(batch[:4] + b"\x63" + batch[5:], 0, OFFSET, 0) == ParseStop(
         OFFSET, "version"
     )
-    assert decode_group_header(group[:4] + b"\x63" + group[5:], 0, 8192) == Stop(8192, "version")
-    assert decode_note(note[:4] + b"\x63" + note[5:]) == Stop(0, "version")
+    assert decode_group_header(group[:4] + b"\x63" + group[5:], 0, 8192) == ParseStop(
+        8192, "version"
+    )
+    assert decode_note(note[:4] + b"\x63" + note[5:]) == ParseStop(0, "version")
 
 
 def test_topics_of_any_alphabet_come_back() -> None:
@@ -246,4 +253,4 @@ def test_a_batch_of_which_nothing_counts_is_none() -> None:
     batch = publish(1, b"body", 5)
     batch.skip, batch.cut = 2, 3
     data = encode_batch_header(batch, OFFSET, 1)
-    assert decode_batch_header(data, 0, OFFSET, 1) == Stop(OFFSET, "length")
+    assert decode_batch_header(data, 0, OFFSET, 1) == ParseStop(OFFSET, "length")

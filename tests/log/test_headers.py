@@ -22,8 +22,8 @@ from zbroker.log.format import (
     KIND_NOOP,
     KIND_PUBLISH,
     Batch,
+    ParseStop,
     SegmentHeader,
-    Stop,
     decode_batch_header,
     decode_segment_header,
     encode_batch_header,
@@ -34,7 +34,7 @@ from zbroker.log.headers import (
     ANSWERS_KEPT,
     Skipped,
     Sparse,
-    Wanted,
+    TopicSelection,
     decode_headers,
     pick_headers,
     skim_headers,
@@ -164,9 +164,9 @@ def test_topics_that_cannot_be_are_no_header(tail: bytes):
     data = bytes(FIRST) + bytes(head) + bytes(64)
     assert at_once(data) == []
     assert pick_headers(
-        data, 0, FIRST, SEED, 1, U63_MAX, U63_MAX, Wanted("a".__eq__)
+        data, 0, FIRST, SEED, 1, U63_MAX, U63_MAX, TopicSelection("a".__eq__)
     ) == ([], FIRST, 1, U63_MAX)  # fmt: skip
-    assert decode_batch_header(data, FIRST, FIRST, SEED) == Stop(FIRST, "length")
+    assert decode_batch_header(data, FIRST, FIRST, SEED) == ParseStop(FIRST, "length")
 
 
 def skimmed(
@@ -261,7 +261,7 @@ WANTS = ({"t0"}, {"t1"}, {"t2"}, {"t0", "t1"}, set[str]())
 def picks(
     data: bytes, wants: set[str], limit: int = U63_MAX, room: int = U63_MAX
 ) -> tuple[list[Batch | Skipped], int, int, int]:
-    return pick_headers(data, 0, FIRST, SEED, 1, limit, room, Wanted(wants.__contains__))
+    return pick_headers(data, 0, FIRST, SEED, 1, limit, room, TopicSelection(wants.__contains__))
 
 
 def filtered(batches: list[Batch], wants: set[str]) -> list[Batch | Skipped]:
@@ -354,7 +354,7 @@ def test_picking_checks_every_header_but_only_wanted_bodies(
 
 
 def test_answers_are_kept_up_to_a_number():
-    wanted = Wanted("t5".__eq__)
+    wanted = TopicSelection("t5".__eq__)
     for number in range(3 * ANSWERS_KEPT):
         name = f"t{number}".encode()
         tail = len(name).to_bytes(2, "little") + name

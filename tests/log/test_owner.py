@@ -12,7 +12,7 @@ from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import ConfigError, StorageError
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.recovery import recover
 from zbroker.log.segments import segment_name
 
@@ -39,17 +39,17 @@ def archive(**files: SimDisk) -> SimDisk:
 
 def test_the_first_instance_that_archives_there_owns_the_directory() -> None:
     disk, away = journal(), archive()
-    owner.claim(Places(disk, away))
-    owner.check(Places(disk, away))
+    owner.claim(SegmentPlaces(disk, away))
+    owner.check(SegmentPlaces(disk, away))
     with pytest.raises(StorageError, match=f"belongs to instance {INSTANCE:016x}") as caught:
-        owner.claim(Places(journal(OTHER), away))
+        owner.claim(SegmentPlaces(journal(OTHER), away))
     assert caught.value.code == "foreign_instance"
 
 
 def test_a_directory_of_an_earlier_release_is_adopted_with_its_segments() -> None:
     disk = journal()
     away = archive(_0000000001=disk)
-    owner.claim(Places(disk, away))
+    owner.claim(SegmentPlaces(disk, away))
     assert away.exists(owner.OWNER)
 
 
@@ -58,17 +58,17 @@ def test_a_directory_with_one_segment_of_another_instance_is_not_adopted() -> No
     away = archive(_0000000001=disk, _0000000002=journal(OTHER))
     for action in (owner.check, owner.claim):
         with pytest.raises(StorageError, match="belongs to instance") as caught:
-            action(Places(disk, away))
+            action(SegmentPlaces(disk, away))
         assert caught.value.code == "foreign_instance"
     assert not away.exists(owner.OWNER)
 
 
 def test_an_empty_journal_directory_needs_the_id_that_the_start_knows() -> None:
     away = archive()
-    owner.claim(Places(journal(), away))
+    owner.claim(SegmentPlaces(journal(), away))
     with pytest.raises(StorageError, match="foreign_instance"):
-        owner.check(Places(SimDisk(random.Random(3)), away, OTHER))
-    owner.check(Places(SimDisk(random.Random(3)), away, INSTANCE))
+        owner.check(SegmentPlaces(SimDisk(random.Random(3)), away, OTHER))
+    owner.check(SegmentPlaces(SimDisk(random.Random(3)), away, INSTANCE))
 
 
 def test_a_power_cut_while_claiming_leaves_a_directory_that_can_be_claimed() -> None:
@@ -77,11 +77,11 @@ def test_a_power_cut_while_claiming_leaves_a_directory_that_can_be_claimed() -> 
         cut = CrashAt(boundary)
         away.hook, away.rng = cut, random.Random(boundary)
         try:
-            owner.claim(Places(disk, away))
+            owner.claim(SegmentPlaces(disk, away))
         except SimCrash:
             away.power_cut()
         away.hook = lambda _: None
-        owner.claim(Places(disk, away))
+        owner.claim(SegmentPlaces(disk, away))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 1, "instance": 7}', b"\xff"])
@@ -89,14 +89,14 @@ def test_an_owner_file_that_cannot_be_read_is_an_error(content: bytes) -> None:
     away = archive()
     away.plant(owner.OWNER, content)
     with pytest.raises(StorageError, match="damaged"):
-        owner.check(Places(journal(), away))
+        owner.check(SegmentPlaces(journal(), away))
 
 
 def test_an_owner_file_of_a_newer_release_is_an_error() -> None:
     away = archive()
     away.plant(owner.OWNER, b'{"version": 2, "instance": "000000000000abcd"}')
     with pytest.raises(StorageError, match="unknown_version"):
-        owner.check(Places(journal(), away))
+        owner.check(SegmentPlaces(journal(), away))
 
 
 # -- two names of one directory ---------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_symbolic_link_to_the_journal_directory_is_refused(tmp_path: Path) -> 
     (tmp_path / "journal").mkdir()
     (tmp_path / "archive").symlink_to("journal")
     for name in ("journal", "archive", "../" + tmp_path.name + "/journal"):
-        both = Places(RealDisk(tmp_path / "journal"), RealDisk(tmp_path / name))
+        both = SegmentPlaces(RealDisk(tmp_path / "journal"), RealDisk(tmp_path / name))
         with pytest.raises(ConfigError, match="is the journal directory itself"):
             owner.check_apart(both)
 
@@ -114,9 +114,9 @@ def test_a_symbolic_link_to_the_journal_directory_is_refused(tmp_path: Path) -> 
 def test_directories_that_are_apart_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "journal" / "archive").mkdir(parents=True)
     disk = RealDisk(tmp_path / "journal")
-    owner.check_apart(Places(disk))
-    owner.check_apart(Places(disk, RealDisk(tmp_path / "nowhere")))
-    owner.check_apart(Places(disk, RealDisk(tmp_path / "journal" / "archive")))
+    owner.check_apart(SegmentPlaces(disk))
+    owner.check_apart(SegmentPlaces(disk, RealDisk(tmp_path / "nowhere")))
+    owner.check_apart(SegmentPlaces(disk, RealDisk(tmp_path / "journal" / "archive")))
 
 
 def test_a_bind_mount_is_one_file_by_device_and_inode(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_bind_mount_is_one_file_by_device_and_inode(tmp_path: Path) -> None:
     append(writer(disk, start(disk)), b"x")
     (tmp_path / "away").mkdir()
     (tmp_path / "away" / segment_name(1)).hardlink_to(tmp_path / segment_name(1))
-    both = Places(disk, RealDisk(tmp_path / "away"))
+    both = SegmentPlaces(disk, RealDisk(tmp_path / "away"))
     one, other = both.by_serial()[1]
     assert both.same_file(one, other)
     assert not owner.check(both)

@@ -19,8 +19,8 @@ from zbroker.log.packed import (
     FRAMES_CACHE_BYTES,
     HEAD,
     Frames,
-    Head,
     Packed,
+    PackedHeader,
     compressor,
     cuts,
     encode_head,
@@ -39,7 +39,7 @@ def pack(content: bytes) -> tuple[bytes, list[int]]:
     zstd = compressor()
     frames = [zstd.compress(content[at : at + length]) for at, length in cuts(len(content))]
     lengths = [len(frame) for frame in frames]
-    head = encode_head(Head(0xABCD, 7, len(content)), lengths)
+    head = encode_head(PackedHeader(0xABCD, 7, len(content)), lengths)
     table = encode_table(len(head), len(content), lengths)
     starts = [len(head) + sum(lengths[:index]) for index in range(len(lengths))]
     return b"".join([head, *frames, table]), starts
@@ -206,7 +206,7 @@ def test_flipped_bits_never_give_wrong_bytes() -> None:
 def test_a_pretended_size_takes_no_memory() -> None:
     bomb = zstandard.ZstdCompressor(write_content_size=True).compress(b"x" * (200 << 20))
     lengths = [len(bomb)]
-    head = encode_head(Head(1, 1, 100), lengths)
+    head = encode_head(PackedHeader(1, 1, 100), lengths)
     found = opened(head + bomb + encode_table(len(head), 100, lengths)).read(0, 100)
     assert found == bytes(100)
 
@@ -224,7 +224,7 @@ def test_an_unreadable_sector_costs_its_frame() -> None:
 
 
 def test_a_file_from_the_future_is_refused_with_the_reason() -> None:
-    head = encode_head(Head(1, 7, 10), [3])
+    head = encode_head(PackedHeader(1, 7, 10), [3])
     content = bytearray(head[8:-4])
     content[8:12] = struct.pack("<I", 2)
     from google_crc32c import value as crc32c
@@ -236,7 +236,7 @@ def test_a_file_from_the_future_is_refused_with_the_reason() -> None:
 
 
 def test_golden_bytes_never_change() -> None:
-    head = encode_head(Head(0xABCD, 7, DATA_AT + 5), [300, 14])
+    head = encode_head(PackedHeader(0xABCD, 7, DATA_AT + 5), [300, 14])
     assert head.hex() == GOLDEN_HEAD
     assert encode_table(len(head), DATA_AT + 5, [300, 14]).hex() == GOLDEN_TABLE
 

@@ -13,8 +13,8 @@ from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
-from zbroker.log.format import HEADER_COPY_AT, Batch, SegmentHeader, Stop
-from zbroker.log.places import Place, Places, open_places
+from zbroker.log.format import HEADER_COPY_AT, Batch, ParseStop, SegmentHeader
+from zbroker.log.places import SegmentPlace, SegmentPlaces, open_places
 from zbroker.log.segments import packed_name, segment_name
 
 
@@ -88,7 +88,7 @@ def test_a_listing_opens_no_file() -> None:
     journal, _ = sim(places)
     opened = list[str]()
     journal.hook = opened.append
-    fresh = Places(journal, places.archive)
+    fresh = SegmentPlaces(journal, places.archive)
     fresh.list()
     fresh.copies()
     assert opened == []
@@ -98,7 +98,7 @@ def test_the_header_of_a_packed_segment_costs_two_short_reads() -> None:
     places, _ = log_of()
     squeeze(places, 1)
     journal, _ = sim(places)
-    fresh = Places(journal, places.archive)
+    fresh = SegmentPlaces(journal, places.archive)
     place = fresh.find(1)
     assert place is not None
     read = list[str]()
@@ -124,7 +124,7 @@ def test_a_listing_that_misses_a_moving_segment_is_repeated() -> None:
     places, to = log_of()
     disk = Moving(random.Random(1))
     disk.__dict__.update({**sim(places)[0].__dict__, "missed": 1})
-    found = Places(disk, places.archive).list()
+    found = SegmentPlaces(disk, places.archive).list()
     assert [place.serial for place in found] == list(range(1, to.serial + 1))
 
 
@@ -135,13 +135,13 @@ def test_a_foreign_packed_file_has_no_header() -> None:
     place = places.find(to.serial + 5)
     assert place is not None
     header = places.header(place)
-    assert isinstance(header, Stop)
+    assert isinstance(header, ParseStop)
     assert header.why == "short"
 
 
 def test_a_file_that_is_gone_is_told() -> None:
     places, _ = log_of()
-    for place in (Place(1, True, False, 100), Place(1, False, True, 100)):
+    for place in (SegmentPlace(1, True, False, 100), SegmentPlace(1, False, True, 100)):
         with pytest.raises(StorageError) as caught:
             places.read(place, 0, 10)
         assert caught.value.code == "file_missing"

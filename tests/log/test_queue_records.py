@@ -82,8 +82,8 @@ def test_what_is_no_set_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "fact",
     [
-        q.Gone(b"\x90"), q.Failed(b"\x90", "lease_ended", 7), q.Horizon(5), q.BarrierDelivered(6),
-        q.Returned(b"\x90"), q.Noted(b"\x90"),
+        q.MessagesGone(b"\x90"), q.Failed(b"\x90", "lease_ended", 7), q.Horizon(5),
+        q.BarrierDelivered(6), q.Returned(b"\x90"), q.Noted(b"\x90"),
     ],
 )  # fmt: skip
 def test_each_fact_comes_back_as_what_it_was(fact: q.AnyFact) -> None:
@@ -93,4 +93,4 @@ def test_each_fact_comes_back_as_what_it_was(fact: q.AnyFact) -> None:
 
 def test_a_record_of_a_newer_release_may_say_more() -> None:
     data = msgspec.msgpack.encode({"name": "work", "life": 2, "later": [1]})
-    assert q.WIRING.decode(data) == q.WiringRecord("work", 2)
+    assert q.WIRING.decode(data) == q.DefinitionRecord("work", 2)

@@ -24,7 +24,7 @@ from tests.sim.disk import SimDisk
 from zbroker.ids import Bookmark
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import HEADER_COPY_AT, Batch
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.segments import list_segments, packed_name, segment_name
 from zbroker.log.writer import Writer
@@ -374,7 +374,7 @@ def test_small_segments_hold_many_groups() -> None:
 # -- segments that are archived, packed or missing --
 
 
-def scattered() -> tuple[Places, Writer]:
+def scattered() -> tuple[SegmentPlaces, Writer]:
     """A log whose first four segments are archived, packed or both."""
     places, to = log_of(80)
     assert to.serial >= 6
@@ -413,11 +413,11 @@ def test_every_point_is_found_in_segments_of_all_kinds() -> None:
 @pytest.mark.parametrize("at", ["before:read:segment", "after:read:segment"])
 @pytest.mark.parametrize("change", [move, squeeze])
 def test_a_segment_that_moves_while_it_is_read_is_read_on(
-    at: str, change: Callable[[Places, int], None]
+    at: str, change: Callable[[SegmentPlaces, int], None]
 ) -> None:
     places, to = log_of()
     journal, away = sim(places)
-    log, seen = Log(places=Places(journal, away)), 0
+    log, seen = Log(places=SegmentPlaces(journal, away)), 0
 
     def hook(boundary: str) -> None:
         nonlocal seen
@@ -439,7 +439,7 @@ def test_a_segment_that_moves_while_it_is_read_is_read_on(
 
 def test_a_reader_follows_one_segment_through_all_its_places() -> None:
     places, to = log_of()
-    log = Log(places=Places(*sim(places)))
+    log = Log(places=SegmentPlaces(*sim(places)))
     cursor, found = log.seek(1), []
     steps = [None, squeeze, None, move, None]
     for step in steps:
@@ -453,7 +453,7 @@ def test_a_reader_follows_one_segment_through_all_its_places() -> None:
 
 def test_a_damaged_frame_is_a_gap_of_what_stands_in_it() -> None:
     disk = SimDisk(random.Random(1))
-    places = Places(disk, SimDisk(random.Random(2)))
+    places = SegmentPlaces(disk, SimDisk(random.Random(2)))
     to = writer(disk, start(disk, segment_bytes=2 << 20), segment_bytes=2 << 20)
     rng = random.Random(1)
     while to.serial == 1:

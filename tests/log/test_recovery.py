@@ -27,8 +27,8 @@ from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
 from zbroker.log.format import DATA_AT, HEADER_COPY_AT, Batch, SegmentHeader
-from zbroker.log.inventory import Found
-from zbroker.log.places import Places
+from zbroker.log.inventory import Inventory
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.segments import NOTE_FILE, SPARE, list_segments, read_header, segment_name
@@ -618,7 +618,7 @@ def test_a_failing_disk_stops_the_start(operation: int) -> None:
 # -- archived and packed segments --
 
 
-def spread() -> tuple[Places, Writer]:
+def spread() -> tuple[SegmentPlaces, Writer]:
     """The first three segments are archived, packed, and both."""
     places, to = log_of(60)
     move(places, 1)
@@ -628,7 +628,7 @@ def spread() -> tuple[Places, Writer]:
     return places, to
 
 
-def restarted(places: Places, **options: object) -> Recovered:
+def restarted(places: SegmentPlaces, **options: object) -> Recovered:
     return start(places.journal, archive=places.archive, **options)
 
 
@@ -691,7 +691,7 @@ def test_an_unreadable_copy_beside_a_good_one_is_told() -> None:
 
 @pytest.mark.parametrize("change", [move, squeeze])
 def test_a_sealed_segment_proves_that_one_behind_it_is_missing(
-    change: Callable[[Places, int], None],
+    change: Callable[[SegmentPlaces, int], None],
 ) -> None:
     places, to = log_of(60)
     journal, _ = sim(places)
@@ -727,8 +727,8 @@ def test_leftovers_are_found_in_both_directories() -> None:
 def test_only_headers_of_packed_segments_are_looked_at() -> None:
     places, to = spread()
     journal, away = sim(places)
-    fresh = Places(journal, away)
-    found = Found(fresh, INSTANCE, SEGMENT_BYTES, Clock(), lambda: 1)
+    fresh = SegmentPlaces(journal, away)
+    found = Inventory(fresh, INSTANCE, SEGMENT_BYTES, Clock(), lambda: 1)
     found.look(0, accept_missing=False)
     assert fresh.frames.decompressed == 2
     assert found.sizes == dict.fromkeys(range(1, to.serial + 1), SEGMENT_BYTES)

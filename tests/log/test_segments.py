@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.sim.disk import SimCrash, SimDisk
-from zbroker.log.format import HEADER_COPY_AT, Note, SegmentHeader, Stop
+from zbroker.log.format import HEADER_COPY_AT, AckedNote, ParseStop, SegmentHeader
 from zbroker.log.segments import (
     FILL_BYTES,
     NOTE_FILE,
@@ -62,14 +62,14 @@ def test_two_bad_copies_are_no_header() -> None:
     disk = made()
     disk.flip(segment_name(7), 20)
     disk.flip(segment_name(7), HEADER_COPY_AT + 20)
-    assert isinstance(read_header(disk, 7), Stop)
+    assert isinstance(read_header(disk, 7), ParseStop)
 
 
 def test_two_copies_of_another_version_say_so() -> None:
     disk = made()
     for at in (0, HEADER_COPY_AT):
         disk.damage(segment_name(7), at + 8, b"\x63\0\0\0")
-    assert read_header(disk, 7) == Stop(0, "version")
+    assert read_header(disk, 7) == ParseStop(0, "version")
 
 
 def test_a_segment_that_can_be_seen_is_whole_after_a_power_cut_anywhere() -> None:
@@ -122,17 +122,17 @@ def test_the_newest_note_counts() -> None:
     disk = SimDisk(random.Random(1))
     disk.create(NOTE_FILE)
     for counter in (1, 2, 3):
-        write_note(disk, Note(counter, 1, 1, counter * 10, 1))
-    assert read_note(disk) == Note(3, 1, 1, 30, 1)
+        write_note(disk, AckedNote(counter, 1, 1, counter * 10, 1))
+    assert read_note(disk) == AckedNote(3, 1, 1, 30, 1)
 
 
 def test_a_damaged_note_leaves_the_one_before() -> None:
     disk = SimDisk(random.Random(1))
     disk.create(NOTE_FILE)
     for counter in (1, 2):
-        write_note(disk, Note(counter, 1, 1, counter * 10, 1))
+        write_note(disk, AckedNote(counter, 1, 1, counter * 10, 1))
     disk.flip(NOTE_FILE, 30)
-    assert read_note(disk) == Note(1, 1, 1, 10, 1)
+    assert read_note(disk) == AckedNote(1, 1, 1, 10, 1)
 
 
 def test_without_a_note_there_is_none() -> None:

@@ -26,9 +26,9 @@ from zbroker.log.format import (
     NOTE,
     NOTE_KEPT_AT,
     NOTE_SLOTS,
+    AckedNote,
     Batch,
     GroupHeader,
-    Note,
     SegmentHeader,
     decode_batch_header,
     decode_group_header,
@@ -469,7 +469,7 @@ def test_what_is_given_up_stands_everywhere_in_the_note() -> None:
     to.keep_from(2)
     for slot in (*NOTE_SLOTS, NOTE_KEPT_AT):
         note = decode_note(disk.content("acked-through")[slot : slot + NOTE.size])
-        assert isinstance(note, Note)
+        assert isinstance(note, AckedNote)
         assert (note.oldest, note.position, note.serial) == (2, to.synced, 2)
     append(to, b"later")
     assert [note.oldest for note in [read_note(disk)] if note] == [2]

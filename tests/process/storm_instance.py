@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.process.load import batches_of, until_running
-from zbroker.cli.journal.rows import Message, unpack
+from zbroker.cli.journal.rows import MessageRow, unpack
 from zbroker.client import connect
 from zbroker.local import LocalBroker, Settings
 from zbroker.log.format import Batch
@@ -70,7 +70,7 @@ class Instance:
             end = client.ranges(timeout=WAIT_S).persisted
         return batches_of(self.data / "journal", end)
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[MessageRow]:
         """The same, message by message, in the order of the log."""
         return [message for batch in self.batches() for message in unpack(batch)]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zbroker.cli.journal.rows import Message
+from zbroker.cli.journal.rows import MessageRow
 
 #: number of the first message, how many, returned, -: a page never ends within a note
 NOTE: Final = struct.Struct("<QIHH")
@@ -94,11 +94,11 @@ def _data(line: int, number: int) -> bytes:
     return b"%d:%d:%s" % (line, number, b"." * size)
 
 
-def line_of(message: Message) -> int:
+def line_of(message: MessageRow) -> int:
     return int(message.data.split(b":", 1)[0])
 
 
-def content_of(message: Message) -> Content:
+def content_of(message: MessageRow) -> Content:
     headers = None if message.headers is None else {k: int(v) for k, v in message.headers.items()}  # type: ignore[arg-type]
     return Content(message.topic, message.data, message.key, headers, message.expires_ns)
 

@@ -42,7 +42,7 @@ from zbroker.errors import Timeout, ZBrokerError
 from zbroker.ids import format_bookmark, parse_bookmark
 from zbroker.spark import plan_ranges
 from zbroker.spark.source.options import parse as parse_options
-from zbroker.spark.source.places import Place as SparkPlace
+from zbroker.spark.source.places import SourceLog as SparkPlace
 
 QUEUES = ("open", "shut")  # replayable ones, each of the topic of its name
 READS = ("/status", "/topics", "/clients", "/subscriptions", "/journal", "/holders", "/actions",

@@ -18,7 +18,7 @@ import pytest
 from tests.process.load import until
 from tests.process.replaying import FIRST_KILLS, Trial, kill_room
 from tests.process.slices import Book, Edge, Replay
-from zbroker.cli.journal.rows import Message
+from zbroker.cli.journal.rows import MessageRow
 from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
@@ -128,10 +128,10 @@ def test_what_a_subscriber_was_sent_is_there_after_a_kill(tmp_path: Path) -> Non
 
 # -- the test of the test -------------------------------------------------------------------------
 
-LOG = [Message(n, "load.a" if n % 3 else "other", 7, n, n * 10, b"%d" % n) for n in range(1, 30)]
+LOG = [MessageRow(n, "load.a" if n % 3 else "other", 7, n, n * 10, b"%d" % n) for n in range(1, 30)]
 
 
-def read(since: Edge | None, until: Edge, messages: list[Message]) -> Replay:
+def read(since: Edge | None, until: Edge, messages: list[MessageRow]) -> Replay:
     """A replay that brought these."""
     replay = Replay(since, until, "load.a")
     replay.take(messages)

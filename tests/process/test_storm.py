@@ -34,7 +34,7 @@ from tests.process.storm_ledger import (
     line_of,
 )
 from tests.process.storm_publisher import Child
-from zbroker.cli.journal.rows import Message
+from zbroker.cli.journal.rows import MessageRow
 from zbroker.ids import publisher_id
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1_800)]
@@ -180,7 +180,7 @@ class Storm:
         return sent
 
 
-def _judge_hand(found: list[Message], persisted: int) -> None:
+def _judge_hand(found: list[MessageRow], persisted: int) -> None:
     """1, 2, 3, ... once each; all that was acknowledged, and what was on the way."""
     assert [int(message.data) for message in found] == list(range(1, len(found) + 1))
     assert 0 < persisted <= len(found)

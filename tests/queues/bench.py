@@ -36,13 +36,13 @@ from zbroker.journal.named_records import is_removal, name_of
 from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.log.reader import Cursor
-from zbroker.queues.core import AGAIN_MS, Core, Settings
+from zbroker.queues.core import AGAIN_MS, QueuesCore, QueuesSettings
 from zbroker.queues.effects import Effect, Give, Load, LogReading, SaveTables
-from zbroker.queues.events import Given, Loaded, TablesSaved
+from zbroker.queues.events import Given, TablesLoaded, TablesSaved
 from zbroker.queues.log_work import LogWork, Matcher, Slice
-from zbroker.queues.message_finder import Found
-from zbroker.queues.queue_state import Running
-from zbroker.queues.registry import Manager, Saved
+from zbroker.queues.message_finder import FoundMessages
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
 from zbroker.server.budgets import DEFAULT, Budget
@@ -50,8 +50,16 @@ from zbroker.server.peers import Received
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
-from zbroker.wire.internal import Holds, Locate, Located, Marks, Receipt, ReceiptItem, Welcome
-from zbroker.wire.units import AskNamed, Commit, Named, NamedRow, Part
+from zbroker.wire.internal import (
+    Holds,
+    JournalReceipt,
+    Locate,
+    Located,
+    ReceiptItem,
+    Watermarks,
+    Welcome,
+)
+from zbroker.wire.units import AskNamed, CommitUnits, NamedRow, NamedRows, UnitPart
 
 KEY = b"k" * 32
 HERE = Origin(0xABC, 1)
@@ -63,7 +71,7 @@ AFTER_LEASE_MS = 31_000  # by default; ends of leases are rounded up
 JOURNAL, ROOM = 7, 70  # incarnations
 KEY_A, KEY_B = "a" * 40, "b" * 40  # of connections
 
-Unit = tuple[list[Part], list[bytes]]
+Unit = tuple[list[UnitPart], list[bytes]]
 T = TypeVar("T")
 
 
@@ -120,13 +128,13 @@ class Bench:
         if welcome:
             self.welcome()
 
-    def _begin(self, saved: dict[tuple[str, int], Saved]) -> None:
-        self.manager = Manager(self.incarnation, self.configs, self.record)
+    def _begin(self, saved: dict[tuple[str, int], SavedQueue]) -> None:
+        self.manager = QueueRegistry(self.incarnation, self.configs, self.record)
         self.saved = saved
-        settings = Settings(
+        settings = QueuesSettings(
             KEY, self.clients_max, self.incarnation, self.record, self.access, self.budget
         )
-        self.core = Core(settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0))
+        self.core = QueuesCore(settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0))
         self.core.shared.now = self.now
         self.plan = TurnPlan([(self, Limit(1))], get_args(Effect), 1_000_000)
         self.turn = Turn[Any, Effect](self.core, self.plan, self._performers(), lambda: self.now)
@@ -137,7 +145,7 @@ class Bench:
         performers |= {
             Send: self._send, Give: self._give, Say: self._said, Note: self.notes.append,
             Tell: lambda effect: self.told.append((effect.rid, effect.answer)),
-            Load: lambda effect: Loaded(self.saved), Read: self._block,
+            Load: lambda effect: TablesLoaded(self.saved), Read: self._block,
             SaveTables: lambda effect: TablesSaved(),
             **dict.fromkeys(get_args(LogReading), self._read),
         }  # fmt: skip
@@ -240,8 +248,8 @@ class Bench:
     def marks(self) -> None:
         self.turn.hear(self._marks())
 
-    def _marks(self) -> Marks:
-        return Marks(self.journal, *HERE, self.floor, self.position, self.persisted, 1, 0)
+    def _marks(self) -> Watermarks:
+        return Watermarks(self.journal, *HERE, self.floor, self.position, self.persisted, 1, 0)
 
     def fold(self) -> None:
         """The log is read as far as it may be."""
@@ -284,7 +292,7 @@ class Bench:
         """A journal again."""
         self.welcome()
 
-    def restart(self, saved: dict[tuple[str, int], Saved] | None = None) -> None:
+    def restart(self, saved: dict[tuple[str, int], SavedQueue] | None = None) -> None:
         """This process begins anew. saved: what its tables hold."""
         self.incarnation += 1
         self.under_way.clear()
@@ -293,9 +301,9 @@ class Bench:
         self._begin(saved or {})
         self.welcome()
 
-    def named(self, ask: AskNamed) -> Named:
+    def named(self, ask: AskNamed) -> NamedRows:
         """What the journal says is defined."""
-        return Named(ask.cid, self.position, self._rows(KIND_WIRING), self._rows(KIND_POINT))
+        return NamedRows(ask.cid, self.position, self._rows(KIND_WIRING), self._rows(KIND_POINT))
 
     def _rows(self, kind: int) -> list[NamedRow]:
         found = {
@@ -305,7 +313,7 @@ class Bench:
         }
         return [found[name] for name in sorted(found) if not is_removal(kind, found[name].body)]
 
-    def _commit(self, commit: Commit, sent: Sequence[bytes | memoryview]) -> None:
+    def _commit(self, commit: CommitUnits, sent: Sequence[bytes | memoryview]) -> None:
         for number, parts in enumerate(commit.units):
             unit_bodies = [bytes(body) for body in sent[: len(parts)]]
             sent = sent[len(parts) :]
@@ -330,14 +338,14 @@ class Bench:
             items.append(ReceiptItem(ordinal, self.position - 1, first))
         self.persisted = self.position
         if self.receipts:
-            self.inbox.append(Receipt(self.journal, self.persisted, items))
+            self.inbox.append(JournalReceipt(self.journal, self.persisted, items))
         self.inbox.append(self._marks())
 
     def refuse(self, code: str = "too_large", count: int | None = None) -> None:
         """The first units that are under way are refused."""
         many, self.under_way = _split(self.under_way, count)
         items = [ReceiptItem(ordinal, 0, 0, 0, code, "no") for ordinal, _ in many]
-        self.turn.hear(Receipt(self.journal, self.persisted, items))
+        self.turn.hear(JournalReceipt(self.journal, self.persisted, items))
         self.run()
 
     def locate(self, ask: Locate) -> Located:
@@ -419,9 +427,9 @@ class Bench:
         self.keys[rid] = key
         expires = self.now.wall_ns // 1_000_000_000 + 60
         said = token.Token(name, principal or name, "i", 1, expires, key)
-        self.send(m.DoorLogon(token.make(KEY, said), "logon", heartbeat_s), rid=rid)
+        self.send(m.ListenerLogon(token.make(KEY, said), "logon", heartbeat_s), rid=rid)
 
-    def send(self, *commands: m.Command, rid: bytes = ANN) -> None:
+    def send(self, *commands: m.ClientCommand, rid: bytes = ANN) -> None:
         """In one turn."""
         self.frames([[codec.encode(command)] for command in commands], rid)
 
@@ -440,7 +448,7 @@ class Bench:
         self.settle(q.Release, positions, sid, **more)
 
     def reject(self, *positions: int, sid: str | None = "s", **more: Any) -> None:
-        self.settle(q.Reject, positions, sid, **more)
+        self.settle(q.RejectMessages, positions, sid, **more)
 
     def extend(self, *positions: int, sid: str | None = "s", **more: Any) -> None:
         self.settle(q.Extend, positions, sid, **more)
@@ -524,7 +532,7 @@ class Bench:
             return None
         if isinstance(message, AskNamed):
             return self.named(message)
-        if isinstance(message, Commit):
+        if isinstance(message, CommitUnits):
             return self._commit(message, effect.bodies)
         if not isinstance(message, Locate):
             return None
@@ -537,14 +545,14 @@ class Bench:
         found = self._found(effect.positions - self.unreadable)
         return perform_on(found, effect, Matcher(self.record.type_of, Payloads))
 
-    def _found(self, positions: BitMap64) -> list[Found]:
+    def _found(self, positions: BitMap64) -> list[FoundMessages]:
         found = []
         for batch in self.log:
             mine = positions & BitMap64(range(batch.position, batch.end_position))
             if batch.kind == KIND_PUBLISH and mine:
                 cursor = Cursor(1, batch.offset, batch.position)
                 block = Block(cursor, [batch], Cursor(1, batch.offset + 1, batch.end_position))
-                found.append(Found(block, 0, batch, mine))
+                found.append(FoundMessages(block, 0, batch, mine))
         return found
 
     # -- what was seen ------------------------------------------------------------------------
@@ -584,7 +592,7 @@ class Bench:
         """taken and ignored of all that was answered."""
         return [(one.taken, one.ignored) for one in self.of(q.Settled)]
 
-    def one(self, name: str = "q") -> Running:
+    def one(self, name: str = "q") -> QueueState:
         return self.manager.running[name]
 
     def here(self, name: str = "q") -> list[int]:
@@ -596,7 +604,7 @@ class Bench:
         return self.one(name).queue.where(position).state
 
 
-def perform_on(many: Iterable[Found], effect: Any, matcher: Matcher) -> Any:
+def perform_on(many: Iterable[FoundMessages], effect: Any, matcher: Matcher) -> Any:
     """What comes of an effect if this is all that is found in the log."""
     source: Any = None
     done = LogWork(source, lambda send: True, matcher, lambda give: None, sees_all=True)

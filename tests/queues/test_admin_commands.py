@@ -10,7 +10,7 @@ from tests.queues.bench import HERE, Bench, bench, replayable, work
 from zbroker.config.record import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
-from zbroker.log.queue_records import WIRING, Gone, Returned
+from zbroker.log.queue_records import WIRING, MessagesGone, Returned
 from zbroker.queues import admin_commands
 from zbroker.queues.effects import Reenter
 from zbroker.recording import Recording
@@ -38,7 +38,7 @@ def test_a_purge_takes_what_no_consumer_has() -> None:
     at.consume(backlog=2)
     assert at.ask(s.Purge(7, "q")) == s.Changed(7, 3, at.one().folded - 1)
     assert at.here() == positions[:2]
-    assert [fact.why for fact in at.facts(Gone)] == ["purged"]
+    assert [fact.why for fact in at.facts(MessagesGone)] == ["purged"]
 
 
 def test_a_purge_takes_what_consumers_have_if_it_is_said() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from zbroker.log.format import KIND_POINT, KIND_QUEUE
 from zbroker.log.records import POINT, PointRecord
-from zbroker.queues.commits import RETRY_MS, UNDER_WAY_MAX, Commits, Unit, control
-from zbroker.wire.internal import Receipt, ReceiptItem
+from zbroker.queues.commits import RETRY_MS, UNDER_WAY_MAX, Commits, PendingUnit, control
+from zbroker.wire.internal import JournalReceipt, ReceiptItem
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
 
@@ -32,7 +32,7 @@ class Bench:
             else:
                 self.landed.append(number)
 
-        self.commits.add(Unit([control(KIND_QUEUE, body)], [body], done, number))
+        self.commits.add(PendingUnit([control(KIND_QUEUE, body)], [body], done, number))
         return number
 
 
@@ -41,9 +41,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def _receipt(journal: int, *ordinals: int, code: str = "") -> Receipt:
+def _receipt(journal: int, *ordinals: int, code: str = "") -> JournalReceipt:
     items = [ReceiptItem(at, 0 if code else 100 + at, 0, 0, code) for at in ordinals]
-    return Receipt(journal, 0, items)
+    return JournalReceipt(journal, 0, items)
 
 
 def test_nothing_is_sent_before_a_journal_has_welcomed_us(bench: Bench) -> None:
@@ -255,7 +255,7 @@ class _History:
         items = self.journal.items
         if self.rng.random() < 0.3:
             items = items[-2:]
-        receipt = Receipt(self.journal.incarnation, 0, list(items))
+        receipt = JournalReceipt(self.journal.incarnation, 0, list(items))
         self.commits.receipts(receipt, self.now_ms)
 
 

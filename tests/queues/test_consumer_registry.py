@@ -377,7 +377,7 @@ NUMBERS = count()  # no text is like one that is compiled already
     lambda _, text: q.Browse("q", filter=text),
     lambda _, text: q.Settle(queue="q", filter=text),
 ])  # fmt: skip
-def test_compiling_has_a_budget(command: Callable[[int, str], m.Command]) -> None:
+def test_compiling_has_a_budget(command: Callable[[int, str], m.ClientCommand]) -> None:
     at = bench(work(), replayable("log"), budget=Budget(compile_ms=10))
     at.logon(BOB, "ann-2", principal="ann")
     taken = 0

@@ -32,13 +32,13 @@ from zbroker.log.queue_records import ends_of
 from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import AGAIN_MS, TICK_MS
-from zbroker.queues.effects import Look, Looked, SaveTables
+from zbroker.queues.effects import Inspect, InspectedMessage, SaveTables
 from zbroker.queues.events import TablesSaved
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
-from zbroker.wire.internal import Marks
+from zbroker.wire.internal import Watermarks
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect, Disconnected
 
 # -- logons -----------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_a_logon_is_answered_with_the_origin_of_positions() -> None:
 def test_a_token_of_another_key_is_refused() -> None:
     at = bench()
     said = token.Token("ann", "ann", "i", 1, 10**10, "")
-    at.send(m.DoorLogon(token.make(b"x" * 32, said), "1"), rid=BOB)
+    at.send(m.ListenerLogon(token.make(b"x" * 32, said), "1"), rid=BOB)
     assert at.errors() == [("auth_failed", "1", None)]
     [row] = at.ask(AskRefusals(7, 0)).rows
     assert (row.what, row.code) == ("logon", "auth_failed")
@@ -242,7 +242,7 @@ def test_look_ups_that_a_dead_journal_left_are_made_again() -> None:
 
 def test_a_log_of_another_generation_is_read_anew() -> None:
     at = bench()
-    marks = Marks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
+    marks = Watermarks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
     with pytest.raises(StorageError) as caught:
         at.turn.hear(marks)
     assert caught.value.code == "damaged"
@@ -414,10 +414,10 @@ def test_readings_that_fail_are_tried_again_and_noted_once() -> None:
     at = bench()
     positions = BitMap64(at.many(2))
     error = StorageError("damaged", "the disk fails")
-    seen: list[list[Looked]] = []
+    seen: list[list[InspectedMessage]] = []
     for _ in range(2):
         at.core.shared.look(positions, lambda rows, _end: seen.append(rows))
-    at.later = (Look,)
+    at.later = (Inspect,)
     at.run()
     looks, at.waiting, at.later = at.waiting, [], ()
     for look in looks:

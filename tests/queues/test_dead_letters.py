@@ -11,10 +11,10 @@ from tests.queues.bench import AFTER_LEASE_MS, BROKER, Bench, bench, work
 from zbroker.engine.events import Asked
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
-from zbroker.log.queue_records import Gone, unpack_positions
+from zbroker.log.queue_records import MessagesGone, unpack_positions
 from zbroker.queues import dead_letters
 from zbroker.queues.commits import UNDER_WAY_MAX
-from zbroker.queues.effects import Look
+from zbroker.queues.effects import Inspect
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
@@ -95,7 +95,7 @@ def test_letter_and_end_are_one_unit() -> None:
     assert parts[0].topics == ["dead"]
     assert parts[0].count == 2
     [gone] = at.sent_facts()
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, MessagesGone)
     assert list(unpack_positions(gone.where)) == positions
     assert at.settled() == []
     at.land()
@@ -143,7 +143,7 @@ def test_only_so_many_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(dead_letters, "LETTERS_MAX", 10)
     monkeypatch.setattr(dead_letters, "BURYING_MAX", 20)
     at, positions = _filled(*[b"%d" % n for n in range(35)])
-    at.later = (Look,)
+    at.later = (Inspect,)
     at.reject(*positions)
     assert [len(effect.positions) for effect in at.waiting] == [10, 10]
     assert at.one().burying == 20
@@ -158,7 +158,7 @@ def test_nothing_is_read_while_the_journal_has_too_much_to_do() -> None:
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
         at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
-    at.later = (Look,)
+    at.later = (Inspect,)
     at.reject(*positions)
     assert at.waiting == []
     at.later = ()
@@ -173,7 +173,7 @@ def test_what_cannot_be_read_is_gone_without_a_letter() -> None:
     assert at.letters() == []
     assert at.here() == []
     assert at.settled() == [(2, 0)]
-    assert [fact.why for fact in at.facts(Gone)] == ["unreadable"]
+    assert [fact.why for fact in at.facts(MessagesGone)] == ["unreadable"]
 
 
 def test_of_some_that_cannot_be_read_the_others_have_letters() -> None:
@@ -183,7 +183,7 @@ def test_of_some_that_cannot_be_read_the_others_have_letters() -> None:
     assert [data for _, data, _ in at.letters()] == [b"one", b"three"]
     assert at.here() == []
     assert at.settled() == [(3, 0)]
-    assert {fact.why for fact in at.facts(Gone)} == {"rejected", "unreadable"}
+    assert {fact.why for fact in at.facts(MessagesGone)} == {"rejected", "unreadable"}
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_what_waits_for_the_next_unit_is_no_dead_letter(monkeypatch: pytest.Monk
     at.send(
         q.Settle("1", ends=[positions[0], positions[1]], sid="s"),
         q.Settle("2", ends=[positions[1], positions[2]], sid="s"),
-        q.Reject("3", ends=[positions[2], positions[2] + 1], sid="s"),
+        q.RejectMessages("3", ends=[positions[2], positions[2] + 1], sid="s"),
     )
     assert [data for _, data, _ in at.letters()] == [b"three"]
     assert sorted(one.cid or "" for one in at.of(q.Settled)) == ["1", "2", "3"]
-    assert sorted(fact.why for fact in at.facts(Gone)) == ["acked", "acked", "rejected"]
+    assert sorted(fact.why for fact in at.facts(MessagesGone)) == ["acked", "acked", "rejected"]

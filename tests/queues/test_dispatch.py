@@ -8,9 +8,9 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
 from zbroker.engine.events import Asked
-from zbroker.log.queue_records import BarrierDelivered, Gone, Horizon
+from zbroker.log.queue_records import BarrierDelivered, Horizon, MessagesGone
 from zbroker.queues import dispatch
-from zbroker.queues.clients import Consumer
+from zbroker.queues.clients import RemoteConsumer
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Examine, Give
 from zbroker.queues.events import Unsent
@@ -136,7 +136,7 @@ def test_at_most_once_a_message_is_sent_after_it_is_durably_gone() -> None:
     at.consume()
     assert at.got() == []
     [fact] = at.sent_facts()
-    assert isinstance(fact, Gone)
+    assert isinstance(fact, MessagesGone)
     assert fact.why == "sent"
     at.land()
     assert at.got() == positions
@@ -162,7 +162,7 @@ def test_at_most_once_an_ack_frees_backlog_and_writes_nothing() -> None:
     at.ack(*positions[:2])
     assert at.settled() == [(2, 0)]
     assert at.got() == positions
-    assert {fact.why for fact in at.facts(Gone)} == {"sent"}
+    assert {fact.why for fact in at.facts(MessagesGone)} == {"sent"}
 
 
 # -- filters ----------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_what_cannot_be_read_is_gone() -> None:
     at.consume()
     assert at.got() == [positions[0], positions[2]]
     assert at.here() == [positions[0], positions[2]]
-    assert [fact.why for fact in at.facts(Gone)] == ["unreadable"]
+    assert [fact.why for fact in at.facts(MessagesGone)] == ["unreadable"]
     assert at.one().counts.delivered == 2
 
 
@@ -410,7 +410,7 @@ def test_a_message_is_given_however_large_it_is(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_part_of_what_is_given_keeps_its_counts() -> None:
-    consumer = Consumer(5, ANN, "s", "ann", "q", 0)
+    consumer = RemoteConsumer(5, ANN, "s", "ann", "q", 0)
     give = Give(consumer, BitMap64([3, 5, 8]), [1, 2, 3])
     assert give.part(BitMap64([3, 8])) == Give(consumer, BitMap64([3, 8]), [1, 3])
     assert replace(give, deliveries=None).part(BitMap64([5])).deliveries is None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.queues.bench import HERE, JOURNAL, ROOM, Bench, bench, work
 from zbroker.engine.effects import ForgetBlocks, Progress, Ready, Reconnect, Say
 from zbroker.queues.effects import Effect, ListSegments, Load
-from zbroker.queues.events import Loaded
+from zbroker.queues.events import TablesLoaded
 from zbroker.queues.journal_client import HOLDS_MS, LET_GO_MS
 from zbroker.wire.internal import Confirm, Hello, Holds, Welcome
 from zbroker.wire.units import AskNamed
@@ -60,7 +60,7 @@ def test_queues_begin_when_their_tables_are_loaded() -> None:
     assert at.core.handle(at.named(AskNamed(0, JOURNAL)), at.now) == [Load(HERE, at.persisted)]
     assert not at.manager.known
     assert of(tick(at), Ready, Progress) == [Progress]
-    assert at.core.handle(Loaded({}), at.now) == ()
+    assert at.core.handle(TablesLoaded({}), at.now) == ()
     assert at.manager.known
     at.run()
     assert of(tick(at), Ready, Progress) == [], "it was said"

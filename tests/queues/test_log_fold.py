@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.queues.bench import Bench, bench, replayable, work
-from zbroker.definitions.intake import Entering
+from zbroker.definitions.intake import QueueIntake
 from zbroker.queues import commits
-from zbroker.queues.queue_state import Running
+from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import messages as m
 from zbroker.wire import queue_surveys as s
@@ -21,7 +21,7 @@ IDLE = 200
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked of queues, by name of what."""
     found: list[str] = []
-    for of, name in ((Entering, "__call__"), (Queue, "next_wake"), (Running, "waited")):
+    for of, name in ((QueueIntake, "__call__"), (Queue, "next_wake"), (QueueState, "waited")):
         real = getattr(of, name)
 
         def counted(self: Any, *given: Any, real: Any = real, name: str = name) -> Any:

@@ -6,10 +6,10 @@ import random
 
 from zbroker.blocks.frame_builder import Block
 from zbroker.log.reader import Cursor
-from zbroker.queues.log_followers import Following
+from zbroker.queues.log_followers import LogFollowers
 
 
-def _read(following: Following, size: int) -> tuple[set[str], int, int]:
+def _read(following: LogFollowers, size: int) -> tuple[set[str], int, int]:
     """One turn; who had which stretch read."""
     read = following.next_read()
     assert read is not None
@@ -22,7 +22,7 @@ def _read(following: Following, size: int) -> tuple[set[str], int, int]:
 
 
 def test_nothing_is_read_for_nobody() -> None:
-    following = Following()
+    following = LogFollowers()
     following.persisted = 100
     assert following.next_read() is None
     assert following.lowest is None
@@ -30,7 +30,7 @@ def test_nothing_is_read_for_nobody() -> None:
 
 
 def test_who_begins_at_the_same_place_reads_together() -> None:
-    following = Following()
+    following = LogFollowers()
     following.persisted = 100
     following.begin("a", 1)
     following.begin("b", 1)
@@ -41,7 +41,7 @@ def test_who_begins_at_the_same_place_reads_together() -> None:
 
 
 def test_one_that_reaches_another_joins_it() -> None:
-    following = Following()
+    following = LogFollowers()
     following.persisted = 100
     following.begin("old", 60)
     following.begin("new", 1)
@@ -55,7 +55,7 @@ def test_one_that_reaches_another_joins_it() -> None:
 
 
 def test_after_a_restart_of_the_journal_cursors_are_looked_for_by_position() -> None:
-    following = Following()
+    following = LogFollowers()
     following.persisted = 100
     following.begin("a", 1)
     _read(following, 10)
@@ -69,7 +69,7 @@ def test_after_a_restart_of_the_journal_cursors_are_looked_for_by_position() -> 
 def test_every_queue_is_shown_every_position_behind_its_beginning() -> None:
     for seed in range(300):
         rng = random.Random(seed)
-        following, begun, seen = Following(), {}, {}
+        following, begun, seen = LogFollowers(), {}, {}
         for number in range(rng.randint(1, 5)):
             name = f"q{number}"
             begun[name] = rng.randint(1, 300)

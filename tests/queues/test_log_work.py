@@ -15,7 +15,7 @@ from zbroker.queues import log_work
 from zbroker.queues.effects import Examine, Search
 from zbroker.queues.events import Examined, Searched
 from zbroker.queues.log_work import Matcher, Slice
-from zbroker.queues.message_finder import Found
+from zbroker.queues.message_finder import FoundMessages
 
 MATCHER = Matcher(lambda _topic: "auto", Payloads)
 
@@ -33,7 +33,7 @@ class Log:
         whole = at._found(self.positions)
         one_block = Block(whole[0].block.start, batches, whole[-1].block.next)
         self.many = [
-            Found(one_block, number, found.batch, found.positions)
+            FoundMessages(one_block, number, found.batch, found.positions)
             for number, found in enumerate(whole)
         ]
         if apart:
@@ -51,7 +51,7 @@ class Log:
     def _perform(self, effect: Any) -> Any:
         return perform_on(self._found(), effect, MATCHER)
 
-    def _found(self) -> Iterator[Found]:
+    def _found(self) -> Iterator[FoundMessages]:
         for one in self.many:
             self.read += 1
             yield one

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tests.journal import build
-from zbroker.blocks.block_reader import Reading
+from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.log.segments import segment_name
 from zbroker.queues import message_finder
-from zbroker.queues.message_finder import Finder, Found
+from zbroker.queues.message_finder import Finder, FoundMessages
 from zbroker.wire import bodies
 
 
@@ -37,7 +37,7 @@ class Log:
             if rng.random() < 0.2:
                 self.noop()
         self.end = self.writer.position
-        self.reading = Reading(directory)
+        self.reading = BlockReader(directory)
         self.finder = Finder(self.reading)
 
     def batch(self, count: int, skip: int = 0) -> None:
@@ -119,7 +119,7 @@ def test_neighbours_are_a_range_of_picks_and_others_a_list(log: Log) -> None:
                  if len(one.positions) == 7 and one.batch.skip)  # fmt: skip
     first, all_of = batch.batch.position, batch.positions
     assert batch.picks == range(1, 8)
-    some = Found(batch.block, batch.at, batch.batch, BitMap64([first, first + 2]))
+    some = FoundMessages(batch.block, batch.at, batch.batch, BitMap64([first, first + 2]))
     assert some.picks == [1, 3]
     assert list(all_of) == list(range(first, first + 7))
 

@@ -13,22 +13,22 @@ from tests.queues.bench import Bench, bench, code_of, replayable, work
 from zbroker.log.queue_records import (
     BarrierDelivered,
     Failed,
-    Gone,
     Horizon,
+    MessagesGone,
     Noted,
     Returned,
     pack_positions,
     unpack_positions,
 )
-from zbroker.queues.queue_state import Running, behind, entered_of, facts_of
-from zbroker.queues.work.values import Entered, Outcome
+from zbroker.queues.queue_state import QueueState, behind, entered_of, facts_of
+from zbroker.queues.work.values import Arrivals, Outcome
 
 
 def _packed(*positions: int) -> bytes:
     return pack_positions(BitMap64(positions))
 
 
-def _filled(*configs: object, count: int = 4) -> tuple[Bench, Running, list[int]]:
+def _filled(*configs: object, count: int = 4) -> tuple[Bench, QueueState, list[int]]:
     at = bench(*configs)  # type: ignore[arg-type]
     positions = at.publish(*[b'{"n": %d}' % number for number in range(count)])
     return at, at.one(), positions
@@ -49,8 +49,8 @@ def test_facts_of_outcomes_are_as_few_as_can_be() -> None:
         Outcome(BitMap64([8]), "noted", "acked"),
     ]
     assert facts_of(outcomes) == [
-        Gone(_packed(1, 3), "acked"),
-        Gone(_packed(4), "purged"),
+        MessagesGone(_packed(1, 3), "acked"),
+        MessagesGone(_packed(4), "purged"),
         Failed(_packed(2), "cancelled"),
         Failed(_packed(5, 6), "cancelled", 77),
         Noted(_packed(7, 8)),
@@ -76,7 +76,7 @@ def test_facts_say_the_same_as_their_outcomes(many: list[tuple[frozenset[int], s
         wanted.setdefault((one.fate, why, due), set()).update(one.positions)
     found = {}
     for fact in facts_of(outcomes):
-        fate = {Gone: "gone", Failed: "failed", Noted: "noted"}[type(fact)]  # type: ignore[index]
+        fate = {MessagesGone: "gone", Failed: "failed", Noted: "noted"}[type(fact)]  # type: ignore[index]
         key = fate, getattr(fact, "why", ""), getattr(fact, "due_ns", 0)
         assert key not in found
         found[key] = set(unpack_positions(fact.where))  # type: ignore[union-attr]
@@ -85,9 +85,9 @@ def test_facts_say_the_same_as_their_outcomes(many: list[tuple[frozenset[int], s
 
 def test_what_is_gone_was_given_up_or_done() -> None:
     _, one, positions = _filled()
-    one.apply(Gone(_packed(positions[0]), "acked"))
-    one.apply(Gone(_packed(positions[1]), "rejected"))
-    one.apply(Gone(_packed(positions[2], 900), "max_deliveries"))
+    one.apply(MessagesGone(_packed(positions[0]), "acked"))
+    one.apply(MessagesGone(_packed(positions[1]), "rejected"))
+    one.apply(MessagesGone(_packed(positions[2], 900), "max_deliveries"))
     assert list(one.queue.here) == positions[3:]
     assert list(one.dead) == positions[1:3]
 
@@ -96,7 +96,7 @@ def test_what_failed_and_what_came_back_is_here() -> None:
     at, one, positions = _filled()
     one.apply(Failed(_packed(positions[0]), "cancelled"))
     one.apply(Failed(_packed(positions[1]), "cancelled", at.now.wall_ns + 1_000_000))
-    one.apply(Gone(_packed(positions[2]), "rejected"))
+    one.apply(MessagesGone(_packed(positions[2]), "rejected"))
     assert (at.state(positions[0]), at.state(positions[1])) == ("ready", "delayed")
     one.apply(Returned(_packed(positions[2])))
     assert at.state(positions[2]) == "ready"
@@ -106,7 +106,7 @@ def test_what_failed_and_what_came_back_is_here() -> None:
 @pytest.mark.parametrize(("key", "numbers"), [("priority", "priorities"), ("group_key", "groups")])
 def test_what_came_back_has_its_place(key: str, numbers: str) -> None:
     at, one, positions = _filled(work(**{key: "/n"}))
-    one.apply(Gone(_packed(*positions), "rejected"))
+    one.apply(MessagesGone(_packed(*positions), "rejected"))
     one.apply(Returned(_packed(*positions[:2]), **{numbers: [1, 2]}))
     at.consume()
     assert sorted(at.got()) == positions[:2]
@@ -130,7 +130,7 @@ def test_a_replayable_queue_knows_acks_and_what_is_gone() -> None:
     at, one, positions = _filled(replayable())
     one.apply(Noted(_packed(positions[0])))
     one.apply(Failed(_packed(positions[1]), "cancelled"))
-    one.apply(Gone(_packed(positions[2]), "unreadable"))
+    one.apply(MessagesGone(_packed(positions[2]), "unreadable"))
     states = [at.state(position) for position in positions]
     assert states == ["acked", "kept", "gone", "kept"]
 
@@ -149,7 +149,7 @@ def test_what_it_needs_of_the_log_begins_with_its_oldest_message() -> None:
     assert one.lowest == positions[0]
     assert one.oldest_ns is not None
     assert one.log_bytes > 0
-    one.apply(Gone(_packed(*positions), "acked"))
+    one.apply(MessagesGone(_packed(*positions), "acked"))
     assert one.lowest == one.folded == at.position
     assert (one.oldest_ns, one.log_bytes) == (None, 0)
 
@@ -185,7 +185,7 @@ def test_of_a_batch_only_what_was_not_read_yet_enters() -> None:
 
 @pytest.mark.parametrize("position", range(10, 18))
 def test_what_stands_behind_a_position(position: int) -> None:
-    entered = Entered(
+    entered = Arrivals(
         BitMap64([10, 12, 14, 16]),
         array("Q", [1, 2, 3, 4]),
         array("q", [5, 6, 7, 8]),
@@ -204,7 +204,7 @@ def test_what_stands_behind_a_position(position: int) -> None:
 
 
 def test_of_what_has_no_columns_only_positions_are_left() -> None:
-    assert behind(Entered(BitMap64([1, 5])), 3) == Entered(BitMap64([5]))
+    assert behind(Arrivals(BitMap64([1, 5])), 3) == Arrivals(BitMap64([5]))
 
 
 @pytest.mark.parametrize("config", [work(), work(priority="/n"), work(group_key="/n")])
@@ -230,7 +230,7 @@ def test_what_does_not_enter_any_more_is_nothing() -> None:
 # -- who waits --------------------------------------------------------------------------------
 
 
-def _waiting(one: Running, *positions: int) -> list[str]:
+def _waiting(one: QueueState, *positions: int) -> list[str]:
     told: list[str] = []
     one.waiters.append((BitMap64(positions), told.append))
     return told

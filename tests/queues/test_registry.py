@@ -19,28 +19,28 @@ from zbroker.log import records
 from zbroker.log.format import KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.log.queue_records import (
     WIRING,
-    Gone,
+    DefinitionRecord,
+    MessagesGone,
     QueueRecord,
-    WiringRecord,
     encode,
     pack_positions,
 )
 from zbroker.log.reader import Cursor, Gap
-from zbroker.queues.registry import Manager, Saved
+from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.recording import Recording
 from zbroker.topic_types import TopicType
 from zbroker.wire import queue_messages as q
-from zbroker.wire.internal import Marks
+from zbroker.wire.internal import Watermarks
 from zbroker.wire.queue_surveys import Define, SetPoint
-from zbroker.wire.units import Named
+from zbroker.wire.units import NamedRows
 
 OTHER = Origin(0xDEF, 1)
 
 
-def _records(at: Bench) -> list[WiringRecord]:
+def _records(at: Bench) -> list[DefinitionRecord]:
     return [WIRING.decode(one.body) for one in at.log if one.kind == KIND_WIRING]
 
 
@@ -52,7 +52,7 @@ def _again(at: Bench, *configs: QueueConfig) -> Bench:
 
 
 def _gone(*positions: int, queue: str = "q", life: int = 1, by: int = 0) -> bytes:
-    fact = Gone(pack_positions(BitMap64(positions)))
+    fact = MessagesGone(pack_positions(BitMap64(positions)))
     return encode(QueueRecord(queue, life, by, 1, [fact]))
 
 
@@ -180,8 +180,8 @@ def test_a_recovery_point_that_the_log_does_not_hold_is_an_error_of_the_config()
 
 
 def test_what_the_process_before_had_under_way_is_read_first() -> None:
-    manager = Manager(1, [], Recording([]))
-    manager.named(Named(0, 9, [], []))
+    manager = QueueRegistry(1, [], Recording([]))
+    manager.named(NamedRows(0, 9, [], []))
     assert manager.following.persisted == 9
 
 
@@ -291,7 +291,7 @@ def test_points_are_placed_by_this_origin() -> None:
 # -- tables -----------------------------------------------------------------------------------
 
 
-def _saved(at: Bench) -> dict[tuple[str, int], Saved]:
+def _saved(at: Bench) -> dict[tuple[str, int], SavedQueue]:
     return Snapshots().take(at.manager).many
 
 
@@ -400,7 +400,7 @@ def test_what_one_turn_decides_is_one_unit_for_each_queue() -> None:
     before = at.position
     at.send(
         q.Settle(sid="a", ends=[positions[1], positions[2]]),
-        q.Reject(sid="a", ends=[positions[2], positions[3]]),
+        q.RejectMessages(sid="a", ends=[positions[2], positions[3]]),
         q.Settle(sid="b", ends=[positions[3], positions[3] + 1]),
     )
     assert len(at.under_way) == 2
@@ -464,7 +464,7 @@ def test_a_replayable_queue_can_be_altered() -> None:
 
 def test_a_tombstone_of_what_does_not_run_changes_nothing() -> None:
     at = bench()
-    at.manager.define(WiringRecord("other", 3, "admin"))
+    at.manager.define(DefinitionRecord("other", 3, "admin"))
     at.run()
     assert at.manager.rows["other"].life == 3
     assert list(at.manager.running) == ["q"]
@@ -510,7 +510,7 @@ def test_records_that_are_about_nothing_here_are_passed_over() -> None:
     at = bench()
     at.noop()
     first = at.position
-    at.turn.hear(Marks(at.journal, *HERE, 1, first + 5, first + 5, 1, 0))
+    at.turn.hear(Watermarks(at.journal, *HERE, 1, first + 5, first + 5, 1, 0))
     read = at.core.next_read()
     assert read is not None
     gap = Gap(first, first + 5, "damaged")
@@ -657,7 +657,7 @@ def test_a_queue_of_many_topics_keeps_the_type_of_each() -> None:
 def test_a_definition_without_types_records_those_of_the_config_once() -> None:
     at = Bench(work(filter="/p > 1"), record=_typed("json"), welcome=False)
     table = to_builtins(at.configs[0])
-    at.record_of(KIND_WIRING, encode(WiringRecord("q", 1, "config", 0, 1, table)))
+    at.record_of(KIND_WIRING, encode(DefinitionRecord("q", 1, "config", 0, 1, table)))
     at.welcome()
     assert [one.types for one in _records(at)] == [None, [TopicType("t", type="json")]]
     positions = at.publish(b'{"p": 2}')
@@ -671,7 +671,7 @@ def test_a_definition_without_types_records_those_of_the_config_once() -> None:
 def test_a_run_time_queue_without_types_records_those_of_the_config_once() -> None:
     at = Bench(record=_typed("json"), welcome=False)
     table = {"topic": "t", "name": "q", "filter": "/p > 1"}
-    at.record_of(KIND_WIRING, encode(WiringRecord("q", 1, "admin", 0, 1, table)))
+    at.record_of(KIND_WIRING, encode(DefinitionRecord("q", 1, "admin", 0, 1, table)))
     at.welcome()
     assert _records(at)[-1].types == [TopicType("t", type="json")]
     at.ask(Define(1, "alter", "q", {"lease": "5s"}))

@@ -8,26 +8,28 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.queues.bench import ANN, HERE, STEP_NS, WALL_NS, Bench
-from zbroker.blocks.frame_builder import Maker
+from zbroker.blocks.frame_builder import FrameBuilder
 from zbroker.filters import Payloads, compile_filter
 from zbroker.queues import renderer
-from zbroker.queues.clients import Consumer
+from zbroker.queues.clients import RemoteConsumer
 from zbroker.queues.effects import Give
-from zbroker.queues.message_finder import Found
-from zbroker.queues.renderer import Giving
+from zbroker.queues.message_finder import FoundMessages
+from zbroker.queues.renderer import Renderer
 from zbroker.wire import bodies, codec
 from zbroker.wire.queue_messages import Job
 
-TO = Consumer(1, ANN, "s", "ann", "q", 0, sid_packed=codec.encode("s"))
-GIVING = Giving(Maker(HERE, Job))
+TO = RemoteConsumer(1, ANN, "s", "ann", "q", 0, sid_packed=codec.encode("s"))
+GIVING = Renderer(FrameBuilder(HERE, Job))
 
 
-def _found(at: Bench, positions: list[int]) -> Found:
+def _found(at: Bench, positions: list[int]) -> FoundMessages:
     [found] = at._found(BitMap64(positions))
     return found
 
 
-def _jobs(give: Give, found: Found, *, sees_all: bool = True) -> list[tuple[Job, list[bytes]]]:
+def _jobs(
+    give: Give, found: FoundMessages, *, sees_all: bool = True
+) -> list[tuple[Job, list[bytes]]]:
     """What a consumer gets: header, and the messages that count."""
     jobs = []
     parts = GIVING.parts(give, found, sees_all=sees_all)

@@ -18,7 +18,7 @@ from zbroker.engine.contract import Now
 from zbroker.limits import U63_MAX
 from zbroker.queues import replayable
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.work.values import Entered, Offer, Outcome, Settling, Standing
+from zbroker.queues.work.values import Arrivals, Offer, Outcome, SettleResult, Standing
 
 NOW = Now(0, 0)
 POSITIONS = st.frozensets(st.integers(1, 40), max_size=8)
@@ -26,7 +26,7 @@ POSITIONS = st.frozensets(st.integers(1, 40), max_size=8)
 
 def _filled(*positions: int) -> Replayable:
     made = Replayable()
-    made.entered(Entered(BitMap64(positions)))
+    made.entered(Arrivals(BitMap64(positions)))
     return made
 
 
@@ -61,7 +61,7 @@ class Beside(RuleBasedStateMachine):
     def enter(self, count: int) -> None:
         entered = range(self.end, self.end + count)
         self.end += count
-        self.queue.entered(Entered(BitMap64(entered)))
+        self.queue.entered(Arrivals(BitMap64(entered)))
         self.here += entered
 
     @rule(positions=POSITIONS)
@@ -170,10 +170,10 @@ def test_one_client_at_a_time() -> None:
 def test_an_ack_that_is_on_its_way_is_not_written_twice() -> None:
     queue = _filled(1, 2, 3)
     first = queue.settle(BitMap64([1, 2]), "ack")
-    assert first == Settling([Outcome(BitMap64([1, 2]), "noted", "acked")], 2, 0)
-    assert queue.settle(BitMap64([2, 9]), "ack") == Settling([], 1, 1)
+    assert first == SettleResult([Outcome(BitMap64([1, 2]), "noted", "acked")], 2, 0)
+    assert queue.settle(BitMap64([2, 9]), "ack") == SettleResult([], 1, 1)
     queue.noted(BitMap64([1, 2]))
-    assert queue.settle(BitMap64([1, 2]), "ack") == Settling([], 2, 0)
+    assert queue.settle(BitMap64([1, 2]), "ack") == SettleResult([], 2, 0)
     assert not queue.going
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.queues.bench import BOB, HERE, KEY_A, Bench, bench, replayable, rules, work
-from zbroker.log.queue_records import Failed, Gone, Noted
+from zbroker.log.queue_records import Failed, MessagesGone, Noted
 from zbroker.queues import settlement
 from zbroker.queues.effects import Examine
 from zbroker.wire import messages as m
@@ -168,7 +168,7 @@ def test_what_is_rejected_is_gone() -> None:
     at, positions = _filled()
     at.reject(positions[1], reason="no good")
     assert at.here() == [positions[0], positions[2]]
-    assert [fact.why for fact in at.facts(Gone)] == ["rejected"]
+    assert [fact.why for fact in at.facts(MessagesGone)] == ["rejected"]
 
 
 def test_an_extended_lease_lasts_longer() -> None:
@@ -230,7 +230,7 @@ def test_the_queue_counts_if_the_consumer_is_over() -> None:
         (q.Settle("c", sid="s", bookmarks=["nonsense"]), "bad_bookmark"),
         (q.Settle("c", sid="s", bookmarks=["1|1|"] * 1_001), "too_many"),
         (q.Release("c", sid="log", ends=[1, 2]), "bad_command"),
-        (q.Reject("c", queue="log", ends=[1, 2]), "bad_command"),
+        (q.RejectMessages("c", queue="log", ends=[1, 2]), "bad_command"),
         (q.Extend("c", queue="log", ends=[1, 2]), "bad_command"),
         (q.Settle("c", queue="log", filter="/n = 1"), "bad_field"),
     ],

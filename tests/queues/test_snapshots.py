@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.queues.bench import Bench, bench, replayable, work
-from zbroker.queues.registry import Saved
+from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, Snapshots, position_of
 from zbroker.wire import queue_surveys as s
 
@@ -26,7 +26,7 @@ class Tables:
     def __init__(self, at: Bench) -> None:
         self.at = at
         self.snapshots = Snapshots()
-        self.many: dict[Key, Saved] = {}
+        self.many: dict[Key, SavedQueue] = {}
         self.upto = 0
 
     def save(self) -> Snapshot:
@@ -39,7 +39,7 @@ class Tables:
         self.upto = taken.upto
         return taken
 
-    def load(self) -> dict[tuple[str, int], Saved]:
+    def load(self) -> dict[tuple[str, int], SavedQueue]:
         found = {}
         for key, one in self.many.items():
             position = position_of(one.position, self.upto, self.at.persisted)

@@ -15,10 +15,10 @@ from zbroker import known_log
 from zbroker.engine.contract import Limit
 from zbroker.engine.effects import Exit
 from zbroker.queues import save_schedule
-from zbroker.queues.registry import Manager, Saved
+from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.save_schedule import SAVE_MS, SaveSchedule
 from zbroker.queues.snapshots import Key, Snapshot
-from zbroker.queues.table_writer import LOOK_MS, Saving
+from zbroker.queues.table_writer import LOOK_MS, TableWriter
 
 
 class Thread:
@@ -56,11 +56,11 @@ class Saves:
     """A schedule and the tables, as in a process. schedule: of `manager`."""
 
     def __init__(self, path: Path) -> None:
-        self.tables = Saving(path, Clock())
+        self.tables = TableWriter(path, Clock())
         self.schedule: SaveSchedule | None = None
         self.ended = False
 
-    def turn(self, manager: Manager, now_ms: int) -> None:
+    def turn(self, manager: QueueRegistry, now_ms: int) -> None:
         """The end of one."""
         self.schedule = self.schedule or SaveSchedule(manager)
         for event in self.tables.events({}, Limit(1)):
@@ -71,7 +71,7 @@ class Saves:
             else:
                 self.tables.save(effect)
 
-    def stop(self, manager: Manager) -> None:
+    def stop(self, manager: QueueRegistry) -> None:
         """The process ends; the next one has another schedule."""
         self.schedule = self.schedule or SaveSchedule(manager)
         self.schedule.stop()
@@ -82,7 +82,7 @@ class Saves:
                 wait([self.tables._writing], 60)
         self.schedule = None
 
-    def load(self, at: Bench) -> dict[Key, Saved]:
+    def load(self, at: Bench) -> dict[Key, SavedQueue]:
         return self.tables.load(HERE, at.persisted)
 
 
@@ -234,7 +234,7 @@ def test_a_queue_that_is_being_read_is_not_saved(one: Saves) -> None:
 
 def test_how_far_the_log_was_stands_beside_the_tables(one: Saves, tmp_path: Path) -> None:
     """The journal's next start finds out by it that an older log was put back."""
-    many = {("q", 1): Saved(40, 40, {}), ("r", 2): Saved(70, 40, {})}
+    many = {("q", 1): SavedQueue(40, 40, {}), ("r", 2): SavedQueue(70, 40, {})}
     taken = Snapshot(True, 0, many, {("q", 1): 1, ("r", 2): 1}, [])
     one.tables._write(HERE, taken)
     assert known_log.read(tmp_path, HERE.instance) == (HERE.generation, 70)

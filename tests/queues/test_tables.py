@@ -15,15 +15,15 @@ import pytest
 
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
-from zbroker.queues.registry import Saved
+from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot
 from zbroker.queues.tables import Tables
 
 ROOT = Path(__file__).parents[2]
 HERE = Origin(0xABC, 2)
-MANY: dict[Key, Saved] = {
-    ("a", 1): Saved(100, 90, {"here": b"\0one", "ages": b""}),
-    ("b/c", 12): Saved(7, 0, {"here": bytes(100_000)}),
+MANY: dict[Key, SavedQueue] = {
+    ("a", 1): SavedQueue(100, 90, {"here": b"\0one", "ages": b""}),
+    ("b/c", 12): SavedQueue(7, 0, {"here": bytes(100_000)}),
 }
 FIRSTS = {("a", 1): 50, ("b/c", 12): 7}
 WHOLE = Snapshot(True, 0, MANY, FIRSTS, [])
@@ -47,7 +47,7 @@ def _change(directory: Path, table: bytes, key: bytes, value: bytes) -> None:
         txn.put(key, value, db=env.open_db(table, txn))
 
 
-def _loaded(directory: Path, here: Origin = HERE, persisted: int = 1_000) -> dict[Key, Saved]:
+def _loaded(directory: Path, here: Origin = HERE, persisted: int = 1_000) -> dict[Key, SavedQueue]:
     tables = Tables(directory)
     try:
         return tables.load(here, persisted)
@@ -72,18 +72,18 @@ def test_what_was_saved_is_there_after_a_restart(tables: Tables, directory: Path
 
 def test_a_save_replaces_everything(tables: Tables) -> None:
     tables.save(HERE, WHOLE)
-    other: dict[Key, Saved] = {("a", 2): Saved(200, 0, {"dead": b"x"})}
+    other: dict[Key, SavedQueue] = {("a", 2): SavedQueue(200, 0, {"dead": b"x"})}
     tables.save(HERE, Snapshot(True, 0, other, {("a", 2): 1}, []))
     assert tables.load(HERE, 1_000) == other
 
 
 def test_a_save_of_what_changed_leaves_the_rest(tables: Tables, directory: Path) -> None:
     tables.save(HERE, WHOLE)
-    new: dict[Key, Saved] = {("a", 2): Saved(200, 0, {"dead": b"x"})}
+    new: dict[Key, SavedQueue] = {("a", 2): SavedQueue(200, 0, {"dead": b"x"})}
     tables.save(HERE, Snapshot(False, 150, new, {("a", 2): 9}, [("a", 1)]))
     rest = MANY["b/c", 12]
     assert tables.load(HERE, 1_000) == {**new, ("b/c", 12): rest._replace(position=150)}
-    again: dict[Key, Saved] = {("a", 2): Saved(300, 1, {"here": b"y"})}
+    again: dict[Key, SavedQueue] = {("a", 2): SavedQueue(300, 1, {"here": b"y"})}
     tables.save(HERE, Snapshot(False, 250, again, {("a", 2): 9}, []))
     tables.close()
     assert _loaded(directory) == {**again, ("b/c", 12): rest._replace(position=250)}

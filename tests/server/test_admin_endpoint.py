@@ -7,7 +7,7 @@ import logging
 import pytest
 import zmq
 
-from zbroker.server.admin_endpoint import Desk
+from zbroker.server.admin_endpoint import AdminEndpoint
 from zbroker.wire import surveys as s
 
 
@@ -17,7 +17,7 @@ def test_only_who_was_there_is_logged_as_disconnected(
 ) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     log = logging.getLogger("test_desk")
-    desk = Desk(context, "inproc://desk", s.TO_INGEST_DESK, zmq.Poller(), log)
+    desk = AdminEndpoint(context, "inproc://desk", s.TO_INGEST_DESK, zmq.Poller(), log)
     try:
         desk.note_disconnected("ann", count)
     finally:

@@ -19,7 +19,7 @@ from zbroker.server.budgets import (
     Account,
     Accounts,
     Budget,
-    Use,
+    ConnectionUse,
 )
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ SEEDS_OF_BUG: Final = 500  # within so many a planted bug is found
 class Had:
     """A connection, and what it has."""
 
-    use: Use
+    use: ConnectionUse
     subscriptions: int = 0
     credit: int = 0
 
@@ -156,7 +156,7 @@ class Histories:
         self.rng = random.Random(seed)
         self.accounts = Accounts(SMALL)
         self.open: dict[str, list[Had]] = {"ann": [], "bob": [], "eve": []}
-        self.over: list[Use] = []
+        self.over: list[ConnectionUse] = []
 
     def run(self) -> None:
         steps = (self.come, self.come, self.subscribe, self.subscribe, self.promise, self.go)
@@ -235,47 +235,47 @@ def test_what_principals_have_is_what_their_connections_have(start: int) -> None
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def _one_account(self: Accounts, _principal: str) -> Use:
+def _one_account(self: Accounts, _principal: str) -> ConnectionUse:
     return _OPEN(self, "everybody")
 
 
-def _credit_kept(self: Use) -> None:
+def _credit_kept(self: ConnectionUse) -> None:
     self.credit = 0
     _CLOSE(self)
 
 
-def _subscriptions_kept(self: Use) -> None:
+def _subscriptions_kept(self: ConnectionUse) -> None:
     self.subscriptions = 0
     _CLOSE(self)
 
 
-def _account_kept(self: Use) -> None:
+def _account_kept(self: ConnectionUse) -> None:
     account = self.account
     _CLOSE(self)
     self.account = account
 
 
-def _connection_kept(self: Use) -> None:
+def _connection_kept(self: ConnectionUse) -> None:
     self.account.connections += 1
     _CLOSE(self)
 
 
-def _account_of_its_own(self: Accounts, principal: str) -> Use:
+def _account_of_its_own(self: Accounts, principal: str) -> ConnectionUse:
     use = _OPEN(self, principal)
     use.account = Account(principal, SMALL, use.account.connections)
     return use
 
 
-_OPEN, _CLOSE = Accounts.open, Use.close
+_OPEN, _CLOSE = Accounts.open, ConnectionUse.close
 
 #: owner, method, and what is done instead
 BUGS: Final[dict[str, tuple[type, str, Callable[..., Any]]]] = {
     "all principals have one budget": (Accounts, "open", _one_account),
     "each connection has a budget of its own": (Accounts, "open", _account_of_its_own),
-    "credit of who left stays promised": (Use, "close", _credit_kept),
-    "subscriptions of who left count": (Use, "close", _subscriptions_kept),
-    "what ends late is taken off again": (Use, "close", _account_kept),
-    "connections that are over count": (Use, "close", _connection_kept),
+    "credit of who left stays promised": (ConnectionUse, "close", _credit_kept),
+    "subscriptions of who left count": (ConnectionUse, "close", _subscriptions_kept),
+    "what ends late is taken off again": (ConnectionUse, "close", _account_kept),
+    "connections that are over count": (ConnectionUse, "close", _connection_kept),
 }
 
 

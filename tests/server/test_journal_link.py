@@ -43,7 +43,7 @@ class Bench:
         self.rid = b""
         self.answers: list[Any] = []
         self.order: list[Any] = []  # answers and marks
-        self.marks: list[i.Marks] = []
+        self.marks: list[i.Watermarks] = []
         self.router: zmq.Socket[bytes] | None = None
         self.publisher: zmq.Socket[bytes] | None = None
         self.link = JournalLink(self.context, self.paths, i.Hello("queues", ROOM), self.poller)
@@ -61,7 +61,7 @@ class Bench:
             socket.close(linger=0)
         self.router = self.publisher = None
 
-    def say(self, message: i.Message) -> None:
+    def say(self, message: i.InternalMessage) -> None:
         assert self.router is not None
         sockets.send_to(self.router, self.rid, codec.encode(message))
 
@@ -70,14 +70,14 @@ class Bench:
 
     def mark(self, incarnation: int, persisted: int = 1) -> None:
         assert self.publisher is not None
-        self.publisher.send(codec.encode(i.Marks(incarnation, 1, 1, 1, 1, persisted, 1, 0)))
+        self.publisher.send(codec.encode(i.Watermarks(incarnation, 1, 1, 1, 1, persisted, 1, 0)))
 
     def turn(self) -> None:
         """Both sides, once."""
         events = dict(self.poller.poll(5))
         self.link.tick(self.now_ms)
         for message in self.link.heard(events, self.now_ms):
-            (self.marks if isinstance(message, i.Marks) else self.answers).append(message)
+            (self.marks if isinstance(message, i.Watermarks) else self.answers).append(message)
             self.order.append(message)
         while self.router is not None and (got := sockets.receive_from(self.router)) is not None:
             message = codec.TO_JOURNAL.decode(got[1][0].buffer)

@@ -43,7 +43,7 @@ def _proves(
     token: str, rid: bytes = RID, key: str = "", access: Access = OFF,
     peers: Peers[Peer] | None = None,
 ) -> Token:  # fmt: skip
-    command = m.DoorLogon(token, "1")
+    command = m.ListenerLogon(token, "1")
     at = Peers(Peer) if peers is None else peers
     return at.token_of(command, Received(rid, [], False, key), KEY, access, NOW_S)
 

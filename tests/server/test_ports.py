@@ -41,14 +41,14 @@ from zbroker.server.ports import (
 )
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Confirm, Located, Marks, Message
+from zbroker.wire.internal import Confirm, InternalMessage, Located, Watermarks
 
 WAIT_S = 20.0
 MANY = Limit(1_000)
 
 
-def marks(incarnation: int, persisted: int = 1) -> Marks:
-    return Marks(incarnation, 1, 1, 1, persisted, persisted, 1, 0)
+def marks(incarnation: int, persisted: int = 1) -> Watermarks:
+    return Watermarks(incarnation, 1, 1, 1, persisted, persisted, 1, 0)
 
 
 class Rig(Protocol):
@@ -59,13 +59,13 @@ class Rig(Protocol):
     def start(self) -> None:
         """The journal listens from now on."""
 
-    def got(self, count: int) -> list[Message]:
+    def got(self, count: int) -> list[InternalMessage]:
         """The next messages that it is sent."""
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: InternalMessage) -> None:
         """To the sender of the last message it got; it has arrived when this returns."""
 
-    def publish(self, one: Marks) -> None:
+    def publish(self, one: Watermarks) -> None:
         """It has arrived when this returns."""
 
     def heard(self) -> Iterator[Any]:
@@ -77,7 +77,7 @@ class Simulated:
         self.at = Scheduler(Random(1))
         self.net = Net(self.at)
         self.port = JournalLink(self.net, "journal", "marks")
-        self._received: list[Message] = []
+        self._received: list[InternalMessage] = []
         self._listener: Any = None
         self._rid = b""
 
@@ -93,16 +93,16 @@ class Simulated:
         self._rid = rid
         self._received.append(codec.TO_JOURNAL.decode(frame[0]))
 
-    def got(self, count: int) -> list[Message]:
+    def got(self, count: int) -> list[InternalMessage]:
         self._settle()
         found, self._received = self._received[:count], self._received[count:]
         return found
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: InternalMessage) -> None:
         self.net.answer(self._listener, self._rid, codec.encode(message))
         self._settle()
 
-    def publish(self, one: Marks) -> None:
+    def publish(self, one: Watermarks) -> None:
         for rid in list(self._marks.pipes):
             self.net.answer(self._marks, rid, codec.encode(one))
         self._settle()
@@ -137,21 +137,21 @@ class Real:
         assert self._pub.poll(int(WAIT_S * 1_000)), "the port subscribes"
         self._pub.recv()
 
-    def got(self, count: int) -> list[Message]:
+    def got(self, count: int) -> list[InternalMessage]:
         """Of one connection: what was queued in a socket may still come, by a connection of its
         own, while libzmq closes it."""
-        found: dict[bytes, list[Message]] = defaultdict(list)
+        found: dict[bytes, list[InternalMessage]] = defaultdict(list)
         while len(found[self._rid]) < count:
             assert self._router.poll(int(WAIT_S * 1_000)), f"{found}, and then nothing"
             self._rid, *frames = self._router.recv_multipart()
             found[self._rid].append(codec.TO_JOURNAL.decode(frames[0]))
         return found[self._rid]
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: InternalMessage) -> None:
         self._router.send_multipart([self._rid, codec.encode(message)])
         self._arrived(self.port._dealer)
 
-    def publish(self, one: Marks) -> None:
+    def publish(self, one: Watermarks) -> None:
         self._pub.send(codec.encode(one))
         self._arrived(self.port._marks)
 

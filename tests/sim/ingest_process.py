@@ -55,7 +55,7 @@ class IngestNode:
             self.perform(self.core.on_welcome(message))
         elif isinstance(message, i.Opened):
             self.perform(self.core.on_opened(message))
-        elif isinstance(message, i.Receipt):
+        elif isinstance(message, i.JournalReceipt):
             self.perform(self.core.on_receipt(message))
 
     def _turn(self) -> None:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from tests.journal import build
 from tests.sim.disk import SECTOR, SimCrash, SimDisk, role
 from zbroker.errors import StorageError
-from zbroker.log.format import DATA_AT, Batch, Note, SegmentHeader
+from zbroker.log.format import DATA_AT, AckedNote, Batch, SegmentHeader
 from zbroker.log.reader import Gap
 from zbroker.log.recovery import Recovered
-from zbroker.log.scan import Group, Scan, Stretch
+from zbroker.log.scan import BadStretch, ScannedGroup, SegmentScan
 from zbroker.log.segments import (
     NOTE_FILE,
     PLAIN,
@@ -384,7 +384,9 @@ class NoteBeforeSync(World):
     class writer_class(Writer):  # noqa: N801 - stands in for the attribute
         def sync(self) -> int:
             head, self._notes = self._header, self._notes + 1
-            note = Note(self._notes, head.instance, head.generation, self.position, head.serial)
+            note = AckedNote(
+                self._notes, head.instance, head.generation, self.position, head.serial
+            )
             write_note(self._disk, note)
             return super().sync()
 
@@ -404,9 +406,11 @@ def cut_at_first_bad(disk: SimDisk) -> None:
     if not isinstance(header, SegmentHeader):
         return
     name, size = segment_name(header.serial), segments[-1][1]
-    for item in Scan(disk, header, size).items():
-        bad = item.start if isinstance(item, Stretch) else item.header.offset if item.bad else None
-        if isinstance(item, Group) and bad is None:
+    for item in SegmentScan(disk, header, size).items():
+        bad = (
+            item.start if isinstance(item, BadStretch) else item.header.offset if item.bad else None
+        )
+        if isinstance(item, ScannedGroup) and bad is None:
             continue
         disk.damage(name, bad or DATA_AT, bytes(size - (bad or DATA_AT)))
         if any(found == NOTE_FILE for found, _ in disk.list()):

@@ -9,20 +9,20 @@ from msgspec.structs import replace
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition
-from zbroker.definitions.intake import Entering
+from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.turn import Turn
-from zbroker.queues.commits import Unit
-from zbroker.queues.core import Core
+from zbroker.queues.commits import PendingUnit
+from zbroker.queues.core import QueuesCore
 from zbroker.queues.effects import Give
-from zbroker.queues.queue_state import Running
-from zbroker.queues.registry import Saved
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.registry import SavedQueue
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.wire import queue_messages as q
 
 
-def planted(bug: str, core: Core) -> None:
+def planted(bug: str, core: QueuesCore) -> None:
     """Makes a core of the process do something wrong; "": nothing."""
     if bug:
         BUGS[bug](core)
@@ -31,7 +31,7 @@ def planted(bug: str, core: Core) -> None:
 def _settled_at_once(core: Any) -> None:
     settling = core._settling
 
-    def promise(rid: bytes, command: q.Settle, one: Running, taken: Any, before: Any) -> None:
+    def promise(rid: bytes, command: q.Settle, one: QueueState, taken: Any, before: Any) -> None:
         answer = q.Settled(command.cid, command.sid, taken.taken, taken.ignored)
         settling._answer(rid, command, answer, "")
         one.entries += [(outcome, None) for outcome in taken.outcomes]
@@ -67,7 +67,7 @@ def _definitions_not_looked_for(core: Any) -> None:
 def _purges_unnoticed(core: Any) -> None:
     """A consumer begins behind a purge, and nothing says so."""
 
-    def unnoticed(one: Running) -> None:
+    def unnoticed(one: QueueState) -> None:
         queue = one.queue
         if isinstance(queue, Replayable):
             queue.purged = lambda before: queue.gone(queue.before(before)) or False  # type: ignore
@@ -79,8 +79,8 @@ def _types_of_the_config(core: Any) -> None:
     """Queues read payloads as the config says now."""
     manager = core.manager
 
-    def changed(one: Running) -> None:
-        one.entering = Entering(one.definition, manager._recording.type_of)
+    def changed(one: QueueState) -> None:
+        one.entering = QueueIntake(one.definition, manager._recording.type_of)
 
     _made_with(core, "_made", changed)
 
@@ -89,7 +89,7 @@ def _tables_too_new(core: Any) -> None:
     """What stands behind the place that the tables name is folded into them already."""
     restore = core.manager.restore
 
-    def older(saved: dict[Any, Saved], noted: Any) -> None:
+    def older(saved: dict[Any, SavedQueue], noted: Any) -> None:
         older = {k: one._replace(position=max(1, one.position - 8)) for k, one in saved.items()}
         restore(older, noted)
 
@@ -100,10 +100,10 @@ def _old_tables(core: Any) -> None:
     """Tables from before the floor: what became of their messages is not in the log any more."""
     manager, restored = core.manager, core.manager._restored
 
-    def anyway(definition: Definition) -> Running | None:
+    def anyway(definition: Definition) -> QueueState | None:
         floor, manager.floor = manager.floor, 0
         try:
-            found: Running | None = restored(definition)
+            found: QueueState | None = restored(definition)
         finally:
             manager.floor = floor
         return found
@@ -116,7 +116,7 @@ def _horizon_forgotten(core: Any) -> None:
 
 
 def _failures_forgotten(core: Any) -> None:
-    def forget(one: Running) -> None:
+    def forget(one: QueueState) -> None:
         if isinstance(one.queue, Queue):
             one.queue.counting.failures.drop(one.queue.here)
             one.queue.counting.cancels.drop(one.queue.here)
@@ -138,7 +138,7 @@ def _holds_too_high(core: Any) -> None:
 
 
 def _lost_for_ever(core: Any) -> None:
-    def never(one: Running) -> None:
+    def never(one: QueueState) -> None:
         queue = one.queue
         if not isinstance(queue, Queue):
             return
@@ -161,7 +161,9 @@ def _letters_apart(core: Any) -> None:
         add(one, facts, entries, endings)
         if letters is not None:
             number = manager.commits.number()
-            manager.commits.add(Unit([letters[0]], [letters[1]], lambda *given: None, number))
+            manager.commits.add(
+                PendingUnit([letters[0]], [letters[1]], lambda *given: None, number)
+            )
 
     manager.add = apart
 
@@ -169,7 +171,7 @@ def _letters_apart(core: Any) -> None:
 def _once_sent_at_once(core: Any) -> None:
     handing, hand = core._handing, core._handing._hand
 
-    def at_once(one: Running, offer: Any) -> None:
+    def at_once(one: QueueState, offer: Any) -> None:
         if not offer.first_commit:
             hand(one, offer)
             return
@@ -180,7 +182,7 @@ def _once_sent_at_once(core: Any) -> None:
 
 
 def _barrier_before_all(core: Any) -> None:
-    def early(one: Running) -> None:
+    def early(one: QueueState) -> None:
         if isinstance(one.queue, Queue):
             places = one.queue.places
             places.barrier_due = lambda: places.barrier  # type: ignore[method-assign]
@@ -188,11 +190,11 @@ def _barrier_before_all(core: Any) -> None:
     _made_with(core, "_made", early)
 
 
-def _without(key: str) -> Callable[[Core], None]:
+def _without(key: str) -> Callable[[QueuesCore], None]:
     """A setting is not looked at."""
 
-    def without(core: Core) -> None:
-        def plain(one: Running) -> None:
+    def without(core: QueuesCore) -> None:
+        def plain(one: QueueState) -> None:
             config: QueueConfig = one.definition.config
             if isinstance(one.queue, Queue) and getattr(config, key):
                 one.queue = Queue(replace(config, **{key: ""}))
@@ -202,12 +204,12 @@ def _without(key: str) -> Callable[[Core], None]:
     return without
 
 
-def _made_with(core: Any, name: str, change: Callable[[Running], None]) -> None:
+def _made_with(core: Any, name: str, change: Callable[[QueueState], None]) -> None:
     """Queues that `name` of the manager gives are changed."""
     make = getattr(core.manager, name)
 
-    def made(*given: Any) -> Running | None:
-        one: Running | None = make(*given)
+    def made(*given: Any) -> QueueState | None:
+        one: QueueState | None = make(*given)
         if one is not None:
             change(one)
         return one
@@ -243,7 +245,7 @@ TURNS: Final[dict[str, type[Turn[Any, Any]]]] = {
 }
 
 #: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
-BUGS: Final[dict[str, Callable[[Core], None]]] = {
+BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     **dict.fromkeys(TURNS, lambda core: None),
     "what is sent is noted later": lambda core: None,  # see queues_room
     "settled before it is durable": _settled_at_once,

@@ -92,7 +92,7 @@ class Client:
             return
         said = token.Token(self.name, "", "i", 1, 1 << 40)
         self._logon_cid = self.world.cid()
-        self._send(m.DoorLogon(token.make(KEY, said), self._logon_cid, self._heartbeat_s))
+        self._send(m.ListenerLogon(token.make(KEY, said), self._logon_cid, self._heartbeat_s))
 
     def _send(self, command: Any) -> None:
         assert self.pipe is not None
@@ -243,7 +243,7 @@ class Client:
         elif roll < 0.72:
             self.settle(want, many, q.Release(delay_ms=rng.choice((0, 0, 50, 400))))
         elif roll < 0.79:
-            self.settle(want, many, q.Reject(reason="no good"))
+            self.settle(want, many, q.RejectMessages(reason="no good"))
         elif roll < 0.87:
             self.settle(want, many, q.Extend(lease_ms=rng.choice((0, 100, 1_500))))
         elif roll < 0.92:

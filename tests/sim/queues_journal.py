@@ -88,7 +88,7 @@ class SimLog:
         return format_bookmark(batch.publisher, batch.sequence + position - batch.position)
 
     def read(self, read: Read) -> Block:
-        """As `zbroker.blocks.block_reader.Reading`; how much at a time is left to chance."""
+        """As `zbroker.blocks.block_reader.BlockReader`; how much at a time is left to chance."""
         first = self.at(read.cursor.position)
         items: list[Batch] = []
         most = self._world.rng.choice((1, 2, 5, 20))
@@ -267,7 +267,7 @@ class JournalNode:
             self._send(self.marks, rid, send.message)
 
     def _send(self, listener: Listener, rid: bytes, message: Any) -> None:
-        lossy = isinstance(message, i.Receipt | i.Marks)
+        lossy = isinstance(message, i.JournalReceipt | i.Watermarks)
         if lossy and self.world.rng.random() < self.world.receipt_loss:
             return
         self.world.net.answer(listener, rid, codec.encode(message))

@@ -33,7 +33,7 @@ from zbroker.log.format import Batch as LogBatch
 from zbroker.log.records import POINT, PURGE, PurgeRecord
 from zbroker.queues.commits import Numbered
 from zbroker.queues.effects import Effect, Give
-from zbroker.queues.queue_state import GIVEN_UP, Running
+from zbroker.queues.queue_state import GIVEN_UP, QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Offer
@@ -161,7 +161,7 @@ class Judge:
         self.end = 1  # position behind what was folded
         self.checks: Counter[str] = Counter()
         self._of_cid: dict[str, Ref] = {}
-        self._watched: dict[str, Running] = {}
+        self._watched: dict[str, QueueState] = {}
         self._room: RoomNode | None = None
         self._offers: dict[str, list[Offer]] = {}
         self._leases: dict[tuple[str, int], Lease] = {}
@@ -239,7 +239,7 @@ class Judge:
             record = r.QUEUE.decode(after.body) if after and after.kind == KIND_QUEUE else None
             self.demand(record is not None and record.facts, "letters without a record behind them")
 
-    def _wired(self, record: r.WiringRecord, position: int) -> None:
+    def _wired(self, record: r.DefinitionRecord, position: int) -> None:
         ref = self.refs.get(record.name)
         if record.definition is None:
             self.demand(ref is not None, record.name, "was deleted and never was")
@@ -290,7 +290,7 @@ class Judge:
                 ref.late = 0
 
     def _fact(self, ref: Ref, fact: r.AnyFact, before: LogBatch | None) -> None:
-        if isinstance(fact, r.Gone):
+        if isinstance(fact, r.MessagesGone):
             where = r.unpack_positions(fact.where)
             self._gone(ref, where & ref.here, fact.why)
             if fact.why in GIVEN_UP and ref.config.dead_letter:
@@ -377,7 +377,7 @@ class Judge:
 
     # -- the room -----------------------------------------------------------------------------
 
-    def began(self, room: RoomNode, one: Running) -> None:
+    def began(self, room: RoomNode, one: QueueState) -> None:
         """A room runs a queue."""
         if room is not self._room:
             self._room = room
@@ -402,7 +402,7 @@ class Judge:
 
         one.queue.offer = offered  # type: ignore[method-assign, assignment]
 
-    def ref(self, one: Running | None) -> Ref | None:
+    def ref(self, one: QueueState | None) -> Ref | None:
         """The life of a queue that is run."""
         found = self.refs.get(one.name) if one is not None else None
         same = one is not None and found is not None and found.life == one.definition.life
@@ -466,7 +466,7 @@ class Judge:
         if ref is None:
             return
         self._of_cid[command.cid or ""] = ref
-        verb = {"Settle": "acked", "Reject": "rejected"}.get(type(command).__name__, "")
+        verb = {"Settle": "acked", "RejectMessages": "rejected"}.get(type(command).__name__, "")
         where = self.where(command)
         if command.filter:
             ref.everything.add(verb)
@@ -716,7 +716,7 @@ class Judge:
         if type(command) is q.Settle and ref.replays:
             self.demand((where & ref.here).issubset(ref.noted), "an ack is not in the log")
             ref.promised |= where
-        elif type(command) in (q.Settle, q.Reject) and not ref.once:
+        elif type(command) in (q.Settle, q.RejectMessages) and not ref.once:
             sure = type(command) is q.Settle and ref.config.leasing != "strict"
             if sure or not answer.ignored:
                 left = where & ref.here - ref.requeued

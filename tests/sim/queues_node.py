@@ -33,7 +33,7 @@ Unit = tuple[int, int]  # the incarnation of the room, its number
 
 
 def wiring(name: str, unit: Unit, made: bool) -> Sent:
-    record = q.WiringRecord(name, unit[1], created=unit[0], definition={} if made else None)
+    record = q.DefinitionRecord(name, unit[1], created=unit[0], definition={} if made else None)
     return control(KIND_WIRING, q.encode(record))
 
 
@@ -89,10 +89,10 @@ class QueuesNode:
         self.sent.update(zip(ordinals, numbers, strict=True))
         sent = [self.waiting[number] for number in numbers]
         parts = [[part for part, _ in unit] for unit in sent]
-        message = u.Commit(self._journal, ordinals[0], self.confirmed, parts)
+        message = u.CommitUnits(self._journal, ordinals[0], self.confirmed, parts)
         self._send(message, [body for unit in sent for _, body in unit])
 
-    def _send(self, message: i.Message, bodies: list[bytes]) -> None:
+    def _send(self, message: i.InternalMessage, bodies: list[bytes]) -> None:
         assert self._pipe is not None
         self.world.net.send(self._pipe, (codec.encode(message), bodies))
 
@@ -125,13 +125,13 @@ class QueuesNode:
             self._journal, self.confirmed = message.incarnation, 0
             self._ordinals = count(1)
             self._send(u.AskNamed(1, self._journal), [])
-        elif isinstance(message, u.Named):
+        elif isinstance(message, u.NamedRows):
             self._on_named(message)
-        elif isinstance(message, i.Receipt) and message.incarnation == self._journal:
+        elif isinstance(message, i.JournalReceipt) and message.incarnation == self._journal:
             for item in message.items:
                 self._on_item(item)
 
-    def _on_named(self, named: u.Named) -> None:
+    def _on_named(self, named: u.NamedRows) -> None:
         batches = self.world.read(named.position)
         told = (named.wiring, named.points)
         self.world.demand(told == names(batches), "what has a name is not what the log says")

@@ -20,12 +20,12 @@ from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
 from zbroker.queues import save_schedule
-from zbroker.queues.core import Core, Settings
+from zbroker.queues.core import QueuesCore, QueuesSettings
 from zbroker.queues.effects import Effect, Give, Load, SaveTables, TrackDeliveries
-from zbroker.queues.events import Loaded, TablesSaved
+from zbroker.queues.events import TablesLoaded, TablesSaved
 from zbroker.queues.log_work import LogWork, Matcher
-from zbroker.queues.queue_state import Running
-from zbroker.queues.registry import Manager
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.registry import QueueRegistry
 from zbroker.recording import Recording
 from zbroker.wire.internal import Holds
 
@@ -89,9 +89,9 @@ class RoomNode:
         self.world, self.alive = world, True
         self.incarnation = next(world.incarnations)
         recording = Recording([])
-        manager = Manager(self.incarnation, world.configs, world.recording())
-        settings = Settings(KEY, CLIENTS_MAX, self.incarnation, recording)
-        self.core: Core = world.core_of(settings, manager)
+        manager = QueueRegistry(self.incarnation, world.configs, world.recording())
+        settings = QueuesSettings(KEY, CLIENTS_MAX, self.incarnation, recording)
+        self.core: QueuesCore = world.core_of(settings, manager)
         self.journal = JournalLink(world.net, JOURNAL, MARKS)
         self.clients, self.admin = Listener(world.net, QUEUES), Mailbox()
         matcher = Matcher(recording.type_of, Payloads)
@@ -199,13 +199,13 @@ class RoomNode:
     def _track(self, effect: TrackDeliveries) -> None:
         self.world.noted[effect.queue, effect.life] = effect.position
 
-    def _load(self, effect: Load) -> Loaded:
+    def _load(self, effect: Load) -> TablesLoaded:
         self._work.begin(effect.here, effect.persisted)
         noted, self.world.noted = self.world.noted, {}
         if self.world.rng.random() < 0.2:
             noted = {}  # as after a reboot
         saved = self.world.tables_up_to(effect.persisted)
-        return Loaded(saved, lambda name, life: noted.get((name, life)))
+        return TablesLoaded(saved, lambda name, life: noted.get((name, life)))
 
     def _save(self, effect: SaveTables) -> None:
         """A thread writes it, or cannot, and says so a while later."""
@@ -233,7 +233,7 @@ class RoomNode:
         """The admin asks."""
         self.admin.put(Asked(b"admin", question))
 
-    def running(self, name: str) -> Running | None:
+    def running(self, name: str) -> QueueState | None:
         return self.core.manager.running.get(name)
 
     def die(self) -> None:

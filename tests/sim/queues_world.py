@@ -30,8 +30,8 @@ from zbroker.config import QueueConfig, RecordConfig
 from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
 from zbroker.queues import core, dispatch, journal_client, registry, save_schedule
-from zbroker.queues.core import Core, Settings
-from zbroker.queues.registry import Manager, Saved
+from zbroker.queues.core import QueuesCore, QueuesSettings
+from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 from zbroker.recording import Recording
 from zbroker.wire import bodies
@@ -111,7 +111,7 @@ class World:
         ) = 0
         self.noted: dict[tuple[str, int], int] = {}  # of deliveries, by queue and life
         self.drifted = False  # the config says other types than the queues know
-        self.tables: dict[Key, Saved] = {}
+        self.tables: dict[Key, SavedQueue] = {}
         self.tables_upto = 0
         self.faults: list[str] = []
         names = rng.sample(list(POOL), rng.randint(1, 1 if self.thrifty else 4))
@@ -131,9 +131,9 @@ class World:
             for config in self.configs:
                 self._want(self.clients[0], config.name)
 
-    def core_of(self, settings: Settings, manager: Manager) -> Core:
+    def core_of(self, settings: QueuesSettings, manager: QueueRegistry) -> QueuesCore:
         """The core of the room, with the planted bug."""
-        core = Core(settings, manager)
+        core = QueuesCore(settings, manager)
         planted(self.bug, core)
         return core
 
@@ -159,13 +159,13 @@ class World:
     def checks(self) -> Counter[str]:
         return self.judge.checks
 
-    def tables_up_to(self, persisted: int) -> dict[tuple[str, int], Saved]:
+    def tables_up_to(self, persisted: int) -> dict[tuple[str, int], SavedQueue]:
         """What the tables hold of this log."""
         found = {}
         for key, one in self.tables.items():
             position = position_of(one.position, self.tables_upto, persisted)
             if position is not None:
-                found[key] = Saved(position, one.horizon, dict(one.rows))
+                found[key] = SavedQueue(position, one.horizon, dict(one.rows))
         return found
 
     def write_tables(self, taken: Snapshot) -> None:

@@ -128,7 +128,7 @@ class DeliveryNode:
         else:
             self._say(rid, self.taking.ask_hello())
 
-    def _say(self, rid: bytes, grant: i.Grant) -> None:
+    def _say(self, rid: bytes, grant: i.LiveCredit) -> None:
         grant.credit_bytes = min(grant.credit_bytes, CREDIT_BYTES)
         self.world.net.answer(self.listener, rid, codec.encode(grant))
 

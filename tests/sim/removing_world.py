@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tests.sim.journal_world import World
 from zbroker.log.format import SegmentHeader
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.recovery import Recovered
 from zbroker.log.segments import list_segments, read_header, segment_name
 from zbroker.log.writer import Writer
@@ -54,7 +54,7 @@ class RemovingWorld(World):
     def recover(self, **options: object) -> Recovered:
         """Also finishes an interrupted removal, as the process does."""
         recovered = super().recover(**options)
-        places = Places(self.disk)
+        places = SegmentPlaces(self.disk)
         for place in recovered.leftovers:
             places.unlink(place)
         return recovered

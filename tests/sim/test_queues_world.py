@@ -25,8 +25,8 @@ FAULTS = {
 CHECKS = {
     "acked", "barrier", "compared", "failed", "flagged", "grouped", "holds", "kept", "letters",
     "max_cancels", "max_deliveries", "ordered", "purged", "purged places", "rejected", "replayed",
-    "requeued", "sent", "settled Extend", "settled Reject", "settled Release", "settled Settle",
-    "time_limit",
+    "requeued", "sent", "settled Extend", "settled RejectMessages", "settled Release",
+    "settled Settle", "time_limit",
 }  # fmt: skip
 
 

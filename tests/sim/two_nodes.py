@@ -31,14 +31,14 @@ from zbroker.log.format import (
     KIND_PUBLISHER,
     KIND_PURGE,
     KIND_STATE,
+    AckedNote,
     Batch,
-    Note,
     SegmentHeader,
 )
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.recovery import recover
 from zbroker.log.segments import NOTE_FILE, SPARE, make_filled, publish, read_note, write_note
-from zbroker.log.writer import Tail, Writer
+from zbroker.log.writer import LogTail, Writer
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
 
@@ -196,7 +196,7 @@ class Node:
         self.peer_ordinal = 1
         self.met = False  # has spoken to the other one since the start
 
-    def _writer(self, tail: Tail) -> Writer:
+    def _writer(self, tail: LogTail) -> Writer:
         return Writer(
             self.disk, tail, segment_bytes=SEGMENT, clock=self.world.clock(self.name),
             salt=self.world.salt,
@@ -236,7 +236,7 @@ class Node:
             app = self.opens.pop(send.message.cid)
             if app.node is self:
                 app.opened(send.message)
-        elif isinstance(send.message, m.Receipt):
+        elif isinstance(send.message, m.JournalReceipt):
             for item in send.message.items:
                 if send.rid == PEER:
                     self.answers.append(item)
@@ -301,10 +301,11 @@ class Node:
         counter, oldest = (note.counter + 1, note.oldest) if note is not None else (1, 0)
         position = last.position
         write_note(
-            disk, Note(counter, self.instance, header.generation, position, header.serial, oldest)
+            disk,
+            AckedNote(counter, self.instance, header.generation, position, header.serial, oldest),
         )
         disk.sync(NOTE_FILE)
-        self.writer = self._writer(Tail(header, DATA_AT, position, 0, counter, oldest))
+        self.writer = self._writer(LogTail(header, DATA_AT, position, 0, counter, oldest))
         self.core.generation = header.generation
         self.core.serial = header.serial
         self.core.want_state()

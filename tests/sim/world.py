@@ -164,7 +164,7 @@ class JournalNode:
         if group is not None and not early:
             self.writer.sync()
         for send in core.synced(core.written):
-            name = type(send.message).__name__.lower()
+            name = send.message.__struct_config__.tag
             world.boundary(f"before:send:{name}")
             self._emit(send)
             world.boundary(f"after:send:{name}")
@@ -177,7 +177,9 @@ class JournalNode:
             self._send(self.marks, rid, send.message)
 
     def _send(self, listener: Listener, rid: bytes, message: Any) -> None:
-        if self.world.rng.random() < self.world.receipt_loss and isinstance(message, i.Receipt):
+        if self.world.rng.random() < self.world.receipt_loss and isinstance(
+            message, i.JournalReceipt
+        ):
             return  # the design says that a receipt may be lost
         self.world.net.answer(listener, rid, codec.encode(message))
 

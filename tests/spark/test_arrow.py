@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.spark.logs import JournalMaker
 from zbroker.errors import ZBrokerError
-from zbroker.spark import Range, plan_ranges, replay, replay_arrow
+from zbroker.spark import LogRange, plan_ranges, replay, replay_arrow
 from zbroker.spark.arrow import schema_of
 from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS
 from zbroker.spark.pieces import strided
@@ -36,11 +36,13 @@ def maker(journal: JournalMaker) -> JournalMaker:
     return journal
 
 
-def rows(part: Range, columns: list[str] | None = None, most: int = 16_384) -> list[dict[str, Any]]:
+def rows(
+    part: LogRange, columns: list[str] | None = None, most: int = 16_384
+) -> list[dict[str, Any]]:
     return [row for batch in replay_arrow(part, columns, most) for row in batch.to_pylist()]
 
 
-def expected(part: Range) -> list[dict[str, Any]]:
+def expected(part: LogRange) -> list[dict[str, Any]]:
     return [
         {
             "topic": message.topic,
@@ -55,7 +57,7 @@ def expected(part: Range) -> list[dict[str, Any]]:
     ]
 
 
-def whole(maker: JournalMaker, **more: Any) -> Range:
+def whole(maker: JournalMaker, **more: Any) -> LogRange:
     return plan_ranges(maker.directory, min_partitions=1, **more)[0]
 
 

@@ -16,8 +16,8 @@ from tests.spark.logs import JournalMaker
 from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
 from zbroker.spark import (
+    LogRange,
     NotHeldWarning,
-    Range,
     held,
     log_hold,
     plan_ranges,
@@ -47,7 +47,7 @@ def facts(message: Message) -> tuple[Any, ...]:
     return (message.topic, message.data, message.position, message.bookmark, message.time_ns)
 
 
-def all_of(ranges: list[Range]) -> list[tuple[Any, ...]]:
+def all_of(ranges: list[LogRange]) -> list[tuple[Any, ...]]:
     return [facts(message) for part in ranges for message in replay(part)]
 
 
@@ -159,7 +159,7 @@ def test_a_lease_moves_with_what_is_committed(
     broker: zbroker.LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_hold, "MOVES_S", 0.05)
-    lease = log_hold.Lease(broker.url, "spark-mover", ttl_s=60)
+    lease = log_hold.LogHold(broker.url, "spark-mover", ttl_s=60)
     try:
         assert lease.hold(5)
         lease.move(9)
@@ -208,7 +208,7 @@ def test_for_each_partition_sees_every_message_once(
     ranges = plan_ranges(broker.url if way == "url" else broker.data_dir, min_partitions=6)
     count, positions = spark.sparkContext.accumulator(0), spark.sparkContext.accumulator(0)
 
-    def work(parts: Iterator[Range]) -> None:
+    def work(parts: Iterator[LogRange]) -> None:
         for part in parts:
             for batch in replay_batches(part):
                 count.add(len(batch))
@@ -227,7 +227,7 @@ def test_a_task_that_fails_halfway_is_replayed_by_its_next_attempt(
     ranges = plan_ranges(broker.url, min_partitions=4)
     count = spark.sparkContext.accumulator(0)
 
-    def work(parts: Iterator[Range]) -> None:
+    def work(parts: Iterator[LogRange]) -> None:
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -21,10 +21,10 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Cursor, Log
-from zbroker.spark import Range, directories, plan_ranges, replay
-from zbroker.spark.splitter import Mark, refine, split
+from zbroker.spark import LogRange, directories, plan_ranges, replay
+from zbroker.spark.splitter import SplitMark, refine, split
 
 MAKER = publisher_id("maker")
 
@@ -37,7 +37,7 @@ def maker(journal: JournalMaker) -> JournalMaker:
     return journal
 
 
-def covered(ranges: list[Range]) -> tuple[int, int]:
+def covered(ranges: list[LogRange]) -> tuple[int, int]:
     """The stretch that `ranges` cover, one behind the other."""
     assert all(low.end == high.first for low, high in pairwise(ranges))
     return ranges[0].first, ranges[-1].end
@@ -204,9 +204,9 @@ def test_a_bad_pattern_is_refused_when_planning(maker: JournalMaker) -> None:
 def test_any_cut_covers_the_stretch_with_all_bytes(
     counts: list[int], sizes: list[int], parts: int
 ) -> None:
-    marks = [Mark(1, 0)]
+    marks = [SplitMark(1, 0)]
     for count, size in zip(counts, sizes, strict=False):
-        marks.append(Mark(marks[-1].position + count, marks[-1].total + size))
+        marks.append(SplitMark(marks[-1].position + count, marks[-1].total + size))
     cuts = refine(split(marks, parts), parts)
     messages = marks[-1].position - 1
     assert len(cuts) == min(parts, messages)
@@ -230,7 +230,7 @@ def test_a_long_log_is_planned_from_its_summaries_alone(
     while maker.serial < 6:
         maker.batch(["common"] * 50, size=1_000)
     maker.batch(["rare"])
-    with closing(Places(RealDisk(maker.directory))) as places:
+    with closing(SegmentPlaces(RealDisk(maker.directory))) as places:
         for serial in range(1, 6):
             archive.summary(places, serial, keep=True)
     exact = plan_ranges(maker.directory, min_partitions=4)

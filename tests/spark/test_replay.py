@@ -16,7 +16,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark, publisher_id
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.spark import plan_ranges, replay, replay_batches
 from zbroker.spark.replay import reader_name
 
@@ -125,7 +125,7 @@ def test_a_rare_topic_is_found_in_every_kind_of_segment(tmp_path: Path, summariz
     while maker.serial < 5:
         maker.batch(["common"] * 50, size=1_000)
     if summarized:
-        with closing(Places(RealDisk(maker.directory))) as places:
+        with closing(SegmentPlaces(RealDisk(maker.directory))) as places:
             for serial in range(1, 5):
                 archive.summary(places, serial, keep=True)
     ranges = plan_ranges(maker.directory, min_partitions=3, topic="rare")
@@ -155,7 +155,7 @@ def test_reader_names_carry_the_job_and_never_collide() -> None:
 
 def archived(maker: JournalMaker, directory: Path) -> Path:
     """Two sealed segments are moved there, one of them packed."""
-    with closing(Places(RealDisk(maker.directory), RealDisk(directory))) as places:
+    with closing(SegmentPlaces(RealDisk(maker.directory), RealDisk(directory))) as places:
         for serial, steps in ((1, archive.pack), (1, archive.copy), (2, archive.copy)):
             archive.finish(steps(places, serial))
         for place in places.copies():

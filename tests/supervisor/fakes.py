@@ -43,11 +43,11 @@ def _malloc() -> str:
 def main() -> int:
     """The supervisor."""
     rooms = (
-        loop.RoomPlan("journal", "tests.supervisor.fakes"),
-        loop.RoomPlan("ingest", "tests.supervisor.fakes", ("journal",)),
-        loop.RoomPlan("delivery", "tests.supervisor.fakes", ("journal",)),
-        loop.RoomPlan("queues", "tests.supervisor.fakes", ("journal",)),
-        loop.RoomPlan("admin", "zbroker.admin.loop"),
+        loop.ProcessPlan("journal", "tests.supervisor.fakes"),
+        loop.ProcessPlan("ingest", "tests.supervisor.fakes", ("journal",)),
+        loop.ProcessPlan("delivery", "tests.supervisor.fakes", ("journal",)),
+        loop.ProcessPlan("queues", "tests.supervisor.fakes", ("journal",)),
+        loop.ProcessPlan("admin", "zbroker.admin.loop"),
     )
     overrides: dict[str, str | int | bool] = {
         "instance.data_dir": sys.argv[1],

@@ -18,10 +18,10 @@ class World:
         self.now_ms = 1_000_000
         self.core = c.SupervisorCore(
             [
-                c.Room("journal"),
-                c.Room("ingest", ("journal",), "tcp://127.0.0.1:0"),
-                c.Room("delivery", ("journal",), "tcp://127.0.0.1:0"),
-                c.Room("admin", (), "http://127.0.0.1:0"),
+                c.ProcessState("journal"),
+                c.ProcessState("ingest", ("journal",), "tcp://127.0.0.1:0"),
+                c.ProcessState("delivery", ("journal",), "tcp://127.0.0.1:0"),
+                c.ProcessState("admin", (), "http://127.0.0.1:0"),
             ]
         )
         self.pid = 100
@@ -62,7 +62,7 @@ class World:
         self.tick()
 
     def stop(self) -> None:
-        self.core.handle(c.StopAsked(), self.now_ms)
+        self.core.handle(c.StopSignal(), self.now_ms)
 
     def lose_zygote(self) -> None:
         self.core.handle(c.ZygoteLost(), self.now_ms)
@@ -421,19 +421,19 @@ def test_status_tells_of_every_room(running: World) -> None:
 @pytest.mark.parametrize(
     "room",
     [
-        c.Room("journal", state="ready"),
-        c.Room("journal", pid=3),
-        c.Room("journal", state="starting", pid=3, launched=True),
-        c.Room("journal", needs=("nobody",)),
+        c.ProcessState("journal", state="ready"),
+        c.ProcessState("journal", pid=3),
+        c.ProcessState("journal", state="starting", pid=3, launched=True),
+        c.ProcessState("journal", needs=("nobody",)),
     ],
 )
-def test_check_finds_a_state_that_cannot_be(room: c.Room) -> None:
+def test_check_finds_a_state_that_cannot_be(room: c.ProcessState) -> None:
     with pytest.raises(Bug):
         c.SupervisorCore([room]).check()
 
 
 def test_check_finds_a_room_asked_for_without_a_zygote() -> None:
-    core = c.SupervisorCore([c.Room("journal", state="starting", launched=True)])
+    core = c.SupervisorCore([c.ProcessState("journal", state="starting", launched=True)])
     core.zygote.is_up = False
     with pytest.raises(Bug):
         core.check()

@@ -24,7 +24,7 @@ from zbroker.journal.space import Space
 from zbroker.limits import BEAT_MS
 from zbroker.log.disk import Disk
 from zbroker.log.format import KIND_PUBLISH, Batch
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Gap, Log
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.segments import random_salt
@@ -156,11 +156,11 @@ class Engine:
             if group is not None:
                 self.writer.write(group.batches, group.log_time)
 
-    def _take(self, answer: m.Message) -> None:
+    def _take(self, answer: m.InternalMessage) -> None:
         if isinstance(answer, m.Opened):
             self.opened[answer.name] = answer
             self._next[answer.name] = answer.seq + 1
-        elif isinstance(answer, m.Receipt):
+        elif isinstance(answer, m.JournalReceipt):
             for item in answer.items:
                 self._receipt(item)
 
@@ -202,7 +202,7 @@ def judge(disk: Disk, end: int, first: int = 1, archive: Disk | None = None) -> 
 
     A sequence may be missing only behind a gap, or in front of `first`. Raises: Violation.
     """
-    log, found = Log(places=Places(disk, archive)), Judged()
+    log, found = Log(places=SegmentPlaces(disk, archive)), Judged()
     cursor, at = log.seek(first), first
     missed = first > 1
     while cursor.position < end:

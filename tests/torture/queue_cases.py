@@ -21,7 +21,7 @@ COMMANDS: Final = [
         ),
         w.Settle("2", "s", ends=[1, 5]),
         w.Release("3", queue="work", bookmarks=["1|2|"], delay_ms=10),
-        w.Reject("4", "s", filter="/a = 1", reason="no good"),
+        w.RejectMessages("4", "s", filter="/a = 1", reason="no good"),
         w.Extend("5", "s", ends=[1, 2], lease_ms=5),
         w.Browse("work", "6", after=3, state="ready", data=True),
         w.Cancel("s"),
@@ -58,12 +58,14 @@ TOLD: Final = [
 COMMITS: Final = [
     codec.encode(message)
     for message in (
-        units.Commit(7, 1, 0, [[units.Part(KIND_QUEUE, 5)], []]),
-        units.Commit(7, 1, 0, [[units.Part(KIND_PUBLISH, 5, ["t"], 2, m.Columns(time=bytes(16)))]]),
+        units.CommitUnits(7, 1, 0, [[units.UnitPart(KIND_QUEUE, 5)], []]),
+        units.CommitUnits(
+            7, 1, 0, [[units.UnitPart(KIND_PUBLISH, 5, ["t"], 2, m.Columns(time=bytes(16)))]]
+        ),
         units.AskNamed(1, 7),
     )
 ]
-NAMED: Final = [codec.encode(units.Named(1, 9, [units.NamedRow("work", 5, b"\x80")], []))]
+NAMED: Final = [codec.encode(units.NamedRows(1, 9, [units.NamedRow("work", 5, b"\x80")], []))]
 
 _RUNS: Final = q.pack_positions(BitMap64([1, 2, 3, 9, 1 << 40]))
 _BITMAPS: Final = [
@@ -73,14 +75,14 @@ POSITIONS: Final = [_RUNS, *_BITMAPS]
 WIRINGS: Final = [
     q.encode(record)
     for record in (
-        q.WiringRecord("work", 1, "admin", 5, definition={"topic": "t"}),
-        q.WiringRecord("work", 2),
+        q.DefinitionRecord("work", 1, "admin", 5, definition={"topic": "t"}),
+        q.DefinitionRecord("work", 2),
     )
 ]
 FACTS: Final = [
     q.encode(q.QueueRecord("work", 1, 2, 3, facts))
     for facts in (
-        [q.Gone(_RUNS), q.Failed(_RUNS, "cancelled", 5), q.Horizon(9)],
+        [q.MessagesGone(_RUNS), q.Failed(_RUNS, "cancelled", 5), q.Horizon(9)],
         [q.BarrierDelivered(4), q.Returned(_BITMAPS[0]), q.Noted(_RUNS)],
     )
 ]

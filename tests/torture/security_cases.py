@@ -62,7 +62,9 @@ ANSWERS: Final = [
     )
 ]  # fmt: skip
 AUDIT: Final = audit_format.encode(
-    audit_format.Line("2026-01-01T00:00:00Z", "ann", "127.0.0.1", "POST /journal/remove", "200", "")
+    audit_format.AuditLine(
+        "2026-01-01T00:00:00Z", "ann", "127.0.0.1", "POST /journal/remove", "200", "",
+    )
 )[0]  # fmt: skip
 
 
@@ -125,8 +127,8 @@ def read_request(data: bytes) -> object:
     """Nobody without a token gets at anything, however the request is written."""
     method, _, rest = text(data).partition(" ")
     path, _, host = rest.partition(" ")
-    request = admin.Request(method, path.partition("?")[0], host, "127.0.0.1", path)
-    refusal = admin.refuse(request, admin.Who(), secured=True)
+    request = admin.AdminRequest(method, path.partition("?")[0], host, "127.0.0.1", path)
+    refusal = admin.refuse(request, admin.Caller(), secured=True)
     assert refusal is not None or admin.kind_of(request.path) == "open"
-    requests.parse_query(requests.Wanted, path.partition("?")[2])
-    return requests.parse(requests.Hold, data)
+    requests.parse_query(requests.SubscriptionsQuery, path.partition("?")[2])
+    return requests.parse(requests.HoldRequest, data)

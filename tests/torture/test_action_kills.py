@@ -19,7 +19,7 @@ from tests.torture.tracing import Target, count_calls, needs_strace, scratch, ta
 from zbroker.errors import StorageError
 from zbroker.log.archive.cleanup import tidy
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.segments import segment_name
 
 pytestmark = [pytest.mark.process, needs_strace, pytest.mark.timeout(1_800)]
@@ -77,7 +77,7 @@ class Case:
         """The next start has everything that was not removed; nothing unfinished is left."""
         disk, archive = self.disks()
         engine = compare(disk, acked, archive=archive)
-        places = Places(disk, archive)
+        places = SegmentPlaces(disk, archive)
         for place in engine.recovered.leftovers:
             places.unlink(place)
         tidy(places)
@@ -93,7 +93,7 @@ class Case:
         """A directory that has its name is whole."""
         if self.out.exists():
             disk, archive = self.disks(self.out)
-            places = Places(disk, archive)
+            places = SegmentPlaces(disk, archive)
             end = compare(disk, acked, archive=archive).recovered.next_position
             judge(disk, end, archive=archive)
             places.close()

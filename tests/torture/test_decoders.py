@@ -115,7 +115,7 @@ def read_group(data: bytes) -> object:
 
 
 HEADER: Final = f.SegmentHeader(0xABCD, 1, 1, 1, 0, 0, 77, 1_700_000_000, 24_576)
-NOTE: Final = f.encode_note(f.Note(3, 0xABCD, 1, 99, 2, 1))
+NOTE: Final = f.encode_note(f.AckedNote(3, 0xABCD, 1, 99, 2, 1))
 
 
 def file_of(data: bytes) -> Callable[[int, int], bytes]:
@@ -125,7 +125,7 @@ def file_of(data: bytes) -> Callable[[int, int], bytes]:
 def packed_file(segment: bytes) -> bytes:
     frames = [packed.compressor().compress(segment[at : at + n]) for at, n in packed.cuts(24_576)]
     lengths = [len(frame) for frame in frames]
-    head = packed.encode_head(packed.Head(0xABCD, 1, len(segment)), lengths)
+    head = packed.encode_head(packed.PackedHeader(0xABCD, 1, len(segment)), lengths)
     return head + b"".join(frames) + packed.encode_table(len(head), len(segment), lengths)
 
 
@@ -148,7 +148,7 @@ def read_table(data: bytes) -> object:
     return packed.read_seek_table(file_of(data), len(data))
 
 
-HEAD: Final = packed.encode_head(packed.Head(0xABCD, 1, 24_576), [300, 200])
+HEAD: Final = packed.encode_head(packed.PackedHeader(0xABCD, 1, 24_576), [300, 200])
 
 
 def mend_head(data: bytes) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from zbroker.wire import messages as m
-from zbroker.wire.refused import KEPT, Refusals, stranger, told_as
+from zbroker.wire.refused import KEPT, RefusalLog, stranger, told_as
 from zbroker.wire.surveys import AskRefusals, RefusalRow
 
 
@@ -15,7 +15,7 @@ def peers(rid: bytes) -> tuple[str, int | None]:
 
 
 def test_each_is_told_once_with_where_it_came_from() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     refusals.add(b"r1", "ann", "publish t", "not_entitled")
     refusals.add(b"", "key abc...", "connect", "auth_failed", "10.0.0.1")
     first = refusals.told(AskRefusals(7, 0), peers)
@@ -31,7 +31,7 @@ def test_each_is_told_once_with_where_it_came_from() -> None:
 
 
 def test_a_flood_pushes_the_oldest_out_and_is_counted() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for number in range(KEPT + 10):
         refusals.add(b"r", str(number), "publish t", "not_entitled")
     told = refusals.told(AskRefusals(1, 3), peers)
@@ -42,7 +42,7 @@ def test_a_flood_pushes_the_oldest_out_and_is_counted() -> None:
 @pytest.mark.parametrize("incarnations", [(1 << 40, 1 << 50), (1 << 50, 1 << 40), (1 << 50, 1)])
 def test_one_of_a_process_before_hides_nothing_of_this_one(incarnations: tuple[int, int]) -> None:
     """Also where as many were refused since."""
-    before, after = map(Refusals, incarnations)
+    before, after = map(RefusalLog, incarnations)
     before.add(b"r", "ann", "publish t", "not_entitled")
     seen = before.told(AskRefusals(1, 0), peers).last
     for number in range(20):
@@ -59,7 +59,8 @@ def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> Non
         1, topics=["a", "b", "c", "d"], key=b"secret", headers={"x": Raw(b"\xa6secret")}
     )
     subscribe = m.Subscribe("s", "orders", filter="/secret = 1")
-    assert [told_as(one) for one in (logon, publish, subscribe, m.DoorLogon("secret"), None)] == [
+    commands = (logon, publish, subscribe, m.ListenerLogon("secret"), None)
+    assert [told_as(command) for command in commands] == [
         "logon pricer", "publish a b c", "subscribe orders", "logon", "command",
     ]  # fmt: skip
     assert stranger("abcdefghijkl") == "key abcdefgh..."

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from zbroker.filters import About, Filter, Payloads
+    from zbroker.filters import Filter, MessageMetadata, Payloads
 
 _MAYBE_NOTHING: Final = frozenset({"auto", "binary"})  # these read as None what they cannot read
 
@@ -34,12 +34,12 @@ class Clause:
         self.looks = bool(fields_of(tree))  # into payloads; not so at topics, headers, times
         self._filter: Filter = Filter(text, tree)
 
-    def picks(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+    def picks(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[int]:
         """Those of `at` that can be read and that the filter is true for."""
         found = self._filter.test(payloads.type).picks(payloads, at, about)
         return _readable(payloads, found) if self.looks else found
 
-    def refuses(self, payloads: Payloads, at: Sequence[int], about: About) -> set[int]:
+    def refuses(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> set[int]:
         """Those of `at` that the filter is true for, and those that cannot be read."""
         if not self.looks:
             return set(self._filter.test(payloads.type).picks(payloads, at, about))
@@ -48,7 +48,7 @@ class Clause:
         return set(at).difference(readable).union(found)
 
 
-class Content:
+class TopicFilters:
     """The filters that decide over one topic: one of `allow` (None: all), and none of `deny`."""
 
     __slots__ = ("_allow", "_deny", "_key")
@@ -60,12 +60,12 @@ class Content:
         self._key = (allowed, frozenset(clause.text for clause in deny))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Content) and self._key == other._key
+        return isinstance(other, TopicFilters) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def picks(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+    def picks(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[int]:
         """Which of the messages `at` (ascending, each once) are permitted, ascending."""
         kept = self._allowed(payloads, at, about)
         for clause in self._deny:
@@ -75,7 +75,7 @@ class Content:
             kept = [i for i in kept if i not in refused]
         return kept
 
-    def _allowed(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+    def _allowed(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[int]:
         if self._allow is None:
             return list(at)
         if len(self._allow) == 1:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
-from zbroker.access.content import Content
+from zbroker.access.content import TopicFilters
 from zbroker.access.grants import ACTIONS, Grant, Principal
-from zbroker.access.patterns import Pattern
+from zbroker.access.patterns import AccessPattern
 from zbroker.access.permits import Permit, Rules, Verdict, rules_of
 from zbroker.errors import ClientError
 
-__all__ = ["ACTIONS", "Access", "Content", "Permit", "Verdict"]
+__all__ = ["ACTIONS", "Access", "Permit", "TopicFilters", "Verdict"]
 
 #: Said of an unknown key, an unknown user and a wrong password alike.
 NOT_ACCEPTED: Final = "key, user or password were not accepted"
@@ -23,7 +23,7 @@ NOT_ACCEPTED_HINT: Final = "see your principal in the access file of the broker"
 
 #: What every principal may call its clients beside its own name: names that are made up.
 MADE_UP: Final = ("client-*", "spark-*", "zbroker-*")
-_MADE_UP: Final = tuple(map(Pattern, MADE_UP))
+_MADE_UP: Final = tuple(map(AccessPattern, MADE_UP))
 
 
 class Access:
@@ -49,7 +49,7 @@ class Access:
         self._permits: dict[tuple[str, str], Permit] = {}
         self._equal: dict[str, Permit] = {}
         self._nothing = self._shared({}, {})
-        self._everything = self._shared({("*", ""): (Pattern("*"), None)}, {})
+        self._everything = self._shared({("*", ""): (AccessPattern("*"), None)}, {})
 
     @classmethod
     def off(cls) -> Self:

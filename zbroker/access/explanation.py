@@ -8,28 +8,30 @@ from zbroker.access.core import Access, Verdict
 from zbroker.access.grants import Grant
 
 
-class Decision(NamedTuple):
+class AccessDecision(NamedTuple):
     """The verdict, and the grants that make it so; none: nothing allows it."""
 
     verdict: Verdict
     grants: tuple[Grant, ...]
 
 
-def explain(access: Access, principal: str, action: str, topic: str | None = None) -> Decision:
+def explain(
+    access: Access, principal: str, action: str, topic: str | None = None
+) -> AccessDecision:
     """Who decides over an action with a topic; None: "some" if only some topics are permitted."""
     permit = access.permit(principal, action)
     grants = access.grants(principal, action)
     if topic is None:
         verdict: Verdict = "all" if permit.everything else "no" if permit.nothing else "some"
-        return Decision(verdict, tuple(grants))
+        return AccessDecision(verdict, tuple(grants))
     fitting = [grant for grant in grants if grant.fits(topic)]
     verdict = permit.verdict(topic)
     if verdict == "no":
         # what is not denied as a whole is refused because nothing allows it
-        return Decision(verdict, tuple(one for one in fitting if _denies_all(one)))
+        return AccessDecision(verdict, tuple(one for one in fitting if _denies_all(one)))
     if verdict == "all":
-        return Decision(verdict, tuple(one for one in fitting if one.clause is None))
-    return Decision(verdict, tuple(fitting))
+        return AccessDecision(verdict, tuple(one for one in fitting if one.clause is None))
+    return AccessDecision(verdict, tuple(fitting))
 
 
 def _denies_all(grant: Grant) -> bool:

@@ -20,7 +20,7 @@ from zbroker.access.grants import ACTIONS, ADMIN, UNFILTERED, Grant, Kind, Princ
 from zbroker.access.keys import is_key
 from zbroker.access.lines import Path, find_line
 from zbroker.access.passwords import read as read_hash
-from zbroker.access.patterns import ANY, Pattern
+from zbroker.access.patterns import ANY, AccessPattern
 from zbroker.errors import ClientError, ConfigError
 from zbroker.limits import MIB, NAME_MAX_BYTES
 
@@ -56,7 +56,7 @@ class GrantTable(Struct, forbid_unknown_fields=True):
 _Table = TypeVar("_Table", bound=Struct)
 
 
-class _Source(NamedTuple):
+class _RulesSource(NamedTuple):
     """Where the rules came from, to say it in an error."""
 
     name: str
@@ -73,7 +73,7 @@ def parse(text: str, name: str) -> Access:
 
     Raises: ConfigError; the reason has no key and no hash in it.
     """
-    source = _Source(name, text)
+    source = _RulesSource(name, text)
     tree = _tree(source)
     roles = {
         role: list(_grants(source, role, table))
@@ -92,7 +92,7 @@ def parse(text: str, name: str) -> Access:
     return access
 
 
-def _tree(source: _Source) -> dict[str, Any]:
+def _tree(source: _RulesSource) -> dict[str, Any]:
     try:
         tree = tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
@@ -105,7 +105,7 @@ def _tree(source: _Source) -> dict[str, Any]:
     return tree
 
 
-def _named(source: _Source, tree: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+def _named(source: _RulesSource, tree: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """The tables `[kind.NAME]`."""
     found = tree.get(kind, {})
     if not isinstance(found, dict):
@@ -120,7 +120,7 @@ def _named(source: _Source, tree: dict[str, Any], kind: str) -> dict[str, dict[s
 # -- roles ----------------------------------------------------------------------------------------
 
 
-def _grants(source: _Source, role: str, table: dict[str, Any]) -> Iterator[Grant]:
+def _grants(source: _RulesSource, role: str, table: dict[str, Any]) -> Iterator[Grant]:
     for key in table:
         _known(source, ("role", role, key), _KINDS)
     for kind in _KINDS:
@@ -132,7 +132,9 @@ def _grants(source: _Source, role: str, table: dict[str, Any]) -> Iterator[Grant
             yield from _grant(source, (role, kind, index), one)
 
 
-def _grant(source: _Source, at: tuple[str, Kind, int], table: dict[str, Any]) -> Iterator[Grant]:
+def _grant(
+    source: _RulesSource, at: tuple[str, Kind, int], table: dict[str, Any]
+) -> Iterator[Grant]:
     role, kind, index = at
     path: Path = ("role", *at)
     found = _read(source, path, table, GrantTable)
@@ -149,7 +151,7 @@ def _grant(source: _Source, at: tuple[str, Kind, int], table: dict[str, Any]) ->
         yield Grant(role, kind, number, frozenset({"replicate"}), topics)
 
 
-def _clause(source: _Source, path: Path, text: str) -> Clause | None:
+def _clause(source: _RulesSource, path: Path, text: str) -> Clause | None:
     if not text:
         return None
     try:
@@ -159,7 +161,7 @@ def _clause(source: _Source, path: Path, text: str) -> Clause | None:
         source.fail((*path, "filter"), f"`filter` cannot be used: {error.reason}", hint)
 
 
-def _actions(source: _Source, path: Path, found: GrantTable) -> frozenset[str]:
+def _actions(source: _RulesSource, path: Path, found: GrantTable) -> frozenset[str]:
     """The actions that are meant; "*" leaves out those that topics or filter do not fit."""
     place = (*path, "actions")
     for action in found.actions:
@@ -183,7 +185,7 @@ def _actions(source: _Source, path: Path, found: GrantTable) -> frozenset[str]:
 
 
 def _principal(
-    source: _Source, name: str, table: dict[str, Any], roles: Collection[str]
+    source: _RulesSource, name: str, table: dict[str, Any], roles: Collection[str]
 ) -> Principal:
     path: Path = ("principal", name)
     if not name.isprintable() or not 0 < len(name.encode()) <= NAME_MAX_BYTES or ANY in name:
@@ -210,7 +212,7 @@ def _principal(
     return Principal(name, keys, found.password, tuple(dict.fromkeys(found.roles)), patterns)
 
 
-def _check_password(source: _Source, path: Path, hashed: str) -> None:
+def _check_password(source: _RulesSource, path: Path, hashed: str) -> None:
     try:
         if hashed:
             read_hash(hashed)
@@ -219,7 +221,7 @@ def _check_password(source: _Source, path: Path, hashed: str) -> None:
         source.fail(path, f"`password` is not a hash: {error}", hint)
 
 
-def _check_shared_keys(source: _Source, principals: list[Principal]) -> None:
+def _check_shared_keys(source: _RulesSource, principals: list[Principal]) -> None:
     """Of those that share a key each needs a password: only it tells them apart."""
     holders: dict[str, Principal] = {}
     for one in principals:
@@ -232,7 +234,7 @@ def _check_shared_keys(source: _Source, principals: list[Principal]) -> None:
                 source.fail(("principal", lacking.name, "keys"), reason, hint)
 
 
-def _check_sizes(source: _Source, access: Access) -> None:
+def _check_sizes(source: _RulesSource, access: Access) -> None:
     known: set[tuple[str, ...]] = set()
     for one in access.principals.values():
         if one.roles in known:
@@ -252,7 +254,7 @@ def _check_sizes(source: _Source, access: Access) -> None:
 # -- both -----------------------------------------------------------------------------------------
 
 
-def _read(source: _Source, path: Path, table: dict[str, Any], kind: type[_Table]) -> _Table:
+def _read(source: _RulesSource, path: Path, table: dict[str, Any], kind: type[_Table]) -> _Table:
     for key in table:
         _known(source, (*path, key), kind.__struct_fields__)
     try:
@@ -265,15 +267,19 @@ def _read(source: _Source, path: Path, table: dict[str, Any], kind: type[_Table]
         source.fail((*path, key) if key else path, reason, hint)
 
 
-def _pattern(source: _Source, path: Path, text: str, what: str) -> Pattern:
+def _pattern(source: _RulesSource, path: Path, text: str, what: str) -> AccessPattern:
     try:
-        return Pattern(text)
+        return AccessPattern(text)
     except ValueError as error:
         source.fail(path, f"{what} cannot be used: {error}", "* stands for any characters")
 
 
 def _known(
-    source: _Source, path: Path, known: Collection[str], name: str | None = None, what: str = "key"
+    source: _RulesSource,
+    path: Path,
+    known: Collection[str],
+    name: str | None = None,
+    what: str = "key",
 ) -> None:
     """Fails unless `name`, by default the last of `path`, is one of `known`."""
     name = str(path[-1]) if name is None else name

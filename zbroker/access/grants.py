@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from zbroker.access.content import Clause
-from zbroker.access.patterns import Pattern
+from zbroker.access.patterns import AccessPattern
 
 #: action -> what it is needed for
 ACTIONS: Final[dict[str, str]] = {
@@ -32,7 +32,7 @@ class Grant:
     kind: Kind
     number: int
     actions: frozenset[str]
-    topics: tuple[Pattern, ...]
+    topics: tuple[AccessPattern, ...]
     clause: Clause | None = None
 
     def fits(self, topic: str) -> bool:
@@ -48,4 +48,4 @@ class Principal:
     keys: tuple[str, ...] = field(repr=False)
     password: str = field(default="", repr=False)
     roles: tuple[str, ...] = ()
-    names: tuple[Pattern, ...] | None = None
+    names: tuple[AccessPattern, ...] | None = None

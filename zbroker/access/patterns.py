@@ -15,7 +15,7 @@ ANY: Final = "*"
 _STARS: Final = re.compile(r"\*+")
 
 
-class Pattern:
+class AccessPattern:
     """A compiled pattern. text: its shortest form; equal texts fit the same."""
 
     __slots__ = ("_first", "_last", "_middle", "_shortest", "text")

@@ -11,13 +11,13 @@ import json
 from collections.abc import Hashable, Iterable
 from typing import Final, Literal
 
-from zbroker.access.content import Clause, Content
+from zbroker.access.content import Clause, TopicFilters
 from zbroker.access.grants import Grant
-from zbroker.access.patterns import ANY, Pattern
+from zbroker.access.patterns import ANY, AccessPattern
 from zbroker.limits import TOPICS_MAX
 
 Verdict = Literal["all", "some", "no"]
-Rule = tuple[Pattern, Clause | None]
+Rule = tuple[AccessPattern, Clause | None]
 Rules = dict[tuple[str, str], Rule]  # (pattern, filter or "") -> the same, compiled
 
 _EVERYTHING: Final = (ANY, "")
@@ -47,15 +47,15 @@ class Permit:
         self.everything = _EVERYTHING in self._allow and not self._deny
         self.key = json.dumps([sorted(self._allow), sorted(self._deny)], ensure_ascii=False)
         self._verdicts: dict[str, Verdict] = {}
-        self._contents: dict[str, Content] = {}
-        self._made: dict[Hashable, Content] = {}  # by the texts of its filters
+        self._contents: dict[str, TopicFilters] = {}
+        self._made: dict[Hashable, TopicFilters] = {}  # by the texts of its filters
 
     def verdict(self, topic: str) -> Verdict:
         """Whether all, some or none of the messages of `topic` are permitted; remembered."""
         verdict = self._verdicts.get(topic)
         return self._judge(topic) if verdict is None else verdict
 
-    def content(self, topic: str) -> Content:
+    def content(self, topic: str) -> TopicFilters:
         """What decides over the messages of a topic whose verdict is "some"."""
         if topic not in self._contents:
             assert self._judge(topic) == "some", "only filters decide over messages"
@@ -79,7 +79,7 @@ class Permit:
             names = (tuple(allow), tuple(deny))
             if names not in self._made:
                 allowed = None if None in allow else _clauses(allow)
-                self._made[names] = Content(allowed, _clauses(deny))
+                self._made[names] = TopicFilters(allowed, _clauses(deny))
             self._contents[topic] = self._made[names]
         self._verdicts[topic] = verdict
         return verdict

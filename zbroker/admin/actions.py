@@ -15,40 +15,40 @@ from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 from zbroker.admin import view as v
-from zbroker.admin.removal import Blocked, removal
+from zbroker.admin.removal import BlockedRemoval, removal
 from zbroker.config import RetentionConfig
 
 PLAN_MAX: Final = 64  # decisions of one evaluation; the next one finds the rest
 RETRY_MAX_MS: Final = 3_600_000  # between two attempts of the policy at what fails
 
 
-class Plan(NamedTuple):
+class RetentionPlan(NamedTuple):
     """The outcome of one evaluation."""
 
-    decisions: list[v.Decision]
-    blocked: Blocked | None = None
+    decisions: list[v.RetentionDecision]
+    blocked: BlockedRemoval | None = None
 
 
-class Skipped(NamedTuple):
+class SkippedSegment(NamedTuple):
     """A segment that a request leaves out."""
 
     serial: int
     reason: str
 
 
-def plan(state: v.State, settings: RetentionConfig) -> Plan:
+def plan(state: v.RetentionView, settings: RetentionConfig) -> RetentionPlan:
     """What to do now: removal first, then what is half done, archiving, compressing."""
     first, blocked = removal(state, settings)
     going = frozenset(first.serials) if first else frozenset[int]()
     decisions = [first] if first else []
     decisions += _rewrites(state._replace(removing=state.removing | going), settings)
-    return Plan(decisions[:PLAN_MAX], blocked)
+    return RetentionPlan(decisions[:PLAN_MAX], blocked)
 
 
 # -- archiving and compressing --------------------------------------------------------------------
 
 
-def _rewrites(state: v.State, settings: RetentionConfig) -> list[v.Decision]:
+def _rewrites(state: v.RetentionView, settings: RetentionConfig) -> list[v.RetentionDecision]:
     """Half done ones first, then everything due to be archived, then to be compressed."""
     free = [s for s in state.sealed() if s.serial not in state.busy]
     half = [d for segment in free for d in _finish(segment)]
@@ -60,16 +60,16 @@ def _rewrites(state: v.State, settings: RetentionConfig) -> list[v.Decision]:
     return [d for d in found if (d.action, d.serials[0]) not in state.resting]
 
 
-def _finish(segment: v.Segment) -> Iterator[v.Decision]:
+def _finish(segment: v.SegmentView) -> Iterator[v.RetentionDecision]:
     action = segment.half_done()
     if action:
         why = "it was interrupted: both copies are there"
-        yield v.Decision(action, (segment.serial,), segment.size, why)
+        yield v.RetentionDecision(action, (segment.serial,), segment.size, why)
 
 
 def _to_archive(
-    state: v.State, settings: RetentionConfig, segments: list[v.Segment]
-) -> Iterator[v.Decision]:
+    state: v.RetentionView, settings: RetentionConfig, segments: list[v.SegmentView]
+) -> Iterator[v.RetentionDecision]:
     if not settings.archive_after:
         return
     missing = v.missing_bytes(state, settings) if state.elsewhere else 0
@@ -84,12 +84,12 @@ def _to_archive(
         else:
             return
         missing -= segment.bytes
-        yield v.Decision("archive", (segment.serial,), segment.bytes, why)
+        yield v.RetentionDecision("archive", (segment.serial,), segment.bytes, why)
 
 
 def _to_compress(
-    state: v.State, settings: RetentionConfig, segments: list[v.Segment]
-) -> Iterator[v.Decision]:
+    state: v.RetentionView, settings: RetentionConfig, segments: list[v.SegmentView]
+) -> Iterator[v.RetentionDecision]:
     after = settings.compress_after
     for segment in segments if after else []:
         age = v.age_ms(state, segment)
@@ -97,31 +97,34 @@ def _to_compress(
             return
         if not segment.packed:
             why = v.aged(age, "compress_after", after)
-            yield v.Decision("compress", (segment.serial,), segment.bytes, why)
+            yield v.RetentionDecision("compress", (segment.serial,), segment.bytes, why)
 
 
 # -- by hand --------------------------------------------------------------------------------------
 
 
 def by_hand(
-    action: Literal["archive", "compress"], state: v.State, wanted: list[int] | None, through: int
-) -> tuple[list[v.Segment], list[Skipped]]:
+    action: Literal["archive", "compress"],
+    state: v.RetentionView,
+    wanted: list[int] | None,
+    through: int,
+) -> tuple[list[v.SegmentView], list[SkippedSegment]]:
     """The segments of a request: `wanted`, or all up to `through`; and why others are left out."""
     known = {segment.serial: segment for segment in state.segments}
     if wanted is None:
         wanted = [serial for serial in known if serial <= through]
-    taken: list[v.Segment] = []
-    skipped: list[Skipped] = []
+    taken: list[v.SegmentView] = []
+    skipped: list[SkippedSegment] = []
     for serial in sorted(set(wanted)):
         reason = _why_skipped(action, state, known.get(serial))
         if reason:
-            skipped.append(Skipped(serial, reason))
+            skipped.append(SkippedSegment(serial, reason))
         else:
             taken.append(known[serial])
     return taken, skipped
 
 
-def _why_skipped(action: str, state: v.State, segment: v.Segment | None) -> str:
+def _why_skipped(action: str, state: v.RetentionView, segment: v.SegmentView | None) -> str:
     if segment is None:
         return "there is no such segment"
     if segment.serial == state.segments[-1].serial:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from zbroker.admin import words
-from zbroker.admin.removal import Blocked
+from zbroker.admin.removal import BlockedRemoval
 from zbroker.config import RetentionConfig
 
 DISK_PERCENT: Final = 80  # from here on somebody should look
@@ -25,7 +25,7 @@ CLOCK_BEHIND_MS: Final = 60_000  # less is how clocks are corrected
 COUNTERS: Final = ("flush_late", "unprepared")
 
 
-class Disk(NamedTuple):
+class DiskUsage(NamedTuple):
     """A disk of the log."""
 
     path: str
@@ -41,7 +41,7 @@ class Failure(NamedTuple):
     reason: str
 
 
-class Finding(NamedTuple):
+class AlarmFinding(NamedTuple):
     """Something that is wrong now."""
 
     code: str
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
     next: str
 
 
-class Facts(NamedTuple):
+class AlarmFacts(NamedTuple):
     """Everything that alarms are made of.
 
     journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
@@ -60,13 +60,13 @@ class Facts(NamedTuple):
     """
 
     journal: Mapping[str, Any]
-    disks: tuple[Disk, ...] = ()
-    blocked: Blocked | None = None
+    disks: tuple[DiskUsage, ...] = ()
+    blocked: BlockedRemoval | None = None
     held_alarm: int = 0
     failures: tuple[Failure, ...] = ()
     clock_behind_ms: int = 0
     grown: Mapping[str, int] = {}
-    queues: tuple[Finding, ...] = ()
+    queues: tuple[AlarmFinding, ...] = ()
     rules: str = ""
     keeper: tuple[str, int] | None = None
 
@@ -75,10 +75,10 @@ class Alarm(NamedTuple):
     """A finding, and since when (ns since 1970)."""
 
     since_ns: int
-    finding: Finding
+    finding: AlarmFinding
 
 
-def found(facts: Facts) -> list[Finding]:
+def found(facts: AlarmFacts) -> list[AlarmFinding]:
     """What is wrong, the worst first."""
     return [
         *_disks(facts), *_journal(facts), *_rules(facts), *_retention(facts), *facts.queues
@@ -91,10 +91,10 @@ def held_limit(settings: RetentionConfig) -> int:
     return min([settings.held_alarm, *rules])
 
 
-def _disks(facts: Facts) -> Iterator[Finding]:
+def _disks(facts: AlarmFacts) -> Iterator[AlarmFinding]:
     if not facts.journal.get("accepting", 1):
         free = f"; {words.size(facts.disks[0].free_bytes)} are free" if facts.disks else ""
-        yield Finding(
+        yield AlarmFinding(
             "disk_full",
             f"the journal's disk is nearly full{free}",
             "publishers are refused with disk_full and keep their messages; reading goes on",
@@ -106,7 +106,7 @@ def _disks(facts: Facts) -> Iterator[Finding]:
             f"{disk.path} is {_percent(disk)} % full ({words.size(disk.free_bytes)} free)"
             for disk in full
         )
-        yield Finding(
+        yield AlarmFinding(
             "disk_80",
             "; ".join(told),
             "nothing yet; when the journal's disk is full, publishers are refused"
@@ -116,7 +116,7 @@ def _disks(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _space(facts: Facts) -> str:
+def _space(facts: AlarmFacts) -> str:
     """What to do for more of it. A queue that needs most of the log makes everything else vain."""
     size = int(facts.journal.get("bytes", 0))
     if facts.keeper is not None and 0 < size <= KEEPER_PART * facts.keeper[1]:
@@ -128,15 +128,15 @@ def _space(facts: Facts) -> str:
     return "zbroker-admin journal remove, [retention] in the config, or free space there"
 
 
-def _percent(disk: Disk) -> int:
+def _percent(disk: DiskUsage) -> int:
     used = disk.total_bytes - disk.free_bytes
     return used * 100 // disk.total_bytes if disk.total_bytes > 0 else 0
 
 
-def _journal(facts: Facts) -> Iterator[Finding]:
+def _journal(facts: AlarmFacts) -> Iterator[AlarmFinding]:
     stats, grown = facts.journal, facts.grown
     if damaged := int(stats.get("damage", 0)):
-        yield Finding(
+        yield AlarmFinding(
             "damage",
             f"damaged places in the log: {damaged}; {stats.get('finding_texts', '')}".rstrip("; "),
             "exactly these messages cannot be read; a replay reports them as gaps, the rest is "
@@ -144,7 +144,7 @@ def _journal(facts: Facts) -> Iterator[Finding]:
             "zbroker-admin journal verify names them; see docs/howto/a-file-is-damaged.md",
         )
     if conflicts := int(stats.get("conflicts", 0)):
-        yield Finding(
+        yield AlarmFinding(
             "conflicts",
             f"{conflicts} batches came again with another content",
             "the first content stands in the log, the other one was not stored there",
@@ -152,14 +152,14 @@ def _journal(facts: Facts) -> Iterator[Finding]:
             "publisher forgot what it sent",
         )
     if failed := stats.get("index_failed"):
-        yield Finding(
+        yield AlarmFinding(
             "index_failed",
             f"the bookmark index cannot be written: {failed}",
             "no message is lost; replays from a bookmark take longer until it is made anew",
             "free space or repair the disk, then zbroker-admin journal rebuild-index",
         )
     if grown.get("flush_late"):
-        yield Finding(
+        yield AlarmFinding(
             "flush_late",
             f"{grown['flush_late']} times lately a message was not on stable storage within "
             "journal.flush_interval",
@@ -167,7 +167,7 @@ def _journal(facts: Facts) -> Iterator[Finding]:
             "the disk is slow: see who else writes to it; journal.sync_ms in the status",
         )
     if grown.get("unprepared"):
-        yield Finding(
+        yield AlarmFinding(
             "unprepared",
             f"{grown['unprepared']} segments lately were not filled with zeros in time",
             "nothing is lost; writes to these segments take longer",
@@ -175,9 +175,9 @@ def _journal(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _rules(facts: Facts) -> Iterator[Finding]:
+def _rules(facts: AlarmFacts) -> Iterator[AlarmFinding]:
     if facts.rules:
-        yield Finding(
+        yield AlarmFinding(
             "access_file",
             f"the access file cannot be used: {facts.rules}",
             "the rules before it hold on: a key that was taken out still opens the doors, a new "
@@ -186,7 +186,7 @@ def _rules(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _retention(facts: Facts) -> Iterator[Finding]:
+def _retention(facts: AlarmFacts) -> Iterator[AlarmFinding]:
     blocked = facts.blocked
     if blocked is not None and blocked.queues:
         yield _kept_by_queues(blocked)
@@ -195,7 +195,7 @@ def _retention(facts: Facts) -> Iterator[Finding]:
     if facts.failures:
         yield _failed(facts.failures)
     if facts.clock_behind_ms >= CLOCK_BEHIND_MS:
-        yield Finding(
+        yield AlarmFinding(
             "clock_jumped",
             f"the clock jumped ahead by {words.duration(facts.clock_behind_ms)}",
             "ages of segments follow it slowly, so nothing is removed too early",
@@ -203,11 +203,11 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _kept_by_queues(blocked: Blocked) -> Finding:
+def _kept_by_queues(blocked: BlockedRemoval) -> AlarmFinding:
     """At once: a queue does not let go by itself as a reader does."""
     first, more = blocked.queues[0], len(blocked.queues) - 1
     others = f" and {more} more queue{'s' if more > 1 else ''}" if more else ""
-    return Finding(
+    return AlarmFinding(
         "queue_holds",
         f"[retention] wants to remove {words.size(blocked.bytes)} and cannot: queue {first}"
         f"{others} needs the log from there on",
@@ -218,10 +218,10 @@ def _kept_by_queues(blocked: Blocked) -> Finding:
     )
 
 
-def _blocked(blocked: Blocked) -> Finding:
+def _blocked(blocked: BlockedRemoval) -> AlarmFinding:
     size = words.size(blocked.bytes)
     if blocked.code == "held":
-        return Finding(
+        return AlarmFinding(
             "held",
             f"{size} should be removed and are still needed: {blocked.why}",
             "nothing is lost; the disk fills up until whoever needs them goes on",
@@ -235,14 +235,14 @@ def _blocked(blocked: Blocked) -> Finding:
         "elsewhere": "move segments there: retention.archive_after, or zbroker-admin journal "
         "archive",
     }
-    return Finding("removal_blocked", f"{size}: {blocked.why}", means, hints[blocked.code])
+    return AlarmFinding("removal_blocked", f"{size}: {blocked.why}", means, hints[blocked.code])
 
 
-def _failed(failures: tuple[Failure, ...]) -> Finding:
+def _failed(failures: tuple[Failure, ...]) -> AlarmFinding:
     newest = failures[-1]
     which = f" of {words.serials(newest.serials)}" if newest.serials else ""
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    return Finding(
+    return AlarmFinding(
         "action_failed",
         f"{newest.action}{which} failed: {newest.reason}{more}",
         "every message is where it was; no copy goes before another one is whole",
@@ -250,7 +250,7 @@ def _failed(failures: tuple[Failure, ...]) -> Finding:
     )
 
 
-class Watch:
+class AlarmWatch:
     """Remembers since when each alarm stands."""
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class Watch:
         self._before: dict[str, int] = {}
         self._grown: dict[str, list[tuple[int, int]]] = {name: [] for name in COUNTERS}
 
-    def look(self, facts: Facts, now_ns: int) -> list[Alarm]:
+    def look(self, facts: AlarmFacts, now_ns: int) -> list[Alarm]:
         """The alarms that stand now; `facts.grown` is filled in here."""
         grown = {name: self._growth(name, facts.journal, now_ns) for name in COUNTERS}
         findings = found(facts._replace(grown=grown))

@@ -11,21 +11,21 @@ from msgspec.structs import asdict
 
 from zbroker.access.file import AccessFile
 from zbroker.admin import actions, core, queue_alarms, requests
-from zbroker.admin.alarms import Alarm, Facts, Watch, held_limit
+from zbroker.admin.alarms import Alarm, AlarmFacts, AlarmWatch, held_limit
 from zbroker.admin.audit import Audit
-from zbroker.admin.catalog import Row
-from zbroker.admin.clients import Clients
-from zbroker.admin.document import Here, document, stats_of
-from zbroker.admin.history import Entry
+from zbroker.admin.catalog import SegmentRow
+from zbroker.admin.clients import ClientReports
+from zbroker.admin.document import LocalFacts, document, stats_of
+from zbroker.admin.history import HistoryEntry
 from zbroker.admin.jobs import Rewrite
 from zbroker.admin.queue_link import ROOM as QUEUES
-from zbroker.admin.queues import Queues
-from zbroker.admin.sampler import Sampling
-from zbroker.admin.subscriptions import Subscriptions
+from zbroker.admin.queues import QueueReports
+from zbroker.admin.sampler import Sampler
+from zbroker.admin.subscriptions import SubscriptionReports
 from zbroker.admin.survey import Tools
-from zbroker.admin.topics import Topics
-from zbroker.admin.view import Segment
-from zbroker.admin.worker import Worker
+from zbroker.admin.topics import TopicReports
+from zbroker.admin.view import SegmentView
+from zbroker.admin.worker import AdminWorker
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError
 from zbroker.wire import internal as m
@@ -46,28 +46,28 @@ class Reply(NamedTuple):
         return cls(json.dumps(document).encode() + b"\n", status)
 
 
-class Parts(NamedTuple):
+class AnswerSources(NamedTuple):
     """Those who know."""
 
     tools: Tools
-    worker: Worker
-    sampling: Sampling
-    subscriptions: Subscriptions
-    clients: Clients
-    topics: Topics
+    worker: AdminWorker
+    sampling: Sampler
+    subscriptions: SubscriptionReports
+    clients: ClientReports
+    topics: TopicReports
     audit: Audit
     access: AccessFile
-    queues: Queues
+    queues: QueueReports
 
 
 class Answers:
     """One per process."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: AnswerSources) -> None:
         self._parts = parts
         self._tools = parts.tools
         self._worker = parts.worker
-        self._watch = Watch()
+        self._watch = AlarmWatch()
         self._alarms: list[Alarm] = []
         self._lock = threading.Lock()  # of the watch
         self._documents: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -77,27 +77,25 @@ class Answers:
             "/actions": lambda _: self.actions(),
             "/queues": lambda _: parts.queues.all(),
             "/points": lambda _: parts.queues.points(),
-            "/topics": lambda q: parts.topics.answer(
-                requests.parse_query(requests.WantedTopics, q)
-            ),
+            "/topics": lambda q: parts.topics.answer(requests.parse_query(requests.TopicsQuery, q)),
             "/clients": lambda q: parts.clients.answer(
-                requests.parse_query(requests.WantedClients, q)
+                requests.parse_query(requests.ClientsQuery, q)
             ),
             "/subscriptions": lambda q: parts.subscriptions.answer(
-                requests.parse_query(requests.Wanted, q)
+                requests.parse_query(requests.SubscriptionsQuery, q)
             ),
             "/history": lambda q: parts.sampling.history(
-                requests.parse_query(requests.WantedHistory, q).seconds
+                requests.parse_query(requests.HistoryQuery, q).seconds
             ),
             "/audit": lambda q: parts.audit.document(
-                requests.parse_query(requests.WantedAudit, q).limit
+                requests.parse_query(requests.AuditQuery, q).limit
             ),
         }
 
     def reply(self, path: str, query: str = "") -> Reply:
         """GET `path`, which core.refuse let pass. Raises: ClientError, StorageError."""
         if path == core.HEALTH:
-            return self.health(requests.parse_query(requests.WantedHealth, query))
+            return self.health(requests.parse_query(requests.HealthQuery, query))
         return self.metrics() if path == "/metrics" else Reply.of(self.get(path, query))
 
     def get(self, path: str, query: str = "") -> dict[str, Any]:
@@ -118,19 +116,21 @@ class Answers:
         if path == "/points/remove":
             return self._parts.queues.remove_point(body)
         if path == "/clients/disconnect":
-            return self._parts.clients.disconnect(requests.parse(requests.Client, body).client)
+            return self._parts.clients.disconnect(requests.parse(requests.ClientQuery, body).client)
         if path == "/journal/remove":
-            return self.remove(requests.parse(requests.Through, body))
+            return self.remove(requests.parse(requests.RemovalQuery, body))
         if path == "/journal/reindex":
-            requests.parse(requests.Nothing, body)
+            requests.parse(requests.EmptyRequest, body)
             return self.reindex()
         if path == "/journal/hold":
-            return self.hold(requests.parse(requests.Hold, body))
-        return self.rewrite(path.rpartition("/")[2], requests.parse(requests.Select, body))
+            return self.hold(requests.parse(requests.HoldRequest, body))
+        return self.rewrite(
+            path.rpartition("/")[2], requests.parse(requests.SegmentSelection, body)
+        )
 
     # -- what is --------------------------------------------------------------------------------
 
-    def health(self, wanted: requests.WantedHealth) -> Reply:
+    def health(self, wanted: requests.HealthQuery) -> Reply:
         """For who starts and stops instances: 200, or 503 while not every room is ready."""
         if wanted.live:
             return Reply.of({"state": "live"})
@@ -168,7 +168,9 @@ class Answers:
         alarms = [_told(alarm) for alarm in self._look(status)]
         data_dir, rates = str(self._tools.paths.data), self._parts.sampling.rates()
         queues = self._parts.queues.watch.totals()
-        return document(status, Here(running, alarms, data_dir, rates, self._security(), queues))
+        return document(
+            status, LocalFacts(running, alarms, data_dir, rates, self._security(), queues)
+        )
 
     def _security(self) -> dict[str, Any]:
         access = self._parts.access
@@ -188,7 +190,7 @@ class Answers:
             disks = worker.survey.disks()
         except StorageError:
             disks = ()  # the journal's own complaint says more
-        facts = Facts(
+        facts = AlarmFacts(
             stats_of(status).get("journal", {}),
             disks,
             worker.blocked,
@@ -260,7 +262,7 @@ class Answers:
 
     # -- what shall be --------------------------------------------------------------------------
 
-    def rewrite(self, action: str, select: requests.Select) -> dict[str, Any]:
+    def rewrite(self, action: str, select: requests.SegmentSelection) -> dict[str, Any]:
         """Archives or compresses in the background; `dry_run` only says what would be done."""
         wanted, through = requests.wanted(select)
         kind: Rewrite = "archive" if action == "archive" else "compress"
@@ -277,7 +279,7 @@ class Answers:
             "skipped": [{"serial": row.serial, "reason": row.reason} for row in skipped],
         }
 
-    def remove(self, ask: requests.Through) -> dict[str, Any]:
+    def remove(self, ask: requests.RemovalQuery) -> dict[str, Any]:
         """Gives up the oldest segments; the files go as soon as nobody reads them."""
         requests.check_through(ask)
         worker = self._worker
@@ -297,7 +299,7 @@ class Answers:
         """Has the bookmark index made anew from the log."""
         return {"id": self._worker.reindex().id}
 
-    def hold(self, ask: requests.Hold) -> dict[str, Any]:
+    def hold(self, ask: requests.HoldRequest) -> dict[str, Any]:
         """Keeps a part of the log for somebody without a cursor."""
         since_ms = self._tools.clock.wall_ns() // 1_000_000
         holding = m.Holding(ask.who, ask.what, ask.position, since_ms)
@@ -336,7 +338,7 @@ def _holding(held: m.Holding) -> dict[str, Any]:
     return {"who": held.who, "what": held.what, "position": held.position, "since": since}
 
 
-def _segment(row: Row) -> dict[str, Any]:
+def _segment(row: SegmentRow) -> dict[str, Any]:
     best = row.copies[0]
     return {
         "serial": row.serial,
@@ -352,9 +354,9 @@ def _segment(row: Row) -> dict[str, Any]:
     }
 
 
-def _taken(segment: Segment, action: str) -> dict[str, Any]:
+def _taken(segment: SegmentView, action: str) -> dict[str, Any]:
     return {"serial": segment.serial, "bytes": segment.bytes, "why": f"{action} by hand"}
 
 
-def _action(entry: Entry) -> dict[str, Any]:
+def _action(entry: HistoryEntry) -> dict[str, Any]:
     return asdict(entry) | {"progress": asdict(entry.progress)}

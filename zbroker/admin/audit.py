@@ -30,7 +30,7 @@ NAME_MAX: Final = 200
 DONE: Final = "done"
 
 
-class Asked(NamedTuple):
+class AuditedRequest(NamedTuple):
     """Who asked from where for what."""
 
     who: str
@@ -76,12 +76,12 @@ class Audit:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def write(self, asked: Asked, outcome: str) -> None:
+    def write(self, asked: AuditedRequest, outcome: str) -> None:
         """A request that changed something or tried to. outcome: `done` or the code it ended in."""
         with self._lock:
             self._write(asked, outcome)
 
-    def refuse(self, asked: Asked, code: str) -> None:
+    def refuse(self, asked: AuditedRequest, code: str) -> None:
         """A request of somebody who may not."""
         with self._lock:
             self.refused[code] += 1
@@ -103,12 +103,12 @@ class Audit:
         if self._refused and self._clock.mono_ms() - self._refused_ms >= REFUSED_MS:
             left_out, self._refused, self._left_out = self._left_out, 0, 0
             if left_out:
-                self._write(Asked("", "", f"{left_out} more requests"), "refused")
+                self._write(AuditedRequest("", "", f"{left_out} more requests"), "refused")
 
-    def _write(self, asked: Asked, outcome: str) -> None:
+    def _write(self, asked: AuditedRequest, outcome: str) -> None:
         time = format_time(self._clock.wall_ns())
         who, what = asked.who[:NAME_MAX], asked.what[:WHAT_MAX]
-        line = fmt.Line(time, who, asked.origin, what, outcome, self._prev)
+        line = fmt.AuditLine(time, who, asked.origin, what, outcome, self._prev)
         data, found = fmt.encode(line)
         try:
             if self._bytes and self._bytes + len(data) > FILE_MAX_BYTES:
@@ -140,7 +140,7 @@ class Audit:
         ]  # fmt: skip
         return {"entries": entries, "intact": not broken, "broken": broken or None}
 
-    def _newest(self, limit: int) -> list[fmt.Entry]:
+    def _newest(self, limit: int) -> list[fmt.AuditEntry]:
         lines = deque(_tail(self._path, limit), maxlen=limit)
         if len(lines) < limit:
             lines.extendleft(reversed(_tail(self.older, limit - len(lines))))
@@ -217,7 +217,7 @@ def _tail(path: Path, count: int) -> list[bytes]:
         return []  # it is not there yet, or the log has told why
 
 
-def _last(path: Path) -> fmt.Entry | None:
+def _last(path: Path) -> fmt.AuditEntry | None:
     found = _tail(path, 1)
     return fmt.decode(found[0]) if found else None
 

@@ -24,7 +24,7 @@ _TAIL_BYTES: Final = len(_MARK) + len(FIRST) + len(b'"}')
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-class Line(Struct, frozen=True, rename={"origin": "from"}):
+class AuditLine(Struct, frozen=True, rename={"origin": "from"}):
     """What a line says. time: text form. origin: the address that asked, as `from`."""
 
     time: str
@@ -35,7 +35,7 @@ class Line(Struct, frozen=True, rename={"origin": "from"}):
     prev: str
 
 
-class Entry(Line, frozen=True, rename={"origin": "from"}):
+class AuditEntry(AuditLine, frozen=True, rename={"origin": "from"}):
     """A line as it is read."""
 
     hash: str = ""
@@ -48,17 +48,17 @@ class Broken(NamedTuple):
     why: str
 
 
-_DECODER: Final = msgspec.json.Decoder(Entry)
+_DECODER: Final = msgspec.json.Decoder(AuditEntry)
 
 
-def encode(line: Line) -> tuple[bytes, str]:
+def encode(line: AuditLine) -> tuple[bytes, str]:
     """A line with its end, and its hash."""
     body = _ENCODER.encode(line)
     found = _hash(body)
     return body[:-1] + _MARK + found.encode() + b'"}\n', found
 
 
-def decode(data: bytes) -> Entry | None:
+def decode(data: bytes) -> AuditEntry | None:
     """What a line says; None if it is none."""
     try:
         return _DECODER.decode(data)

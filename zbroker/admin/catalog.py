@@ -12,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from zbroker.admin.view import Copy, Segment, bounded_ages
+from zbroker.admin.view import Copy, SegmentView, bounded_ages
 from zbroker.log.archive.summaries import Summary, read_summary
-from zbroker.log.format import Stop
-from zbroker.log.places import Place, Places, open_places
+from zbroker.log.format import ParseStop
+from zbroker.log.places import SegmentPlace, SegmentPlaces, open_places
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """One segment. The open one, and one whose header is damaged, have no known end or times.
 
     copies: the best one first. summarized: everything that can be known of it is.
@@ -34,12 +34,12 @@ class Row(NamedTuple):
     is_open: bool
     summarized: bool
 
-    def segment(self) -> Segment:
+    def segment(self) -> SegmentView:
         """What the policy wants to know of it."""
-        return Segment(self.serial, self.copies, self.size, self.end, self.last_time)
+        return SegmentView(self.serial, self.copies, self.size, self.end, self.last_time)
 
 
-class _Known(NamedTuple):
+class _SealedFacts(NamedTuple):
     """What does not change any more."""
 
     size: int
@@ -55,9 +55,9 @@ class Catalog:
         self._journal = journal
         self._archive = archive
         self._lock = threading.Lock()
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _SealedFacts] = {}
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SegmentRow]:
         """Every segment, oldest first. Raises: StorageError."""
         with self._lock, closing(open_places(self._journal, self._archive)) as places:
             found = places.by_serial()
@@ -71,7 +71,7 @@ class Catalog:
         rows = zip(found.items(), known, followers, strict=True)
         return [_row(serial, copies, one, after) for (serial, copies), one, after in rows]
 
-    def segments(self) -> tuple[Segment, ...]:
+    def segments(self) -> tuple[SegmentView, ...]:
         """The same for the policy, with what newer ones tell of those that are damaged."""
         return bounded_ages([row.segment() for row in self.rows()])
 
@@ -82,23 +82,27 @@ class Catalog:
             if known is not None:
                 self._known[serial] = known._replace(summary=summary, summarized=True)
 
-    def _learned(self, places: Places, place: Place, *, is_open: bool) -> _Known:
+    def _learned(
+        self, places: SegmentPlaces, place: SegmentPlace, *, is_open: bool
+    ) -> _SealedFacts:
         known = self._known.get(place.serial)
         if known is not None and (is_open or known.summarized):
             return known
         header = places.header(place)
-        if isinstance(header, Stop):
-            return _Known(places.size(place), None)
+        if isinstance(header, ParseStop):
+            return _SealedFacts(places.size(place), None)
         if is_open:
-            return _Known(place.file_bytes, header.first_position)
+            return _SealedFacts(place.file_bytes, header.first_position)
         summary = read_summary(places, header)
         size = places.size(place)
-        return _Known(size, header.first_position, summary, summary is not None)
+        return _SealedFacts(size, header.first_position, summary, summary is not None)
 
 
-def _row(serial: int, copies: list[Place], known: _Known, after: _Known | None) -> Row:
+def _row(
+    serial: int, copies: list[SegmentPlace], known: _SealedFacts, after: _SealedFacts | None
+) -> SegmentRow:
     summary = known.summary
-    return Row(
+    return SegmentRow(
         serial,
         tuple(Copy(copy.archived, copy.packed, copy.file_bytes) for copy in copies),
         known.size,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbroker.admin.process_link import DeskLink
-from zbroker.admin.requests import WantedClients
+from zbroker.admin.process_link import ProcessLink
+from zbroker.admin.requests import ClientsQuery
 from zbroker.config import setting_of
 from zbroker.errors import ClientError
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import surveys as s
 
 
-class Clients:
+class ClientReports:
     """Answers from any thread."""
 
-    def __init__(self, desks: DeskLink, disconnects: DisconnectsFile) -> None:
+    def __init__(self, desks: ProcessLink, disconnects: DisconnectsFile) -> None:
         self._desks = desks
         self._disconnects = disconnects
 
-    def answer(self, wanted: WantedClients) -> dict[str, Any]:
+    def answer(self, wanted: ClientsQuery) -> dict[str, Any]:
         """Every connection, by name. Raises: ClientError not_ready."""
         ask = s.AskClients(0, wanted.client, wanted.limit)
         told = self._desks.ask(s.Clients, ask, self._desks.rooms)

@@ -111,7 +111,7 @@ _WHAT: Final = {
 REFUSED: Final = frozenset({"auth_failed", "not_entitled", "forbidden"})
 
 
-class Request(NamedTuple):
+class AdminRequest(NamedTuple):
     """What decides about a request, and `query` for its answer. peer: an address."""
 
     method: str
@@ -121,7 +121,7 @@ class Request(NamedTuple):
     query: str = ""
 
 
-class Who(NamedTuple):
+class Caller(NamedTuple):
     """Who asks, by what was shown. known: it was something that counts; problem: why it was not."""
 
     name: str = ""
@@ -131,7 +131,7 @@ class Who(NamedTuple):
     problem: str = ""
 
 
-NOBODY: Final = Who()
+NOBODY: Final = Caller()
 
 
 class Refusal(NamedTuple):
@@ -175,7 +175,7 @@ def kind_of(path: str, method: str = "GET") -> Kind | None:
     return "read" if path in READS or action_number(path) is not None else None
 
 
-def refuse(request: Request, who: Who, *, secured: bool) -> Refusal | None:
+def refuse(request: AdminRequest, who: Caller, *, secured: bool) -> Refusal | None:
     """Why `request` is not answered, or None when it is. secured: security is on."""
     if not _is_loopback(request.peer) or _host_name(request.host) not in _LOCAL_HOSTS:
         reason = "this address answers to this host only, by its loopback name"
@@ -193,7 +193,7 @@ def refuse(request: Request, who: Who, *, secured: bool) -> Refusal | None:
     return _unentitled(who, "contents" if contents else kind, secured=secured)
 
 
-def _unentitled(who: Who, kind: str, *, secured: bool) -> Refusal | None:
+def _unentitled(who: Caller, kind: str, *, secured: bool) -> Refusal | None:
     what, needs = _WHAT[kind]
     if who.reads if needs == "read" else who.writes:
         return None
@@ -226,7 +226,7 @@ def queue_of(path: str) -> OfQueue | None:
     return OfQueue(name, match[2] or "") if len(name) <= QUEUE_NAME_MAX_CHARS else None
 
 
-def _shows_contents(request: Request) -> bool:
+def _shows_contents(request: AdminRequest) -> bool:
     queue = queue_of(request.path)
     if queue is None or queue.what != "browse":
         return False
@@ -253,7 +253,7 @@ def body_length(length: str, encoding: str) -> int:
     return int(length)
 
 
-def told(request: Request, keys: list[str]) -> str:
+def told(request: AdminRequest, keys: list[str]) -> str:
     """A request as the audit log has it: the names of what was sent, never what it says."""
     text = " ".join([request.method[:16], request.path[:200], *keys])
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -14,7 +14,7 @@ _MAX: Final = "_max"  # how the name of a number ends that is the largest one, n
 Stats = dict[str, Any]
 
 
-class Here(NamedTuple):
+class LocalFacts(NamedTuple):
     """What this process adds. rates: of the last seconds. running: run/instance.json.
 
     queues: of all of them together.
@@ -52,7 +52,7 @@ def delivery_of(stats: dict[str, Stats]) -> Stats:
     return added([numbers for room, numbers in stats.items() if setting_of(room) == "delivery"])
 
 
-def document(status: Status, here: Here) -> dict[str, Any]:
+def document(status: Status, here: LocalFacts) -> dict[str, Any]:
     """Keys are added over time, never changed."""
     running, stats = here.running, stats_of(status)
     delivery = delivery_of(stats)

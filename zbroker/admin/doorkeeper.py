@@ -11,7 +11,7 @@ import hmac
 from typing import Final, NamedTuple
 
 from zbroker.access.file import AccessFile
-from zbroker.admin.core import NOBODY, Who
+from zbroker.admin.core import NOBODY, Caller
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
 from zbroker.server.disconnects_file import DisconnectsFile
@@ -47,31 +47,31 @@ class Doorkeeper:
         """True if security is on."""
         return self._access.access.on
 
-    def who(self, shown: str) -> Who:
+    def who(self, shown: str) -> Caller:
         """Whom `shown`, as it came in a header, stands for."""
         if not shown:
             return NOBODY
         if _same(shown, self._secrets.admin):
-            return Who("admin.token", known=True, reads=True, writes=True)
+            return Caller("admin.token", known=True, reads=True, writes=True)
         if _same(shown, self._secrets.reader):
-            return Who("admin-read.token", known=True, reads=True)
+            return Caller("admin-read.token", known=True, reads=True)
         if not self.secured:
             return NOBODY
         if len(shown) > TOKEN_MAX_CHARS:
-            return Who(problem="this is not a token")
+            return Caller(problem="this is not a token")
         return self._session(shown)
 
-    def _session(self, shown: str) -> Who:
+    def _session(self, shown: str) -> Caller:
         try:
             said = token.verify(self._secrets.key, shown, self._clock.wall_ns() / 1e9)
             self._disconnects.known.check(said)
             access, principal = self._access.access, said.principal
             if not principal or not access.holds(principal, said.key):
-                return Who(problem="the key of this session is not in the access file any more")
+                return Caller(problem="the key of this session is not in the access file any more")
             access.check_name(principal, said.name)
         except ClientError as error:
-            return Who(problem=error.reason)
-        return Who(
+            return Caller(problem=error.reason)
+        return Caller(
             principal,
             known=True,
             reads=access.may(principal, "admin_read"),

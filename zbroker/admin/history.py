@@ -24,14 +24,14 @@ ENTRIES_MAX: Final = 1_000  # kept in memory and told by GET /actions
 INTERRUPTED: Final = "the admin ended before it did; what was left is finished or thrown away now"
 
 
-class Progress(Struct, frozen=True):
+class JobProgress(Struct, frozen=True):
     """Bytes for archiving and compressing, segments for a removal."""
 
     done: int = 0
     total: int = 0
 
 
-class Entry(Struct, frozen=True):
+class HistoryEntry(Struct, frozen=True):
     """One action. time: text form, when it was asked for; took_s: of the work, without waiting."""
 
     id: int
@@ -44,7 +44,7 @@ class Entry(Struct, frozen=True):
     result: str = "queued"
     reason: str = ""
     took_s: float = 0.0
-    progress: Progress = Progress()
+    progress: JobProgress = JobProgress()
 
     @property
     def ended(self) -> bool:
@@ -55,30 +55,30 @@ class Entry(Struct, frozen=True):
 VERSION: Final = 1
 
 
-class Line(Entry, frozen=True):
+class HistoryLine(HistoryEntry, frozen=True):
     """An entry as it stands in the file."""
 
     v: int = VERSION
 
 
-_DECODER: Final = msgspec.json.Decoder(Line)
+_DECODER: Final = msgspec.json.Decoder(HistoryLine)
 _ENCODER: Final = msgspec.json.Encoder()
 _VERSION: Final = b'{"v":%d,' % VERSION
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: HistoryEntry) -> bytes:
     """A line of the file."""
     return _VERSION + _ENCODER.encode(entry)[1:] + b"\n"
 
 
-def decode(line: bytes) -> Entry | None:
+def decode(line: bytes) -> HistoryEntry | None:
     """The entry in a line of the file; None if it cannot be read."""
     try:
         found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    fields = {name: getattr(found, name) for name in Entry.__struct_fields__}
-    return Entry(**fields) if found.v <= VERSION else None
+    fields = {name: getattr(found, name) for name in HistoryEntry.__struct_fields__}
+    return HistoryEntry(**fields) if found.v <= VERSION else None
 
 
 class History:
@@ -88,7 +88,7 @@ class History:
         self._path = path
         self._log = log
         self._lock = threading.Lock()
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, HistoryEntry] = {}
         self._bytes = 0
         self._failed = False
         self._load()
@@ -110,29 +110,29 @@ class History:
         if not data.endswith(b"\n"):
             self._append(b"\n")  # a line that was cut off must not swallow the next one
 
-    def interrupted(self) -> list[Entry]:
+    def interrupted(self) -> list[HistoryEntry]:
         """What was under way when the last process ended."""
         with self._lock:
             return [entry for entry in self._entries.values() if not entry.ended]
 
-    def new(self, entry: Entry) -> Entry:
+    def new(self, entry: HistoryEntry) -> HistoryEntry:
         """Writes a new action under the next free number."""
         with self._lock:
             entry = replace(entry, id=max(self._entries, default=0) + 1)
             self._write(entry)
             return entry
 
-    def get(self, number: int) -> Entry | None:
+    def get(self, number: int) -> HistoryEntry | None:
         """The action with this id."""
         with self._lock:
             return self._entries.get(number)
 
-    def newest(self) -> list[Entry]:
+    def newest(self) -> list[HistoryEntry]:
         """All that is kept, newest first."""
         with self._lock:
             return [self._entries[number] for number in sorted(self._entries, reverse=True)]
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: HistoryEntry) -> None:
         """Writes what has become of an action."""
         with self._lock:
             self._write(entry)
@@ -142,9 +142,9 @@ class History:
         with self._lock:
             entry = self._entries.get(number)
             if entry is not None:
-                self._entries[number] = replace(entry, progress=Progress(done, total))
+                self._entries[number] = replace(entry, progress=JobProgress(done, total))
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: HistoryEntry) -> None:
         self._entries[entry.id] = entry
         self._forget()
         self._append(encode(entry), durable=entry.ended)

@@ -32,7 +32,7 @@ STOP_MAX_S: Final = 1  # for answers that are under way; uvicorn wants whole sec
 _UNDER_WAY: Final = (h11.IDLE, h11.SEND_BODY)
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One peer."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Connection(H11Protocol):
         return self.conn.their_state in _UNDER_WAY
 
     def _make_room(self) -> None:
-        mine = [one for one in self.connections if isinstance(one, Connection)]
+        mine = [one for one in self.connections if isinstance(one, HttpConnection)]
         there = [one for one in mine if not one.transport.is_closing()]
         if len(there) <= CONNECTIONS_MAX:
             return
@@ -116,7 +116,7 @@ def server(app: Callable[..., Awaitable[None]]) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         loop="asyncio",
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",

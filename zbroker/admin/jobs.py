@@ -17,13 +17,13 @@ from threading import Event
 from typing import Final, Literal
 
 from zbroker.admin.catalog import Catalog
-from zbroker.admin.journal_link import JournalLink
+from zbroker.admin.journal_link import AdminJournalLink
 from zbroker.admin.survey import on_one_disk
 from zbroker.errors import ClientError, StorageError
 from zbroker.limits import MIB
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
@@ -40,23 +40,25 @@ Rewrite = Literal["archive", "compress"]
 Tell = Callable[[int], None]  # bytes of the segment that are done
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """The work was given up half way; nothing of it is left."""
 
 
 class Jobs:
     """For the worker's thread. segment_bytes: what the journal's next file takes."""
 
-    def __init__(self, paths: Paths, link: JournalLink, stop: Event, segment_bytes: int) -> None:
+    def __init__(
+        self, paths: Paths, link: AdminJournalLink, stop: Event, segment_bytes: int
+    ) -> None:
         self._paths = paths
         self._link = link
         self._stop = stop
         self._segment_bytes = segment_bytes
 
-    def _open(self) -> Places:
+    def _open(self) -> SegmentPlaces:
         """Both directories, for new files; opened for each job, so that no file is kept open."""
         paths = self._paths
-        return Places(RealDisk(paths.journal), RealDisk(paths.archive), paths.instance)
+        return SegmentPlaces(RealDisk(paths.journal), RealDisk(paths.archive), paths.instance)
 
     def tidy(self) -> int:
         """Throws away what was not finished; how many files. Raises: StorageError."""
@@ -93,19 +95,19 @@ class Jobs:
             copies = places.by_serial().get(serial, [])
         self._retire(copies, made.place)
 
-    def _run(self, steps: archive.Steps, tell: Tell) -> archive.Made:
+    def _run(self, steps: archive.Steps, tell: Tell) -> archive.CopyResult:
         """Every step, at the pace: whoever serves clients goes first."""
-        pace, before = Pace(self._link), 0
+        pace, before = JobPace(self._link), 0
         while True:
             try:
                 done = next(steps)
             except StopIteration as stop:
-                made: archive.Made = stop.value
+                made: archive.CopyResult = stop.value
                 return made
             tell(done)
             wait_s, before = pace.wait_s(done - before), done
             if self._stop.wait(wait_s):
-                raise Stopped
+                raise JobStopped
 
     def _keep_free(self, action: Rewrite) -> int:
         """The journal's next file must find its space, and what is written meanwhile."""
@@ -113,7 +115,7 @@ class Jobs:
         shared = action == "compress" or on_one_disk(paths.journal, paths.archive)
         return 2 * self._segment_bytes if shared else 0
 
-    def _retire(self, copies: list[Place], made: Place) -> None:
+    def _retire(self, copies: list[SegmentPlace], made: SegmentPlace) -> None:
         """Asks the journal to unlink every copy that the new one stands for."""
         assert made in copies, "the new copy is there before an old one goes"
         for old in copies:
@@ -125,10 +127,10 @@ class Jobs:
                     raise ClientError(done.code, done.reason)
 
 
-class Pace:
+class JobPace:
     """How fast one piece of work may go on: slowly while the log grows."""
 
-    def __init__(self, link: JournalLink) -> None:
+    def __init__(self, link: AdminJournalLink) -> None:
         self._link = link
         self._persisted = self._look()
         self._looked_s = self._due_s = time.monotonic()

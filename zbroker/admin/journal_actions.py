@@ -12,16 +12,16 @@ from concurrent.futures import Future
 
 from msgspec.structs import replace
 
-from zbroker.admin.history import Entry, Progress
+from zbroker.admin.history import HistoryEntry, JobProgress
 from zbroker.admin.journal_link import Answer
 from zbroker.admin.survey import Survey, Tools
 from zbroker.errors import ClientError, StorageError
 from zbroker.wire import internal as m
 
-End = Callable[[Entry, str, str, float], None]  # entry, result, reason, seconds
+End = Callable[[HistoryEntry, str, str, float], None]  # entry, result, reason, seconds
 
 
-class Following:
+class JournalActions:
     """Begun by any thread, looked after by the worker's."""
 
     def __init__(self, tools: Tools, survey: Survey, end: End) -> None:
@@ -29,22 +29,22 @@ class Following:
         self._survey = survey
         self._end = end
         self._lock = threading.Lock()
-        self._removals: list[Entry] = []
-        self._indexing: list[tuple[Entry, Future[Answer], float]] = []
+        self._removals: list[HistoryEntry] = []
+        self._indexing: list[tuple[HistoryEntry, Future[Answer], float]] = []
 
     @property
     def anything(self) -> bool:
         """True while something is under way."""
         return bool(self._removals or self._indexing)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HistoryEntry]:
         """What is under way."""
         with self._lock:
             return [*self._removals, *(entry for entry, _, _ in self._indexing)]
 
     def remove(
-        self, entry: Entry, through: int, share_max: int, *, dry_run: bool, without: str = ""
-    ) -> tuple[Entry | None, m.Removal]:
+        self, entry: HistoryEntry, through: int, share_max: int, *, dry_run: bool, without: str = ""
+    ) -> tuple[HistoryEntry | None, m.Removal]:
         """Asks the journal, when it knows all leases; what becomes of it is followed.
 
         Returns: None for the entry if nothing is removed. Raises: ClientError not_ready.
@@ -64,19 +64,19 @@ class Following:
             bytes=sum(sizes.get(serial, 0) for serial in removal.serials),
             result="running",
             reason=removal.blocked,
-            progress=Progress(0, len(removal.serials)),
+            progress=JobProgress(0, len(removal.serials)),
         )
         with self._lock:
             entry = tools.history.new(entry)
             self._removals.append(entry)
         return entry, removal
 
-    def adopt(self, entry: Entry) -> None:
+    def adopt(self, entry: HistoryEntry) -> None:
         """A removal that was under way when the last process ended: the journal goes on with it."""
         with self._lock:
             self._removals.append(entry)
 
-    def reindex(self, entry: Entry) -> Entry:
+    def reindex(self, entry: HistoryEntry) -> HistoryEntry:
         """Asks for a new index, and returns at once."""
         with self._lock:
             entry = self._tools.history.new(replace(entry, result="running"))
@@ -100,7 +100,7 @@ class Following:
         gone = [self._gone(entry, left) for entry in list(self._removals)]
         return any(gone)
 
-    def _gone(self, entry: Entry, left: set[int]) -> bool:
+    def _gone(self, entry: HistoryEntry, left: set[int]) -> bool:
         waiting = sum(serial in left for serial in entry.serials)
         if waiting:
             total = len(entry.serials)
@@ -111,7 +111,7 @@ class Following:
         self._end(entry, "done", entry.reason, 0.0)
         return True
 
-    def _indexed(self, entry: Entry, future: Future[Answer], begun: float) -> None:
+    def _indexed(self, entry: HistoryEntry, future: Future[Answer], begun: float) -> None:
         took_s = time.monotonic() - begun
         error = future.exception()
         if error is not None:

@@ -41,7 +41,7 @@ class _Ask(NamedTuple):
     future: Future[Answer]
 
 
-class JournalLink:
+class AdminJournalLink:
     """`turn` belongs to the loop's thread; `send` and `ask` to anybody."""
 
     def __init__(
@@ -64,7 +64,7 @@ class JournalLink:
 
     # -- from any thread ----------------------------------------------------------------------
 
-    def send(self, kind: type[m.Message], **fields: object) -> Future[Answer]:
+    def send(self, kind: type[m.InternalMessage], **fields: object) -> Future[Answer]:
         """Asks; `fields` are those of the message besides cid and incarnation."""
         future: Future[Answer] = Future()
         with self._lock:
@@ -76,7 +76,11 @@ class JournalLink:
         return future
 
     def ask(
-        self, answer: type[A], kind: type[m.Message], wait_s: float = ASK_WAIT_S, **fields: object
+        self,
+        answer: type[A],
+        kind: type[m.InternalMessage],
+        wait_s: float = ASK_WAIT_S,
+        **fields: object,
     ) -> A:
         """Asks and waits. Raises: ClientError not_ready."""
         future = self.send(kind, **fields)

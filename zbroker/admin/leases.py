@@ -14,20 +14,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from zbroker.admin.journal_link import JournalLink
+from zbroker.admin.journal_link import AdminJournalLink
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 
 
-class Lease(Struct, frozen=True):
+class HoldLease(Struct, frozen=True):
     """Until when (wall clock) who needs what."""
 
     until_ms: int
     holding: m.Holding
 
 
-class Leases:
+class HoldLeases:
     """Thread-safe."""
 
     def __init__(self, path: Path, clock: Clock, log: logging.Logger) -> None:
@@ -38,9 +38,9 @@ class Leases:
         self._told = 0  # the journal's incarnation that knows all of them
         self._leases = self._load()
 
-    def _load(self) -> dict[str, Lease]:
+    def _load(self) -> dict[str, HoldLease]:
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Lease])
+            found = msgspec.json.decode(self._path.read_bytes(), type=dict[str, HoldLease])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -48,7 +48,7 @@ class Leases:
             return {}
         return found
 
-    def hold(self, link: JournalLink, holding: m.Holding, ttl_s: int) -> None:
+    def hold(self, link: AdminJournalLink, holding: m.Holding, ttl_s: int) -> None:
         """Begins, renews or (ttl_s 0) ends one. Raises: ClientError."""
         with self._lock:
             done = link.ask(m.Done, m.Lease, holding=holding, ttl_ms=ttl_s * 1_000)
@@ -57,11 +57,11 @@ class Leases:
             self._leases.pop(holding.who, None)
             if ttl_s:
                 until_ms = self._now_ms() + ttl_s * 1_000
-                self._leases[holding.who] = Lease(until_ms, holding)
+                self._leases[holding.who] = HoldLease(until_ms, holding)
             self._forget_ended()
             self._save()
 
-    def secure(self, link: JournalLink) -> None:
+    def secure(self, link: AdminJournalLink) -> None:
         """Sees to it that the journal that runs now knows all of them. Raises: ClientError."""
         with self._lock:
             welcome = link.welcome

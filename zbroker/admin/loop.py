@@ -30,30 +30,30 @@ import zmq
 
 from zbroker import endpoints
 from zbroker.admin import token
-from zbroker.admin.answers import Answers, Parts
+from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import Audit
 from zbroker.admin.catalog import Catalog
-from zbroker.admin.clients import Clients
+from zbroker.admin.clients import ClientReports
 from zbroker.admin.doorkeeper import Doorkeeper, Secrets
 from zbroker.admin.files import Console
 from zbroker.admin.history import History
 from zbroker.admin.http import Server, Site
-from zbroker.admin.journal_link import JournalLink
+from zbroker.admin.journal_link import AdminJournalLink
 from zbroker.admin.lags import LogTimes
-from zbroker.admin.leases import Leases
-from zbroker.admin.process_link import DeskLink
+from zbroker.admin.leases import HoldLeases
+from zbroker.admin.process_link import ProcessLink
 from zbroker.admin.queue_link import ROOM as QUEUES
-from zbroker.admin.queue_link import QueueDesk
+from zbroker.admin.queue_link import QueueLink
 from zbroker.admin.queue_watch import QueueWatch
-from zbroker.admin.queues import Queues
-from zbroker.admin.refusals import Refusals
-from zbroker.admin.sampler import Sampling
-from zbroker.admin.subscriptions import Subscriptions
+from zbroker.admin.queues import QueueReports
+from zbroker.admin.refusals import RefusalReports
+from zbroker.admin.sampler import Sampler
+from zbroker.admin.subscriptions import SubscriptionReports
 from zbroker.admin.supervisor_link import SupervisorLink
 from zbroker.admin.survey import Tools
-from zbroker.admin.topic_counter import Counting
-from zbroker.admin.topics import Topics
-from zbroker.admin.worker import Worker
+from zbroker.admin.topic_counter import TopicCounter
+from zbroker.admin.topics import TopicReports
+from zbroker.admin.worker import AdminWorker
 from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ConfigError
 from zbroker.recording import Recording
@@ -69,7 +69,7 @@ QUEUES_DESK: Final = "queues-desk"
 
 def run(process: Process) -> int:
     """Serves until told to stop."""
-    room = AdminRoom(process)
+    room = AdminLoop(process)
     try:
         room.start()
         while not process.stopping:
@@ -79,7 +79,7 @@ def run(process: Process) -> int:
     return 0
 
 
-class AdminRoom:
+class AdminLoop:
     """The loop's thread moves frames; HTTP threads answer; the worker works."""
 
     def __init__(self, process: Process) -> None:
@@ -87,7 +87,7 @@ class AdminRoom:
         paths, clock, log = process.paths, process.clock, process.log
         self._poller = zmq.Poller()
         self._poller.register(process.link, zmq.POLLIN)
-        self._link = JournalLink(
+        self._link = AdminJournalLink(
             process.context, paths.ipc("journal"), process.incarnation, self._poller
         )
         self._supervisor = SupervisorLink(process.context, paths.ipc("supervisor"), clock)
@@ -96,42 +96,42 @@ class AdminRoom:
             process.config,
             paths,
             self._link,
-            Leases(paths.run / "leases.json", clock, log),
+            HoldLeases(paths.run / "leases.json", clock, log),
             Catalog(paths.journal, paths.archive),
             History(paths.actions, log),
             clock,
             log,
         )
-        self._worker = Worker(self._tools)
-        self._desks = DeskLink(process.context, self._desk_endpoints(), clock)
-        self._queue_desk = QueueDesk(self._desks)
+        self._worker = AdminWorker(self._tools)
+        self._desks = ProcessLink(process.context, self._desk_endpoints(), clock)
+        self._queue_desk = QueueLink(self._desks)
         self._queue_watch = QueueWatch(self._queue_desk, clock)
-        self._sampling = Sampling(self._supervisor, clock, self._queue_watch.numbers)
-        self._counting = Counting(paths, self._end, clock, log)
+        self._sampling = Sampler(self._supervisor, clock, self._queue_watch.numbers)
+        self._counting = TopicCounter(paths, self._end, clock, log)
         self._audit = Audit(paths.audit, clock, log)
-        self._refusals = Refusals(self._desks, self._audit)
+        self._refusals = RefusalReports(self._desks, self._audit)
         self._disconnects = DisconnectsFile(paths.disconnects, log)
         self._answers = Answers(self._parts())
         self._server = self._listen()
         self._sample_ms = self._watch_ms = clock.mono_ms()
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> AnswerSources:
         tools, desks = self._tools, self._desks
         times = LogTimes(tools.paths.journal, tools.paths.archive)
-        return Parts(
+        return AnswerSources(
             tools,
             self._worker,
             self._sampling,
-            Subscriptions(desks, self._link, times),
-            Clients(desks, self._disconnects),
-            Topics(
+            SubscriptionReports(desks, self._link, times),
+            ClientReports(desks, self._disconnects),
+            TopicReports(
                 self._counting,
                 desks,
                 Recording(tools.config.record, nothing=tools.config.records_nothing),
             ),
             self._audit,
             self._access,
-            Queues(self._queue_desk, self._queue_watch, tools.clock),
+            QueueReports(self._queue_desk, self._queue_watch, tools.clock),
         )
 
     def _end(self) -> int:

@@ -31,7 +31,7 @@ A = TypeVar(
 )  # fmt: skip
 
 
-class DeskLink:
+class ProcessLink:
     """Asks several rooms at once, from any thread. `desks`: by room."""
 
     def __init__(self, context: Context, desks: Mapping[str, str], clock: Clock) -> None:

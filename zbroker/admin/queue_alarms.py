@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from zbroker.admin import words
-from zbroker.admin.alarms import Finding
+from zbroker.admin.alarms import AlarmFinding
 from zbroker.admin.queue_document import setting
 from zbroker.clock import format_time
 from zbroker.wire.queue_surveys import QueueRow
@@ -19,7 +19,7 @@ NAMED_MAX: Final = 3  # in one finding; `queue ls` names all
 _NS_PER_MS: Final = 1_000_000
 
 
-class Seen(NamedTuple):
+class QueueObservation(NamedTuple):
     """What rows are judged by.
 
     known_ms: for how long a queue that nobody ever took from is known to be so, by name. dead: dead
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     ago_ms: Mapping[str, int] = {}
 
 
-def found(seen: Seen) -> list[Finding]:
+def found(seen: QueueObservation) -> list[AlarmFinding]:
     """One for each thing that is wrong now."""
     return [*_size(seen.rows), *_idle(seen), *_dead(seen)]
 
@@ -44,10 +44,10 @@ def keeper(rows: Sequence[QueueRow]) -> tuple[str, int] | None:
     return None if most is None or not most.bytes else (most.name, most.bytes)
 
 
-def _size(rows: Sequence[QueueRow]) -> Iterator[Finding]:
+def _size(rows: Sequence[QueueRow]) -> Iterator[AlarmFinding]:
     over = [row for row in rows if 0 < setting(row, "size_alarm") < row.bytes]
     if over:
-        yield Finding(
+        yield AlarmFinding(
             "queue_size",
             _named([_large(row) for row in sorted(over, key=lambda row: -row.bytes)]),
             "nothing is lost; the log is kept from there on, and the disk may fill up",
@@ -64,11 +64,11 @@ def _large(row: QueueRow) -> str:
     )
 
 
-def _idle(seen: Seen) -> Iterator[Finding]:
+def _idle(seen: QueueObservation) -> Iterator[AlarmFinding]:
     idle = [(ms, row) for row in seen.rows if (ms := _idle_ms(row, seen)) is not None]
     if idle:
         told = [_lying(row, ms, seen) for ms, row in sorted(idle, key=lambda one: -one[0])]
-        yield Finding(
+        yield AlarmFinding(
             "queue_idle",
             _named(told),
             "nothing is lost; the log is kept for these messages, and the disk may fill up",
@@ -77,7 +77,7 @@ def _idle(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _idle_ms(row: QueueRow, seen: Seen) -> int | None:
+def _idle_ms(row: QueueRow, seen: QueueObservation) -> int | None:
     """For how long messages that somebody could take lie there; None: not too long.
 
     What is leased or delayed waits for nobody. A message that has just come does not wait long,
@@ -96,7 +96,7 @@ def _idle_ms(row: QueueRow, seen: Seen) -> int | None:
     return idle if idle >= limit else None
 
 
-def _lying(row: QueueRow, idle_ms: int, seen: Seen) -> str:
+def _lying(row: QueueRow, idle_ms: int, seen: QueueObservation) -> str:
     since = format_time(seen.now_ns - idle_ms * _NS_PER_MS)
     if row.idle_ms is None:
         what = f"was never consumed since {since}"
@@ -108,11 +108,11 @@ def _lying(row: QueueRow, idle_ms: int, seen: Seen) -> str:
     )
 
 
-def _dead(seen: Seen) -> Iterator[Finding]:
+def _dead(seen: QueueObservation) -> Iterator[AlarmFinding]:
     rows = [row for row in seen.rows if seen.dead.get(row.name)]
     if rows:
         rows.sort(key=lambda row: -seen.dead[row.name])
-        yield Finding(
+        yield AlarmFinding(
             "dead_letters",
             _named([_given_up(row, seen.dead[row.name]) for row in rows]),
             "these messages are given up by their queues; in the log they stay",

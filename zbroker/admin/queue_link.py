@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from zbroker.admin.process_link import DeskLink
+from zbroker.admin.process_link import ProcessLink
 from zbroker.errors import ClientError
 from zbroker.wire import queue_surveys as q
 
@@ -14,10 +14,10 @@ CHANGE_MAX_MS: Final = 5_000  # what changes something is answered when it is du
 A = TypeVar("A", q.Queues, q.Consumers, q.Explained, q.Browsed, q.Points)
 
 
-class QueueDesk:
+class QueueLink:
     """Answers to any thread."""
 
-    def __init__(self, link: DeskLink) -> None:
+    def __init__(self, link: ProcessLink) -> None:
         self._link = link
 
     def look(self, kind: type[A], question: q.QueuesQuestion) -> A:

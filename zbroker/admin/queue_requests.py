@@ -22,13 +22,13 @@ Position = Annotated[int, Meta(ge=1, le=U63_MAX)]
 Text = Annotated[str, Meta(max_length=4096)]
 
 
-class WantedConsumers(Struct, frozen=True, forbid_unknown_fields=True):
+class ConsumersQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How many of them."""
 
     limit: Rows = ROWS_MAX
 
 
-class WantedRows(Struct, frozen=True, forbid_unknown_fields=True):
+class BrowseQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which messages: behind position `after`, in this state, those that `filter` is true for.
 
     data: with payloads.
@@ -41,14 +41,14 @@ class WantedRows(Struct, frozen=True, forbid_unknown_fields=True):
     data: bool = False
 
 
-class WantedWhy(Struct, frozen=True, forbid_unknown_fields=True):
+class ExplainQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Why nothing is delivered: of the queue, or of a message that is named in one of two ways."""
 
     position: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
     bookmark: Text = ""
 
 
-class Purge(Struct, frozen=True, forbid_unknown_fields=True):
+class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What leaves the queue: all before a position, or before a point, or all of it."""
 
     before: Position | None = None
@@ -59,7 +59,7 @@ class Purge(Struct, frozen=True, forbid_unknown_fields=True):
     dead_letters: bool = False
 
 
-class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
+class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Which dead letters come back: these, or the newest `limit` that there are."""
 
     bookmarks: Annotated[list[Text], Meta(max_length=BOOKMARKS_MAX)] = []
@@ -67,34 +67,34 @@ class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class Define(Struct, frozen=True, forbid_unknown_fields=True):
+class DefineRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Keys of a [[queue]] table; of a queue that is altered only what changes."""
 
     definition: Annotated[dict[str, Any], Meta(max_length=KEYS_MAX)] = {}
     dry_run: bool = False
 
 
-class Delete(Struct, frozen=True, forbid_unknown_fields=True):
+class DeleteRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The queue goes; the log stays."""
 
     dry_run: bool = False
 
 
-class SetPoint(Struct, frozen=True, forbid_unknown_fields=True):
+class SetPointRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The place behind what is durable now gets a name, or position `at` does."""
 
     name: Name
     at: Position | None = None
 
 
-class RemovePoint(Struct, frozen=True, forbid_unknown_fields=True):
+class RemovePointRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The place loses its name; the messages stay."""
 
     name: Name
     dry_run: bool = False
 
 
-def check_purge(ask: Purge) -> None:
+def check_purge(ask: PurgeRequest) -> None:
     """A request that says nothing must not empty a queue. Raises: ClientError bad_field."""
     given = [ask.before is not None, ask.point is not None, ask.all]
     if sum(given) != 1:
@@ -102,7 +102,7 @@ def check_purge(ask: Purge) -> None:
         raise ClientError("bad_field", reason, "say what leaves the queue")
 
 
-def check_why(ask: WantedWhy) -> None:
+def check_why(ask: ExplainQuery) -> None:
     """Raises: ClientError bad_field."""
     if ask.position and ask.bookmark:
         raise ClientError("bad_field", "either `position` or `bookmark`", "give one of them")

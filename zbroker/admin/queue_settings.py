@@ -14,7 +14,7 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from zbroker.config.queues import QueueConfig
-from zbroker.config.tree import Field, fields
+from zbroker.config.tree import ConfigKey, fields
 from zbroker.config.units import UNITS, read_unit
 from zbroker.errors import ClientError
 
@@ -35,7 +35,7 @@ def keys() -> list[str]:
 
 
 @cache
-def _fields() -> dict[str, Field]:
+def _fields() -> dict[str, ConfigKey]:
     return {one.name: one for one in fields(QueueConfig)}
 
 
@@ -44,7 +44,7 @@ def _types() -> dict[str, Any]:
     return get_type_hints(QueueConfig, include_extras=True)
 
 
-def _field(key: str) -> Field:
+def _field(key: str) -> ConfigKey:
     if key in keys():
         return _fields()[key]
     near = difflib.get_close_matches(key, keys(), 1, 0.5)
@@ -52,7 +52,7 @@ def _field(key: str) -> Field:
     raise ClientError(CODE, f"a queue has no `{key[:64]}`", hint)
 
 
-def _value(field: Field, value: Any, texts: bool) -> object:  # noqa: ANN401 - a value of JSON
+def _value(field: ConfigKey, value: Any, texts: bool) -> object:  # noqa: ANN401 - a value of JSON
     if texts and get_origin(field.type) is list:
         value = [part for part in map(str.strip, value.split(",")) if part]
     unit = (field.meta.extra or {}).get("unit")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from zbroker.admin.queue_alarms import Seen
+from zbroker.admin.queue_alarms import QueueObservation
 from zbroker.admin.queue_document import totals
-from zbroker.admin.queue_link import ROOM, QueueDesk
+from zbroker.admin.queue_link import ROOM, QueueLink
 from zbroker.admin.queue_rates import Growth, Key, key_of
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
@@ -25,7 +25,7 @@ STALE_MS: Final = 10_000  # what is older is not told as if it were so
 class QueueWatch:
     """Begins with `start`; what is told, to any thread."""
 
-    def __init__(self, desk: QueueDesk, clock: Clock) -> None:
+    def __init__(self, desk: QueueLink, clock: Clock) -> None:
         self._desk = desk
         self._clock = clock
         self._lock = threading.Lock()  # of all that follows
@@ -117,7 +117,7 @@ class QueueWatch:
             grown = {f"{name}_grown": count for name, count in self._growth.grown.items()}
             return {ROOM: {"depth": self._depth} | grown}
 
-    def seen(self, up_ms: int) -> Seen:
+    def seen(self, up_ms: int) -> QueueObservation:
         """Queues that there may be something to say of, for alarms. up_ms: of the room."""
         now_ms = self._clock.mono_ms()
         with self._lock:
@@ -129,7 +129,7 @@ class QueueWatch:
                 first_ms = self._first_ms[key_of(row)]
                 known_ms[row.name] = up_ms if first_ms is None else min(up_ms, now_ms - first_ms)
             ago_ms = {row.name: now_ms - self._row_ms[row.name] for row in rows}
-        return Seen(rows, known_ms, dead, self._clock.wall_ns(), ago_ms)
+        return QueueObservation(rows, known_ms, dead, self._clock.wall_ns(), ago_ms)
 
     def _is_fresh(self) -> bool:
         told_ms = self._told_ms

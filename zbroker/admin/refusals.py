@@ -8,18 +8,18 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from zbroker.admin.audit import Asked, Audit
-from zbroker.admin.process_link import DeskLink
+from zbroker.admin.audit import Audit, AuditedRequest
+from zbroker.admin.process_link import ProcessLink
 from zbroker.errors import ClientError
 from zbroker.wire.surveys import AskRefusals, RefusalRows
 
 EVERY_S: Final = 1.0
 
 
-class Refusals:
+class RefusalReports:
     """Begins with `start`."""
 
-    def __init__(self, desks: DeskLink, audit: Audit) -> None:
+    def __init__(self, desks: ProcessLink, audit: Audit) -> None:
         self._desks = desks
         self._audit = audit
         self._seen = dict.fromkeys(desks.rooms, 0)  # the newest number of each room
@@ -48,7 +48,9 @@ class Refusals:
         if told is None:
             return
         for row in told.rows:
-            self._audit.refuse(Asked(row.who, row.origin, f"{room}: {row.what}"), row.code)
+            self._audit.refuse(AuditedRequest(row.who, row.origin, f"{room}: {row.what}"), row.code)
         if told.left_out:
-            self._audit.refuse(Asked("", "", f"{room}: {told.left_out} more requests"), "refused")
+            self._audit.refuse(
+                AuditedRequest("", "", f"{room}: {told.left_out} more requests"), "refused"
+            )
         self._seen[room] = told.last

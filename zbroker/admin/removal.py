@@ -14,7 +14,7 @@ from zbroker.admin import words
 from zbroker.config import RetentionConfig
 
 
-class Blocked(NamedTuple):
+class BlockedRemoval(NamedTuple):
     """Removal that the settings ask for and that does not happen.
 
     queues: those that need some of it. A reader goes on by itself, a queue that nobody takes from
@@ -27,14 +27,16 @@ class Blocked(NamedTuple):
     queues: tuple[str, ...] = ()
 
 
-class Due(NamedTuple):
+class DueRemoval(NamedTuple):
     """So many of the oldest segments, and why."""
 
     number: int
     why: str
 
 
-def removal(state: v.State, settings: RetentionConfig) -> tuple[v.Decision | None, Blocked | None]:
+def removal(
+    state: v.RetentionView, settings: RetentionConfig
+) -> tuple[v.RetentionDecision | None, BlockedRemoval | None]:
     """At most one decision; none while an earlier removal waits for readers."""
     segments = state.sealed()
     due = max(_asked(state, settings, segments), key=lambda found: found.number)
@@ -50,12 +52,14 @@ def removal(state: v.State, settings: RetentionConfig) -> tuple[v.Decision | Non
     if not within or ("remove", 0) in state.resting:
         return None, blocked
     serials = tuple(segment.serial for segment in within)
-    return v.Decision("remove", serials, sum(s.bytes for s in within), due.why), blocked
+    return v.RetentionDecision("remove", serials, sum(s.bytes for s in within), due.why), blocked
 
 
-def _asked(state: v.State, settings: RetentionConfig, segments: list[v.Segment]) -> list[Due]:
+def _asked(
+    state: v.RetentionView, settings: RetentionConfig, segments: list[v.SegmentView]
+) -> list[DueRemoval]:
     """How much each setting asks for."""
-    found = [Due(0, "")]
+    found = [DueRemoval(0, "")]
     if settings.remove_after:
         found.append(_by_age(state, settings.remove_after, segments))
     if settings.max_bytes:
@@ -65,44 +69,48 @@ def _asked(state: v.State, settings: RetentionConfig, segments: list[v.Segment])
     return found
 
 
-def _by_age(state: v.State, after_ms: int, segments: list[v.Segment]) -> Due:
-    due = Due(0, "")
+def _by_age(state: v.RetentionView, after_ms: int, segments: list[v.SegmentView]) -> DueRemoval:
+    due = DueRemoval(0, "")
     for count, segment in enumerate(segments, 1):
         age = v.age_ms(state, segment)
         if age is None or age < after_ms:
             break
-        due = Due(count, v.aged(age, "remove_after", after_ms))
+        due = DueRemoval(count, v.aged(age, "remove_after", after_ms))
     return due
 
 
-def _by_size(state: v.State, bytes_max: int, segments: list[v.Segment]) -> Due:
+def _by_size(state: v.RetentionView, bytes_max: int, segments: list[v.SegmentView]) -> DueRemoval:
     going = sum(s.bytes for s in state.segments if s.serial in state.removing)
     total = left = sum(segment.bytes for segment in state.segments) - going
     count = 0
     while count < len(segments) and left > bytes_max:
         left -= segments[count].bytes
         count += 1
-    return Due(count, f"the log has {words.size(total)}, max_bytes is {words.size(bytes_max)}")
+    return DueRemoval(
+        count, f"the log has {words.size(total)}, max_bytes is {words.size(bytes_max)}"
+    )
 
 
-def _by_free(state: v.State, settings: RetentionConfig, segments: list[v.Segment]) -> Due:
+def _by_free(
+    state: v.RetentionView, settings: RetentionConfig, segments: list[v.SegmentView]
+) -> DueRemoval:
     """Only what makes room on the journal's disk: the archive is not spent for it in vain.
 
     Where archiving moves segments to another disk, that is done instead (see actions).
     """
     if state.elsewhere and settings.archive_after:
-        return Due(0, "")
+        return DueRemoval(0, "")
     missing = v.missing_bytes(state, settings)
     count = 0
     while count < len(segments) and missing > 0 and (frees := v.here(state, segments[count])):
         missing -= frees
         count += 1
-    return Due(count, v.little_free(state, settings))
+    return DueRemoval(count, v.little_free(state, settings))
 
 
 def _only_elsewhere(
-    state: v.State, settings: RetentionConfig, segments: list[v.Segment]
-) -> Blocked | None:
+    state: v.RetentionView, settings: RetentionConfig, segments: list[v.SegmentView]
+) -> BlockedRemoval | None:
     """Tells when removing the oldest would free nothing where space is missing."""
     missing = v.missing_bytes(state, settings)
     if missing <= 0 or settings.archive_after or not segments or v.here(state, segments[0]):
@@ -111,10 +119,10 @@ def _only_elsewhere(
         f"{v.little_free(state, settings)}; the oldest segments are in the archive on another "
         "disk, so removing them would free nothing here"
     )
-    return Blocked("elsewhere", missing, why)
+    return BlockedRemoval("elsewhere", missing, why)
 
 
-def _allowed(state: v.State, wanted: list[v.Segment]) -> list[v.Segment]:
+def _allowed(state: v.RetentionView, wanted: list[v.SegmentView]) -> list[v.SegmentView]:
     """As many of the oldest as nobody needs any more and a newer state snapshot covers."""
     if state.silent:
         return []
@@ -125,7 +133,7 @@ def _allowed(state: v.State, wanted: list[v.Segment]) -> list[v.Segment]:
     return wanted
 
 
-def _within_share(allowed: list[v.Segment], bytes_max: int) -> list[v.Segment]:
+def _within_share(allowed: list[v.SegmentView], bytes_max: int) -> list[v.SegmentView]:
     taken = 0
     for index, segment in enumerate(allowed):
         taken += segment.bytes
@@ -135,17 +143,17 @@ def _within_share(allowed: list[v.Segment], bytes_max: int) -> list[v.Segment]:
 
 
 def _why_not_more(
-    state: v.State,
+    state: v.RetentionView,
     settings: RetentionConfig,
-    wanted: list[v.Segment],
-    allowed: list[v.Segment],
-    within: list[v.Segment],
-) -> Blocked | None:
+    wanted: list[v.SegmentView],
+    allowed: list[v.SegmentView],
+    within: list[v.SegmentView],
+) -> BlockedRemoval | None:
     """What stops the removal; None where it only waits for a moment."""
     if len(within) < len(allowed):
         oldest, share = allowed[len(within)], settings.remove_share_max
         why = f"more than {share} % of the log would go at once (remove_share_max)"
-        return None if within else Blocked("share", oldest.bytes, why)
+        return None if within else BlockedRemoval("share", oldest.bytes, why)
     rest = wanted[len(allowed) :]
     if not rest:
         return None
@@ -153,11 +161,11 @@ def _why_not_more(
         return _held(state, rest)
     if rest[0].serial >= state.stated:
         why = f"no complete state snapshot stands behind segment {rest[0].serial} yet"
-        return Blocked("stated", sum(segment.bytes for segment in rest), why)
+        return BlockedRemoval("stated", sum(segment.bytes for segment in rest), why)
     return None
 
 
-def _waiting(state: v.State) -> Blocked | None:
+def _waiting(state: v.RetentionView) -> BlockedRemoval | None:
     """Who keeps files that were given up from going."""
     rest = [segment for segment in state.segments if segment.serial in state.removing]
     if not rest or not (state.silent or rest[0].end is None or rest[0].end > state.held_from):
@@ -165,11 +173,11 @@ def _waiting(state: v.State) -> Blocked | None:
     return _held(state, rest)
 
 
-def _held(state: v.State, rest: list[v.Segment]) -> Blocked:
+def _held(state: v.RetentionView, rest: list[v.SegmentView]) -> BlockedRemoval:
     who = ", ".join(state.holders) or "a reader that the journal did not name"
     if state.silent:
         who = f"{', '.join(state.silent)} (did not say yet what it needs)"
     what = words.serials([segment.serial for segment in rest])
     total, end = sum(segment.bytes for segment in rest), rest[-1].end
     queues = [name for position, name in state.queues if end is None or position < end]
-    return Blocked("held", total, f"{what}: needed by {who}", tuple(queues))
+    return BlockedRemoval("held", total, f"{what}: needed by {who}", tuple(queues))

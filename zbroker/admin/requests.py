@@ -25,7 +25,7 @@ NameOrAll = Annotated[str, Meta(max_length=255)]
 Rows = Annotated[int, Meta(ge=1, le=ROWS_MAX)]
 
 
-class Select(Struct, frozen=True, forbid_unknown_fields=True):
+class SegmentSelection(Struct, frozen=True, forbid_unknown_fields=True):
     """Which segments: `serials`, or all up to `through`."""
 
     through: Serial | None = None
@@ -33,7 +33,7 @@ class Select(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class Through(Struct, frozen=True, forbid_unknown_fields=True):
+class RemovalQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The oldest segments up to this one; of a dry run, as if a queue needed nothing: `without`."""
 
     through: Serial
@@ -41,11 +41,11 @@ class Through(Struct, frozen=True, forbid_unknown_fields=True):
     without: NameOrAll = ""
 
 
-class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+class EmptyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A request without any choice."""
 
 
-class Hold(Struct, frozen=True, forbid_unknown_fields=True):
+class HoldRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Keep the log from `position` on for `ttl_s`."""
 
     who: Name
@@ -54,13 +54,13 @@ class Hold(Struct, frozen=True, forbid_unknown_fields=True):
     ttl_s: Annotated[int, Meta(ge=0, le=HOLD_MAX_S)]
 
 
-class Client(Struct, frozen=True, forbid_unknown_fields=True):
+class ClientQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The client with this name."""
 
     client: Name
 
 
-class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+class SubscriptionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which subscriptions: of this client, on this topic, at most so many."""
 
     client: NameOrAll = ""
@@ -68,33 +68,33 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Rows = ROWS_MAX
 
 
-class WantedClients(Struct, frozen=True, forbid_unknown_fields=True):
+class ClientsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which connections: of this client, at most so many."""
 
     client: NameOrAll = ""
     limit: Rows = ROWS_MAX
 
 
-class WantedTopics(Struct, frozen=True, forbid_unknown_fields=True):
+class TopicsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which topics: those that `match`, where `*` stands for any characters; "" is all."""
 
     match: Annotated[str, Meta(max_length=1024)] = ""
     limit: Rows = ROWS_MAX
 
 
-class WantedHistory(Struct, frozen=True, forbid_unknown_fields=True):
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How much of it."""
 
     seconds: Annotated[int, Meta(ge=1, le=HISTORY_MAX_S)] = HISTORY_MAX_S
 
 
-class WantedAudit(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How many entries, the newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=AUDIT_ROWS_MAX)] = 100
 
 
-class WantedHealth(Struct, frozen=True, forbid_unknown_fields=True):
+class HealthQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """live: do not ask whether it is ready."""
 
     live: bool = False
@@ -117,14 +117,14 @@ def parse_query(kind: type[T], query: str) -> T:
         raise ClientError("bad_field", f"the query: {error}", SEE) from None
 
 
-def wanted(select: Select) -> tuple[list[int] | None, int]:
+def wanted(select: SegmentSelection) -> tuple[list[int] | None, int]:
     """Its serials, or None and the last of them. Raises: ClientError bad_field."""
     if (select.serials is None) == (select.through is None):
         raise ClientError("bad_field", "either `through` or `serials`", "give one of them")
     return select.serials, select.through or 0
 
 
-def check_through(ask: Through) -> None:
+def check_through(ask: RemovalQuery) -> None:
     """Nothing goes that a queue needs. Raises: ClientError bad_field."""
     if ask.without and not ask.dry_run:
         raise ClientError("bad_field", "`without` is for a dry run: what a queue needs stays", SEE)

@@ -13,7 +13,7 @@ from zbroker.clock import Clock
 from zbroker.wire.internal import Status
 
 
-class Sampling:
+class Sampler:
     """`take` by the loop's thread, the rest by any."""
 
     def __init__(

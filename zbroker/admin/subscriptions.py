@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from zbroker.admin.journal_link import JournalLink
+from zbroker.admin.journal_link import AdminJournalLink
 from zbroker.admin.lags import LogTimes, Moment
-from zbroker.admin.process_link import DeskLink
-from zbroker.admin.requests import Wanted
+from zbroker.admin.process_link import ProcessLink
+from zbroker.admin.requests import SubscriptionsQuery
 from zbroker.clock import format_time
 from zbroker.config import setting_of
 from zbroker.errors import ClientError
@@ -28,15 +28,15 @@ class _Found(NamedTuple):
     row: SubscriptionRow
 
 
-class Subscriptions:
+class SubscriptionReports:
     """Answers from any thread."""
 
-    def __init__(self, desks: DeskLink, journal: JournalLink, times: LogTimes) -> None:
+    def __init__(self, desks: ProcessLink, journal: AdminJournalLink, times: LogTimes) -> None:
         self._desks = desks
         self._journal = journal
         self._times = times
 
-    def answer(self, wanted: Wanted) -> dict[str, Any]:
+    def answer(self, wanted: SubscriptionsQuery) -> dict[str, Any]:
         """The whole document. Raises: ClientError not_ready."""
         ask = AskSubscriptions(0, wanted.client, wanted.topic, wanted.limit)
         rooms = [room for room in self._desks.rooms if setting_of(room) == "delivery"]

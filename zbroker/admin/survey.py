@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zbroker.admin.alarms import Disk
+from zbroker.admin.alarms import DiskUsage
 from zbroker.admin.catalog import Catalog
 from zbroker.admin.history import History
-from zbroker.admin.journal_link import JournalLink
-from zbroker.admin.leases import Leases
-from zbroker.admin.view import State, clock_of_ages
+from zbroker.admin.journal_link import AdminJournalLink
+from zbroker.admin.leases import HoldLeases
+from zbroker.admin.view import RetentionView, clock_of_ages
 from zbroker.clock import Clock
 from zbroker.config import Config
 from zbroker.errors import StorageError
@@ -29,8 +29,8 @@ class Tools(NamedTuple):
 
     config: Config
     paths: Paths
-    link: JournalLink
-    leases: Leases
+    link: AdminJournalLink
+    leases: HoldLeases
     catalog: Catalog
     history: History
     clock: Clock
@@ -49,11 +49,11 @@ class Survey:
         """Who needs what, by the journal. Raises: ClientError not_ready."""
         return self._tools.link.ask(m.Holders, m.AskHolders)
 
-    def state(self, holders: m.Holders, now_ns: int = 0) -> State:
+    def state(self, holders: m.Holders, now_ns: int = 0) -> RetentionView:
         """Everything but what the worker knows of itself. Raises: StorageError."""
         paths = self._tools.paths
         named = [f"{one.who} ({one.what})" if one.what else one.who for one in holders.holdings]
-        return State(
+        return RetentionView(
             self._tools.catalog.segments(),
             now_ns,
             holders.stated,
@@ -77,7 +77,7 @@ class Survey:
         self.clock_behind_ms = (wall_ns - self._ages_ns) // 1_000_000
         return self._ages_ns
 
-    def disks(self) -> tuple[Disk, ...]:
+    def disks(self) -> tuple[DiskUsage, ...]:
         """Of the journal, and of the archive if it is another one. Raises: StorageError."""
         journal, archive = self._tools.paths.journal, self._tools.paths.archive
         if on_one_disk(journal, archive) or not archive.exists():
@@ -85,7 +85,7 @@ class Survey:
         return disk_of(journal), disk_of(archive)
 
 
-def disk_of(directory: Path) -> Disk:
+def disk_of(directory: Path) -> DiskUsage:
     """Space on its disk. Raises: StorageError."""
     try:
         state = os.statvfs(directory)
@@ -94,7 +94,7 @@ def disk_of(directory: Path) -> Disk:
     unit = state.f_frsize
     # what only root may use is neither free nor used
     total = state.f_blocks - (state.f_bfree - state.f_bavail)
-    return Disk(str(directory), state.f_bavail * unit, total * unit)
+    return DiskUsage(str(directory), state.f_bavail * unit, total * unit)
 
 
 def on_one_disk(one: Path, other: Path) -> bool:

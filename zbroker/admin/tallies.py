@@ -25,7 +25,7 @@ TOPICS_MAX: Final = 100_000  # names that are counted; 30 MB
 ENTRIES_MAX: Final = 1_000_000  # of all segments together; 32 MB
 
 
-class Row(NamedTuple):
+class TopicTally(NamedTuple):
     """A topic. bytes: of packed bodies; times: ns since 1970; last: the position of its newest."""
 
     topic: str
@@ -48,7 +48,7 @@ class _Tally:
 
 
 @dataclass(slots=True)
-class _Table:
+class _SegmentTable:
     """Of one segment, which ends at position `end`: columns of what goes with it."""
 
     end: int
@@ -81,7 +81,7 @@ class Tallies:
         self._serial = 0
         self._newest: dict[str, _Tally] = {}
         self._older: dict[str, _Tally] = {}
-        self._tables: list[_Table] = []
+        self._tables: list[_SegmentTable] = []
 
     def take(self, items: Iterable[Batch | Gap], serial: int) -> None:
         """What follows in the segment `serial`, which is the one of before or a newer one."""
@@ -124,7 +124,7 @@ class Tallies:
 
     def _seal(self) -> None:
         """Nothing more comes to the newest segment."""
-        table = _Table(self.position)
+        table = _SegmentTable(self.position)
         for topic, one in self._newest.items():
             table.add(topic, one.messages, one.bytes, one.first_time)
             self._older[topic] = _sum(self._older.get(topic), one)
@@ -166,7 +166,7 @@ class Tallies:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TopicTally]:
         """Every topic, in no order."""
         for topic, one in self._older.items():
             both = _sum(one, self._newest[topic]) if topic in self._newest else one
@@ -194,16 +194,16 @@ def _sum(one: _Tally | None, later: _Tally) -> _Tally:
     )  # fmt: skip
 
 
-def _joined(one: _Table, later: _Table) -> _Table:
+def _joined(one: _SegmentTable, later: _SegmentTable) -> _SegmentTable:
     found = {topic: row for topic, *row in one.rows()}
     for topic, messages, size, first in later.rows():
         before = found.get(topic, [0, 0, first])
         found[topic] = [before[0] + messages, before[1] + size, before[2]]
-    table = _Table(later.end)
+    table = _SegmentTable(later.end)
     for topic, (messages, size, first) in found.items():
         table.add(topic, messages, size, first)
     return table
 
 
-def _row(topic: str, one: _Tally) -> Row:
-    return Row(topic, one.messages, one.bytes, one.first_time, one.last_time, one.last)
+def _row(topic: str, one: _Tally) -> TopicTally:
+    return TopicTally(topic, one.messages, one.bytes, one.first_time, one.last_time, one.last)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from zbroker.admin.tallies import Row, Tallies
+from zbroker.admin.tallies import Tallies, TopicTally
 from zbroker.clock import Clock
 from zbroker.errors import StorageError
 from zbroker.log.reader import Cursor, Gap, Log
@@ -29,7 +29,7 @@ STOP_WAIT_S: Final = 1.0
 End = Callable[[], int]  # how far the log is durable. Raises: ClientError, StorageError
 
 
-class Counting:
+class TopicCounter:
     """`rows` from any thread."""
 
     def __init__(self, paths: Paths, end: End, clock: Clock, log: logging.Logger) -> None:
@@ -47,7 +47,7 @@ class Counting:
         self._done = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
-    def rows(self) -> tuple[list[Row], bool]:
+    def rows(self) -> tuple[list[TopicTally], bool]:
         """What is counted so far, and whether that is everything as of now.
 
         Raises: ClientError not_ready, StorageError.

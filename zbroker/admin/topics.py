@@ -8,11 +8,11 @@ from contextlib import suppress
 from heapq import nsmallest
 from typing import Any, Final
 
-from zbroker.access.patterns import Pattern
-from zbroker.admin.process_link import DeskLink
-from zbroker.admin.requests import WantedTopics
-from zbroker.admin.tallies import Row
-from zbroker.admin.topic_counter import Counting
+from zbroker.access.patterns import AccessPattern
+from zbroker.admin.process_link import ProcessLink
+from zbroker.admin.requests import TopicsQuery
+from zbroker.admin.tallies import TopicTally
+from zbroker.admin.topic_counter import TopicCounter
 from zbroker.clock import format_time
 from zbroker.config import setting_of
 from zbroker.errors import ClientError
@@ -24,22 +24,22 @@ from zbroker.wire.surveys import Topics as Told
 PATTERNS_MAX: Final = 200  # of subscriptions, the most frequent ones: each is tried on each row
 
 
-class Topics:
+class TopicReports:
     """Answers from any thread."""
 
-    def __init__(self, counting: Counting, desks: DeskLink, recording: Recording) -> None:
+    def __init__(self, counting: TopicCounter, desks: ProcessLink, recording: Recording) -> None:
         self._counting = counting
         self._desks = desks
         self._recording = recording
 
-    def answer(self, wanted: WantedTopics) -> dict[str, Any]:
+    def answer(self, wanted: TopicsQuery) -> dict[str, Any]:
         """Those with the most messages first. Raises: ClientError, StorageError."""
         fits = _fits(wanted.match)
         counted, complete = self._counting.rows()
         interest = Interest(self._told())
         rows = {row.topic: row for row in counted}
         for topic in interest.exact:
-            rows.setdefault(topic, Row(topic, 0, 0, 0, 0, 0))
+            rows.setdefault(topic, TopicTally(topic, 0, 0, 0, 0, 0))
         found = [row for row in rows.values() if fits(row.topic)]
         shown = nsmallest(wanted.limit, found, key=lambda row: (-row.messages, row.topic))
         return {
@@ -56,7 +56,7 @@ class Topics:
             return [answer for answer in answers.values() if answer is not None]
         return []
 
-    def _row(self, row: Row, subscriptions: int) -> dict[str, Any]:
+    def _row(self, row: TopicTally, subscriptions: int) -> dict[str, Any]:
         there = row.messages > 0
         return {
             "topic": row.topic,
@@ -93,6 +93,6 @@ def _fits(match: str) -> Matcher:
     if not match:
         return lambda _: True
     try:
-        return Pattern(match)
+        return AccessPattern(match)
     except ValueError as error:
         raise ClientError("bad_field", f"the query: `match`: {error}") from None

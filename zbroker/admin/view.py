@@ -19,7 +19,7 @@ class Copy(NamedTuple):
     bytes: int
 
 
-class Segment(NamedTuple):
+class SegmentView(NamedTuple):
     """What the policy knows of a segment; the open one is the newest.
 
     end: position behind it. last_time: log time of its last message, ns; None where nobody knows.
@@ -56,7 +56,7 @@ class Segment(NamedTuple):
         return None
 
 
-class State(NamedTuple):
+class RetentionView(NamedTuple):
     """Everything that decides.
 
     segments: oldest first, the open one last. now_ns: for ages. stated: the newest segment with a
@@ -67,7 +67,7 @@ class State(NamedTuple):
     journal's disk. elsewhere: the archive directory is on another disk.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentView, ...]
     now_ns: int
     stated: int
     free_bytes: int
@@ -80,12 +80,12 @@ class State(NamedTuple):
     resting: frozenset[tuple[str, int]] = frozenset()
     elsewhere: bool = False
 
-    def sealed(self) -> list[Segment]:
+    def sealed(self) -> list[SegmentView]:
         """Those that may be touched at all, oldest first."""
         return [s for s in self.segments[:-1] if s.serial not in self.removing]
 
 
-class Decision(NamedTuple):
+class RetentionDecision(NamedTuple):
     """Do this now. bytes: of the files that are read or removed."""
 
     action: Literal["archive", "compress", "remove"]
@@ -94,19 +94,19 @@ class Decision(NamedTuple):
     why: str
 
 
-def age_ms(state: State, segment: Segment) -> int | None:
+def age_ms(state: RetentionView, segment: SegmentView) -> int | None:
     """How long ago its last message was; None where nobody knows."""
     if segment.last_time is None:
         return None
     return max(0, (state.now_ns - segment.last_time) // 1_000_000)
 
 
-def bounded_ages(segments: list[Segment]) -> tuple[Segment, ...]:
+def bounded_ages(segments: list[SegmentView]) -> tuple[SegmentView, ...]:
     """Unknown ends and last times replaced by what newer segments prove: not behind their own.
 
     A damaged segment would else hold back everything for ever.
     """
-    out: list[Segment] = []
+    out: list[SegmentView] = []
     end: int | None = None
     last_time: int | None = None
     for segment in reversed(segments):
@@ -130,12 +130,12 @@ def clock_of_ages(previous_ns: int, elapsed_ns: int, wall_ns: int) -> int:
     return min(wall_ns, previous_ns + elapsed_ns * CLOCK_PACE)
 
 
-def here(state: State, segment: Segment) -> int:
+def here(state: RetentionView, segment: SegmentView) -> int:
     """Bytes of a segment on the journal's disk."""
     return sum(c.bytes for c in segment.copies if not (c.archived and state.elsewhere))
 
 
-def missing_bytes(state: State, settings: RetentionConfig) -> int:
+def missing_bytes(state: RetentionView, settings: RetentionConfig) -> int:
     """What the journal's disk lacks, when everything that is being removed is gone."""
     going = sum(here(state, s) for s in state.segments if s.serial in state.removing)
     return settings.min_free - state.free_bytes - going if settings.min_free else 0
@@ -147,7 +147,7 @@ def aged(age: int, setting: str, limit_ms: int) -> str:
     return f"the last message is {old} old, {setting} is {limit}"
 
 
-def little_free(state: State, settings: RetentionConfig) -> str:
+def little_free(state: RetentionView, settings: RetentionConfig) -> str:
     """The reason where space is missing."""
     free, wanted = words.size(state.free_bytes), words.size(settings.min_free)
     return f"{free} of the journal's disk are free, min_free is {wanted}"

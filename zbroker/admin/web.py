@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from zbroker.admin import core, requests
 from zbroker.admin.answers import JSON, Reply
-from zbroker.admin.audit import DONE, Asked
+from zbroker.admin.audit import DONE, AuditedRequest
 from zbroker.admin.http import Site
 from zbroker.errors import ClientError, StorageError
 
@@ -77,14 +77,14 @@ class App:
             self._log.exception("a bug in the answer to %s %s", asked.method, asked.path)
             return refused(core.Refusal(500, "internal", "see the log of the admin"))
 
-    async def _served(self, request: Request, asked: core.Request) -> Reply:
+    async def _served(self, request: Request, asked: core.AdminRequest) -> Reply:
         site, headers = self._site, request.headers
         shown = core.bearer(headers.get("authorization", ""), headers.get(core.TOKEN_HEADER, ""))
         who = site.doorkeeper.who(shown)
         refusal = core.refuse(asked, who, secured=site.doorkeeper.secured)
         if refusal is not None:
             if refusal.code in core.REFUSED:
-                line = Asked(who.name, _origin(request), core.told(asked, []))
+                line = AuditedRequest(who.name, _origin(request), core.told(asked, []))
                 await self._threads.run(lambda: site.audit.refuse(line, refusal.code))
             return refused(refusal)
         if core.kind_of(asked.path, asked.method) == "write":
@@ -94,9 +94,9 @@ class App:
             return Reply(file.body, content_type=file.content_type)
         return await self._threads.run(lambda: site.answers.reply(asked.path, asked.query))
 
-    async def _write(self, request: Request, asked: core.Request, who: core.Who) -> Reply:
+    async def _write(self, request: Request, asked: core.AdminRequest, who: core.Caller) -> Reply:
         body = await _body(request)
-        line = Asked(who.name, _origin(request), core.told(asked, requests.keys_of(body)))
+        line = AuditedRequest(who.name, _origin(request), core.told(asked, requests.keys_of(body)))
 
         def work() -> Reply:
             outcome = "internal"
@@ -152,12 +152,12 @@ def refused(refusal: core.Refusal) -> Reply:
     return Reply(json.dumps(refusal.body()).encode() + b"\n", refusal.status, JSON)
 
 
-def _asked(request: Request) -> core.Request:
+def _asked(request: Request) -> core.AdminRequest:
     """The path as it was sent: what is written in another way is another path."""
     path = request.scope.get("raw_path", b"").decode("ascii", "replace")
     query = request.scope.get("query_string", b"").decode("ascii", "replace")
     peer = request.client.host if request.client else ""
-    return core.Request(request.method, path, request.headers.get("host", ""), peer, query)
+    return core.AdminRequest(request.method, path, request.headers.get("host", ""), peer, query)
 
 
 def _origin(request: Request) -> str:

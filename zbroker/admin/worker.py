@@ -23,12 +23,12 @@ from msgspec.structs import replace
 
 from zbroker.admin import actions, words
 from zbroker.admin.alarms import Failure
-from zbroker.admin.history import INTERRUPTED, Entry, Progress
-from zbroker.admin.jobs import Jobs, Rewrite, Stopped
-from zbroker.admin.journal_actions import Following
-from zbroker.admin.removal import Blocked
+from zbroker.admin.history import INTERRUPTED, HistoryEntry, JobProgress
+from zbroker.admin.jobs import Jobs, JobStopped, Rewrite
+from zbroker.admin.journal_actions import JournalActions
+from zbroker.admin.removal import BlockedRemoval
 from zbroker.admin.survey import Survey, Tools
-from zbroker.admin.view import Decision, State
+from zbroker.admin.view import RetentionDecision, RetentionView
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError, ZBrokerError
 from zbroker.limits import U63_MAX
@@ -41,7 +41,7 @@ FOLLOW_MS: Final = 500  # how often what the journal does is looked at
 STOP_WAIT_S: Final = 1.0  # then the process ends all the same: nothing half done is taken for whole
 
 
-class Rest(NamedTuple):
+class RetryPause(NamedTuple):
     """What failed so often is left alone until then (monotonic ms)."""
 
     failures: int
@@ -49,7 +49,7 @@ class Rest(NamedTuple):
     failure: Failure | None
 
 
-class Worker:
+class AdminWorker:
     """`start` and `stop` by the loop; what stands before `_run` by any thread."""
 
     def __init__(self, tools: Tools) -> None:
@@ -62,15 +62,15 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         segment_bytes = tools.config.journal.segment_size
         self._jobs = Jobs(tools.paths, tools.link, self._stop, segment_bytes)
-        self._hand: deque[Entry] = deque()
-        self._plan: deque[Decision] = deque()
-        self._rests: dict[tuple[str, int], Rest] = {}
+        self._hand: deque[HistoryEntry] = deque()
+        self._plan: deque[RetentionDecision] = deque()
+        self._rests: dict[tuple[str, int], RetryPause] = {}
         self._next_ms = self._follow_ms = 0
-        self._running: Entry | None = None
+        self._running: HistoryEntry | None = None
         self._given_up = 0  # serials up to it are removed: no new copies of them
         self.survey = Survey(tools)
-        self.following = Following(tools, self.survey, self._end)
-        self.blocked: Blocked | None = None
+        self.following = JournalActions(tools, self.survey, self._end)
+        self.blocked: BlockedRemoval | None = None
 
     def start(self) -> None:
         """Begins with what an earlier process left."""
@@ -90,7 +90,7 @@ class Worker:
         """What the policy tried, failed at and has not done since."""
         return tuple(rest.failure for rest in list(self._rests.values()) if rest.failure)
 
-    def state(self, holders: m.Holders, now_ns: int = 0) -> State:
+    def state(self, holders: m.Holders, now_ns: int = 0) -> RetentionView:
         """What is decided by. Raises: StorageError."""
         now_ms = self._tools.clock.mono_ms()
         with self._lock:
@@ -115,17 +115,17 @@ class Worker:
         self._wake.set()
         return entry.id
 
-    def running(self) -> Entry | None:
+    def running(self) -> HistoryEntry | None:
         """What is under way, as it stands now."""
         with self._lock:
             entry = self._running or next(iter(self.following.entries()), None)
         return self._tools.history.get(entry.id) if entry else None
 
-    def entry(self, action: str, by: str, why: str) -> Entry:
+    def entry(self, action: str, by: str, why: str) -> HistoryEntry:
         """A new action, which has no number yet."""
-        return Entry(0, format_time(self._tools.clock.wall_ns()), action, by, why, [])
+        return HistoryEntry(0, format_time(self._tools.clock.wall_ns()), action, by, why, [])
 
-    def reindex(self) -> Entry:
+    def reindex(self) -> HistoryEntry:
         """Has the index made anew; which action that is. Raises: ClientError too_many."""
         if any(entry.action == "reindex" for entry in self.following.entries()):
             raise ClientError("too_many", "the index is being made anew already", "wait for it")
@@ -135,13 +135,13 @@ class Worker:
 
     def remove(
         self,
-        entry: Entry,
+        entry: HistoryEntry,
         through: int,
         share_max: int,
         *,
         dry_run: bool = False,
         without: str = "",
-    ) -> tuple[Entry | None, m.Removal]:
+    ) -> tuple[HistoryEntry | None, m.Removal]:
         """Has the oldest segments removed, up to one that is being worked on.
 
         A copy that is made of a segment while it is removed would come back without it.
@@ -152,7 +152,7 @@ class Worker:
                 busy = min(self._busy(), default=U63_MAX)
                 before, self._given_up = self._given_up, max(self._given_up, through)
                 through = min(through, busy - 1)
-            made: Entry | None = None
+            made: HistoryEntry | None = None
             try:
                 made, removal = self.following.remove(
                     entry, through, share_max, dry_run=dry_run, without=without
@@ -249,7 +249,7 @@ class Worker:
         """True if something comes before summaries."""
         return self._stop.is_set() or bool(self._hand)
 
-    def _carry_out(self, decision: Decision) -> None:
+    def _carry_out(self, decision: RetentionDecision) -> None:
         entry = self.entry(decision.action, "policy", decision.why)
         if decision.action == "remove":
             self._remove(entry, decision.serials[-1])
@@ -261,7 +261,7 @@ class Worker:
         if result == "done" and not self._plan:
             self._next_ms = 0  # something more may be due now
 
-    def _remove(self, entry: Entry, through: int) -> None:
+    def _remove(self, entry: HistoryEntry, through: int) -> None:
         try:
             share = self._retention.remove_share_max
             started, removal = self.remove(entry, through, share)
@@ -273,9 +273,9 @@ class Worker:
 
     # -- one action ---------------------------------------------------------------------------
 
-    def _perform(self, entry: Entry) -> str:
+    def _perform(self, entry: HistoryEntry) -> str:
         """Archives or compresses, whatever comes of it; the result."""
-        entry = replace(entry, result="running", progress=Progress(0, entry.bytes))
+        entry = replace(entry, result="running", progress=JobProgress(0, entry.bytes))
         begun = time.monotonic()
         try:
             self._tools.history.add(entry)
@@ -289,7 +289,7 @@ class Worker:
         self._end(entry, result, reason, time.monotonic() - begun)
         return result
 
-    def _rewrite(self, entry: Entry) -> tuple[str, str]:
+    def _rewrite(self, entry: HistoryEntry) -> tuple[str, str]:
         """Every segment of it; one that fails does not keep the others from being done."""
         failed: list[str] = []
         refused = 0
@@ -298,7 +298,7 @@ class Worker:
             try:
                 self._rewrite_one(entry, number)
                 self._rests.pop(key, None)
-            except Stopped:
+            except JobStopped:
                 return "failed", "the instance stops; finished or undone at its next start"
             except (ZBrokerError, OSError) as error:
                 reason = error.reason if isinstance(error, ZBrokerError) else str(error)
@@ -312,7 +312,7 @@ class Worker:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return "refused" if refused == len(entry.serials) else "failed", failed[0] + more
 
-    def _rewrite_one(self, entry: Entry, number: int) -> None:
+    def _rewrite_one(self, entry: HistoryEntry, number: int) -> None:
         """One of its segments; progress takes them as equally large."""
         serial = entry.serials[number]
         with self._lock:
@@ -331,13 +331,13 @@ class Worker:
         failures = before.failures + 1 if before else 1
         wait_ms = actions.retry_ms(failures, self._retention.every)
         until_ms = self._tools.clock.mono_ms() + wait_ms
-        self._rests[action, serial] = Rest(failures, until_ms, failure)
+        self._rests[action, serial] = RetryPause(failures, until_ms, failure)
 
-    def _end(self, entry: Entry, result: str, reason: str, took_s: float) -> None:
+    def _end(self, entry: HistoryEntry, result: str, reason: str, took_s: float) -> None:
         tools = self._tools
         progress = (tools.history.get(entry.id) or entry).progress
         if result == "done":
-            progress = Progress(progress.total, progress.total)
+            progress = JobProgress(progress.total, progress.total)
         entry = replace(
             entry, result=result, reason=reason, took_s=round(took_s, 3), progress=progress
         )
@@ -346,7 +346,7 @@ class Worker:
         tools.log.log(level, "%s", told(entry))
 
 
-def told(entry: Entry) -> str:
+def told(entry: HistoryEntry) -> str:
     """The line of an action that ended: what happened, why, what it means."""
     which = f" of {words.serials(entry.serials)}" if entry.serials else ""
     took = f" in {entry.took_s:.1f} s" if entry.took_s else ""

@@ -24,7 +24,7 @@ _ITEM_BYTES: Final = 1_000  # of Python objects for one batch, roughly
 _Key = tuple[Cursor, Hashable]  # where, and with what was passed over
 
 
-class Reading:
+class BlockReader:
     """The logs of one process and the blocks read lately."""
 
     def __init__(self, directory: Path, archive: Path | None = None) -> None:

@@ -22,7 +22,7 @@ from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin
 from zbroker.limits import HEADER_MAX_BYTES, STORED_MAX_BYTES
-from zbroker.log.batch_index import About, plain_of
+from zbroker.log.batch_index import BatchMetadata, plain_of
 from zbroker.log.format import FLAG_ZSTD, Batch
 from zbroker.log.reader import Cursor, Item
 from zbroker.wire import bodies, codec
@@ -33,7 +33,7 @@ _SID: Final = b"\xa3sid"
 _HEADER_MAX: Final = HEADER_MAX_BYTES - 128  # leaves room for what `after` lacks: at most 78 bytes
 
 
-class Part(Struct, gc=False):
+class Frame(Struct, gc=False):
     """A message without its sid: the header around it, and the body."""
 
     before: bytes
@@ -43,7 +43,7 @@ class Part(Struct, gc=False):
     size: int  # in bytes of credit
 
 
-class Span(NamedTuple):
+class MessageSpan(NamedTuple):
     """Messages `first` to `last` (exclusive) of a batch's body."""
 
     first: int
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 Dress = Callable[[Msg | Job, Sequence[int]], None]
 
 
-class Look(NamedTuple):
+class Projection(NamedTuple):
     """How messages look that are made anew: which fields are sent. type_of: what a topic holds.
 
     dress: what is added to the header of each part.
@@ -66,7 +66,7 @@ class Look(NamedTuple):
     dress: Dress | None = None
 
 
-Parts = tuple[Part, ...]
+Parts = tuple[Frame, ...]
 Wanted = tuple[bool, ...]  # for each topic of a batch
 
 
@@ -119,9 +119,9 @@ class Block:
             column = self.header_columns[at] = bodies.HeaderColumn(batch.columns, batch.count)
         return column
 
-    def about(self, at: int) -> About:
+    def about(self, at: int) -> BatchMetadata:
         """What filters may ask of the messages of batch `at`."""
-        return About(self.batch(at), self.headers(at))
+        return BatchMetadata(self.batch(at), self.headers(at))
 
     def keep(self, key: Hashable, parts: Parts) -> Parts:
         """Remembers messages for all who want the same."""
@@ -130,7 +130,7 @@ class Block:
         return parts
 
 
-class Maker:
+class FrameBuilder:
     """Makes messages of batches. `here`: positions of this origin need no `origin` in a header.
 
     kind: what a message is, for a subscription or for a consumer of a queue.
@@ -152,19 +152,21 @@ class Maker:
             parts = block.keep(key, self.some(block, index, span, wanted, zstd=zstd))
         return parts
 
-    def some(self, block: Block, index: int, span: Span, wanted: Wanted, *, zstd: bool) -> Parts:
+    def some(
+        self, block: Block, index: int, span: MessageSpan, wanted: Wanted, *, zstd: bool
+    ) -> Parts:
         """The messages of `span` whose topic is wanted: mostly one part, maybe none."""
         picks = picks_of(block.batch(index), span, wanted)
         if not picks:
             return ()
-        return self._made(block, index, picks, span.last - span.first, Look(_untyped, zstd))
+        return self._made(block, index, picks, span.last - span.first, Projection(_untyped, zstd))
 
     def picked(
         self,
         block: Block,
         index: int,
         picks: Sequence[int],
-        look: Look,
+        look: Projection,
         key: Hashable = None,
         *,
         sees_all: bool,
@@ -187,11 +189,11 @@ class Maker:
         return parts
 
     def _made(
-        self, block: Block, index: int, picks: Sequence[int], least: int, look: Look
+        self, block: Block, index: int, picks: Sequence[int], least: int, look: Projection
     ) -> Parts:
         """The body as it is if `least` neighbours are all that is picked, else packed anew."""
         if least == len(picks) == picks[-1] - picks[0] + 1:
-            span = Span(picks[0], picks[-1] + 1)
+            span = MessageSpan(picks[0], picks[-1] + 1)
             part = self._unchanged(block.batch(index), span, look)
             if len(part.after) <= _HEADER_MAX:
                 return (part,)
@@ -199,7 +201,7 @@ class Maker:
         chosen = [messages[pick] for pick in picks]
         return self._repacked(block, index, picks, chosen, look.dress)
 
-    def held(self, held: Held, look: Look) -> Part:
+    def held(self, held: Held, look: Projection) -> Frame:
         """The message that stands for one key of an interval."""
         data = held.data
         if look.select is not None:
@@ -213,7 +215,7 @@ class Maker:
             msg.origin = first.origin
         return _part(msg, body)
 
-    def _unchanged(self, batch: Batch, span: Span, look: Look) -> Part:
+    def _unchanged(self, batch: Batch, span: MessageSpan, look: Projection) -> Frame:
         body, crc, name = batch.body, batch.body_crc, None
         if batch.flags & FLAG_ZSTD:
             if look.zstd:
@@ -274,19 +276,19 @@ def time_of(batch: Batch, index: int) -> int:
     return bodies.times(batch.columns.time)[index]
 
 
-def since(batch: Batch, span: Span, time_ns: int) -> int:
+def since(batch: Batch, span: MessageSpan, time_ns: int) -> int:
     """The first message of `span` whose log time is `time_ns` or later; `span.last` if none is."""
     if batch.columns is None or batch.columns.time is None:
         return span.first if batch.log_time >= time_ns else span.last
     return bisect_left(bodies.times(batch.columns.time), time_ns, span.first, span.last)
 
 
-def counting(batch: Batch) -> Span:
+def counting(batch: Batch) -> MessageSpan:
     """The messages of a batch that count."""
-    return Span(batch.skip, batch.count - batch.cut)
+    return MessageSpan(batch.skip, batch.count - batch.cut)
 
 
-def picks_of(batch: Batch, span: Span, wanted: Wanted) -> Sequence[int]:
+def picks_of(batch: Batch, span: MessageSpan, wanted: Wanted) -> Sequence[int]:
     """The messages of `span` whose topic is wanted."""
     if False not in wanted:
         return range(*span)
@@ -296,7 +298,7 @@ def picks_of(batch: Batch, span: Span, wanted: Wanted) -> Sequence[int]:
     return [at for at in range(span.first, span.last) if wanted[index[at]]]
 
 
-def _rewritten(block: Block, index: int, picks: Sequence[int], look: Look) -> list[bytes]:
+def _rewritten(block: Block, index: int, picks: Sequence[int], look: Projection) -> list[bytes]:
     """What the selection leaves of each message."""
     assert look.select is not None
     batch, messages = block.batch(index), block.unpacked(index)
@@ -339,12 +341,12 @@ def _set_topics(msg: Msg | Job, topics: list[str]) -> None:
         msg.topics = topics
 
 
-def _part(msg: Msg | Job, body: bytes) -> Part:
+def _part(msg: Msg | Job, body: bytes) -> Frame:
     header = codec.encode(msg)
     count = msg.count - msg.skip if msg.take is None else msg.take
     size = bodies.credit_bytes(body, msg.columns)
     at = _SID_AT[type(msg)]
-    return Part(header[:at], header[at + 1 :], body, count, size)
+    return Frame(header[:at], header[at + 1 :], body, count, size)
 
 
 def _sid_at(kind: type[Msg] | type[Job]) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from zbroker.wire.messages import Columns
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Which message it is. position: 0 if not recorded; origin: None if it is this instance's."""
 
     position: int
@@ -22,7 +22,7 @@ class Held(NamedTuple):
     there gets all of it again, alike. extra: columns of one, its key, headers and expiry.
     """
 
-    first: Place
+    first: MessagePlace
     topic: str
     time_ns: int
     data: bytes

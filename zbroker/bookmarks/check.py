@@ -32,7 +32,7 @@ def _damage(env: lmdb.Environment) -> str:
                 return "its entries are out of order"
             before, stamped = key, key == keys.STAMP
             read = keys.decode_stamp(value) if stamped else keys.decode_place(key, value)
-            if isinstance(read, keys.Wrong):
+            if isinstance(read, keys.BadKey):
                 return read.why
     return ""
 

@@ -27,13 +27,13 @@ from typing import NamedTuple
 
 from zbroker.bookmarks import files, keys
 from zbroker.bookmarks.keys import BLOCK_BYTES, EMPTY, Hint, Stamp
-from zbroker.bookmarks.stored import MAP_BYTES, DamagedError, Stored, StoredError
+from zbroker.bookmarks.stored import MAP_BYTES, DamagedError, StoredEntries, StoredError
 from zbroker.bookmarks.sweep import Sweep
-from zbroker.bookmarks.tail import Line, Tail
+from zbroker.bookmarks.tail import IndexTail, TailEntries
 from zbroker.errors import Bug
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 
-__all__ = ["Hint", "Index", "Pending", "Stamp"]
+__all__ = ["Hint", "Index", "PendingEntries", "Stamp"]
 
 Progress = Callable[[str], None]
 
@@ -41,10 +41,10 @@ _position = attrgetter("position")
 _LAST_TIME = keys.time_key((1 << 63) - 1)
 
 
-class Pending(NamedTuple):
+class PendingEntries(NamedTuple):
     """What one commit writes."""
 
-    tails: tuple[Tail, ...]
+    tails: tuple[IndexTail, ...]
     stamp: Stamp
     sweep: Sweep | None = None
 
@@ -74,15 +74,15 @@ class Index:
         self._instance = instance
         self._map_bytes = map_bytes
         self._generation = 0
-        self._stored: Stored | None = None
+        self._stored: StoredEntries | None = None
         self._clear()
         if settle:
             files.settle(path)
         self._open(progress)
 
     def _clear(self) -> None:
-        self._tail = Tail()
-        self._uncommitted: tuple[Tail, ...] = ()
+        self._tail = IndexTail()
+        self._uncommitted: tuple[IndexTail, ...] = ()
         self._busy = False
         self._end = 0  # positions below it were added
         self._bytes = 0
@@ -109,7 +109,7 @@ class Index:
             self._begin_empty(why)
 
     def _load(self) -> None:
-        self._stored = stored = Stored(self._path, self._instance, self._map_bytes)
+        self._stored = stored = StoredEntries(self._path, self._instance, self._map_bytes)
         self._generation, self._end = stored.stamp
         newest = stored.newest(keys.TIME, _LAST_TIME)
         self._time = keys.time_of(newest[0]) if newest else None
@@ -209,7 +209,7 @@ class Index:
             self._tail.times.put(batch.log_time, hint)
 
     def _add_run(self, batch: Batch, serial: int) -> None:
-        line = self._tail.runs.setdefault(batch.publisher, Line())
+        line = self._tail.runs.setdefault(batch.publisher, TailEntries())
         if line.last is not None and batch.sequence <= line.last:
             self._add_late(batch, serial)  # late without its flag
             return
@@ -218,7 +218,7 @@ class Index:
 
     def _add_late(self, batch: Batch, serial: int) -> None:
         """Sequences below ones that stand before it: those behind it keep the place they had."""
-        line = self._tail.runs.setdefault(batch.publisher, Line())
+        line = self._tail.runs.setdefault(batch.publisher, TailEntries())
         behind = batch.sequence + batch.taken
         place = self._before_bookmark(batch.publisher, behind)
         if place is not None:
@@ -227,17 +227,17 @@ class Index:
 
     # -- committing ---------------------------------------------------------------------------
 
-    def take(self) -> Pending:
+    def take(self) -> PendingEntries:
         """All that is not in LMDB, for one `commit`, which must end before the next take."""
         if self._busy:
             raise Bug("the index is taken from while a commit runs")
         self._busy = True
         self._uncommitted = (*self._uncommitted, self._tail)
-        self._tail = Tail()
+        self._tail = IndexTail()
         self._bytes = 0
-        return Pending(self._uncommitted, Stamp(self._generation, self._end), self._sweep)
+        return PendingEntries(self._uncommitted, Stamp(self._generation, self._end), self._sweep)
 
-    def commit(self, pending: Pending) -> None:
+    def commit(self, pending: PendingEntries) -> None:
         """One synced transaction; when it fails everything stays in memory for the next one."""
         try:
             if self._stored is None or self.damaged:
@@ -354,7 +354,7 @@ class Index:
                 return entry[1]
         return self._looked_up(keys.TIME, keys.time_key(ns - 1))
 
-    def _tails(self) -> tuple[Tail, ...]:
+    def _tails(self) -> tuple[IndexTail, ...]:
         """What is in memory, newest first."""
         return (self._tail, *reversed(self._uncommitted))
 

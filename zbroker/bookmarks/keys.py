@@ -62,7 +62,7 @@ class Stamp(NamedTuple):
     position: int
 
 
-class Wrong(NamedTuple):
+class BadKey(NamedTuple):
     """Why bytes are not what they should be."""
 
     why: str
@@ -121,13 +121,13 @@ def encode_place(key: bytes, hint: Hint) -> bytes:
     return head + _CRC.pack(crc32c(key + head))
 
 
-def decode_place(key: bytes, value: bytes) -> Hint | Wrong:
+def decode_place(key: bytes, value: bytes) -> Hint | BadKey:
     """The place in a value that was stored under `key`."""
     if len(value) != _PLACE.size + _CRC.size:
-        return Wrong("an entry has a wrong length")
+        return BadKey("an entry has a wrong length")
     head = value[: _PLACE.size]
     if _CRC.unpack_from(value, _PLACE.size)[0] != crc32c(key + head):
-        return Wrong("an entry has a wrong checksum")
+        return BadKey("an entry has a wrong checksum")
     position, serial, offset = _PLACE.unpack(head)
     return Hint(serial, offset, position)
 
@@ -138,20 +138,20 @@ def encode_stamp(stamp: Stamp, instance: int) -> bytes:
     return head + _CRC.pack(crc32c(STAMP + head))
 
 
-def decode_stamp(value: bytes, instance: int | None = None) -> Stamp | Wrong:
+def decode_stamp(value: bytes, instance: int | None = None) -> Stamp | BadKey:
     """The stamp of an index of this instance (of any, without one)."""
     if len(value) < _STAMP_HEAD.size:
-        return Wrong("the stamp is too short")
+        return BadKey("the stamp is too short")
     magic, version = _STAMP_HEAD.unpack_from(value)
     if magic != _STAMP_MAGIC:
-        return Wrong("the stamp is not one of ours")
+        return BadKey("the stamp is not one of ours")
     if version != VERSION:
-        return Wrong(f"it has version {version}, not {VERSION}")
+        return BadKey(f"it has version {version}, not {VERSION}")
     if len(value) != _STAMP.size + _CRC.size or _CRC.unpack_from(value, _STAMP.size)[0] != crc32c(
         STAMP + value[: _STAMP.size]
     ):
-        return Wrong("the stamp has a wrong checksum")
+        return BadKey("the stamp has a wrong checksum")
     _, _, owner, generation, position = _STAMP.unpack_from(value)
     if instance is not None and owner != instance:
-        return Wrong(f"it belongs to instance {owner:016x}")
+        return BadKey(f"it belongs to instance {owner:016x}")
     return Stamp(generation, position)

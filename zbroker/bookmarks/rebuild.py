@@ -60,7 +60,7 @@ def batches_of(log: SparseLog[Cursor]) -> Batches:
     return read
 
 
-class Progress(NamedTuple):
+class RebuildProgress(NamedTuple):
     """How far a rebuild is: positions below `position` of those below `until`."""
 
     position: int
@@ -69,7 +69,7 @@ class Progress(NamedTuple):
     batches_per_s: int
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[RebuildProgress], None]
 
 
 class _Teller:
@@ -92,7 +92,7 @@ class _Teller:
     def end(self, position: int, until: int) -> None:
         """Once more, whenever the last time was."""
         rate = round(self.batches / max(self._worked_s, 1e-9))
-        self._tell(Progress(position, until, self.batches, rate))
+        self._tell(RebuildProgress(position, until, self.batches, rate))
 
 
 def _adding(index: Index, read: Batches, until: int) -> Iterator[int]:

@@ -15,9 +15,9 @@ from typing import Final
 import lmdb
 
 from zbroker.bookmarks import files, keys
-from zbroker.bookmarks.keys import EMPTY, Hint, Stamp, Wrong
+from zbroker.bookmarks.keys import EMPTY, BadKey, Hint, Stamp
 from zbroker.bookmarks.sweep import COST_BYTES, Sweep
-from zbroker.bookmarks.tail import Tail
+from zbroker.bookmarks.tail import IndexTail
 from zbroker.limits import GIB
 
 MAP_BYTES: Final = GIB  # address space, not disk; doubled when it is 70 % full
@@ -34,7 +34,7 @@ class DamagedError(StoredError):
     """An entry is not what was written; the transaction that met it was given up."""
 
 
-class Stored:
+class StoredEntries:
     """The entries in LMDB.
 
     Raises: StoredError, from every method.
@@ -73,7 +73,7 @@ class Stored:
             self.write((), EMPTY)
             return
         stamp = keys.decode_stamp(bytes(value), self._instance)
-        if isinstance(stamp, Wrong):
+        if isinstance(stamp, BadKey):
             raise StoredError(stamp.why)
         self.stamp = stamp
 
@@ -101,7 +101,7 @@ class Stored:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def write(self, tails: Iterable[Tail], stamp: Stamp, sweep: Sweep | None = None) -> None:
+    def write(self, tails: Iterable[IndexTail], stamp: Stamp, sweep: Sweep | None = None) -> None:
         """Adds entries, sets the stamp and goes on with a sweep in one synced transaction."""
         tails = tuple(tails)
         cost = COST_BYTES if sweep is not None else 0
@@ -165,14 +165,14 @@ def _is_above(position: int, key: bytes, value: bytes) -> bool:
     return key != keys.STAMP and _place(key, value).position >= position
 
 
-def _good(reached: bytes | Wrong) -> bytes:
-    if isinstance(reached, Wrong):
+def _good(reached: bytes | BadKey) -> bytes:
+    if isinstance(reached, BadKey):
         raise DamagedError(reached.why)
     return reached
 
 
 def _place(key: bytes, value: bytes) -> Hint:
     place = keys.decode_place(key, value)
-    if isinstance(place, Wrong):
+    if isinstance(place, BadKey):
         raise StoredError(place.why)
     return place

@@ -14,7 +14,7 @@ from typing import Final
 import lmdb
 
 from zbroker.bookmarks import keys
-from zbroker.bookmarks.keys import Wrong
+from zbroker.bookmarks.keys import BadKey
 
 STEPS: Final = 4_000  # entries deleted and lines begun in one transaction: some 20 ms of it
 COST_BYTES: Final = STEPS * 4 * 4_096  # of map: in the worst case each touches a path of its own
@@ -32,7 +32,7 @@ class Sweep:
         """All lines were looked at."""
         return not self._next
 
-    def step(self, txn: lmdb.Transaction, steps: int = STEPS) -> bytes | Wrong:
+    def step(self, txn: lmdb.Transaction, steps: int = STEPS) -> bytes | BadKey:
         """Goes on for some steps; where to go on, for `advance` once the transaction is safe."""
         cursor = txn.cursor()
         found = cursor.set_range(self._next)
@@ -45,7 +45,7 @@ class Sweep:
                 found = cursor.next()
                 continue
             place = keys.decode_place(key, bytes(cursor.value()))
-            if isinstance(place, Wrong):
+            if isinstance(place, BadKey):
                 return place
             if place.position < self.floor:
                 found = cursor.delete() and bool(cursor.key())

@@ -1,7 +1,7 @@
 """What of the index is in memory: the entries since the last commit. Pure.
 
-A `Line` is one kind of key in order; a `Tail` has one for positions, one for log times and one per
-publisher. It grows by at most three entries per batch and is dropped when LMDB has it.
+`TailEntries` are one kind of key in order; an `IndexTail` has these for positions, for log times
+and for each publisher. It grows by at most three entries per batch and is dropped when LMDB has it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from zbroker.bookmarks.keys import Hint, encode_place, position_key, run_key, time_key
 
 
-class Line:
+class TailEntries:
     """Numbers in rising order, each with the place of a batch."""
 
     __slots__ = ("_hints", "_keys")
@@ -59,15 +59,15 @@ class Line:
         self._hints = [hint for _, hint in kept]
 
 
-class Tail:
+class IndexTail:
     """Entries that are not in LMDB."""
 
     __slots__ = ("positions", "runs", "times")
 
     def __init__(self) -> None:
-        self.positions = Line()
-        self.times = Line()
-        self.runs: dict[int, Line] = {}
+        self.positions = TailEntries()
+        self.times = TailEntries()
+        self.runs: dict[int, TailEntries] = {}
 
     def __len__(self) -> int:
         return len(self.positions) + len(self.times) + sum(map(len, self.runs.values()))

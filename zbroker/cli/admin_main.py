@@ -9,7 +9,7 @@ import click
 
 from zbroker.cli import reaching
 from zbroker.cli.group import LazyGroup
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.control.target import Target
 
 #: Adding a command is one line here and one file.
@@ -49,7 +49,7 @@ def main(
     path: Path | None,
     data_dir: str | None,
     as_json: bool,
-    given: Given,
+    given: ConnectionOptions,
 ) -> None:
     """Look at an instance and manage it."""
     if ctx.invoked_subcommand in _NO_TARGET:

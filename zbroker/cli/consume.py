@@ -20,7 +20,7 @@ import click
 
 import zbroker
 from zbroker.cli import reaching
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.sub import EX_INTERRUPTED, as_line, hush, json_line, moment, row_of
 from zbroker.clock import SystemClock, to_datetime
 
@@ -60,7 +60,7 @@ FLUSH_S: Final = 30.0
 @reaching.options
 def consume(  # noqa: PLR0913 - every option by its name
     *,
-    given: Given,
+    given: ConnectionOptions,
     url: str | None,
     queue: str | None,
     ack: bool,

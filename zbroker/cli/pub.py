@@ -22,7 +22,7 @@ import click
 import zbroker
 from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.errors import ZBrokerError
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
@@ -30,7 +30,7 @@ CONFIRM_S: Final = 30.0
 _SLEEP_MIN_S: Final = 0.001  # shorter sleeps take longer than they say
 
 
-class Publishing(Protocol):
+class MessageSender(Protocol):
     """What `send` needs of a client."""
 
     def publish(self, topic: str, data: bytes) -> object:
@@ -38,7 +38,7 @@ class Publishing(Protocol):
         ...
 
 
-class Pace:
+class Throttle:
     """Lets a rate of messages pass: `wait(sent)` returns when the next one is due."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Pace:
             self._sleep(ahead_s)
 
 
-class Sent:
+class InputPosition:
     """How far the input was read."""
 
     messages = 0
@@ -84,7 +84,7 @@ class Sent:
 @reaching.options
 def pub(  # noqa: PLR0913 - click passes each option by itself
     *,
-    given: Given,
+    given: ConnectionOptions,
     url: str | None,
     topic: str | None,
     file: BinaryIO,
@@ -100,7 +100,7 @@ def pub(  # noqa: PLR0913 - click passes each option by itself
     broker, name_of_topic = reaching.topic_of(given, url, topic)
     began = time.monotonic()
     with zbroker.connect(broker.url, name, **broker.options) as client:
-        pace = Pace(rate) if rate is not None else None
+        pace = Throttle(rate) if rate is not None else None
         sent = send(client, name_of_topic, islice(file, count), pace)
         error: ZBrokerError | None = None
         try:
@@ -115,9 +115,11 @@ def pub(  # noqa: PLR0913 - click passes each option by itself
         sys.exit(EX_INTERRUPTED)
 
 
-def send(client: Publishing, topic: str, lines: Iterable[bytes], pace: Pace | None = None) -> Sent:
+def send(
+    client: MessageSender, topic: str, lines: Iterable[bytes], pace: Throttle | None = None
+) -> InputPosition:
     """Queues each line as it comes; Ctrl-C ends the input."""
-    sent = Sent()
+    sent = InputPosition()
     try:
         for line in lines:
             if pace is not None:
@@ -131,7 +133,7 @@ def send(client: Publishing, topic: str, lines: Iterable[bytes], pace: Pace | No
     return sent
 
 
-def summary(sent: Sent, took_s: float, unconfirmed: int, ok: bool) -> str:
+def summary(sent: InputPosition, took_s: float, unconfirmed: int, ok: bool) -> str:
     """One line for the end of a run."""
     if ok:
         end = "all persisted"

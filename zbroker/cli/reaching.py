@@ -22,7 +22,7 @@ def complete_context(
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
-class Given(NamedTuple):
+class ConnectionOptions(NamedTuple):
     """What those options said."""
 
     context: str | None
@@ -58,7 +58,7 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: object,
     ) -> object:
         login = Login(key or "", server_key or "", user or "", password_file or "")
-        return function(*args, given=Given(context, login), **kwargs)
+        return function(*args, given=ConnectionOptions(context, login), **kwargs)
 
     for option in reversed(_OPTIONS):
         collected = option(collected)
@@ -72,7 +72,7 @@ def login_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def broker(given: Given, url: str | None) -> Broker:
+def broker(given: ConnectionOptions, url: str | None) -> Broker:
     """The broker at `url`, or that of the context. Raises: UsageError, ZBrokerError."""
     context = given.resolve(url or "")
     if not context.url:
@@ -81,7 +81,7 @@ def broker(given: Given, url: str | None) -> Broker:
 
 
 def topic_of(
-    given: Given, url: str | None, topic: str | None, what: str = "TOPIC"
+    given: ConnectionOptions, url: str | None, topic: str | None, what: str = "TOPIC"
 ) -> tuple[Broker, str]:
     """Where the URL may be left out, the only argument is the topic. Raises: UsageError."""
     if topic is None:

@@ -62,7 +62,7 @@ def plain(value: Any) -> str:  # noqa: ANN401 - a value of JSON
     return str(value)
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table: the key of its values; how a person is shown them."""
 
     key: str
@@ -70,28 +70,30 @@ class Column(NamedTuple):
     right: bool = False
     rank: int = 1
 
-    def ranked(self, rank: int) -> Column:
+    def ranked(self, rank: int) -> TableColumn:
         """The same: of a narrow terminal's columns the highest rank goes first, 0 never."""
         return self._replace(rank=rank)
 
 
-def text(key: str, rank: int = 1) -> Column:
+def text(key: str, rank: int = 1) -> TableColumn:
     """A column of words."""
-    return Column(key, plain, rank=rank)
+    return TableColumn(key, plain, rank=rank)
 
 
-def number(key: str, rank: int = 1) -> Column:
+def number(key: str, rank: int = 1) -> TableColumn:
     """A column of numbers."""
-    return Column(key, plain, right=True, rank=rank)
+    return TableColumn(key, plain, right=True, rank=rank)
 
 
-def byte_size(key: str, rank: int = 1) -> Column:
+def byte_size(key: str, rank: int = 1) -> TableColumn:
     """A column of sizes: exact in plain text, with a unit for people."""
     shown: Callable[[Any], str] = lambda value: "-" if value is None else size(value)  # noqa: E731
-    return Column(key, shown, right=True, rank=rank)
+    return TableColumn(key, shown, right=True, rank=rank)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
+def table(
+    columns: Sequence[TableColumn], rows: Iterable[Mapping[str, Any]], title: str = ""
+) -> None:
     """Rows as a table for a person, as `key=value` lines for a pipe.
 
     The table is as wide as the terminal: columns that do not fit are left out, and named below.
@@ -124,12 +126,14 @@ def console() -> Console:
     return Console(file=raw(sys.stdout))
 
 
-def heading(column: Column) -> str:
+def heading(column: TableColumn) -> str:
     """What stands above a column."""
     return column.key.replace("_", " ")
 
 
-def fitting(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+def fitting(
+    columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], width: int
+) -> list[int]:
     """Which columns stand in a table of that width: the first to go are empty, then of high rank.
 
     Those of rank 0 stay; if even they are too wide, their text is folded.
@@ -151,7 +155,7 @@ def fitting(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: in
     return kept
 
 
-def line(columns: Sequence[Column], row: Mapping[str, Any]) -> str:
+def line(columns: Sequence[TableColumn], row: Mapping[str, Any]) -> str:
     """One row for a pipe; a value with blanks is quoted."""
     return " ".join(f"{column.key}={_word(plain(row.get(column.key)))}" for column in columns)
 

@@ -27,7 +27,7 @@ import zbroker
 from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.extras import extra_row, text_or_base64
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 @reaching.options
 def sub(
     *,
-    given: Given,
+    given: ConnectionOptions,
     url: str | None,
     topic: str | None,
     since: str | None,

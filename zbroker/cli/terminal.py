@@ -29,7 +29,7 @@ def safe(text: str) -> str:
 
 def raw(stream: Any) -> TextIO:  # noqa: ANN401 - one that may be guarded
     """The terminal itself, for what draws on it."""
-    found: TextIO = stream.stream if isinstance(stream, Guard) else stream
+    found: TextIO = stream.stream if isinstance(stream, SafeTerminal) else stream
     return found
 
 
@@ -45,15 +45,15 @@ def guarded() -> Iterator[None]:
 
 
 def _guard(stream: TextIO) -> Any:  # noqa: ANN401 - it behaves like one
-    return Guard(stream) if stream is not None and stream.isatty() else stream
+    return SafeTerminal(stream) if stream is not None and stream.isatty() else stream
 
 
-class Guard:
+class SafeTerminal:
     """A terminal as a text stream; everything but writing is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.buffer = _Bytes(stream.buffer)
+        self.buffer = _ByteStream(stream.buffer)
 
     def write(self, text: str) -> int:
         self.stream.write(safe(text))
@@ -67,7 +67,7 @@ class Guard:
         return getattr(self.stream, name)
 
 
-class _Bytes:
+class _ByteStream:
     """The same as a binary stream; what is not UTF-8 is written as `\\xff`."""
 
     def __init__(self, stream: BinaryIO) -> None:

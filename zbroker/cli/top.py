@@ -117,7 +117,7 @@ def line(found: Look) -> str:
         "sync_ms": found["journal"]["sync_ms"], "down": down,
         "alarms": [alarm.get("code") for alarm in found["alarms"]],
     }  # fmt: skip
-    return show.line([show.Column(key) for key in row], row)
+    return show.line([show.TableColumn(key) for key in row], row)
 
 
 def _write(target: Target, interval: float, looks: int | None, *, in_json: bool) -> None:

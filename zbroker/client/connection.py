@@ -30,7 +30,7 @@ from zbroker.client.effects import (
 )
 from zbroker.engine.contract import Now
 from zbroker.heartbeats import Silence
-from zbroker.wire.messages import Ack, Command
+from zbroker.wire.messages import Ack, ClientCommand
 
 CONNECT_MS: Final = 5_000  # then a new socket, which looks the host up again
 SETTLED_MS: Final = 1_000  # a connection that was live for this long is made again without delay
@@ -68,7 +68,7 @@ class Connection:
 
     # -- what a subclass adds -----------------------------------------------------------------
 
-    def _make_logon(self) -> Command:
+    def _make_logon(self) -> ClientCommand:
         """What logs on; its cid is in `_logon_cid`."""
         raise NotImplementedError
 

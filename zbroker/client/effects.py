@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Ack, AnyAnswer, Command, Error
+from zbroker.wire.messages import Ack, AnyAnswer, ClientCommand, Error
 from zbroker.wire.queue_messages import AnyQueuesAnswer
 
 
@@ -37,7 +37,7 @@ class Connect(Struct, gc=False):
 class Send(Struct, gc=False):
     """Effect: send this on the socket."""
 
-    command: Command
+    command: ClientCommand
     body: bytes | None = None
 
 

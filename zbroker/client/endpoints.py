@@ -14,7 +14,7 @@ from zbroker.client.publisher.publisher import Follower, Publisher, Session
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import codec
-from zbroker.wire.messages import DoorLogon, Error, RangeList, Ranges
+from zbroker.wire.messages import Error, ListenerLogon, RangeList, Ranges
 
 _ANSWERS: Final = {"delivery": codec.ANSWERS, "queues": codec.QUEUES_ANSWERS}
 
@@ -130,7 +130,7 @@ def _ask(doors: Doors, session: Session, command: Ranges, end: float) -> RangeLi
     """The answer, or None if the connection was lost or the time is over."""
     link = doors.connect()
     try:
-        link.send(DoorLogon(session.answer.token or "", cid="logon"))
+        link.send(ListenerLogon(session.answer.token or "", cid="logon"))
         command.cid = "ranges"
         link.send(command)
         while (left := end - clock.monotonic()) > 0:

@@ -19,7 +19,7 @@ from zbroker.errors import ClientError
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.sockets import Curve
 from zbroker.wire import codec
-from zbroker.wire.messages import AnyAnswer, Command
+from zbroker.wire.messages import AnyAnswer, ClientCommand
 from zbroker.wire.queue_messages import AnyQueuesAnswer
 
 WHAT: Final[dict[int, Connected | Unreached | Lost]] = {
@@ -74,7 +74,7 @@ class Link:
         self.monitor: Socket = self.socket.get_monitor_socket(EVENTS)
         self.socket.connect(endpoint)
 
-    def send(self, command: Command, body: bytes | None = None) -> None:
+    def send(self, command: ClientCommand, body: bytes | None = None) -> None:
         """Queues one command; never blocks: the window and credit are what bounds the queue.
 
         With a broker that ended the handshake nobody is left to queue it for; events say so.

@@ -17,7 +17,7 @@ from zbroker.client.connection import Connection, State
 from zbroker.client.effects import Effect, Event, Send
 from zbroker.heartbeats import Silence
 from zbroker.ids import Origin
-from zbroker.wire.messages import Ack, DoorLogon, Error, Heartbeat
+from zbroker.wire.messages import Ack, Error, Heartbeat, ListenerLogon
 
 ANSWER_MS: Final = 15_000  # a process waits ten seconds for its journal, then says so
 COUNTED_MS: Final = 60_000  # how long the broker may take a lost connection of ours for living
@@ -87,9 +87,9 @@ class TokenConnection(Connection):
             self._lost_ms = now_ms
         return super()._forget(now_ms)
 
-    def _make_logon(self) -> DoorLogon:
+    def _make_logon(self) -> ListenerLogon:
         self._logon_cid, self._asked_s = self._cid(), self._heartbeat_s
-        return DoorLogon(self._token, self._logon_cid, self._heartbeat_s)
+        return ListenerLogon(self._token, self._logon_cid, self._heartbeat_s)
 
     def _logged_on(self, answer: Ack, now_ms: int) -> list[Effect]:
         if answer.origin is not None:

@@ -13,7 +13,7 @@ import msgspec
 
 from zbroker.config.message_types import BadType, described
 from zbroker.config.record import RecordConfig
-from zbroker.config.tree import Config, Field, Section, fields, sections
+from zbroker.config.tree import Config, ConfigKey, Section, fields, sections
 from zbroker.config.units import UNITS, read_unit
 from zbroker.config.workers import clashes
 from zbroker.endpoints import check_listen, is_loopback
@@ -29,7 +29,7 @@ _KEY: Final = re.compile(r"\s*([\w.\"'\- ]+?)\s*=")
 _CODE: Final = "bad_config"
 
 
-class _Source(NamedTuple):
+class _TomlSource(NamedTuple):
     """Where settings came from, to say it in an error."""
 
     name: str
@@ -62,7 +62,7 @@ def load(
 
 def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None = None) -> Config:
     """The settings in the TOML `text`, called `name` in errors. Raises: ConfigError."""
-    source = _Source(name, text)
+    source = _TomlSource(name, text)
     try:
         tree: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -88,7 +88,9 @@ def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None
     return config
 
 
-def _tables(tree: dict[str, Any], source: _Source) -> Iterator[tuple[Section, int, dict[str, Any]]]:
+def _tables(
+    tree: dict[str, Any], source: _TomlSource
+) -> Iterator[tuple[Section, int, dict[str, Any]]]:
     """Every table of the file that may be there; of several of one name, which it is, from 0."""
     known = {section.name: section for section in sections()}
     for name, found in tree.items():
@@ -104,7 +106,7 @@ def _tables(tree: dict[str, Any], source: _Source) -> Iterator[tuple[Section, in
         yield from ((section, nth, table) for nth, table in enumerate(tables))
 
 
-def _read_table(section: Section, nth: int, table: dict[str, Any], source: _Source) -> None:
+def _read_table(section: Section, nth: int, table: dict[str, Any], source: _TomlSource) -> None:
     known = {one.name: one for one in fields(section.type)}
     for key, value in table.items():
         if key not in known:
@@ -118,13 +120,15 @@ def _read_table(section: Section, nth: int, table: dict[str, Any], source: _Sour
             source.fail(path, f"`{'.'.join(path)}`: {error}", hint, nth)
 
 
-def _unknown(path: tuple[str, ...], known: list[str], source: _Source, nth: int = 0) -> NoReturn:
+def _unknown(
+    path: tuple[str, ...], known: list[str], source: _TomlSource, nth: int = 0
+) -> NoReturn:
     near = difflib.get_close_matches(path[-1], known, 1, 0.5)
     hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
     source.fail(path, f"unknown key `{'.'.join(path)}`", hint, nth)
 
 
-def _check_values(config: Config, source: _Source) -> None:
+def _check_values(config: Config, source: _TomlSource) -> None:
     _check_functions(config, source)
     _check_queues(config, _recording(config, source), source)
     for key in ("ingest", "delivery", "queues", "admin"):
@@ -161,7 +165,7 @@ def _check_values(config: Config, source: _Source) -> None:
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
 
 
-def _described(config: Config, source: _Source) -> list[RecordConfig]:
+def _described(config: Config, source: _TomlSource) -> list[RecordConfig]:
     found = []
     for index, record in enumerate(config.record):
         try:
@@ -173,7 +177,7 @@ def _described(config: Config, source: _Source) -> list[RecordConfig]:
     return found
 
 
-def _check_functions(config: Config, source: _Source) -> None:
+def _check_functions(config: Config, source: _TomlSource) -> None:
     if not config.filters.functions:
         return
     from zbroker.filters import own  # it takes time, and few instances have any
@@ -185,7 +189,7 @@ def _check_functions(config: Config, source: _Source) -> None:
         source.fail(path, f"`filters.functions`: {error.reason}", error.hint)
 
 
-def _recording(config: Config, source: _Source) -> Recording:
+def _recording(config: Config, source: _TomlSource) -> Recording:
     try:
         return Recording(config.record, nothing=config.records_nothing)
     except BadRule as error:
@@ -194,7 +198,7 @@ def _recording(config: Config, source: _Source) -> Recording:
         source.fail(path, reason, error.hint, error.index)
 
 
-def _check_queues(config: Config, recording: Recording, source: _Source) -> None:
+def _check_queues(config: Config, recording: Recording, source: _TomlSource) -> None:
     if not config.queue:
         return
     # it imports settings of queues from here, and filters, which take time
@@ -236,7 +240,7 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 def _describe(path: tuple[str, ...]) -> str:
     """The description of the field at `path`, for an error about it."""
-    rows: list[Field] = [
+    rows: list[ConfigKey] = [
         one
         for section in sections()
         if path and section.name == path[0]

@@ -324,7 +324,7 @@ class Section(NamedTuple):
     many: bool
 
 
-class Field(NamedTuple):
+class ConfigKey(NamedTuple):
     """A key of a table."""
 
     name: str
@@ -343,7 +343,7 @@ def sections() -> list[Section]:
 
 
 @cache
-def fields(type_: type[Struct]) -> list[Field]:
+def fields(type_: type[Struct]) -> list[ConfigKey]:
     """The keys of a table that the file may set."""
     hints = get_type_hints(type_, include_extras=True)
     rows = []
@@ -351,7 +351,7 @@ def fields(type_: type[Struct]) -> list[Field]:
         metas = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Meta)]
         meta = metas[-1] if metas else Meta()
         if meta.extra != LAUNCH:
-            rows.append(Field(name, getattr(hints[name], "__origin__", hints[name]), meta))
+            rows.append(ConfigKey(name, getattr(hints[name], "__origin__", hints[name]), meta))
     return rows
 
 

@@ -62,7 +62,7 @@ def format_micros(us: int) -> str:
     return f"{us}us" if us % US_PER_MS else format_duration(us // US_PER_MS)
 
 
-class Unit(NamedTuple):
+class UnitFormat(NamedTuple):
     """How texts in a unit are read. hint: what to write instead of what cannot be read."""
 
     parse: Callable[[str], int]
@@ -70,10 +70,10 @@ class Unit(NamedTuple):
     of_number: int = 1  # what a plain number in the file is multiplied with
 
 
-UNITS: Final[dict[str, Unit]] = {
-    BYTES["unit"]: Unit(parse_size, 'write "256MiB", "64KiB" or bytes'),
-    DURATION["unit"]: Unit(parse_duration, 'write "100ms", "30s", "12h" or "7d"'),
-    MICROS["unit"]: Unit(parse_micros, 'write "30us", "500us" or "100ms"', US_PER_MS),
+UNITS: Final[dict[str, UnitFormat]] = {
+    BYTES["unit"]: UnitFormat(parse_size, 'write "256MiB", "64KiB" or bytes'),
+    DURATION["unit"]: UnitFormat(parse_duration, 'write "100ms", "30s", "12h" or "7d"'),
+    MICROS["unit"]: UnitFormat(parse_micros, 'write "30us", "500us" or "100ms"', US_PER_MS),
 }
 
 

@@ -32,7 +32,7 @@ _MONITORED: Final = int(
 )
 
 
-class Session(NamedTuple):
+class AdminSession(NamedTuple):
     """Where the admin of the broker is, and what is shown to it."""
 
     admin: str
@@ -42,7 +42,7 @@ class Session(NamedTuple):
         return f"Session(admin={self.admin!r})"
 
 
-def log_on(url: str, credentials: Credentials | None = None) -> Session:
+def log_on(url: str, credentials: Credentials | None = None) -> AdminSession:
     """Logs on at the ingest door `url`, and off again. Raises: ZBrokerError, ConfigError."""
     url = endpoints.ingest_url(url)
     if (error := diagnosis.impossible(url)) is not None:
@@ -69,7 +69,7 @@ def _logon(credentials: Credentials | None) -> m.Logon:
     return m.Logon(client=name, instance=instance, cid="1", credentials=given)
 
 
-def _send(dealer: zmq.Socket[bytes], command: m.Command) -> None:
+def _send(dealer: zmq.Socket[bytes], command: m.ClientCommand) -> None:
     """A broker that refused the handshake by now has left nobody to send it to: events say why."""
     with suppress(zmq.Again):
         dealer.send(codec.encode(command), zmq.NOBLOCK)
@@ -115,11 +115,11 @@ def _refused(event: int, url: str, *, secured: bool) -> ZBrokerError:
     return ZBrokerError("auth_failed", reason, "give --key and --server-key, or --context")
 
 
-def _session(answer: object, url: str) -> Session:
+def _session(answer: object, url: str) -> AdminSession:
     if isinstance(answer, m.Error):
         raise ZBrokerError(answer.code, answer.reason, answer.hint)
     told = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
     if not told:
         raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")
     assert isinstance(answer, m.Ack), "only an Ack told it"
-    return Session(told, answer.token or "")
+    return AdminSession(told, answer.token or "")

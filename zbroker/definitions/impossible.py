@@ -95,17 +95,17 @@ def _of_at_most_once(config: QueueConfig) -> Iterator[_Contradiction]:
         yield _Contradiction("lease", reason, hint)
 
 
-def _judged(config: QueueConfig) -> Callable[[_Rule], _Contradiction | None]:
+def _judged(config: QueueConfig) -> Callable[[_QueueRule], _Contradiction | None]:
     return lambda rule: rule.says if rule.holds(config) else None
 
 
-class _Rule(NamedTuple):
+class _QueueRule(NamedTuple):
     holds: Callable[[Any], object]
     says: _Contradiction
 
 
 _RULES: Final = (
-    _Rule(
+    _QueueRule(
         lambda config: config.max_hold,
         _Contradiction(
             "max_hold",
@@ -113,7 +113,7 @@ _RULES: Final = (
             'leave it out, or write kind = "replayable"; `expiration` gives up what is old',
         ),
     ),
-    _Rule(
+    _QueueRule(
         lambda config: config.priority and config.barrier,
         _Contradiction(
             "priority",
@@ -121,7 +121,7 @@ _RULES: Final = (
             "leave one of them out",
         ),
     ),
-    _Rule(
+    _QueueRule(
         lambda config: config.priority and config.group_key,
         _Contradiction(
             "priority",
@@ -129,7 +129,7 @@ _RULES: Final = (
             "leave one of them out",
         ),
     ),
-    _Rule(
+    _QueueRule(
         lambda config: 0 < config.max_backlog < config.max_per_subscription,
         _Contradiction(
             "max_per_subscription",
@@ -137,7 +137,7 @@ _RULES: Final = (
             "write a max_per_subscription of max_backlog at most",
         ),
     ),
-    _Rule(
+    _QueueRule(
         lambda config: config.expiration_model != "default" and not config.expiration,
         _Contradiction(
             "expiration_model",
@@ -145,7 +145,7 @@ _RULES: Final = (
             "write one, or leave out the model: then each message's own expiry holds",
         ),
     ),
-    _Rule(
+    _QueueRule(
         lambda config: len(config.retry_delay) > RETRY_DELAYS_MAX,
         _Contradiction(
             "retry_delay",

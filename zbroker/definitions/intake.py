@@ -20,9 +20,9 @@ from zbroker.definitions.definition import Definition
 from zbroker.filters import Expression, Filter, Payloads
 from zbroker.filters.values import is_null, number
 from zbroker.limits import U63_MAX
-from zbroker.log.batch_index import About
+from zbroker.log.batch_index import BatchMetadata
 from zbroker.log.format import FLAG_ZSTD, Batch
-from zbroker.queues.work.values import Entered, Run
+from zbroker.queues.work.values import Arrivals, Run
 from zbroker.wire import bodies
 
 U64_MAX: Final = (1 << 64) - 1
@@ -34,7 +34,7 @@ _NO_MSGPACK: Final = b"\xc1"  # msgpack never says this
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class Entering:
+class QueueIntake:
     """Takes batches of recorded messages, of one queue."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Entering:
         self._model = config.expiration_model
         self._hashes: dict[bytes, int] = {}
 
-    def __call__(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> Entered | None:
+    def __call__(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> Arrivals | None:
         """What enters; None: nothing. `payloads` gives all messages of the body, if it is asked.
 
         Raises: whatever `payloads` raises.
@@ -64,7 +64,7 @@ class Entering:
         if not picks:
             return None
         positions = _positions(batch, picks)
-        entered = Entered(_bitmap(positions))
+        entered = Arrivals(_bitmap(positions))
         if content is not None:
             self._look(content, picks, positions, entered)
         if definition.needs_times:
@@ -87,7 +87,7 @@ class Entering:
         return [at for at in range(first, last) if wanted[index[at]]]
 
     def _look(
-        self, content: _Content, picks: Sequence[int], positions: Sequence[int], entered: Entered
+        self, content: _Content, picks: Sequence[int], positions: Sequence[int], entered: Arrivals
     ) -> None:
         """Adds what expressions say."""
         definition = self._definition
@@ -161,7 +161,7 @@ class _Content:
         self._types = [type_of(topic) for topic in batch.topics]
         column = batch.columns.index if batch.columns is not None else None
         self._index = bodies.indexes(column) if column is not None else None
-        self._about = About(batch)
+        self._about = BatchMetadata(batch)
         self._payloads: dict[str, Payloads] = {}
 
     def picks(self, content: Filter, at: Sequence[int]) -> Sequence[int]:

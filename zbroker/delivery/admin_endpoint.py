@@ -26,7 +26,7 @@ class Desk:
     ) -> None:
         self._mine = incarnation
         self._log = log
-        self._desk = admin_endpoint.Desk(context, endpoint, s.TO_DESK, poller, log)
+        self._desk = admin_endpoint.AdminEndpoint(context, endpoint, s.TO_DESK, poller, log)
 
     def answer(self, core: Core, now_ms: int, peers: s.Peers = s.unknown) -> list[Effect]:
         """Answers what waits; what clients are to be told of it. peers: who is at which address."""

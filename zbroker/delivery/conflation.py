@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import Ext
 
-from zbroker.blocks.held import Held, Place
+from zbroker.blocks.held import Held, MessagePlace
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MIB
 from zbroker.wire.messages import Columns
@@ -50,7 +50,7 @@ class Messages(NamedTuple):
     data: Sequence[bytes]
     times: Sequence[int]  # log time, ns
     topics: Sequence[str]
-    place: Callable[[int], Place]
+    place: Callable[[int], MessagePlace]
     value: Callable[[int], Any]
     extra: Callable[[int], Columns | None] | None = None
 
@@ -185,7 +185,7 @@ class Conflation:
 class _Newest:
     """What is held of one key."""
 
-    first: Place
+    first: MessagePlace
     topic: str
     time_ns: int
     data: bytes

@@ -44,8 +44,8 @@ from zbroker.server.peers import Received, admit, check_key, decode, welcome
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Entry, Located, Marks, Welcome
-from zbroker.wire.refused import CODES, Refusals, stranger, told_as
+from zbroker.wire.internal import Entry, Located, Watermarks, Welcome
+from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
 
 NS_PER_MS: Final = 1_000_000
 TICK_MS: Final = 250  # how exact the patience with the journal is
@@ -73,7 +73,7 @@ class Core:
     def __init__(self, settings: Settings, quiet_ms: QuietMs | None = None) -> None:
         """quiet_ms: see DoorHeartbeats."""
         self.counts = Counts()
-        self.refusals = Refusals(settings.incarnation)
+        self.refusals = RefusalLog(settings.incarnation)
         self.connections = Connections(quiet_ms, settings.budget)
         self.cursors = Cursors()
         self._settings = settings
@@ -117,7 +117,7 @@ class Core:
         command: m.DeliveryCommand | None = None
         try:
             command = decode(codec.DELIVERY, received)
-            if isinstance(command, m.DoorLogon):
+            if isinstance(command, m.ListenerLogon):
                 return self._logon(received, command, now_ms, now_s)
             connection = self.connections.get(rid)
             if connection is None:
@@ -144,7 +144,7 @@ class Core:
         return refusal(self.counts, rid, error, cid, sid)
 
     def _logon(
-        self, received: Received, command: m.DoorLogon, now_ms: int, now_s: float
+        self, received: Received, command: m.ListenerLogon, now_ms: int, now_s: float
     ) -> list[Effect]:
         rid, access = received.rid, self._rights.access
         token = self.connections.token_of(command, received, self._settings.key, access, now_s)
@@ -226,7 +226,7 @@ class Core:
 
     # -- the journal --------------------------------------------------------------------------
 
-    def marks(self, marks: Marks) -> list[Effect]:
+    def marks(self, marks: Watermarks) -> list[Effect]:
         """How far the log is durable. Another incarnation has to be asked everything again."""
         if marks.incarnation != self.cursors.incarnation:
             self._locating.lost()
@@ -236,7 +236,7 @@ class Core:
         """A journal that has not been asked yet."""
         return self._heard(welcome) + self._locating.welcomed()
 
-    def _heard(self, said: Marks | Welcome) -> list[Effect]:
+    def _heard(self, said: Watermarks | Welcome) -> list[Effect]:
         here = Origin(said.instance, said.generation)
         rewound = self.cursors.heard(
             said.incarnation, here, said.floor, said.written, said.persisted

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Final
 
-from zbroker.blocks.frame_builder import Maker
+from zbroker.blocks.frame_builder import FrameBuilder
 from zbroker.blocks.read_request import Read
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
@@ -30,7 +30,7 @@ class Cursors:
     def __init__(self) -> None:
         self.incarnation = 0
         self.here: Origin | None = None
-        self.maker: Maker | None = None
+        self.maker: FrameBuilder | None = None
         self.floor = 0
         self.written = 0
         self.persisted = 0
@@ -59,7 +59,7 @@ class Cursors:
         """
         restarted = incarnation != self.incarnation
         if restarted:
-            self.incarnation, self.here, self.maker = incarnation, here, Maker(here)
+            self.incarnation, self.here, self.maker = incarnation, here, FrameBuilder(here)
             self.floor, self.written, self.persisted = floor, written, persisted
         # a welcome may be older than marks that were read before it
         self.floor, self.persisted = max(self.floor, floor), max(self.persisted, persisted)

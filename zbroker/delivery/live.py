@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zbroker.blocks.frame_builder import Block, Maker, Part, Parts, counting
+from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Parts, counting
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.live_intervals import LiveIntervals
@@ -29,7 +29,7 @@ from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Entry, Grant, Hello
+from zbroker.wire.internal import Entry, Hello, LiveCredit
 
 WANTED_MS: Final = 10_000  # longer than the last one stays: most come back
 
@@ -47,7 +47,7 @@ class Taking:
         self._wanted = True
         self._wanted_until_ms = 0
 
-    def hello(self, rid: bytes, hello: Hello) -> Grant:
+    def hello(self, rid: bytes, hello: Hello) -> LiveCredit:
         """A new ingest, or a new socket of it: only the newest is listened to."""
         self.requester, self._theirs, self._taken = rid, hello.incarnation, 0
         return self.grant()
@@ -59,10 +59,10 @@ class Taking:
         self._taken += size
         return True
 
-    def grant(self) -> Grant:
+    def grant(self) -> LiveCredit:
         """What may be sent now."""
         credit = LIVE_CREDIT_BYTES if self._wanted else 0
-        return Grant(self._mine, self._theirs, self._taken, credit)
+        return LiveCredit(self._mine, self._theirs, self._taken, credit)
 
     def want(self, now_ms: int, *, wanted: bool) -> bool:
         """Whether there is anybody to send it to; True if ingest should hear of a change."""
@@ -71,9 +71,9 @@ class Taking:
         before, self._wanted = self._wanted, now_ms < self._wanted_until_ms
         return before is not self._wanted
 
-    def ask_hello(self) -> Grant:
+    def ask_hello(self) -> LiveCredit:
         """The answer to a stranger."""
-        return Grant(self._mine, 0, 0, 0)
+        return LiveCredit(self._mine, 0, 0, 0)
 
 
 class Live:
@@ -83,7 +83,7 @@ class Live:
         self._counts = counts
         self._exact: dict[str, dict[int, Subscription]] = {}
         self._patterns: dict[int, Subscription] = {}
-        self._maker = Maker(Origin(0, 0))
+        self._maker = FrameBuilder(Origin(0, 0))
         self._held = LiveIntervals()
         self.over: list[Subscription] = []  # whose limit was reached here; the core ends them
 
@@ -182,7 +182,7 @@ class Live:
         if one.left <= 0:
             self.over.append(one)
 
-    def _sent(self, one: Subscription, part: Part) -> Send:
+    def _sent(self, one: Subscription, part: Frame) -> Send:
         one.credit -= part.size
         one.trail.spent += part.size
         one.left -= part.messages

@@ -11,7 +11,7 @@ from zbroker import sockets
 from zbroker.delivery.live import Taking
 from zbroker.limits import BEAT_MS, LIVE_CREDIT_BYTES, MIB
 from zbroker.wire import codec
-from zbroker.wire.internal import Entry, Grant, Hello
+from zbroker.wire.internal import Entry, Hello, LiveCredit
 
 TURN_BYTES: Final = 4 * MIB  # of one turn, at least one message; the rest waits for the next
 GRANT_BYTES: Final = LIVE_CREDIT_BYTES // 4  # taken since the last grant: then it is time for one
@@ -75,5 +75,5 @@ class LiveDoor:
         if self._taking.requester is not None:
             self._say(self._taking.requester, self._taking.grant())
 
-    def _say(self, rid: bytes, grant: Grant) -> None:
+    def _say(self, rid: bytes, grant: LiveCredit) -> None:
         sockets.send_to(self._router, rid, codec.encode(grant))  # a lost one is made up by a beat

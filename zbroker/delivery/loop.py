@@ -21,7 +21,7 @@ from typing import Final
 import zmq
 
 from zbroker import sockets
-from zbroker.blocks.block_reader import Reading
+from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.config import Config, socket_of
 from zbroker.delivery import ranges
@@ -40,8 +40,8 @@ from zbroker.server.budgets import budget_of
 from zbroker.server.journal_link import Events, JournalLink
 from zbroker.server.peers import Received
 from zbroker.server.process import EX_OK, Process
-from zbroker.server.public_listener import Front
-from zbroker.wire.internal import Hello, Located, Marks, Welcome
+from zbroker.server.public_listener import PublicListener
+from zbroker.wire.internal import Hello, Located, Watermarks, Welcome
 
 BURST_MAX: Final = 256  # commands of one turn
 READS_MAX: Final = 64  # blocks of one turn
@@ -73,7 +73,7 @@ class DeliveryRoom:
         key, config = process.paths.token_key.read_bytes(), process.config
         recording = Recording(config.record, nothing=config.records_nothing)
         frame_bytes = HEADER_MAX_BYTES + FRAME_SLACK_BYTES
-        self._front = Front(process, frame_bytes=frame_bytes, sndhwm=0)
+        self._front = PublicListener(process, frame_bytes=frame_bytes, sndhwm=0)
         self._door = self._front.door
         settings = Settings(
             key, config.limits.clients, recording, self._front.access, process.incarnation,
@@ -97,7 +97,7 @@ class DeliveryRoom:
             self._live = LiveDoor(
                 process.context, self._ipc("live"), process.incarnation, self._poller
             )
-        self._reading: Reading | None = None
+        self._reading: BlockReader | None = None
         self._incarnation = 0
         self._plans: deque[tuple[Plan, Generator[None, None, ranges.Ranges]]] = deque()
         self._stats_ms = self._holds_ms = self._let_go_ms = 0
@@ -165,7 +165,7 @@ class DeliveryRoom:
     def _read_journal(self, events: Events, now_ms: int) -> None:
         self._journal.tick(now_ms)
         for said in self._journal.heard(events, now_ms):
-            if isinstance(said, Marks):
+            if isinstance(said, Watermarks):
                 self._met(said.incarnation)
                 self._perform(self.core.marks(said))
             elif isinstance(said, Welcome):
@@ -254,7 +254,7 @@ class DeliveryRoom:
         try:
             if self._reading is None:
                 paths = self._process.paths
-                self._reading = Reading(paths.journal, paths.archive)
+                self._reading = BlockReader(paths.journal, paths.archive)
             block = self._reading.read(read)
         except StorageError as error:
             return self.core.read_failed(read, str(error))

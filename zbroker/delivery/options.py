@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from zbroker import topics
-from zbroker.blocks.frame_builder import Look
+from zbroker.blocks.frame_builder import Projection
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.pace import Pace, Rate, parse_rate
 from zbroker.delivery.selection import Wish
@@ -45,7 +45,7 @@ def made(
     select = compile_select(options.select) if options.select else None
     return Subscription(
         names, wish_of(command.topic, command.filter, vocabulary, regex=command.regex),
-        Look(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
+        Projection(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
         command.regex, action_of(command), since_ms, conflation_of(options),
         left=options.limit or U63_MAX, paused=options.paused,
         sid_packed=msgspec.msgpack.encode(command.sid),

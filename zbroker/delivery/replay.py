@@ -16,8 +16,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from zbroker.blocks.frame_builder import Block, Maker, Part, item_end, item_first
-from zbroker.blocks.held import Held, Place
+from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, item_end, item_first
+from zbroker.blocks.held import Held, MessagePlace
 from zbroker.delivery.conflation import Messages
 from zbroker.delivery.intervals import Intervals
 from zbroker.delivery.pace import Pace
@@ -45,7 +45,7 @@ PACED_MAX: Final = 1_024  # messages whose time is looked up at once
 _NOWHERE: Final = Cursor(0, 0, 0)
 _NO_COLUMNS: Final = Columns()
 
-Sent = list[tuple[Subscription, Part]]
+Sent = list[tuple[Subscription, Frame]]
 Chosen = list[tuple[Subscription, Sequence[int]]]
 
 
@@ -147,7 +147,9 @@ class Replay:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def advance(self, block: Block, limit: int, maker: Maker, now_ns: int, *, written: int) -> Sent:
+    def advance(
+        self, block: Block, limit: int, maker: FrameBuilder, now_ns: int, *, written: int
+    ) -> Sent:
         """What to send of `block`, below `limit`, while there is credit and the pace allows.
 
         Sets `gap`, and goes no further, where positions are missing. written: where the log ends;
@@ -185,7 +187,7 @@ class Replay:
             and not any(one.credit <= 0 or one.left <= 0 or one.ready for one in self.members)
         )
 
-    def _meets_gap(self, item: Item, maker: Maker, now_ns: int, sent: Sent) -> None:
+    def _meets_gap(self, item: Item, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
         """What is held stands before the gap: it goes first."""
         if self.intervals is not None:
             self.intervals.close()
@@ -203,7 +205,7 @@ class Replay:
         if isinstance(item, Skipped) and item.sequence and item.end <= self.until:
             self.publisher, self.sequence = item.publisher, item.sequence
 
-    def _batch(self, block: Block, at: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+    def _batch(self, block: Block, at: int, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
         batch, one = block.batch(at), self.members[0]
         whole = self.position == batch.position and batch.end_position <= self.until
         timed = one.not_before_ns is not None or one.stop_ns is not None
@@ -223,7 +225,7 @@ class Replay:
             self.publisher = batch.publisher
             self.sequence = batch.sequence + self.position - batch.position - 1
 
-    def _choose(self, block: Block, at: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+    def _choose(self, block: Block, at: int, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
         """A batch of which a part may be wanted, or may go now."""
         batch = block.batch(at)
         ahead = batch.skip - batch.position
@@ -282,7 +284,13 @@ class Replay:
         return stop
 
     def _send(
-        self, block: Block, at: int, maker: Maker, chosen: Chosen, keys: list[Hashable], sent: Sent
+        self,
+        block: Block,
+        at: int,
+        maker: FrameBuilder,
+        chosen: Chosen,
+        keys: list[Hashable],
+        sent: Sent,
     ) -> None:
         if len(chosen) > 1:
             chosen = list(_runs(chosen))
@@ -297,7 +305,7 @@ class Replay:
 
     # -- conflation ---------------------------------------------------------------------------
 
-    def _drain(self, maker: Maker, now_ns: int, sent: Sent) -> None:
+    def _drain(self, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
         """Sends what is due of what was held, as the pace allows."""
         while self.intervals is not None and (one := self.intervals.first()) is not None:
             held = one.ready[0]
@@ -318,7 +326,7 @@ class Replay:
         self.due_ns = self.pace.next_ns
         return True
 
-    def _at_end(self, written: int, maker: Maker, now_ns: int, sent: Sent) -> None:
+    def _at_end(self, written: int, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
         """Nothing more to read: what is held may be due later, or now if the range is over."""
         assert self.intervals is not None
         if self.position >= self.until:
@@ -352,10 +360,10 @@ def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
     extras = bodies.extras(batch.columns, batch.count)
     origin = batch.origin_instance, batch.origin_generation, batch.origin_position
 
-    def place(i: int) -> Place:
+    def place(i: int) -> MessagePlace:
         ahead = i - batch.skip
         at = (*origin[:2], origin[2] + ahead) if origin[0] else None
-        return Place(batch.position + ahead, batch.publisher, batch.sequence + ahead, at)
+        return MessagePlace(batch.position + ahead, batch.publisher, batch.sequence + ahead, at)
 
     def extra(i: int) -> Columns | None:
         found = Columns()
@@ -369,7 +377,7 @@ def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
     return Messages(data, times, topics, place, value, extra if extras is not None else None)
 
 
-def _put(sent: Sent, one: Subscription, parts: Iterable[Part]) -> None:
+def _put(sent: Sent, one: Subscription, parts: Iterable[Frame]) -> None:
     for part in parts:
         one.credit -= part.size
         one.sent_messages += part.messages

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 
 from zbroker.access.core import Permit
-from zbroker.blocks.frame_builder import Block, Span, counting, picks_of
+from zbroker.blocks.frame_builder import Block, MessageSpan, counting, picks_of
 from zbroker.filters import Filter, Payloads
 from zbroker.filters.limits import STEP_BYTES_MAX
 from zbroker.log.batch_index import plain_of
@@ -65,7 +65,7 @@ class Wish:
         return self.steps * sum(map(len, messages)) > STEP_BYTES_MAX
 
     def picks(
-        self, block: Block, at: int, span: Span, type_of: Callable[[str], str]
+        self, block: Block, at: int, span: MessageSpan, type_of: Callable[[str], str]
     ) -> tuple[Sequence[int], Hashable]:
         """The messages of `span` in batch `at`; and a key, if they are all that the batch has."""
         batch = block.batch(at)
@@ -109,7 +109,7 @@ def slice_of(block: Block, at: int, first: int, cost: tuple[int, int]) -> tuple[
     return len(data), left
 
 
-def cut(picks: Sequence[int], span: Span) -> Sequence[int]:
+def cut(picks: Sequence[int], span: MessageSpan) -> Sequence[int]:
     """Those of `picks` that stand in `span`."""
     return picks[bisect_left(picks, span.first) : bisect_left(picks, span.last)]
 

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.blocks.frame_builder import Look, Span, since
+from zbroker.blocks.frame_builder import MessageSpan, Projection, since
 from zbroker.blocks.held import Held
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.points import Point
@@ -48,7 +48,7 @@ class Subscription:
 
     names: Names
     wish: Wish
-    look: Look
+    look: Projection
     credit: int
     options: Options = field(default_factory=Options)
     topic: str = ""  # as it was asked for, for people
@@ -112,15 +112,15 @@ class Subscription:
             self.until = until.position if until.time_ns is None else U63_MAX
         self.target = persisted
 
-    def span(self, batch: Batch, position: int) -> Span:
+    def span(self, batch: Batch, position: int) -> MessageSpan:
         """Which messages of `batch` count here; turns a time later than the log into a position."""
         ahead = batch.skip - batch.position
-        span = Span(position + ahead, min(batch.end_position, self.until) + ahead)
+        span = MessageSpan(position + ahead, min(batch.end_position, self.until) + ahead)
         if self.stop_ns is not None and (stop := since(batch, span, self.stop_ns)) < span.last:
             self.until, self.stop_ns = stop - ahead, None
-            span = Span(span.first, stop)
+            span = MessageSpan(span.first, stop)
         if self.not_before_ns is not None:
-            span = Span(since(batch, span, self.not_before_ns), span.last)
+            span = MessageSpan(since(batch, span, self.not_before_ns), span.last)
             if span.first < span.last:
                 self.not_before_ns = None
         return span

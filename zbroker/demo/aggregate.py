@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from pyspark import AccumulatorParam, TaskContext
 
-from zbroker.demo.check import Tally
+from zbroker.demo.check import CarrierTally
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
-    from zbroker.spark import Range
+    from zbroker.spark import LogRange
 
-Tallies = dict[str, Tally]
+Tallies = dict[str, CarrierTally]
 _POLL_S: Final = 0.1
 
 
-class Done(NamedTuple):
+class PartitionDone(NamedTuple):
     """One finished partition."""
 
     partition: int
@@ -52,18 +52,22 @@ class TallyParam(AccumulatorParam[Tallies]):  # type: ignore[misc]  # pyspark is
 
     def addInPlace(self, value1: Tallies, value2: Tallies) -> Tallies:  # noqa: N802 - Spark's name
         for carrier, more in value2.items():
-            have = value1.get(carrier, Tally(0, 0))
-            value1[carrier] = Tally(have.flights + more.flights, have.arr_delay + more.arr_delay)
+            have = value1.get(carrier, CarrierTally(0, 0))
+            value1[carrier] = CarrierTally(
+                have.flights + more.flights, have.arr_delay + more.arr_delay
+            )
         return value1
 
 
-class DoneParam(AccumulatorParam[list[Done]]):  # type: ignore[misc]
+class DoneParam(AccumulatorParam[list[PartitionDone]]):  # type: ignore[misc]
     """Collects the finished partitions."""
 
-    def zero(self, value: list[Done]) -> list[Done]:
+    def zero(self, value: list[PartitionDone]) -> list[PartitionDone]:
         return []
 
-    def addInPlace(self, value1: list[Done], value2: list[Done]) -> list[Done]:  # noqa: N802
+    def addInPlace(  # noqa: N802
+        self, value1: list[PartitionDone], value2: list[PartitionDone]
+    ) -> list[PartitionDone]:
         value1 += value2
         return value1
 
@@ -77,11 +81,13 @@ def tally_of(bodies: Iterable[bytes]) -> Tallies:
         flight = decode(body)
         counts[flight.carrier] = counts.get(flight.carrier, 0) + 1
         delays[flight.carrier] = delays.get(flight.carrier, 0) + (flight.arr_delay or 0)
-    return {carrier: Tally(count, delays[carrier]) for carrier, count in counts.items()}
+    return {carrier: CarrierTally(count, delays[carrier]) for carrier, count in counts.items()}
 
 
 def run_partition(
-    tallies: Accumulator[Tallies], done: Accumulator[list[Done]], ranges: Iterable[Range]
+    tallies: Accumulator[Tallies],
+    done: Accumulator[list[PartitionDone]],
+    ranges: Iterable[LogRange],
 ) -> None:
     """Runs in an executor: replays the ranges of this partition and adds what it found."""
     from zbroker.spark import replay_batches
@@ -93,16 +99,18 @@ def run_partition(
             messages += len(batch)
             tallies.add(tally_of(message.data for message in batch))
     context: Any = TaskContext.get()
-    done.add([Done(context.partitionId(), os.getpid(), messages, time.perf_counter() - begun)])
+    done.add(
+        [PartitionDone(context.partitionId(), os.getpid(), messages, time.perf_counter() - begun)]
+    )
 
 
 def run(
-    spark: SparkSession, ranges: list[Range], on_done: Callable[[list[Done]], None]
-) -> tuple[Tallies, list[Done]]:
+    spark: SparkSession, ranges: list[LogRange], on_done: Callable[[list[PartitionDone]], None]
+) -> tuple[Tallies, list[PartitionDone]]:
     """The tallies of all ranges, one Spark partition each; `on_done` hears of finished ones."""
     context = spark.sparkContext
     tallies: Accumulator[Tallies] = context.accumulator({}, TallyParam())
-    done: Accumulator[list[Done]] = context.accumulator([], DoneParam())
+    done: Accumulator[list[PartitionDone]] = context.accumulator([], DoneParam())
     work = partial(run_partition, tallies, done)
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(context.parallelize(ranges, len(ranges)).foreachPartition, work)

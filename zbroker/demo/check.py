@@ -18,14 +18,14 @@ from zbroker.demo import flights
 Values = tuple[Any, ...]
 
 
-class Tally(NamedTuple):
+class CarrierTally(NamedTuple):
     """Of one carrier: how many flights, and the minutes late on arrival of those that arrived."""
 
     flights: int
     arr_delay: int
 
 
-class Arrived(Protocol):
+class ReplayedMessage(Protocol):
     """What a replay yields, as far as this module looks at it."""
 
     @property
@@ -44,7 +44,7 @@ class Comparison:
     difference: str
 
 
-class Table:
+class FlightTable:
     """The flights as the package has them, in order of departure."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
@@ -55,12 +55,13 @@ class Table:
     def __len__(self) -> int:
         return len(self._frame)
 
-    def tallies(self) -> dict[str, Tally]:
+    def tallies(self) -> dict[str, CarrierTally]:
         """Per carrier; a missing arr_delay is not summed, but its flight is counted."""
         groups = self._frame.groupby("carrier")["arr_delay"]
         sizes, sums = groups.size(), groups.sum()
         return {
-            str(carrier): Tally(int(sizes[carrier]), int(sums[carrier])) for carrier in sizes.index
+            str(carrier): CarrierTally(int(sizes[carrier]), int(sums[carrier]))
+            for carrier in sizes.index
         }
 
     def values_from(self, index: int) -> Iterator[Values]:
@@ -71,29 +72,29 @@ class Table:
             *[column.where(column.notna(), None).tolist() for column in columns], strict=True
         )
 
-    def late(self, carrier: str, minutes: int, begin_ns: int, end_ns: int) -> Table:
+    def late(self, carrier: str, minutes: int, begin_ns: int, end_ns: int) -> FlightTable:
         """Flights of a carrier in a stretch of time, without its end, over `minutes` late."""
         departure = self._frame["departure"].astype("int64")
         there = (departure >= begin_ns) & (departure < end_ns)
         late = (self._frame["carrier"] == carrier) & (self._frame["arr_delay"] > minutes)
-        return Table(self._frame[there & late])
+        return FlightTable(self._frame[there & late])
 
     def first_at(self, time_ns: int) -> int:
         """Index of the first flight that departs at `time_ns` or later."""
         return int(self._frame["departure"].astype("int64").searchsorted(time_ns, side="left"))
 
 
-def read_table(wanted: int | None = None) -> Table:
+def read_table(wanted: int | None = None) -> FlightTable:
     """The table of the package, read now."""
     frame = pd.read_csv(flights.table_file())
     minutes = pd.to_timedelta(frame["sched_dep_time"] % 100, unit="min")
     departure = pd.to_datetime(frame["time_hour"], utc=True) + minutes
     frame = frame.assign(departure=departure.astype("datetime64[ns, UTC]"))
     frame = frame.sort_values("departure", kind="stable")
-    return Table(frame.iloc[flights.sample(len(frame), wanted)])
+    return FlightTable(frame.iloc[flights.sample(len(frame), wanted)])
 
 
-def compare(table: Table, first: int, messages: Iterable[Arrived]) -> Comparison:
+def compare(table: FlightTable, first: int, messages: Iterable[ReplayedMessage]) -> Comparison:
     """Are `messages` the rows of `table` from `first` on: topic, log time, every column?"""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     expected = zip(table.departure_ns[first:], table.values_from(first), strict=True)

@@ -15,7 +15,7 @@ from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
     from zbroker.client import Client, Message, Subscription
-    from zbroker.demo.check import Table
+    from zbroker.demo.check import FlightTable
     from zbroker.demo.story import Advance, Story
 
 DAY: Final = "24 June 2013"
@@ -30,7 +30,7 @@ SILENT_S: Final = 20.0
 HOUR_NS: Final = 3_600_000_000_000
 
 
-class Watched:
+class PausedSubscription:
     """A subscription that is paused once, behind `pause_after` messages."""
 
     def __init__(self, subscription: Subscription, pause_after: int) -> None:
@@ -61,7 +61,7 @@ class Watched:
         self._subscription.resume()
 
 
-def replay(story: Story, client: Client, table: Table) -> None:
+def replay(story: Story, client: Client, table: FlightTable) -> None:
     """Tells what came; a difference is a failure of the story."""
     story.chapter(
         f"Live through {DAY} once more",
@@ -72,7 +72,7 @@ def replay(story: Story, client: Client, table: Table) -> None:
     with client.subscribe(
         flights.TOPICS, regex=True, since=SINCE, until=UNTIL, filter=FILTER, rate=RATE
     ) as subscription:
-        watched = Watched(subscription, len(wanted) // 2)
+        watched = PausedSubscription(subscription, len(wanted) // 2)
         with story.bar("late flights", len(wanted)) as advance:
             found = check.compare(wanted, 0, _counted(watched, advance))
     if watched.paused:
@@ -81,13 +81,13 @@ def replay(story: Story, client: Client, table: Table) -> None:
     story.verdict(_told(found.rows, wanted, time.perf_counter() - begun), found.difference)
 
 
-def _counted(messages: Watched, advance: Advance) -> Iterator[Message]:
+def _counted(messages: PausedSubscription, advance: Advance) -> Iterator[Message]:
     for count, message in enumerate(messages, 1):
         advance(count)
         yield message
 
 
-def _told(rows: int, wanted: Table, taken_s: float) -> str:
+def _told(rows: int, wanted: FlightTable, taken_s: float) -> str:
     late = f"{rows:,} of {len(wanted):,} late United flights of {DAY}"
     times = wanted.departure_ns or [0]
     hours = (times[-1] - times[0]) / HOUR_NS

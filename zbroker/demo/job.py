@@ -18,7 +18,7 @@ from zbroker.client import connect
 from zbroker.clock import parse_time
 from zbroker.demo import aggregate, check, day, flights, work
 from zbroker.demo.aggregate import Tallies
-from zbroker.demo.check import Table
+from zbroker.demo.check import FlightTable
 from zbroker.demo.flights import Flight
 from zbroker.demo.story import Story
 from zbroker.local import LocalBroker, Settings
@@ -154,7 +154,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def _compare(story: Story, wanted: int | None) -> Table:
+def _compare(story: Story, wanted: int | None) -> FlightTable:
     story.chapter(
         "Read the table afresh",
         "The package's file again, read, ordered and summed with pandas: not what was published.",
@@ -164,7 +164,7 @@ def _compare(story: Story, wanted: int | None) -> Table:
     return table
 
 
-def _replays(story: Story, client: Client, receipts: list[Receipt], table: Table) -> None:
+def _replays(story: Story, client: Client, receipts: list[Receipt], table: FlightTable) -> None:
     story.chapter(
         "Replay from a bookmark and from a moment",
         "Behind a bookmark, which names one message; and at the first message of a time.",
@@ -180,7 +180,7 @@ def _replays(story: Story, client: Client, receipts: list[Receipt], table: Table
     _replay(story, client, table, (f"time {SINCE}", SINCE, table.first_at(parse_time(SINCE))))
 
 
-def _replay(story: Story, client: Client, table: Table, start: tuple[str, str, int]) -> None:
+def _replay(story: Story, client: Client, table: FlightTable, start: tuple[str, str, int]) -> None:
     what, since, first = start
     begun = time.perf_counter()
     subscription = client.subscribe(flights.TOPICS, regex=True, since=since, until="now")

@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from zbroker.demo.check import Tally
+from zbroker.demo.check import CarrierTally
 
 if TYPE_CHECKING:
-    from zbroker.demo.aggregate import Done
-    from zbroker.spark import Range
+    from zbroker.demo.aggregate import PartitionDone
+    from zbroker.spark import LogRange
 
 Advance = Callable[[int], None]
 RIGHT, WRONG = "[green]✓[/]", "[bold red]✗[/]"
@@ -70,7 +70,7 @@ class Story:
             task = progress.add_task(what, total=total)
             yield lambda completed: progress.update(task, completed=completed)
 
-    def partitions(self, ranges: Sequence[Range], done: Sequence[Done]) -> None:
+    def partitions(self, ranges: Sequence[LogRange], done: Sequence[PartitionDone]) -> None:
         """What each partition did."""
         table = RichTable("partition", "positions", "MB", "messages", "seconds", "process")
         for part, did in zip(ranges, done, strict=True):
@@ -86,7 +86,9 @@ class Story:
             column.justify = "right"
         self._console.print(table)
 
-    def carriers(self, replayed: dict[str, Tally], expected: dict[str, Tally]) -> None:
+    def carriers(
+        self, replayed: dict[str, CarrierTally], expected: dict[str, CarrierTally]
+    ) -> None:
         """The table of the comparison, carrier by carrier; each wrong one counts as a failure."""
         table = RichTable(
             "carrier",
@@ -96,7 +98,7 @@ class Story:
             "minutes late in table",
             "same",
         )
-        nothing = Tally(0, 0)
+        nothing = CarrierTally(0, 0)
         for carrier in sorted(replayed.keys() | expected.keys()):
             got, want = replayed.get(carrier, nothing), expected.get(carrier, nothing)
             mark = RIGHT if got == want else WRONG

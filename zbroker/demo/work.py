@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from zbroker.demo.check import Table, Tally
+from zbroker.demo.check import CarrierTally, FlightTable
 from zbroker.demo.worker import QUEUE
 from zbroker.errors import ZBrokerError
 
@@ -42,7 +42,9 @@ TABLE: Final[dict[str, str | bool | int]] = {
 Ask = Callable[[], dict[str, Any]]  # what the admin tells of the queue
 
 
-def run(story: Story, client: Client, url: str, ask: Ask, directory: Path, table: Table) -> None:
+def run(
+    story: Story, client: Client, url: str, ask: Ask, directory: Path, table: FlightTable
+) -> None:
     """Does all of it; what came out wrong is in `story.failures`."""
     story.chapter(
         "Share them as work",
@@ -109,7 +111,7 @@ def _workers(url: str, directory: Path) -> Iterator[list[subprocess.Popen[bytes]
                 one.wait()
 
 
-def _judge(story: Story, directory: Path, table: Table) -> None:
+def _judge(story: Story, directory: Path, table: FlightTable) -> None:
     found = tallies(directory)
     expected = table.tallies()
     wrong = sorted(c for c in found | expected if found.get(c) != expected.get(c))
@@ -118,7 +120,7 @@ def _judge(story: Story, directory: Path, table: Table) -> None:
     story.verdict(f"{flights:,} flights done, each counted once, as in the table", difference)
 
 
-def tallies(directory: Path) -> dict[str, Tally]:
+def tallies(directory: Path) -> dict[str, CarrierTally]:
     """What all workers did: a flight that two of them did counts once."""
     done: dict[int, tuple[str, int]] = {}
     for file in sorted(directory.glob("worker-*.sqlite")):
@@ -130,7 +132,7 @@ def tallies(directory: Path) -> dict[str, Tally]:
     for carrier, delay in done.values():
         flights[carrier] += 1
         minutes[carrier] += delay
-    return {carrier: Tally(count, minutes[carrier]) for carrier, count in flights.items()}
+    return {carrier: CarrierTally(count, minutes[carrier]) for carrier, count in flights.items()}
 
 
 def _buried(story: Story, client: Client) -> None:

@@ -29,14 +29,14 @@ TABLE: Final = (
 )
 
 
-class Flight(msgspec.Struct):
+class FlightDelay(msgspec.Struct):
     """What a worker needs of a flight."""
 
     carrier: str
     arr_delay: int | None
 
 
-_DECODE: Final = msgspec.json.Decoder(Flight).decode
+_DECODE: Final = msgspec.json.Decoder(FlightDelay).decode
 
 
 def main(url: str, name: str, file: str) -> None:

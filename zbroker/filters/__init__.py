@@ -8,8 +8,8 @@ The language is on docs/reference/filters.md. `expressions` asks for a value ins
 """
 
 from zbroker.filters.content_filter import (
-    About,
     Filter,
+    MessageMetadata,
     Test,
     chars_to_compile,
     compile_at_once,
@@ -25,9 +25,9 @@ from zbroker.filters.vocabulary import BUILT_IN, FIXED, Vocabulary
 __all__ = [
     "BUILT_IN",
     "FIXED",
-    "About",
     "Expression",
     "Filter",
+    "MessageMetadata",
     "Path",
     "Payloads",
     "Select",

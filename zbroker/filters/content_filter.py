@@ -25,7 +25,7 @@ _DECODERS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-class About(Protocol):
+class MessageMetadata(Protocol):
     """What is known of the messages of a batch besides their payloads, by index."""
 
     def topic(self, i: int) -> str: ...
@@ -147,7 +147,7 @@ class Test:
         search = self._search
         return search is None or search(body if isinstance(body, bytes) else bytes(body))
 
-    def picks(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+    def picks(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[int]:
         """Which of the messages `at` match, in order. Malformed ones never do."""
         assert payloads.type == self._type, "payloads of another type"
         if not self._looks:
@@ -164,12 +164,14 @@ class Test:
         self._is_dense = 2 * len(found) > len(at)
         return self._of_whole(payloads, found, about) if found else found
 
-    def _picks_whole(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+    def _picks_whole(
+        self, payloads: Payloads, at: Sequence[int], about: MessageMetadata
+    ) -> list[int]:
         found = self._of_whole(payloads, at, about)
         self._is_dense = 2 * len(found) > len(at)
         return found
 
-    def _of_whole(self, payloads: Payloads, at: Sequence[int], about: About) -> list[int]:
+    def _of_whole(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[int]:
         good, values = payloads.values(at)
         return self._whole(good, values, about, payloads.data)
 

@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any
 
 from zbroker.filters import compiler
-from zbroker.filters.content_filter import About
+from zbroker.filters.content_filter import MessageMetadata
 from zbroker.filters.nodes import Node, fields_of
 from zbroker.filters.parser import parse
 from zbroker.filters.payloads import Payloads
@@ -37,7 +37,7 @@ class Expression:
         self._looks = bool(fields_of(tree))  # into payloads
         self._runs: dict[bool, compiler.Values] = {}  # by whether keys may be numbers
 
-    def values(self, payloads: Payloads, at: Sequence[int], about: About) -> list[Any]:
+    def values(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[Any]:
         """The value for each of the messages `at`, in this order, as the payload has it."""
         run = self._run(payloads.type)
         if not self._looks:

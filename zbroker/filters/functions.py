@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from zbroker.filters import arithmetic, geometry, hashes, texts, times, values, volatile_functions
 from zbroker.filters.limits import TEXT_MAX_CHARS
-from zbroker.filters.patterns import Pattern
+from zbroker.filters.patterns import TextPattern
 
 _MANY: Final = 1_000  # the limit of nodes comes first
 
@@ -79,11 +79,11 @@ def _raw(call: Callable[..., Any], takes: str, least: int = 0, most: int = 0) ->
     return Function(call, takes, least or len(takes), most or len(takes))
 
 
-def _regexp_match(item: Any, pattern: Pattern) -> bool | None:  # noqa: ANN401 - as above
+def _regexp_match(item: Any, pattern: TextPattern) -> bool | None:  # noqa: ANN401 - as above
     return pattern.truth(item)
 
 
-def _regexp_replace(item: Any, pattern: Pattern, new: Any) -> str | None:  # noqa: ANN401 - as above
+def _regexp_replace(item: Any, pattern: TextPattern, new: Any) -> str | None:  # noqa: ANN401 - as above
     found = values.text(item)
     return None if found is None else pattern.replace(found, values.text(new) or "")
 

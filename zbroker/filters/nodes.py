@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 import msgspec
 
 from zbroker.filters.paths import Path
-from zbroker.filters.patterns import Pattern
+from zbroker.filters.patterns import TextPattern
 
 Comparison = OneOf["=", "!=", "<", "<=", ">", ">="]
 
@@ -21,7 +21,7 @@ class Node(msgspec.Struct, frozen=True):
 class Literal(Node, frozen=True):
     """A number, text, true, false or NULL; as an argument of a function also a pattern."""
 
-    value: int | float | str | bool | Pattern | None
+    value: int | float | str | bool | TextPattern | None
 
 
 class Loaded(Node, frozen=True):
@@ -79,7 +79,7 @@ class IsNan(Node, frozen=True):
 
 class Like(Node, frozen=True):
     item: Node
-    pattern: Pattern
+    pattern: TextPattern
 
 
 class Affix(Node, frozen=True):
@@ -135,7 +135,7 @@ def asks_message(tree: Node) -> bool:
 def steps_of(tree: Node) -> int:
     """The steps of all regular expressions of a tree."""
     own = [getattr(tree, name) for name in tree.__struct_fields__]
-    steps = sum(each.steps for each in own if isinstance(each, Pattern))
+    steps = sum(each.steps for each in own if isinstance(each, TextPattern))
     return steps + sum(map(steps_of, below(tree)))
 
 

@@ -13,7 +13,7 @@ from zbroker.filters import tree_builder
 from zbroker.filters.grammar import EXPECTED, GRAMMAR
 from zbroker.filters.limits import FILTER_MAX_CHARS, PATTERNS_MAX
 from zbroker.filters.nodes import Node
-from zbroker.filters.tree_builder import VOCABULARY, Part, Refused
+from zbroker.filters.tree_builder import VOCABULARY, ParsedNode, Unusable
 from zbroker.filters.vocabulary import BUILT_IN, Vocabulary
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def parse(text: str, vocabulary: Vocabulary = BUILT_IN) -> Node:
 
     before = VOCABULARY.set(vocabulary)
     try:
-        part: Part = _parser().parse(text)  # type: ignore[assignment]
-    except Refused as error:
+        part: ParsedNode = _parser().parse(text)  # type: ignore[assignment]
+    except Unusable as error:
         raise _refusal(error.at, str(error)) from None
     except lark.UnexpectedInput as error:
         raise _unexpected(text, error) from None

@@ -44,7 +44,7 @@ class TooDear(Exception):
     """A replacement takes too many steps."""
 
 
-class Pattern:
+class TextPattern:
     """A compiled pattern. `plain` is (text, where) if it is nothing but text.
 
     steps: of its program; none, if it is plain. most: the longest text, in bytes, that is searched.

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from zbroker.formats import bson, reader, xml
-from zbroker.formats.protobuf import Reader
+from zbroker.formats.protobuf import ProtobufReader
 
 
-class Rule(Protocol):
+class TrimRule(Protocol):
     """keeps: None is as above it. below: rules by name."""
 
     keeps: bool | None
@@ -24,11 +24,11 @@ class Rule(Protocol):
 Trim = Callable[[str, bytes, Any, bool], bytes]
 
 
-def _bson(_type: str, data: bytes, rule: Rule, keeps: bool) -> bytes:
+def _bson(_type: str, data: bytes, rule: TrimRule, keeps: bool) -> bytes:
     return bson.encode(_of_map(bson.parse(data), rule, keeps))
 
 
-def _of_map(found: dict[str, Any], rule: Rule, keeps: bool) -> dict[str, Any]:
+def _of_map(found: dict[str, Any], rule: TrimRule, keeps: bool) -> dict[str, Any]:
     kept = {}
     for name, value in found.items():
         below = rule.below.get(name)
@@ -46,16 +46,16 @@ def _of_map(found: dict[str, Any], rule: Rule, keeps: bool) -> dict[str, Any]:
     return kept
 
 
-def _protobuf(type: str, data: bytes, rule: Rule, keeps: bool) -> bytes:  # noqa: A002
+def _protobuf(type: str, data: bytes, rule: TrimRule, keeps: bool) -> bytes:  # noqa: A002
     read = reader(type)
-    assert isinstance(read, Reader), "it is a type of protobuf"
+    assert isinstance(read, ProtobufReader), "it is a type of protobuf"
     message = read.parse(data)
     _of_message(message, rule, keeps)
     made: bytes = message.SerializeToString(deterministic=True)
     return made
 
 
-def _of_message(message: Any, rule: Rule, keeps: bool) -> None:  # noqa: ANN401 - of any type
+def _of_message(message: Any, rule: TrimRule, keeps: bool) -> None:  # noqa: ANN401 - of any type
     if not keeps:
         message.DiscardUnknownFields()
     for field, value in message.ListFields():
@@ -69,25 +69,25 @@ def _of_message(message: Any, rule: Rule, keeps: bool) -> None:  # noqa: ANN401 
             message.ClearField(field.name)
 
 
-def _xml(_type: str, data: bytes, rule: Rule, keeps: bool) -> bytes:
+def _xml(_type: str, data: bytes, rule: TrimRule, keeps: bool) -> bytes:
     root = xml.parse(data)
     below = rule.below.get(root.name)
     kept = root if below is None and keeps else None
     if below is not None:
         kept = _of_element(root, below, keeps if below.keeps is None else below.keeps)
-    return xml.encode(kept if kept is not None else xml.Node(root.name, {}))
+    return xml.encode(kept if kept is not None else xml.XmlNode(root.name, {}))
 
 
-def _of_element(node: xml.Node, rule: Rule, keeps: bool) -> xml.Node | None:
+def _of_element(node: xml.XmlNode, rule: TrimRule, keeps: bool) -> xml.XmlNode | None:
     """What is kept of an element; None: nothing."""
     if not rule.below:
         return node if keeps else None
-    kept = xml.Node(node.name, {})
+    kept = xml.XmlNode(node.name, {})
     for name, value in node.attributes.items():
         if _keeps(rule, xml.ATTRIBUTE + name, keeps):
             kept.attributes[name] = value
     for item in node.items:
-        found: str | xml.Node | None
+        found: str | xml.XmlNode | None
         if isinstance(item, str):
             found = item if _keeps(rule, xml.TEXT, keeps) else None
         else:
@@ -99,7 +99,7 @@ def _of_element(node: xml.Node, rule: Rule, keeps: bool) -> xml.Node | None:
     return kept if keeps or kept.items or kept.attributes else None
 
 
-def _keeps(rule: Rule, name: str, keeps: bool) -> bool:
+def _keeps(rule: TrimRule, name: str, keeps: bool) -> bool:
     below = rule.below.get(name)
     return keeps if below is None or below.keeps is None else below.keeps
 

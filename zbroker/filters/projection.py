@@ -36,11 +36,11 @@ _ENCODE: Final = {
 
 
 @dataclass(slots=True)
-class _Rule:
+class _KeepRule:
     """What happens to a value and to what is below it; `keeps` None: as above it."""
 
     keeps: bool | None = None
-    below: dict[str, _Rule] = field(default_factory=dict)
+    below: dict[str, _KeepRule] = field(default_factory=dict)
 
 
 def compile_select(text: str) -> Select:
@@ -50,7 +50,7 @@ def compile_select(text: str) -> Select:
     """
     if len(text) > SELECT_MAX_CHARS:
         raise _refusal(SELECT_MAX_CHARS, f"a select has at most {SELECT_MAX_CHARS} characters")
-    root = _Rule()
+    root = _KeepRule()
     at = count = 0
     while at < len(text) or not count:
         entry = _ENTRY.match(text, at)
@@ -65,7 +65,7 @@ def compile_select(text: str) -> Select:
     return Select(text, root)
 
 
-def _add(root: _Rule, entry: re.Match[str]) -> None:
+def _add(root: _KeepRule, entry: re.Match[str]) -> None:
     rule = root
     path, start = entry[2].rstrip(), entry.start(2)
     try:
@@ -75,7 +75,7 @@ def _add(root: _Rule, entry: re.Match[str]) -> None:
     for step in steps:
         if isinstance(step, int):
             raise _refusal(start, "places in arrays cannot be selected")
-        rule = rule.below.setdefault(step, _Rule())
+        rule = rule.below.setdefault(step, _KeepRule())
     if rule.keeps is not None:
         raise _refusal(start, "this path has an entry already")
     rule.keeps = entry[1] == "+"
@@ -90,7 +90,7 @@ class Select:
 
     __slots__ = ("_keeps", "_root", "text")
 
-    def __init__(self, text: str, root: _Rule) -> None:
+    def __init__(self, text: str, root: _KeepRule) -> None:
         self.text = text
         self._root = root
         self._keeps = root.keeps is not False
@@ -126,7 +126,7 @@ class Select:
         self,
         kind: str,
         data: bytes | msgspec.Raw,
-        rule: _Rule,
+        rule: _KeepRule,
         keeps: bool,
     ) -> dict[Any, Any]:
         kept = {}
@@ -146,7 +146,7 @@ class Select:
         self,
         kind: str,
         raw: msgspec.Raw,
-        rule: _Rule,
+        rule: _KeepRule,
         keeps: bool,
     ) -> dict[Any, Any] | msgspec.Raw | None:
         """None: nothing of it is kept."""
@@ -163,7 +163,7 @@ class Select:
         return self._keeps if rule is None or rule.keeps is None else rule.keeps
 
 
-def _below(rule: _Rule, key: object) -> _Rule | None:
+def _below(rule: _KeepRule, key: object) -> _KeepRule | None:
     if isinstance(key, str):
         return rule.below.get(key)
     if type(key) is int and as_number(name := str(key)) is not None:

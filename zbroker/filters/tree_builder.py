@@ -13,7 +13,7 @@ from zbroker.filters.functions import Function
 from zbroker.filters.limits import DEPTH_MAX, IN_MAX, INTEGER_MAX, INTEGER_MIN, NODES_MAX
 from zbroker.filters.nodes import Node
 from zbroker.filters.paths import BadPath, Path, steps_of
-from zbroker.filters.patterns import BadPattern, Pattern
+from zbroker.filters.patterns import BadPattern, TextPattern
 from zbroker.filters.values import number, text
 from zbroker.filters.vocabulary import BUILT_IN, Unknown, Vocabulary
 
@@ -38,7 +38,7 @@ _OF_MESSAGE: Final = ("TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE", 
 VOCABULARY: Final[ContextVar[Vocabulary]] = ContextVar("VOCABULARY", default=BUILT_IN)
 
 
-class Refused(Exception):
+class Unusable(Exception):
     """What stands at `at`, counted from 0, cannot be used."""
 
     def __init__(self, at: int, why: str) -> None:
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ParsedNode:
     """A node and what the limits ask of it; `at` is where its text begins."""
 
     node: Node
@@ -57,66 +57,66 @@ class Part:
     patterns: int = 0
 
 
-def _part(node: Node, items: Sequence[Part], at: int, patterns: int = 0) -> Part:
+def _part(node: Node, items: Sequence[ParsedNode], at: int, patterns: int = 0) -> ParsedNode:
     """A node above others. Raises: Refused, over a limit."""
     depth = 1 + max((item.depth for item in items), default=0)
     size = 1 + sum(item.size for item in items)
     if depth > DEPTH_MAX:
-        raise Refused(at, f"at most {DEPTH_MAX} levels may be nested")
+        raise Unusable(at, f"at most {DEPTH_MAX} levels may be nested")
     if size > NODES_MAX:
-        raise Refused(at, f"a filter has at most {NODES_MAX} fields, values and operators")
-    return Part(node, at, depth, size, patterns + sum(item.patterns for item in items))
+        raise Unusable(at, f"a filter has at most {NODES_MAX} fields, values and operators")
+    return ParsedNode(node, at, depth, size, patterns + sum(item.patterns for item in items))
 
 
 class Builder:
     """One method per rule, as lark wants it. They get tokens, parts, and None for an absent NOT."""
 
-    def start(self, items: list[Part]) -> Part:
+    def start(self, items: list[ParsedNode]) -> ParsedNode:
         return items[0]
 
-    def either(self, items: list[Part]) -> Part:
+    def either(self, items: list[ParsedNode]) -> ParsedNode:
         return _part(nodes.Or(tuple(item.node for item in items)), items, items[0].at)
 
-    def both(self, items: list[Part]) -> Part:
+    def both(self, items: list[ParsedNode]) -> ParsedNode:
         return _part(nodes.And(tuple(item.node for item in items)), items, items[0].at)
 
-    def negation(self, items: list[Any]) -> Part:
+    def negation(self, items: list[Any]) -> ParsedNode:
         return _part(nodes.Not(items[1].node), items[1:], items[0].start_pos)
 
-    def comparison(self, items: list[Any]) -> Part:
+    def comparison(self, items: list[Any]) -> ParsedNode:
         left, op, right = items
         node = nodes.Compare(_COMPARISONS[op], left.node, right.node)
         return _part(node, (left, right), left.at)
 
-    def between(self, items: list[Any]) -> Part:
+    def between(self, items: list[Any]) -> ParsedNode:
         item, inverted, low, high = items
         node = nodes.Between(item.node, low.node, high.node)
         return _inverted(_part(node, (item, low, high), item.at), inverted)
 
-    def one_of(self, items: list[Any]) -> Part:
+    def one_of(self, items: list[Any]) -> ParsedNode:
         item, inverted, *choices = items
         _check_count(choices)
         node = nodes.In(item.node, tuple(choice.node for choice in choices))
         return _inverted(_part(node, (item, *choices), item.at), inverted)
 
-    def is_null_or_nan(self, items: list[Any]) -> Part:
+    def is_null_or_nan(self, items: list[Any]) -> ParsedNode:
         item, inverted, what = items
         node = nodes.IsNull(item.node) if what.type == "NULL" else nodes.IsNan(item.node)
         return _inverted(_part(node, (item,), item.at), inverted)
 
-    def like(self, items: list[Any]) -> Part:
+    def like(self, items: list[Any]) -> ParsedNode:
         item, inverted, _, given = items
         node = nodes.Like(item.node, _pattern(given))
         return _inverted(_part(node, (item,), item.at, patterns=1), inverted)
 
-    def affix(self, items: list[Any]) -> Part:
+    def affix(self, items: list[Any]) -> ParsedNode:
         item, inverted, where, *given = items
         _check_count(given)
         texts = tuple(_constant_text(each) for each in given)
         node = nodes.Affix(item.node, texts, "begin" if where.type == "BEGINS" else "end")
         return _inverted(_part(node, (item, *given), item.at), inverted)
 
-    def arithmetic(self, items: list[Any]) -> Part:
+    def arithmetic(self, items: list[Any]) -> ParsedNode:
         left, op, right = items
         for item in (left, right):
             _check_number(item)
@@ -124,7 +124,7 @@ class Builder:
         node = nodes.Arithmetic(sign, left.node, right.node)  # type: ignore[arg-type]
         return _part(node, (left, right), left.at)
 
-    def signed(self, items: list[Any]) -> Part:
+    def signed(self, items: list[Any]) -> ParsedNode:
         sign, item = items
         _check_number(item)
         value = _value(item)
@@ -133,18 +133,18 @@ class Builder:
         node = nodes.Arithmetic("-" if sign == "-" else "+", nodes.Literal(0), item.node)
         return _part(node, (item,), sign.start_pos)
 
-    def path(self, items: list[Token]) -> Part:
+    def path(self, items: list[Token]) -> ParsedNode:
         token, at = items[0], items[0].start_pos or 0
         try:
-            return Part(nodes.Field(Path(str(token), steps_of(token))), at)
+            return ParsedNode(nodes.Field(Path(str(token), steps_of(token))), at)
         except BadPath as error:
-            raise Refused(at + error.at, str(error)) from None
+            raise Unusable(at + error.at, str(error)) from None
 
-    def constant(self, items: list[Token]) -> Part:
+    def constant(self, items: list[Token]) -> ParsedNode:
         token, at = items[0], items[0].start_pos or 0
         return _constant(token, at)
 
-    def call(self, items: list[Any]) -> Part:
+    def call(self, items: list[Any]) -> ParsedNode:
         token, *given = items
         found = [item for item in given if item is not None]
         name, at = token.upper(), token.start_pos
@@ -153,39 +153,39 @@ class Builder:
         try:
             called = VOCABULARY.get().function(name)
         except Unknown as error:
-            raise Refused(at, str(error)) from None
+            raise Unusable(at, str(error)) from None
         if isinstance(called, str):
             _check_arguments(name, found, (0, 0), at)
-            return Part(nodes.Literal(called), at)
+            return ParsedNode(nodes.Literal(called), at)
         return _call(name, called, found, at)
 
 
-def _inverted(part: Part, inverted: Token | None) -> Part:
+def _inverted(part: ParsedNode, inverted: Token | None) -> ParsedNode:
     return part if inverted is None else _part(nodes.Not(part.node), (part,), part.at)
 
 
 # -- constants --------------------------------------------------------------------------------
 
 
-def _constant(token: Token, at: int) -> Part:
+def _constant(token: Token, at: int) -> ParsedNode:
     kind = token.type
     if kind == "INTEGER":
         return _number(int(token) if len(token) <= 40 else INTEGER_MAX + 1, at)
     if kind == "DOUBLE":
         return _number(float(token), at)
     if kind == "RAW":
-        return Part(nodes.Literal(str(token[2:-1])), at)
+        return ParsedNode(nodes.Literal(str(token[2:-1])), at)
     if kind == "TEXT":
-        return Part(nodes.Literal(_unescaped(token, at)), at)
-    return Part(nodes.Literal({"TRUE": True, "FALSE": False}.get(kind)), at)
+        return ParsedNode(nodes.Literal(_unescaped(token, at)), at)
+    return ParsedNode(nodes.Literal({"TRUE": True, "FALSE": False}.get(kind)), at)
 
 
-def _number(value: float, at: int) -> Part:
+def _number(value: float, at: int) -> ParsedNode:
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
-        raise Refused(at, "an integer has 64 bits; a larger number is written as 1e20")
+        raise Unusable(at, "an integer has 64 bits; a larger number is written as 1e20")
     if value in (float("inf"), float("-inf")):
-        raise Refused(at, "this number is too large")
-    return Part(nodes.Literal(value), at)
+        raise Unusable(at, "this number is too large")
+    return ParsedNode(nodes.Literal(value), at)
 
 
 def _unescaped(token: str, at: int) -> str:
@@ -198,53 +198,53 @@ def _unescaped(token: str, at: int) -> str:
         elif code in _ESCAPED:
             return _ESCAPED[code]
         where = at + 1 + found.start()
-        raise Refused(where, f"`\\{code}` is no escape here; r'...' takes a text as it is")
+        raise Unusable(where, f"`\\{code}` is no escape here; r'...' takes a text as it is")
 
     return _ESCAPE.sub(meant, token[1:-1])
 
 
-def _constant_text(part: Part) -> str:
+def _constant_text(part: ParsedNode) -> str:
     """A constant that is a text, or has one, and is not empty."""
     found = text(_value(part))
     if found is None:
-        raise Refused(part.at, "a text that is not empty is expected")
+        raise Unusable(part.at, "a text that is not empty is expected")
     return found
 
 
-def _pattern(part: Part) -> Pattern:
+def _pattern(part: ParsedNode) -> TextPattern:
     value = _value(part)
     if not isinstance(value, str) or not value:
-        raise Refused(part.at, "a regular expression is expected, as a constant text")
+        raise Unusable(part.at, "a regular expression is expected, as a constant text")
     try:
-        return Pattern(value)
+        return TextPattern(value)
     except BadPattern as error:
-        raise Refused(part.at, f"a bad regular expression: {error}") from None
+        raise Unusable(part.at, f"a bad regular expression: {error}") from None
 
 
-def _value(part: Part) -> Any:  # noqa: ANN401 - what a literal may be
+def _value(part: ParsedNode) -> Any:  # noqa: ANN401 - what a literal may be
     return part.node.value if isinstance(part.node, nodes.Literal) else None
 
 
-def _check_number(part: Part) -> None:
+def _check_number(part: ParsedNode) -> None:
     """Raises: Refused for a constant text that spells no number."""
     value = _value(part)
     if isinstance(value, str) and value and number(value) is None:
-        raise Refused(part.at, "a number is expected, this text is none")
+        raise Unusable(part.at, "a number is expected, this text is none")
 
 
-def _check_count(given: Sequence[Part]) -> None:
+def _check_count(given: Sequence[ParsedNode]) -> None:
     if len(given) > IN_MAX:
-        raise Refused(given[IN_MAX].at, f"a list has at most {IN_MAX} values")
+        raise Unusable(given[IN_MAX].at, f"a list has at most {IN_MAX} values")
 
 
 # -- functions --------------------------------------------------------------------------------
 
 
-def _call(name: str, function: Function, given: list[Part], at: int) -> Part:
+def _call(name: str, function: Function, given: list[ParsedNode], at: int) -> ParsedNode:
     _check_arguments(name, given, (function.least, function.most), at)
     items: list[Node] = []
     patterns = 0
-    pattern: Pattern | None = None
+    pattern: TextPattern | None = None
     for place, item in enumerate(given):
         kind = function.kind(place)
         if kind == "n":
@@ -261,58 +261,58 @@ def _call(name: str, function: Function, given: list[Part], at: int) -> Part:
     return _part(nodes.Call(name, function.call, tuple(items)), given, at, patterns)
 
 
-def _check_replacement(part: Part, pattern: Pattern) -> None:
+def _check_replacement(part: ParsedNode, pattern: TextPattern) -> None:
     value = _value(part)
     if not isinstance(value, str):
-        raise Refused(part.at, "a replacement is expected, as a constant text")
+        raise Unusable(part.at, "a replacement is expected, as a constant text")
     try:
         pattern.check_replacement(value)
     except BadPattern as error:
-        raise Refused(part.at, str(error)) from None
+        raise Unusable(part.at, str(error)) from None
 
 
-def _check_format(part: Part) -> None:
+def _check_format(part: ParsedNode) -> None:
     value = _value(part)
     if not isinstance(value, str) or not value:
-        raise Refused(part.at, "a format of a time is expected, as a constant text")
+        raise Unusable(part.at, "a format of a time is expected, as a constant text")
     if bad := times.bad_directive(value):
-        raise Refused(part.at, f"`{bad}` is not known in a format of a time")
+        raise Unusable(part.at, f"`{bad}` is not known in a format of a time")
 
 
-def _check_arguments(name: str, given: list[Part], allowed: tuple[int, int], at: int) -> None:
+def _check_arguments(name: str, given: list[ParsedNode], allowed: tuple[int, int], at: int) -> None:
     least, most = allowed
     if least <= len(given) <= most:
         return
     wanted = str(least) if least == most else f"{least} to {most}"
     wanted = f"at least {least}" if most > 10 else wanted
-    raise Refused(at, f"{name} takes {wanted} arguments, not {len(given)}")
+    raise Unusable(at, f"{name} takes {wanted} arguments, not {len(given)}")
 
 
-def _if(name: str, given: list[Part], at: int) -> Part:
+def _if(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
     _check_arguments(name, given, (3, 3), at)
     condition, then, otherwise = (item.node for item in given)
     return _part(nodes.If(condition, then, otherwise), given, at)
 
 
-def _coalesce(name: str, given: list[Part], at: int) -> Part:
+def _coalesce(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
     _check_arguments(name, given, (1, NODES_MAX), at)
     return _part(nodes.Coalesce(tuple(item.node for item in given)), given, at)
 
 
-def _of_message(name: str, given: list[Part], at: int) -> Part:
+def _of_message(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
     _check_arguments(name, given, (0, 0), at)
-    return Part(nodes.OfMessage(name), at)  # type: ignore[arg-type]
+    return ParsedNode(nodes.OfMessage(name), at)  # type: ignore[arg-type]
 
 
-def _header(name: str, given: list[Part], at: int) -> Part:
+def _header(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
     _check_arguments(name, given, (1, 1), at)
     value = _value(given[0])
     if not isinstance(value, str) or not value:
-        raise Refused(given[0].at, "the name of a header is expected, as a constant text")
-    return Part(nodes.Header(value), at)
+        raise Unusable(given[0].at, "the name of a header is expected, as a constant text")
+    return ParsedNode(nodes.Header(value), at)
 
 
-SPECIAL: Final[dict[str, Callable[[str, list[Part], int], Part]]] = {
+SPECIAL: Final[dict[str, Callable[[str, list[ParsedNode], int], ParsedNode]]] = {
     "IF": _if,
     "COALESCE": _coalesce,
     "HEADER": _header,

@@ -108,7 +108,7 @@ def _needed(files: dict[str, Any], first: Any) -> list[Any]:  # noqa: ANN401 - a
 
 
 @lru_cache(maxsize=64)
-def reader(descriptors: bytes, message: str) -> Reader:
+def reader(descriptors: bytes, message: str) -> ProtobufReader:
     """What reads payloads of one message. Raises: ClientError bad_field."""
     pb2 = packages.load("protobuf", "google.protobuf.descriptor_pb2")
     pools = packages.load("protobuf", "google.protobuf.descriptor_pool")
@@ -122,10 +122,10 @@ def reader(descriptors: bytes, message: str) -> Reader:
     except (TypeError, KeyError, errors.DecodeError) as error:
         reason = f"{message!r} cannot be made of its descriptors: {error}"
         raise ClientError("bad_field", reason, HINT) from None
-    return Reader(made, errors.DecodeError)
+    return ProtobufReader(made, errors.DecodeError)
 
 
-class Reader:
+class ProtobufReader:
     """Reads payloads of one message."""
 
     def __init__(self, made: Any, decode_error: type[Exception]) -> None:  # noqa: ANN401 - a class

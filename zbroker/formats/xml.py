@@ -34,7 +34,7 @@ class Element(dict[str, Any]):
     """An element with attributes or elements in it. Compared with anything, it is its own text."""
 
 
-class Node:
+class XmlNode:
     """An element as it is written: its attributes, and its texts and elements in order."""
 
     __slots__ = ("attributes", "items", "name")
@@ -42,7 +42,7 @@ class Node:
     def __init__(self, name: str, attributes: dict[str, str]) -> None:
         self.name = name
         self.attributes = attributes
-        self.items: list[str | Node] = []
+        self.items: list[str | XmlNode] = []
 
     @property
     def text(self) -> str:
@@ -50,7 +50,7 @@ class Node:
         return "".join(item for item in self.items if isinstance(item, str))
 
     def value(self) -> Any:  # noqa: ANN401 - text or an element
-        nodes = [item for item in self.items if isinstance(item, Node)]
+        nodes = [item for item in self.items if isinstance(item, XmlNode)]
         if not nodes and not self.attributes:
             return self.text
         found = Element((ATTRIBUTE + name, value) for name, value in self.attributes.items())
@@ -83,14 +83,14 @@ def decode(data: bytes) -> dict[str, Any]:
     return {root.name: root.value()}
 
 
-def encode(root: Node) -> bytes:
+def encode(root: XmlNode) -> bytes:
     """The element in UTF-8, without declaration and comments."""
     return "".join(root.written()).encode()
 
 
-def parse(data: bytes) -> Node:
+def parse(data: bytes) -> XmlNode:
     """The root element. Raises: Malformed."""
-    top = Node("", {})
+    top = XmlNode("", {})
     parser = expat.ParserCreate("utf-8")  # whatever the payload declares
     reader = _Reader(top)
     parser.buffer_text = True
@@ -105,18 +105,18 @@ def parse(data: bytes) -> Node:
     except UnicodeDecodeError as error:
         raise Malformed(str(error)) from None
     root = top.items[0]
-    assert isinstance(root, Node), "expat takes no text outside of the root"
+    assert isinstance(root, XmlNode), "expat takes no text outside of the root"
     return root
 
 
 class _Reader:
-    def __init__(self, top: Node) -> None:
+    def __init__(self, top: XmlNode) -> None:
         self._open = [top]
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._open) > DEPTH_MAX:
             raise Malformed(f"elements are nested deeper than {DEPTH_MAX}")
-        node = Node(name, attributes)
+        node = XmlNode(name, attributes)
         self._open[-1].items.append(node)
         self._open.append(node)
 
@@ -131,7 +131,7 @@ def _refuse(name: str, *_others: object) -> None:
     raise Malformed(f"it has a document type ({name[:32]}), which may define entities")
 
 
-def _add(found: Element, name: str, value: Any) -> None:  # noqa: ANN401 - of `Node.value`
+def _add(found: Element, name: str, value: Any) -> None:  # noqa: ANN401 - of `XmlNode.value`
     known = found.get(name)
     if known is None:
         found[name] = value

@@ -27,7 +27,7 @@ class Desk:
         log: logging.Logger,
     ) -> None:
         self._log = log
-        self._desk = admin_endpoint.Desk(context, endpoint, s.TO_INGEST_DESK, poller, log)
+        self._desk = admin_endpoint.AdminEndpoint(context, endpoint, s.TO_INGEST_DESK, poller, log)
         self.router = self._desk.router
         self.disconnects = 0
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from zbroker.access.core import Permit
 from zbroker.errors import ClientError
-from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
+from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.logon_endpoints import Spread
 from zbroker.ingest.prev_tracker import PrevTracker
@@ -64,7 +64,7 @@ class Clients:
     """Connections by routing id and by name."""
 
     def __init__(self, workers: int = 1, quiet_ms: QuietMs | None = None) -> None:
-        self.heartbeats = DoorHeartbeats(quiet_ms)
+        self.heartbeats = ListenerHeartbeats(quiet_ms)
         self._spread = Spread(workers)
         self.unknown: Sequence[str] = ()  # other listeners; until they are known nobody logs on
         self.by_rid: dict[bytes, Client] = {}

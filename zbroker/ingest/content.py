@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zbroker.recording import Content, Recording
+from zbroker.recording import RecordFilter, Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry
 from zbroker.wire.messages import Columns, Publish
@@ -70,16 +70,16 @@ class Contents:
             for n in at:
                 recorded[n] = n in picked
 
-    def _deciders(self, topics: list[str]) -> dict[Content, set[int]]:
+    def _deciders(self, topics: list[str]) -> dict[RecordFilter, set[int]]:
         """Who decides over which of the topics; those that need no look are left out."""
-        deciders: dict[Content, set[int]] = {}
+        deciders: dict[RecordFilter, set[int]] = {}
         for number, topic in enumerate(topics):
             if self._recording.kind(topic) is None:
                 deciders.setdefault(self._recording.content(topic), set()).add(number)
         return deciders
 
     def _picked(
-        self, content: Content, at: Sequence[int], messages: Messages, about: About
+        self, content: RecordFilter, at: Sequence[int], messages: Messages, about: About
     ) -> set[int]:
         if not content.maybe(messages.plain):
             self.filtered += len(at)

@@ -33,7 +33,7 @@ from zbroker.limits import HEARTBEAT_MS
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
-from zbroker.wire.refused import CODES, Refusals, stranger, told_as
+from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
 from zbroker.wire.stages import AbortStaged, CommitStaged
 
 __all__ = ["PROBES", "PROBE_MS", "IngestCore", "Item", "Limits"]
@@ -62,7 +62,7 @@ class IngestCore:
         self.live = LiveLink(incarnation, workers)
         self.clients = Clients(workers, quiet_ms)
         self.errors: Counter[str] = Counter()
-        self.refusals = Refusals(incarnation)
+        self.refusals = RefusalLog(incarnation)
         self._identity = Identity(access or Access.off())
         self._everything = recording is None or recording.everything
         self._publishing = Publishing(
@@ -125,7 +125,7 @@ class IngestCore:
             self._of_session(turn, client, command, item.body)
 
     def _of_session(
-        self, turn: Turn, client: Client, command: m.Command, body: bytes | None
+        self, turn: Turn, client: Client, command: m.ClientCommand, body: bytes | None
     ) -> None:
         if isinstance(command, CommitStaged | AbortStaged):
             self._end_run(turn, client.rid)
@@ -306,12 +306,12 @@ class IngestCore:
                 effects.append(Send(client.rid, self._ended(client)))
         return [*effects, *self.link.on_welcome(welcome)]
 
-    def on_marks(self, marks: i.Marks) -> list[Effect]:
+    def on_marks(self, marks: i.Watermarks) -> list[Effect]:
         """Another incarnation in the marks means that the journal was restarted."""
         self.link.on_marks(marks.incarnation)
         return []
 
-    def on_receipt(self, receipt: i.Receipt) -> list[Effect]:
+    def on_receipt(self, receipt: i.JournalReceipt) -> list[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
         sends = self._publishing.acks.settle(self.link.on_receipt(receipt), self._durability)
         for send in sends:

@@ -14,7 +14,7 @@ class Send(NamedTuple):
     """One answer to one client. A newer ack may replace an older one that still waits."""
 
     rid: bytes
-    message: m.Answer | m.Heartbeat
+    message: m.ServerAnswer | m.Heartbeat
 
 
 class Token(NamedTuple):

@@ -25,7 +25,7 @@ WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to 
 class Forward(NamedTuple):
     """Effect: send this to the journal, bodies behind the header."""
 
-    message: m.Message
+    message: m.InternalMessage
     bodies: list[Body]
 
 
@@ -154,7 +154,7 @@ class Link:
         """False for an answer that was already given."""
         return self._opens.pop(opened.cid, None) is not None
 
-    def on_receipt(self, receipt: m.Receipt) -> list[tuple[Outstanding, m.ReceiptItem]]:
+    def on_receipt(self, receipt: m.JournalReceipt) -> list[tuple[Outstanding, m.ReceiptItem]]:
         """The batches that are settled now, in order; repeated items are left out."""
         if receipt.incarnation != self._journal:
             return []

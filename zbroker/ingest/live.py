@@ -26,7 +26,7 @@ SILENCE_MS: Final = 6 * BEAT_MS  # grants come on each beat
 class LiveForward(NamedTuple):
     """Effect: send this to a delivery worker (from 0), bodies behind the header."""
 
-    message: m.Message
+    message: m.InternalMessage
     bodies: list[Body]
     worker: int = 0
 
@@ -67,7 +67,7 @@ class LiveLink:
         """One message per worker with everything that was handed over."""
         return [effect for link in self._links for effect in link.flush()]
 
-    def on_grant(self, grant: m.Grant, worker: int = 0) -> None:
+    def on_grant(self, grant: m.LiveCredit, worker: int = 0) -> None:
         """How much more may go to this worker."""
         self._links[worker].on_grant(grant)
 
@@ -126,7 +126,7 @@ class _WorkerLink:
         self._entries, self._bodies = [], []
         return [live]
 
-    def on_grant(self, grant: m.Grant) -> None:
+    def on_grant(self, grant: m.LiveCredit) -> None:
         """A grant from another incarnation means: say Hello to that one."""
         if grant.echo != self._mine or grant.incarnation != (self._delivery or grant.incarnation):
             self._down()

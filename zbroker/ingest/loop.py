@@ -44,7 +44,7 @@ from zbroker.limits import (
 from zbroker.recording import Recording
 from zbroker.server import disconnects_file
 from zbroker.server.process import EX_OK, Process
-from zbroker.server.public_listener import Front
+from zbroker.server.public_listener import PublicListener
 from zbroker.wire import codec, internal, token
 from zbroker.wire.messages import Ack, Logon
 from zbroker.wire.stages import StagesDone
@@ -81,7 +81,7 @@ class IngestRoom:
         )  # fmt: skip
         self._workers = delivery_rooms(config)
         frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES
-        self._front = Front(process, frame_bytes=frame_bytes, sndhwm=SEND_HWM)
+        self._front = PublicListener(process, frame_bytes=frame_bytes, sndhwm=SEND_HWM)
         self._door = self._front.door
         self._passwords = Verifier()
         recording = Recording(config.record, nothing=config.records_nothing)
@@ -220,7 +220,7 @@ class IngestRoom:
         journal = self._journal
         while journal is not None and (frames := sockets.receive(journal)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
-            if isinstance(message, internal.Receipt):
+            if isinstance(message, internal.JournalReceipt):
                 self._perform(self.core.on_receipt(message))
             elif isinstance(message, internal.Opened):
                 self._perform(self.core.on_opened(message))

@@ -9,7 +9,7 @@ from zbroker.errors import ClientError
 from zbroker.ingest.effects import Effect
 from zbroker.ingest.packer import Run
 from zbroker.limits import CLIENTS_MAX
-from zbroker.wire.messages import Command
+from zbroker.wire.messages import ClientCommand
 
 
 @dataclass(slots=True, frozen=True)
@@ -28,7 +28,7 @@ class Item(NamedTuple):
     """One command of a turn: decoded, or the error that decoding gave."""
 
     rid: bytes
-    command: Command | ClientError
+    command: ClientCommand | ClientError
     body: bytes | None
     cid: str | None = None
     key: str = ""  # the CURVE key of its connection

@@ -20,7 +20,7 @@ from zbroker.journal.index_rebuild import Reindexing
 from zbroker.journal.space import Space
 from zbroker.journal.startup import Opened
 from zbroker.limits import MIB
-from zbroker.log.inventory import Finding
+from zbroker.log.inventory import RecoveryFinding
 from zbroker.server.process import Process, Stats
 
 INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; what is lost is rebuilt
@@ -211,7 +211,7 @@ def _record(one: group_builder.Conflict) -> Conflict:
     )
 
 
-def _told(findings: list[Finding]) -> str:
+def _told(findings: list[RecoveryFinding]) -> str:
     texts = [f"{one.code}: {one.means}"[:FINDING_CHARS] for one in findings[:FINDINGS_TOLD]]
     more = len(findings) - len(texts)
     return "; ".join(texts) + (f"; and {more} more, see the log" if more > 0 else "")

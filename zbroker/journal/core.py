@@ -42,7 +42,7 @@ from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES,
 from zbroker.log.format import SEQUENCED, Batch
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
-from zbroker.wire.units import AskNamed, Commit
+from zbroker.wire.units import AskNamed, CommitUnits
 
 __all__ = ["Body", "Conflict", "Group", "JournalCore", "Requester", "Send", "Settings"]
 
@@ -56,7 +56,7 @@ class Send(NamedTuple):
     """Effect: one message to one requester, or to everybody (`rid` None: the marks)."""
 
     rid: bytes | None
-    message: m.Message
+    message: m.InternalMessage
 
 
 class Group(Struct, gc=False):
@@ -132,7 +132,7 @@ class JournalCore(Placing):
 
     # -- what arrives -------------------------------------------------------------------------
 
-    def receive(self, rid: bytes, message: m.Message, bodies: list[Body]) -> list[Send]:
+    def receive(self, rid: bytes, message: m.InternalMessage, bodies: list[Body]) -> list[Send]:
         """Takes one message; its bodies belong to the entries of an Append, in order.
 
         A logon, its end, a question for names stand in line behind what was sent before them.
@@ -147,7 +147,7 @@ class JournalCore(Placing):
         elif isinstance(message, m.Replicate):
             _demand(requester, REPLICATION)
             self._append(requester, message, message.records, bodies)
-        elif isinstance(message, Commit):
+        elif isinstance(message, CommitUnits):
             _demand(requester, QUEUES)
             self._commit(requester, message, bodies)
         elif isinstance(message, Question):
@@ -213,7 +213,7 @@ class JournalCore(Placing):
             total += size
         self._queued_bytes += total
 
-    def _commit(self, requester: Requester, commit: Commit, bodies: list[Body]) -> None:
+    def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
         self._confirmed(requester, commit.confirmed)
         for ordinal, unit in enumerate(units_of(commit, bodies), commit.ordinal):
             self._queue.append((requester, unit, ordinal, b"", unit.size))
@@ -342,7 +342,9 @@ class JournalCore(Placing):
     def _receipt(self, requester: Requester, count: int) -> Send:
         items = list(requester.unconfirmed)[-count:] if count else []
         requester.fresh = 0
-        return Send(requester.rid, m.Receipt(self.settings.incarnation, self.persisted, items))
+        return Send(
+            requester.rid, m.JournalReceipt(self.settings.incarnation, self.persisted, items)
+        )
 
     def beat(self) -> list[Send]:
         """Marks again, and every receipt item that is not confirmed: losing one costs time only."""
@@ -353,7 +355,7 @@ class JournalCore(Placing):
         """The one frame that tells all readers how far the log goes."""
         return Send(
             None,
-            m.Marks(
+            m.Watermarks(
                 self.settings.incarnation,
                 self.settings.instance,
                 self.generation,

@@ -12,11 +12,11 @@ from zbroker.journal.group_builder import DISK_FULL, NOT_READY, Placing
 from zbroker.journal.stage_commits import Committing
 from zbroker.wire import internal as m
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
-from zbroker.wire.units import AskNamed, Named
+from zbroker.wire.units import AskNamed, NamedRows
 
 ABORTED_MAX: Final = 100  # stages at once, while the disk is nearly full
 Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages
-Answer = m.Opened | Named | StagesDone
+Answer = m.Opened | NamedRows | StagesDone
 
 
 class Answering:
@@ -34,7 +34,7 @@ class Answering:
         if isinstance(ask, AskNamed):
             named = sessions.named
             wiring, points = list(named.wiring.rows()), list(named.points.rows())
-            return Named(ask.cid, self._to.next_position, wiring, points)
+            return NamedRows(ask.cid, self._to.next_position, wiring, points)
         if isinstance(ask, CommitStages):
             return self._committing.place(ask)
         if isinstance(ask, AbortStages):

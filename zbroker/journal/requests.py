@@ -39,7 +39,7 @@ from zbroker.journal.startup import Opened
 from zbroker.limits import HOLDINGS_MAX
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.server.process import Process
 from zbroker.wire import internal as m
 
@@ -66,7 +66,7 @@ class Requests:
         self._core = opened.core
         self._emit = emit
         self._janitor = janitor
-        self._places = Places(opened.disk, opened.archive)  # for the helper thread alone
+        self._places = SegmentPlaces(opened.disk, opened.archive)  # for the helper thread alone
         self._log = process.log
         self._unlinking = False
         self._retry_ms = 0

@@ -22,13 +22,13 @@ from zbroker.errors import ClientError, StorageError
 from zbroker.log import owner
 from zbroker.log.disk import Disk
 from zbroker.log.format import SegmentHeader
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.wire.internal import Retire
 
 _SIDE_FILE: Final = re.compile(r"(\d{10})\.idx")
 
 
-def remove_through(places: Places, through: int) -> int:
+def remove_through(places: SegmentPlaces, through: int) -> int:
     """Every file of the segments up to `through`, also of those left by an earlier removal.
 
     Returns: how many bytes that were. Raises: StorageError.
@@ -53,7 +53,7 @@ def remove_through(places: Places, through: int) -> int:
     return size
 
 
-def retire(places: Places, ask: Retire, open_serial: int) -> None:
+def retire(places: SegmentPlaces, ask: Retire, open_serial: int) -> None:
     """Unlinks the copy that `ask` names; nothing if it is gone and another one is there.
 
     Raises: ClientError segment_held, segments_missing; StorageError.
@@ -76,7 +76,7 @@ def retire(places: Places, ask: Retire, open_serial: int) -> None:
     places.disk(going).sync_dir()
 
 
-def stands_for(places: Places, kept: Place, going: Place) -> bool:
+def stands_for(places: SegmentPlaces, kept: SegmentPlace, going: SegmentPlace) -> bool:
     """`kept` is another file with the same size and good headers as `going`, which it replaces."""
     try:
         wanted = places.headers(going)
@@ -101,7 +101,7 @@ def _missing_is_fine() -> Iterator[None]:
             raise
 
 
-def _disks(places: Places) -> list[Disk]:
+def _disks(places: SegmentPlaces) -> list[Disk]:
     return [places.journal] if places.archive is None else [places.journal, places.archive]
 
 

@@ -8,15 +8,15 @@ from logging import Logger
 
 from zbroker import known_log
 from zbroker.bookmarks.index import Index
-from zbroker.bookmarks.rebuild import Progress, batches_of, catch_up
+from zbroker.bookmarks.rebuild import RebuildProgress, batches_of, catch_up
 from zbroker.errors import StorageError
 from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
 from zbroker.journal.locate import Locator
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
-from zbroker.log.inventory import Finding
-from zbroker.log.places import Place, Places
+from zbroker.log.inventory import RecoveryFinding
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Cursor, Log
 from zbroker.log.recovery import Begin, Recovered, recover
 from zbroker.log.writer import Writer
@@ -35,8 +35,8 @@ class Opened:
     index: Index
     disk: RealDisk
     archive: RealDisk
-    findings: list[Finding]
-    leftovers: list[Place]
+    findings: list[RecoveryFinding]
+    leftovers: list[SegmentPlace]
 
     def use(self, index: Index) -> None:
         """Another index, which holds the same, takes the place of the one that is used."""
@@ -53,7 +53,7 @@ class Opened:
 def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     """Everything below the core's `persisted` is durable. Raises: StorageError."""
     config, paths = process.config.journal, process.paths
-    places = Places(disk, archive, paths.instance)
+    places = SegmentPlaces(disk, archive, paths.instance)
     owner.check_apart(places)
     owner.check(places)
     index = Index(paths.index, paths.instance, progress=process.progress)
@@ -90,13 +90,13 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     return opened
 
 
-def _known(paths: Paths) -> list[known_log.Known]:
+def _known(paths: Paths) -> list[known_log.KnownLog]:
     """What the data directory knows of the log besides its index, which may be deleted."""
     found = (known_log.read(place, paths.instance) for place in (paths.data, paths.queues))
     return [known for known in found if known is not None]
 
 
-def _claim(places: Places, log: Logger) -> None:
+def _claim(places: SegmentPlaces, log: Logger) -> None:
     """So that no other instance archives there. Copying a segment claims it, too, if this cannot:
     a read-only or full disk is no reason not to start."""
     if places.archive is None or not places.archive.exists("."):
@@ -124,7 +124,7 @@ def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begi
         catch_up(index, batches_of(log), limit, told)
         return fold.begin(log, limit)
 
-    def told(at: Progress) -> None:
+    def told(at: RebuildProgress) -> None:
         progress(f"making the bookmark index: position {at.position:,} of {at.until:,}")
 
     return begin

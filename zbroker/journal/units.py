@@ -36,7 +36,7 @@ from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
-from zbroker.wire.units import BROKER_NAME, FOR_NOW, UNIT_PARTS_MAX, Commit, Part
+from zbroker.wire.units import BROKER_NAME, FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
 
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE})
@@ -48,13 +48,13 @@ class Unit(NamedTuple):
     confirmed: when it was sent, its sender had seen the receipts up to this ordinal.
     """
 
-    parts: list[Part]
+    parts: list[UnitPart]
     bodies: list[Body]
     size: int
     confirmed: int = 0
 
 
-def units_of(commit: Commit, sent: Sequence[Body]) -> Iterator[Unit]:
+def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[Unit]:
     """The units of a Commit, which came with these bodies. Raises: Bug."""
     count = sum(map(len, commit.units))
     if count != len(sent):
@@ -145,7 +145,7 @@ class Units:
             to.name(known)
         return known
 
-    def _publish(self, known: Publisher, part: Part, body: Body) -> None:
+    def _publish(self, known: Publisher, part: UnitPart, body: Body) -> None:
         to, high = self._to, known.high
         entry = m.Entry(
             known.id, known.session, high + 1, part.count, high, part.crc, None, part.topics, None,
@@ -157,7 +157,7 @@ class Units:
         to.sessions.accepted(entry, to.next_position - 1)
 
 
-def _check_part(part: Part, body: Body) -> None:
+def _check_part(part: UnitPart, body: Body) -> None:
     """Raises: ClientError bad_field, bad_frame."""
     if crc32c(bytes(body)) != part.crc:
         raise ClientError("bad_field", "the checksum of a part is not that of its body")
@@ -171,7 +171,7 @@ def _check_part(part: Part, body: Body) -> None:
         raise ClientError("bad_field", "a definition or point has no name")
 
 
-def _check_messages(part: Part, body: Body) -> None:
+def _check_messages(part: UnitPart, body: Body) -> None:
     if not 0 < part.count <= BATCH_COUNT_MAX or not part.topics:
         raise ClientError("bad_field", f"a batch has topics, and 1 to {BATCH_COUNT_MAX} messages")
     if part.columns is not None:

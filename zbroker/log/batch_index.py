@@ -8,7 +8,7 @@ from zbroker.log.format import FLAG_ZSTD, Batch
 from zbroker.wire import bodies
 
 
-class About:
+class BatchMetadata:
     """What a filter may ask about a message besides its payload.
 
     headers: of the batch, if they are kept.

@@ -16,14 +16,14 @@ from typing import Final, cast
 from google_crc32c import value as crc32c
 
 from zbroker.limits import KIB, MIB, U63_MAX
-from zbroker.log.files import HEADER_MAX_BYTES, Block, Cursor, Files, Segment
+from zbroker.log.files import HEADER_MAX_BYTES, Cursor, FileBlock, Files, Segment
 from zbroker.log.format import ALIGN, BATCH_MAGIC, DATA_AT, FLAG_SHOWS, Batch, pad
 from zbroker.log.headers import (
     Gap,
     Item,
     Skipped,
     Sparse,
-    Wanted,
+    TopicSelection,
     announced_length,
     decode_headers,
     pick_headers,
@@ -50,7 +50,7 @@ FAKES_MAX_BYTES: Final = 256 * MIB
 _NEAR_END: Final = 1 * KIB
 
 
-class Reading:
+class BatchReader:
     """Collects batches and gaps in `out`; `serial`, `offset`, `position` are where it goes on.
 
     bodies: also read and verify bodies. to_end: look for the end of a log that nobody writes:
@@ -69,7 +69,7 @@ class Reading:
         bodies: bool,
         to_end: bool = False,
         stored: bool = False,
-        only: Sparse | Wanted | None = None,
+        only: Sparse | TopicSelection | None = None,
     ) -> None:
         self.serial, self.offset, self.position = cursor
         self.limit = limit
@@ -82,7 +82,7 @@ class Reading:
         self._to_end = to_end
         self._shows = bodies and not to_end and not stored
         self._sparse = only if isinstance(only, Sparse) else None
-        self._wanted = only if isinstance(only, Wanted) else None
+        self._wanted = only if isinstance(only, TopicSelection) else None
         self._left = 0
         self._steps = U63_MAX if self._wanted is None else STEPS_MAX
 
@@ -130,7 +130,7 @@ class Reading:
 
     def _collect(self, segment: Segment) -> bool:
         """Collects batches; False where there is none although there should be one."""
-        block = Block(self._files, segment)
+        block = FileBlock(self._files, segment)
         end = U63_MAX if segment.end is None else segment.end
         limit = self.limit
         while self.position < limit and self._left > 0 and self.offset < end and self._steps > 0:
@@ -157,12 +157,12 @@ class Reading:
             self.position = batch.position
         return True
 
-    def _at_once(self, block: Block) -> bool:
+    def _at_once(self, block: FileBlock) -> bool:
         if self._wanted is not None:
             return self._pick(block, self._wanted)
         return self._run_over(block) if self._sparse is None else self._skim(block, self._sparse)
 
-    def _run_over(self, block: Block) -> bool:
+    def _run_over(self, block: FileBlock) -> bool:
         """Collects what follows on, stands whole in the block and is good; False if nothing does.
 
         Fast, since every batch of the log goes through it; all else is for the slow way.
@@ -186,7 +186,7 @@ class Reading:
             self.out += found
         return True
 
-    def _skim(self, block: Block, sparse: Sparse) -> bool:
+    def _skim(self, block: FileBlock, sparse: Sparse) -> bool:
         """The same for an index; False if nothing follows on."""
         if sparse.serial != self.serial:
             sparse.begin(self.serial)
@@ -204,7 +204,7 @@ class Reading:
         self.out += found
         return True
 
-    def _pick(self, block: Block, wanted: Wanted) -> bool:
+    def _pick(self, block: FileBlock, wanted: TopicSelection) -> bool:
         """The same for who wants some topics; False if nothing follows on."""
         self._steps -= 1
         found, offset, position, left = pick_headers(
@@ -239,7 +239,7 @@ class Reading:
         else:
             self.out.append(run)
 
-    def _skip_segment(self, segment: Segment, wanted: Wanted) -> bool:
+    def _skip_segment(self, segment: Segment, wanted: TopicSelection) -> bool:
         """Steps over the rest of a segment if a summary says that it holds nothing wanted."""
         header, end = segment.header, segment.end_position
         if header is None or end is None:
@@ -263,7 +263,7 @@ class Reading:
         self.offset, self.position = batch.end_offset, end
         return True
 
-    def _take(self, batch: Batch, block: Block) -> bool:
+    def _take(self, batch: Batch, block: FileBlock) -> bool:
         if self._wanted is not None and not self._wanted.batch(batch):
             return self._skip_batch(batch)
         if batch.flags & FLAG_SHOWS and self._shows:
@@ -289,7 +289,7 @@ class Reading:
         self.position = batch.end_position
         return True
 
-    def _show(self, commit: Batch, block: Block) -> bool:
+    def _show(self, commit: Batch, block: FileBlock) -> bool:
         """Collects what a commit shows, from `position` on, as if it stood here."""
         found = self._files.shown(block.segment, commit)
         if found is None:
@@ -318,7 +318,7 @@ class Reading:
             self._left -= staged.header_length + staged.body_length
             self.position = end
 
-    def _fetch_body(self, batch: Batch, block: Block) -> bool:
+    def _fetch_body(self, batch: Batch, block: FileBlock) -> bool:
         """Sets the body if it is good. One copy: a slice of the block, or a read of its own."""
         at = batch.offset + batch.header_length - block.base
         body = block.data[at : at + batch.body_length]
@@ -356,7 +356,7 @@ class Reading:
     def _search(self, segment: Segment) -> Batch | None:
         """The next valid batch of this or a later position from `offset` on."""
         end = segment.size if segment.end is None else segment.end
-        block, header = Block(self._files, segment), Block(self._files, segment)
+        block, header = FileBlock(self._files, segment), FileBlock(self._files, segment)
         offset, spare = pad(self.offset), FAKES_MAX_BYTES
         while offset < end:
             block.load(offset, BLOCK_MAX_BYTES)
@@ -379,14 +379,14 @@ class Reading:
             self.position = end
 
 
-def walk(reading: Reading) -> Iterator[tuple[Batch | Gap, int]]:
+def walk(reading: BatchReader) -> Iterator[tuple[Batch | Gap, int]]:
     """Everything that `reading` (without bodies) finds, each with the serial of its segment."""
     for found, serial in header_lists(reading):
         for item in found:
             yield item, serial
 
 
-def header_lists(reading: Reading) -> Iterator[tuple[list[Batch | Gap], int]]:
+def header_lists(reading: BatchReader) -> Iterator[tuple[list[Batch | Gap], int]]:
     """The same as lists of what was found at once in one segment: for those who want it fast."""
     while reading.position < reading.limit:
         position = reading.position

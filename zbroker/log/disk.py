@@ -91,7 +91,7 @@ class Disk(Protocol):
         ...
 
 
-class _File:
+class _OpenFile:
     """An open file, closed with its last user: so dropping it is safe in threads."""
 
     __slots__ = ("fd", "inode")
@@ -121,8 +121,8 @@ class RealDisk:
         self.directory = directory
         self._prefix = f"{directory}/"
         self._flags = os.O_RDONLY if read_only else os.O_RDWR
-        self._files: dict[str, _File] = {}
-        self._lock: _File | None = None
+        self._files: dict[str, _OpenFile] = {}
+        self._lock: _OpenFile | None = None
 
     def list(self) -> list[tuple[str, int]]:
         try:
@@ -152,7 +152,7 @@ class RealDisk:
 
     def create(self, name: str, size: int = 0) -> None:
         try:
-            file = _File(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            file = _OpenFile(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             self._files[name] = file
             if size:
                 os.posix_fallocate(file.fd, 0, size)
@@ -203,7 +203,7 @@ class RealDisk:
     def _read_direct(self, name: str, offset: int, size: int) -> bytes:
         start = offset // DIRECT_ALIGN * DIRECT_ALIGN
         room = -(-(offset + size - start) // DIRECT_ALIGN) * DIRECT_ALIGN
-        file = _File(self.directory / name, os.O_RDONLY | os.O_DIRECT)
+        file = _OpenFile(self.directory / name, os.O_RDONLY | os.O_DIRECT)
         with mmap.mmap(-1, max(room, DIRECT_ALIGN)) as pages:  # anonymous memory is page-aligned
             got = 0
             while got < room and got % DIRECT_ALIGN == 0:
@@ -222,7 +222,7 @@ class RealDisk:
 
     def sync_dir(self) -> None:
         try:
-            directory = _File(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            directory = _OpenFile(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(directory.fd)
         except OSError as error:
             raise self._failed("sync_dir", "", error) from None
@@ -252,7 +252,7 @@ class RealDisk:
         return state.f_bavail * state.f_frsize
 
     def lock(self) -> None:
-        file = _File(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        file = _OpenFile(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -263,10 +263,10 @@ class RealDisk:
         self._files.clear()
         self._lock = None
 
-    def _file(self, name: str) -> _File:
+    def _file(self, name: str) -> _OpenFile:
         file = self._files.get(name)
         if file is None:
-            file = _File(self.directory / name, self._flags)
+            file = _OpenFile(self.directory / name, self._flags)
             while len(self._files) >= OPEN_FILES_MAX:
                 self._files.pop(next(iter(self._files)), None)
             self._files[name] = file

@@ -24,12 +24,12 @@ from zbroker.log.format import (
     GROUP_LENGTH,
     KIND_STAGED,
     Batch,
+    ParseStop,
     SegmentHeader,
-    Stop,
     decode_batch_header,
     pad,
 )
-from zbroker.log.places import LOOKS_MAX, Place, Places
+from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
 from zbroker.log.references import Reference, Shown, shown
 from zbroker.log.segments import read_note, summary_name
 
@@ -62,7 +62,7 @@ class Extent(NamedTuple):
 class Segment(NamedTuple):
     """What a reader knows of one segment."""
 
-    place: Place  # the copy that is read
+    place: SegmentPlace  # the copy that is read
     size: int  # of the segment file, also where it is packed
     header: SegmentHeader | None  # None: both copies are bad, so nothing in it can be verified
     seed: int
@@ -78,11 +78,11 @@ class Segment(NamedTuple):
 class Files:
     """The segments of a log; `starts` are (first position, serial) of the readable ones."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: SegmentPlaces) -> None:
         self.places = places
         self.starts: list[tuple[int, int]] = []
         self.newest: SegmentHeader | None = None
-        self._headers: dict[Place, SegmentHeader] = {}
+        self._headers: dict[SegmentPlace, SegmentHeader] = {}
         self._segments: dict[int, Segment] = {}
         self._oldest = 0  # serial of the oldest segment that is kept; 0 if there is no note
         self._topics: dict[int, frozenset[str] | None] = {}  # by salt; None: nothing tells them
@@ -118,12 +118,12 @@ class Files:
         self.starts = [(header.first_position, header.serial) for header in readable]
         self.newest = readable[-1] if readable else None
 
-    def _choose(self, copies: list[Place]) -> tuple[Place, SegmentHeader | None]:
+    def _choose(self, copies: list[SegmentPlace]) -> tuple[SegmentPlace, SegmentHeader | None]:
         """The best copy that has a header. Raises: StorageError unknown_version."""
         newer = False
         for place in copies:
             header = self._headers.get(place) or self.places.header(place)
-            if not isinstance(header, Stop):
+            if not isinstance(header, ParseStop):
                 return place, header
             newer = newer or header.why == "version"
         if newer:
@@ -133,7 +133,7 @@ class Files:
         return copies[0], None
 
     def _segment(
-        self, place: Place, headers: dict[int, SegmentHeader | None], *, last: bool
+        self, place: SegmentPlace, headers: dict[int, SegmentHeader | None], *, last: bool
     ) -> Segment:
         """Its end stands in the header of the next one."""
         serial = place.serial
@@ -255,7 +255,7 @@ class Files:
         segment = self.segment(part.serial)
         if segment is None or segment.header is None:
             return None
-        found = Block(self, segment).batch_at(part.offset)
+        found = FileBlock(self, segment).batch_at(part.offset)
         if not isinstance(found, Batch) or found.kind != KIND_STAGED:
             return None
         if (found.position, found.taken) != (part.position, part.count):
@@ -279,7 +279,7 @@ def _serial(start: tuple[int, int]) -> int:
     return start[1]
 
 
-class Block:
+class FileBlock:
     """Bytes of one segment, fresh from the file; `base` is the offset of the first of them."""
 
     __slots__ = ("base", "data", "files", "segment")
@@ -294,13 +294,15 @@ class Block:
         self.data = self.files.fetch(self.segment, offset, size)
         self.base = offset
 
-    def batch_at(self, offset: int) -> Batch | Stop:
+    def batch_at(self, offset: int) -> Batch | ParseStop:
         """The batch header at `offset`; loads more where the block ends before the header does."""
         at, size, seed = offset - self.base, HEADER_FIRST_BYTES, self.segment.seed
         batch = (
-            decode_batch_header(self.data, at, offset, seed) if at >= 0 else Stop(offset, "short")
+            decode_batch_header(self.data, at, offset, seed)
+            if at >= 0
+            else ParseStop(offset, "short")
         )
-        while isinstance(batch, Stop) and batch.why == "short" and size <= HEADER_MAX_BYTES:
+        while isinstance(batch, ParseStop) and batch.why == "short" and size <= HEADER_MAX_BYTES:
             self.load(offset, size)
             batch = decode_batch_header(self.data, 0, offset, seed)
             if len(self.data) < size:
@@ -308,7 +310,7 @@ class Block:
             size *= 4
         return batch
 
-    def next_batch(self, offset: int) -> Batch | Stop:
+    def next_batch(self, offset: int) -> Batch | ParseStop:
         """The batch at `offset`, or else the first of the group behind it."""
         at = offset - self.base
         if self.data[at : at + len(BATCH_MAGIC)] == BATCH_MAGIC:  # else there is nothing to decode
@@ -344,7 +346,7 @@ def summary_content(data: bytes) -> bytes | None:
     return content if known and length == len(content) and crc32c(content) == crc else None
 
 
-def _topics(places: Places, header: SegmentHeader, end: int) -> frozenset[str] | None:
+def _topics(places: SegmentPlaces, header: SegmentHeader, end: int) -> frozenset[str] | None:
     name = summary_name(header.serial)
     for disk in (places.journal, places.archive):
         if disk is not None and disk.exists(name):

@@ -94,7 +94,7 @@ def pad(size: int, align: int = ALIGN) -> int:
     return -(-size // align) * align
 
 
-class Stop(NamedTuple):
+class ParseStop(NamedTuple):
     """Where parsing stopped and why; recovery decides what that means."""
 
     offset: int
@@ -130,18 +130,18 @@ class SegmentHeader:
         return int(crc32c(self.salt.to_bytes(8, "little")))
 
 
-def decode_segment_header(data: bytes) -> SegmentHeader | Stop:
+def decode_segment_header(data: bytes) -> SegmentHeader | ParseStop:
     """One copy of a segment header; `data` begins with it. A Stop tells why it is none."""
     if len(data) < SEGMENT.size:
-        return Stop(0, "short")
+        return ParseStop(0, "short")
     (magic, version, length, instance, generation, _, serial, first, last, end, salt, created, size,
      _, crc) = SEGMENT.unpack_from(data)  # fmt: skip
     if magic != SEGMENT_MAGIC:
-        return Stop(0, "zero" if not any(data[: SEGMENT.size]) else "magic")
+        return ParseStop(0, "zero" if not any(data[: SEGMENT.size]) else "magic")
     if version != VERSION:
-        return Stop(0, "version")
+        return ParseStop(0, "version")
     if length != SEGMENT.size or crc32c(bytes(data[: SEGMENT.size - 4])) != crc:
-        return Stop(0, "crc")
+        return ParseStop(0, "crc")
     return SegmentHeader(instance, generation, serial, first, last, end, salt, created, size)
 
 
@@ -228,31 +228,31 @@ def batch_crc(header: bytes) -> int:
     return int(_U32.unpack_from(header, _BATCH_CRC_AT)[0])
 
 
-def decode_batch_header(data: bytes, at: int, offset: int, seed: int) -> Batch | Stop:
+def decode_batch_header(data: bytes, at: int, offset: int, seed: int) -> Batch | ParseStop:
     """The batch header at `data[at:]`, which stands at `offset` in its file. The body is not read.
 
     Returns: Stop "short" if `data` ends before the header does; other Stops if there is no header.
     """
     if len(data) - at < BATCH.size:
-        return Stop(offset, "short")
+        return ParseStop(offset, "short")
     (magic, version, kind, length, body_length, flags, count, skip, topics, _, position, publisher,
      session, sequence, prev, log_time, origin_instance, origin_position, origin_generation,
      body_crc, cut, crc) = BATCH.unpack_from(data, at)  # fmt: skip
     if magic != BATCH_MAGIC:
-        return Stop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
+        return ParseStop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
     if version != VERSION:
-        return Stop(offset, "version")
+        return ParseStop(offset, "version")
     if length < BATCH.size or length % ALIGN or skip + cut >= max(count, 1):
-        return Stop(offset, "length")
+        return ParseStop(offset, "length")
     if len(data) - at < length:
-        return Stop(offset, "short")
+        return ParseStop(offset, "short")
     tail = data[at + BATCH.size : at + length]
     if _header_crc(data[at : at + _BATCH_CRC_AT] + tail, offset, seed) != crc:
-        return Stop(offset, "crc")
+        return ParseStop(offset, "crc")
     try:
         names, columns, extra = decode_tail(tail, topics)
     except (struct.error, UnicodeDecodeError):
-        return Stop(offset, "length")
+        return ParseStop(offset, "length")
     return Batch(
         kind, position, publisher, session, sequence, prev, count, log_time, names, b"", body_crc,
         body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
@@ -332,18 +332,18 @@ def _group_crc(head: bytes, batch_crcs: list[int], seed: int) -> int:
     return int(crc_extend(crc_extend(seed, head), struct.pack(f"<{len(batch_crcs)}I", *batch_crcs)))
 
 
-def decode_group_header(data: bytes | memoryview, at: int, offset: int) -> GroupHeader | Stop:
+def decode_group_header(data: bytes | memoryview, at: int, offset: int) -> GroupHeader | ParseStop:
     """The group header at `data[at:]`; its CRC is not judged before its batches are known."""
     if len(data) - at < GROUP_LENGTH:
-        return Stop(offset, "short")
+        return ParseStop(offset, "short")
     (magic, version, _, own, length, batches, first, log_time, synced, positions, previous,
      crc) = GROUP.unpack_from(data, at)  # fmt: skip
     if magic != GROUP_MAGIC:
-        return Stop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
+        return ParseStop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
     if version != VERSION:
-        return Stop(offset, "version")
+        return ParseStop(offset, "version")
     if own != offset or length < GROUP_LENGTH or batches == 0:
-        return Stop(offset, "length")
+        return ParseStop(offset, "length")
     return GroupHeader(own, length, batches, first, positions, log_time, synced, previous, crc)
 
 
@@ -362,7 +362,7 @@ NOTE_SLOTS: Final = (0, 512)
 NOTE_KEPT_AT: Final = 4096  # when segments are given up; a power cut may cost the other page
 
 
-class Note(NamedTuple):
+class AckedNote(NamedTuple):
     """Acked-through note: positions below `position` were durable; two slots, written in turn.
 
     oldest: serial of the oldest segment that is kept, 0 if nothing was ever removed.
@@ -376,7 +376,7 @@ class Note(NamedTuple):
     oldest: int = 0
 
 
-def encode_note(note: Note) -> bytes:
+def encode_note(note: AckedNote) -> bytes:
     """The 64 bytes of one slot."""
     head = NOTE.pack(
         NOTE_MAGIC, VERSION, note.counter, note.instance, note.generation, 0, note.position,
@@ -385,16 +385,16 @@ def encode_note(note: Note) -> bytes:
     return head + _U32.pack(crc32c(head))
 
 
-def decode_note(data: bytes) -> Note | Stop:
+def decode_note(data: bytes) -> AckedNote | ParseStop:
     """One slot of the acked-through note."""
     if len(data) < NOTE.size:
-        return Stop(0, "short")
+        return ParseStop(0, "short")
     (magic, version, counter, instance, generation, _, position, serial, oldest, _,
      crc) = NOTE.unpack_from(data)  # fmt: skip
     if magic != NOTE_MAGIC:
-        return Stop(0, "zero" if not any(data) else "magic")
+        return ParseStop(0, "zero" if not any(data) else "magic")
     if version != VERSION:
-        return Stop(0, "version")
+        return ParseStop(0, "version")
     if crc32c(bytes(data[: NOTE.size - 4])) != crc:
-        return Stop(0, "crc")
-    return Note(counter, instance, generation, position, serial, oldest)
+        return ParseStop(0, "crc")
+    return AckedNote(counter, instance, generation, position, serial, oldest)

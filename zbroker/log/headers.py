@@ -28,7 +28,7 @@ from zbroker.log.format import (
     TAIL_KEPT_BYTES,
     VERSION,
     Batch,
-    Stop,
+    ParseStop,
     decode_batch_header,
     decode_tail,
     offset_bytes,
@@ -165,7 +165,7 @@ def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log i
         begins, late = at >= block_end, flags & FLAG_LATE
         if begins or (kind == KIND_PUBLISH and (late or publisher not in seen)):
             batch = decode_batch_header(data, at, base + at, seed)
-            if isinstance(batch, Stop):
+            if isinstance(batch, ParseStop):
                 break
             found.append(batch)
             if begins:
@@ -222,7 +222,7 @@ class Skipped(NamedTuple):
 Item = Batch | Gap | Skipped
 
 
-class Wanted:
+class TopicSelection:
     """Which batches hold a topic that is wanted; one for each matcher, since it remembers."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
@@ -266,7 +266,7 @@ class Wanted:
 
 def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like the others
     data: bytes, base: int, offset: int, seed: int, position: int, limit: int, room: int,
-    wanted: Wanted,
+    wanted: TopicSelection,
 ) -> tuple[list[Batch | Skipped], int, int, int]:  # fmt: skip
     """Like `decode_headers` and `take_bodies` for what is wanted; the rest is only stepped over.
 

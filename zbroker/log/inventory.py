@@ -17,8 +17,8 @@ from msgspec import DecodeError, msgpack
 from zbroker.clock import Clock
 from zbroker.errors import StorageError
 from zbroker.log.disk import Disk
-from zbroker.log.format import SegmentHeader, Stop
-from zbroker.log.places import Copies, Place, Places, foreign
+from zbroker.log.format import ParseStop, SegmentHeader
+from zbroker.log.places import Copies, SegmentPlace, SegmentPlaces, foreign
 from zbroker.log.segments import PART_SUFFIX, SPARE, discard, make_filled, publish, segment_name
 
 ACCEPTED: Final = "accepted-missing"
@@ -32,7 +32,7 @@ _RANGES_MAX_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True, frozen=True)
-class Finding:
+class RecoveryFinding:
     """What recovery found: a code, what it means for the data, what comes next."""
 
     code: str
@@ -43,18 +43,18 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Found:
+class Inventory:
     """The directories and what new segments are made with. Segments below `oldest` do not count."""
 
-    places: Places
+    places: SegmentPlaces
     instance: int
     segment_bytes: int
     clock: Clock
     salt: Callable[[], int]
     headers: dict[int, SegmentHeader | None] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)  # of the segments, also of packed ones
-    leftovers: list[Place] = field(default_factory=list)  # of an interrupted removal
-    findings: list[Finding] = field(default_factory=list)
+    leftovers: list[SegmentPlace] = field(default_factory=list)  # of an interrupted removal
+    findings: list[RecoveryFinding] = field(default_factory=list)
     _copies: dict[int, Copies] = field(default_factory=dict)
 
     @property
@@ -86,28 +86,30 @@ class Found:
 
     def _choose(
         self, serial: int, copies: Copies, *, quiet: bool
-    ) -> tuple[SegmentHeader | None, Place]:
+    ) -> tuple[SegmentHeader | None, SegmentPlace]:
         """The best copy with a header; each copy must be of this instance."""
         findings = [] if quiet else self.findings
         headers = [(self._header(serial, place, findings), place) for place in copies]
         good = [(header, place) for header, place in headers if header]
         if good and len(good) < len(copies):
             means = f"{segment_name(serial)}: one copy is unreadable; another is good"
-            findings.append(Finding("journal.copy_unreadable", means, "nothing is lost"))
+            findings.append(RecoveryFinding("journal.copy_unreadable", means, "nothing is lost"))
         elif not good:
             means = "both copies of its header are bad: nothing in it can be verified or served"
             findings.append(
-                Finding(
+                RecoveryFinding(
                     "journal.segment_unreadable", f"{segment_name(serial)}: {means}", "repair it"
                 )
             )
         return good[0] if good else (None, copies[0])
 
-    def _header(self, serial: int, place: Place, findings: list[Finding]) -> SegmentHeader | None:
+    def _header(
+        self, serial: int, place: SegmentPlace, findings: list[RecoveryFinding]
+    ) -> SegmentHeader | None:
         name, copies = self.places.name(place), self.places.headers(place)
         good = [copy for copy in copies if isinstance(copy, SegmentHeader)]
         if not good:
-            if all(isinstance(copy, Stop) and copy.why == "version" for copy in copies):
+            if all(isinstance(copy, ParseStop) and copy.why == "version" for copy in copies):
                 reason = f"{name} is of a format version that this release does not know"
                 raise StorageError("unknown_version", reason, "start the release that wrote it")
             return None
@@ -120,7 +122,7 @@ class Found:
             means = (
                 f"{name}: one copy of its header is bad; the other one is good, so nothing is lost"
             )
-            findings.append(Finding("journal.header_copy_bad", means, "check the disk"))
+            findings.append(RecoveryFinding("journal.header_copy_bad", means, "check the disk"))
         return good[0]
 
     # -- what is not there --
@@ -141,7 +143,9 @@ class Found:
             self._remember(missing)
         means = f"{text}: missing; accepted, so nothing of it is served"
         self.findings.append(
-            Finding("journal.segments_missing", means, "served again when the files are back")
+            RecoveryFinding(
+                "journal.segments_missing", means, "served again when the files are back"
+            )
         )
 
     def _accepted(self) -> _Ranges:

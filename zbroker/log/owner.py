@@ -16,7 +16,7 @@ from typing import Final
 from zbroker.errors import ConfigError, StorageError
 from zbroker.log.disk import Disk, RealDisk
 from zbroker.log.format import SegmentHeader
-from zbroker.log.places import Places, foreign
+from zbroker.log.places import SegmentPlaces, foreign
 from zbroker.log.segments import discard
 
 OWNER: Final = "owner"
@@ -24,7 +24,7 @@ VERSION: Final = 1
 _MAX_BYTES: Final = 1024
 
 
-def check_apart(places: Places) -> None:
+def check_apart(places: SegmentPlaces) -> None:
     """One directory for both would lose segments: each is unlinked once its copy is whole.
 
     Raises: ConfigError bad_config, also for symbolic links and bind mounts.
@@ -41,7 +41,7 @@ def check_apart(places: Places) -> None:
         )
 
 
-def check(places: Places) -> None:
+def check(places: SegmentPlaces) -> None:
     """Raises: StorageError foreign_instance if the archive directory is another instance's."""
     if places.archive is None or not places.archive.exists("."):
         return
@@ -52,7 +52,7 @@ def check(places: Places) -> None:
         _check_segments(places)
 
 
-def claim(places: Places) -> None:
+def claim(places: SegmentPlaces) -> None:
     """Writes this instance's id into an archive directory that has none.
 
     Raises: StorageError foreign_instance.
@@ -73,7 +73,7 @@ def claim(places: Places) -> None:
     check(places)  # another instance may have been here at the same moment
 
 
-def _check_segments(places: Places) -> None:
+def _check_segments(places: SegmentPlaces) -> None:
     for place in places.copies():
         if place.archived:
             header = places.header(place)

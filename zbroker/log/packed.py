@@ -57,7 +57,7 @@ _CRC_BYTES: Final = 4
 Read = Callable[[int, int], bytes]  # offset, size -> bytes of the packed file
 
 
-class Table(NamedTuple):
+class FrameTable(NamedTuple):
     """Where the frames are: frame i is [at[i], at[i + 1]) and gives [base[i], base[i + 1])."""
 
     at: array[int]
@@ -69,7 +69,7 @@ class Table(NamedTuple):
         return self.base[-1]
 
 
-class Head(NamedTuple):
+class PackedHeader(NamedTuple):
     """What the first frame says."""
 
     instance: int
@@ -99,7 +99,7 @@ def compressor() -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
 
 
-def encode_head(head: Head, lengths: list[int]) -> bytes:
+def encode_head(head: PackedHeader, lengths: list[int]) -> bytes:
     """The first frame; `lengths` are the compressed sizes of all data frames."""
     fields = HEAD.pack(
         HEAD_MAGIC, VERSION, len(lengths), head.instance, head.serial, head.size, DATA_AT,
@@ -125,7 +125,7 @@ def _crc(content: bytes) -> bytes:
 # -- reading its lists of sizes ---------------------------------------------------------------
 
 
-def read_table(name: str, read: Read, file_bytes: int) -> Table | None:
+def read_table(name: str, read: Read, file_bytes: int) -> FrameTable | None:
     """Where the frames are, by the head or else by the seek table; None if both are bad.
 
     Raises: StorageError unknown_version.
@@ -133,7 +133,9 @@ def read_table(name: str, read: Read, file_bytes: int) -> Table | None:
     return read_head(name, read, file_bytes)[1] or read_seek_table(read, file_bytes)
 
 
-def read_head(name: str, read: Read, file_bytes: int) -> tuple[Head | None, Table | None]:
+def read_head(
+    name: str, read: Read, file_bytes: int
+) -> tuple[PackedHeader | None, FrameTable | None]:
     """What the head says; None if it is damaged or none of ours. Raises: StorageError."""
     data = read(0, min(_FIRST_READ_BYTES, file_bytes))
     if len(data) < _SKIPPABLE.size + HEAD.size:
@@ -159,11 +161,11 @@ def read_head(name: str, read: Read, file_bytes: int) -> tuple[Head | None, Tabl
     if frames != (1 + max(0, -(-(size - first) // other)) if size else 0):
         return None, None
     starts = [0, *range(first, size, other)] if size else []
-    table = Table(array("Q", accumulate(lengths, initial=end)), array("Q", [*starts, size]))
-    return Head(instance, serial, size), table
+    table = FrameTable(array("Q", accumulate(lengths, initial=end)), array("Q", [*starts, size]))
+    return PackedHeader(instance, serial, size), table
 
 
-def read_seek_table(read: Read, file_bytes: int) -> Table | None:
+def read_seek_table(read: Read, file_bytes: int) -> FrameTable | None:
     """The standard table at the end of the file; None if it is damaged or missing."""
     if file_bytes < _SKIPPABLE.size + _FOOTER.size:
         return None
@@ -186,7 +188,7 @@ def read_seek_table(read: Read, file_bytes: int) -> Table | None:
     lengths, sizes = zip(*entries, strict=True) if count else ((), ())
     if sum(lengths) != start or max(sizes, default=0) > FRAME_MAX_BYTES:
         return None
-    return Table(
+    return FrameTable(
         array("Q", accumulate(lengths, initial=0)), array("Q", accumulate(sizes, initial=0))
     )
 
@@ -267,7 +269,7 @@ class Packed:
             offset, index = behind, index + 1
         return b"".join(parts)
 
-    def _frame(self, table: Table, index: int) -> bytes:
+    def _frame(self, table: FrameTable, index: int) -> bytes:
         key, size = (self._name, index), table.base[index + 1] - table.base[index]
         kept = self._frames.get(key)
         if kept is not None:

@@ -16,14 +16,20 @@ from typing import Final, NamedTuple
 
 from zbroker.errors import StorageError
 from zbroker.log.disk import Disk, RealDisk
-from zbroker.log.format import HEADER_COPY_AT, SEGMENT, SegmentHeader, Stop, decode_segment_header
+from zbroker.log.format import (
+    HEADER_COPY_AT,
+    SEGMENT,
+    ParseStop,
+    SegmentHeader,
+    decode_segment_header,
+)
 from zbroker.log.packed import TABLES_MAX, Frames, Packed
 from zbroker.log.segments import packed_name, parse_name, read_around, read_note, segment_name
 
 LOOKS_MAX: Final = 10  # each one means that a file moved meanwhile: raw, archived, packed, removed
 
 
-class Place(NamedTuple):
+class SegmentPlace(NamedTuple):
     """One copy of a segment. file_bytes: of this file, not of the segment if it is packed."""
 
     serial: int
@@ -32,10 +38,10 @@ class Place(NamedTuple):
     file_bytes: int
 
 
-Copies = list[Place]  # of one segment or of all; oldest segment first, the best copy first
+Copies = list[SegmentPlace]  # of one segment or of all; oldest segment first, the best copy first
 
 
-class Places:
+class SegmentPlaces:
     """Both directories. Not thread-safe: one per thread.
 
     instance: which one's log this is; 0: the journal directory says it.
@@ -99,25 +105,25 @@ class Places:
             or (archive is not None and (archive.exists(raw) or archive.exists(packed)))
         )
 
-    def find(self, serial: int) -> Place | None:
+    def find(self, serial: int) -> SegmentPlace | None:
         """The best copy of one segment."""
         copies = self.by_serial().get(serial)
         return copies[0] if copies else None
 
     # -- one copy --
 
-    def disk(self, place: Place) -> Disk:
+    def disk(self, place: SegmentPlace) -> Disk:
         """The directory it is in."""
         if not place.archived:
             return self.journal
         assert self.archive is not None, "an archived copy is in the archive directory"
         return self.archive
 
-    def name(self, place: Place) -> str:
+    def name(self, place: SegmentPlace) -> str:
         """Its file name."""
         return packed_name(place.serial) if place.packed else segment_name(place.serial)
 
-    def size(self, place: Place) -> int:
+    def size(self, place: SegmentPlace) -> int:
         """Bytes of the segment; 0 for a packed file that is unreadable. Raises: StorageError."""
         if not place.packed:
             return place.file_bytes
@@ -126,7 +132,7 @@ class Places:
             self._sizes[key] = self._packed(place).size
         return self._sizes[key]
 
-    def read(self, place: Place, offset: int, size: int) -> bytes:
+    def read(self, place: SegmentPlace, offset: int, size: int) -> bytes:
         """`size` bytes of the segment at `offset`, fewer only at its end.
 
         Unreadable ones are zeros, which fail their CRCs.
@@ -136,13 +142,15 @@ class Places:
             return self._packed(place).read(offset, size)
         return read_around(self.disk(place).read, segment_name(place.serial), offset, size)
 
-    def headers(self, place: Place) -> tuple[SegmentHeader | Stop, SegmentHeader | Stop]:
+    def headers(
+        self, place: SegmentPlace
+    ) -> tuple[SegmentHeader | ParseStop, SegmentHeader | ParseStop]:
         """Both copies of its header, as they are. Raises: StorageError."""
         first = self.read(place, 0, SEGMENT.size)
         second = self.read(place, HEADER_COPY_AT, SEGMENT.size)
         return decode_segment_header(first), decode_segment_header(second)
 
-    def header(self, place: Place) -> SegmentHeader | Stop:
+    def header(self, place: SegmentPlace) -> SegmentHeader | ParseStop:
         """Its header from an intact copy; Stop "version" if both are of another one."""
         first, second = self.headers(place)
         if isinstance(first, SegmentHeader):
@@ -151,7 +159,7 @@ class Places:
             return second
         return first
 
-    def unlink(self, place: Place) -> None:
+    def unlink(self, place: SegmentPlace) -> None:
         """Removes this copy; durable with the next sync of its directory.
 
         Raises: StorageError, also foreign_instance: two instances may share a directory by mistake.
@@ -162,7 +170,7 @@ class Places:
         self.disk(place).unlink(self.name(place))
         self._tables.pop(_key(place), None)
 
-    def same_file(self, one: Place, other: Place) -> bool:
+    def same_file(self, one: SegmentPlace, other: SegmentPlace) -> bool:
         """True if two copies are one file that is seen twice, by whatever links or mounts."""
         ids = [self.disk(place).file_id(self.name(place)) for place in (one, other)]
         return ids[0] == ids[1]
@@ -186,7 +194,7 @@ class Places:
         if self.archive is not None:
             self.archive.close()
 
-    def _packed(self, place: Place) -> Packed:
+    def _packed(self, place: SegmentPlace) -> Packed:
         key = _key(place)
         known = self._tables.get(key)
         if known is not None:
@@ -199,9 +207,9 @@ class Places:
         return made
 
 
-def open_places(journal: Path, archive: Path | None = None) -> Places:
+def open_places(journal: Path, archive: Path | None = None) -> SegmentPlaces:
     """Both directories, to read only. The archive directory may be missing: it is empty then."""
-    return Places(
+    return SegmentPlaces(
         RealDisk(journal, read_only=True), RealDisk(archive, read_only=True) if archive else None
     )
 
@@ -212,7 +220,7 @@ def foreign(name: str, theirs: int, ours: int) -> StorageError:
     return StorageError("foreign_instance", reason, "check the data directory in the config")
 
 
-def _listed(disk: Disk, *, archived: bool) -> list[Place]:
+def _listed(disk: Disk, *, archived: bool) -> list[SegmentPlace]:
     try:
         files = disk.list()
     except StorageError as error:
@@ -220,9 +228,9 @@ def _listed(disk: Disk, *, archived: bool) -> list[Place]:
             raise
         return []
     named = ((parse_name(name), size) for name, size in files)
-    return [Place(found[0], archived, found[1], size) for found, size in named if found]
+    return [SegmentPlace(found[0], archived, found[1], size) for found, size in named if found]
 
 
-def _key(place: Place) -> str:
+def _key(place: SegmentPlace) -> str:
     where = "archive" if place.archived else "journal"
     return f"{where}/{packed_name(place.serial)}, {place.file_bytes} bytes"

@@ -24,7 +24,7 @@ RUNS_MAX: Final = 64  # of positions in a list of ends; more are a bitmap
 POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set a megabyte
 
 
-class WiringRecord(Struct, omit_defaults=True):
+class DefinitionRecord(Struct, omit_defaults=True):
     """Body of a KIND_WIRING record: what a queue is from here on.
 
     created: position at which this life began; 0: here. begins: what stands before it does not
@@ -49,7 +49,7 @@ class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):
     """Something that happened to messages of a queue."""
 
 
-class Gone(Fact, tag=1):
+class MessagesGone(Fact, tag=1):
     """They left the queue. why: acked, rejected, purged, sent (at-most-once), unreadable, or a
     reason of a dead letter: time_limit, max_deliveries, max_cancels, forced."""
 
@@ -98,7 +98,7 @@ class Noted(Fact, tag=6):
     where: bytes
 
 
-AnyFact = Gone | Failed | Horizon | BarrierDelivered | Returned | Noted
+AnyFact = MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted
 
 
 class QueueRecord(Struct, omit_defaults=True):
@@ -112,7 +112,7 @@ class QueueRecord(Struct, omit_defaults=True):
     facts: list[AnyFact] = []
 
 
-WIRING: Final = msgpack.Decoder(WiringRecord)
+WIRING: Final = msgpack.Decoder(DefinitionRecord)
 QUEUE: Final = msgpack.Decoder(QueueRecord)
 _ENDS: Final = msgpack.Decoder(list[int])
 _BITMAP: Final = b"\0"

@@ -16,12 +16,18 @@ from typing import Final, overload
 
 from zbroker.ids import Bookmark
 from zbroker.limits import U63_MAX
-from zbroker.log.batch_reader import BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, Reading, header_lists, walk
+from zbroker.log.batch_reader import (
+    BLOCK_MAX_BYTES,
+    BLOCK_MIN_BYTES,
+    BatchReader,
+    header_lists,
+    walk,
+)
 from zbroker.log.disk import Disk
-from zbroker.log.files import Block, Cursor, Extent, Files, Segment
+from zbroker.log.files import Cursor, Extent, FileBlock, Files, Segment
 from zbroker.log.format import DATA_AT, FLAG_SHOWS, KIND_PUBLISH, Batch
-from zbroker.log.headers import Gap, Item, Skipped, Sparse, Wanted
-from zbroker.log.places import Places, open_places
+from zbroker.log.headers import Gap, Item, Skipped, Sparse, TopicSelection
+from zbroker.log.places import SegmentPlaces, open_places
 from zbroker.log.segments import read_note
 from zbroker.topics import Matcher
 
@@ -39,15 +45,15 @@ class Log:
         archive: Path | None = None,
         *,
         disk: Disk | None = None,
-        places: Places | None = None,
+        places: SegmentPlaces | None = None,
     ) -> None:
         if places is None:
             assert directory is not None or disk is not None, "a Log reads a directory or a Disk"
-            places = Places(disk) if disk else open_places(directory or Path(), archive)
+            places = SegmentPlaces(disk) if disk else open_places(directory or Path(), archive)
         self.places = places
         self._files = Files(places)
         self._block = BLOCK_MIN_BYTES
-        self._wanted: dict[Matcher, Wanted] = {}
+        self._wanted: dict[Matcher, TopicSelection] = {}
 
     @property
     def instance(self) -> int:
@@ -129,18 +135,18 @@ class Log:
         it comes as it stands.
         """
         only = None if wants is None else self._remembering(wants)
-        reading = Reading(self._files, cursor, limit, bodies=True, stored=stored, only=only)
+        reading = BatchReader(self._files, cursor, limit, bodies=True, stored=stored, only=only)
         reading.block = self._block
         reading.run(max_bytes)
         self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)
         return reading.out, Cursor(reading.serial, reading.offset, reading.position)
 
-    def _remembering(self, wants: Matcher) -> Wanted:
+    def _remembering(self, wants: Matcher) -> TopicSelection:
         wanted = self._wanted.get(wants)
         if wanted is None:
             if len(self._wanted) >= WANTED_KEPT:
                 self._wanted.clear()
-            wanted = self._wanted[wants] = Wanted(wants)
+            wanted = self._wanted[wants] = TopicSelection(wants)
         return wanted
 
     def headers(self, cursor: Cursor, limit: int) -> Iterator[tuple[Batch, Cursor] | Gap]:
@@ -154,14 +160,14 @@ class Log:
 
     def header_lists(self, cursor: Cursor, limit: int) -> Iterator[tuple[list[Batch | Gap], int]]:
         """The same faster: lists of what stands in one segment, each with its serial."""
-        return header_lists(Reading(self._files, cursor, limit, bodies=False))
+        return header_lists(BatchReader(self._files, cursor, limit, bodies=False))
 
     def sparse_lists(
         self, cursor: Cursor, limit: int, block_bytes: int
     ) -> Iterator[tuple[list[Batch | Gap], int, int]]:
         """Only what an index of blocks of this size needs, and of how many batches that is all."""
         sparse, before = Sparse(block_bytes), 0
-        reading = Reading(self._files, cursor, limit, bodies=False, only=sparse)
+        reading = BatchReader(self._files, cursor, limit, bodies=False, only=sparse)
         for found, serial in header_lists(reading):
             yield found, serial, sparse.batches - before
             before = sparse.batches
@@ -181,7 +187,7 @@ class Log:
         costs time only. `position` is not above what was announced as written.
         """
         before = self._hinted(position, serial, offset) or self._files.start(position)
-        reading = Reading(self._files, before, position, bodies=False)
+        reading = BatchReader(self._files, before, position, bodies=False)
         for item, found in walk(reading):
             if isinstance(item, Gap):
                 if item.end > position:
@@ -207,7 +213,7 @@ class Log:
             return None
         if segment.end is not None and offset >= segment.end:
             return None
-        batch = Block(self._files, segment).batch_at(offset)
+        batch = FileBlock(self._files, segment).batch_at(offset)
         if not isinstance(batch, Batch) or batch.position > position:
             return None
         return Cursor(serial, offset, batch.position)
@@ -232,7 +238,7 @@ class Log:
         note = read_note(self.places.journal)
         proved = note.position if note and note.generation >= self.generation else first
         cursor = self.seek(max(first, proved))
-        reading = Reading(self._files, cursor, U63_MAX, bodies=True, to_end=True)
+        reading = BatchReader(self._files, cursor, U63_MAX, bodies=True, to_end=True)
         reading.run(U63_MAX)
         return Cursor(reading.serial, reading.offset, reading.position)
 

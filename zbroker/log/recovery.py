@@ -20,12 +20,12 @@ from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
 from zbroker.limits import SEGMENT_BYTES, SEGMENT_FIRST_BYTES
 from zbroker.log.disk import Disk
-from zbroker.log.format import DATA_AT, FLAG_SHOWS, SEQUENCED, Batch, Note, SegmentHeader
+from zbroker.log.format import DATA_AT, FLAG_SHOWS, SEQUENCED, AckedNote, Batch, SegmentHeader
 from zbroker.log.generations import CopyMark, drawn, forget_mark, read_mark
-from zbroker.log.inventory import Finding, Found
-from zbroker.log.places import Place, Places, foreign
+from zbroker.log.inventory import Inventory, RecoveryFinding
+from zbroker.log.places import SegmentPlace, SegmentPlaces, foreign
 from zbroker.log.reader import Cursor, Gap, Log, last_time
-from zbroker.log.scan import Group, Scan, Stretch
+from zbroker.log.scan import BadStretch, ScannedGroup, SegmentScan
 from zbroker.log.segments import (
     NOTE_FILE,
     NOTE_FILE_BYTES,
@@ -35,7 +35,7 @@ from zbroker.log.segments import (
     segment_name,
     write_note,
 )
-from zbroker.log.writer import Tail
+from zbroker.log.writer import LogTail
 
 ACCEPT: Final = "`zbroker start --accept-tail-loss` goes on without them; a backup may have them"
 
@@ -55,15 +55,15 @@ class Recovered:
     which a crash kept from being unlinked: to be unlinked now.
     """
 
-    tail: Tail
+    tail: LogTail
     generation: int
     floor: int
     next_position: int
     last_log_time: int
-    findings: list[Finding]
+    findings: list[RecoveryFinding]
     lost: tuple[int, int] | None  # positions [first, end) given up with `accept_loss`
     oldest: int = 0
-    leftovers: list[Place] = field(default_factory=list)
+    leftovers: list[SegmentPlace] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -101,10 +101,10 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     tail_damaged, disk_error.
     """
     size, clock = min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock()
-    files = Found(Places(disk, archive), instance, size, clock, salt)
+    files = Inventory(SegmentPlaces(disk, archive), instance, size, clock, salt)
     known = [Evidence(*each) for each in evidence]
     recovery = _Recovery(files, known, accept_loss, progress or (lambda _: None))
-    walk = _Walk(begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None))
+    walk = _RecoveryWalk(begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None))
     return recovery.run(walk, accept_missing=accept_missing)
 
 
@@ -112,7 +112,7 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
 Begin = Callable[[Log, int], tuple[Cursor, str]]
 
 
-class _Walk(NamedTuple):
+class _RecoveryWalk(NamedTuple):
     """What a start wants to see of the log."""
 
     begin: Begin
@@ -126,7 +126,7 @@ def _from_the_oldest(log: Log, _limit: int) -> tuple[Cursor, str]:
 class _Recovery:
     def __init__(
         self,
-        files: Found,
+        files: Inventory,
         known: list[Evidence],
         accept_loss: bool,
         progress: Callable[[str], None],
@@ -139,7 +139,7 @@ class _Recovery:
         self._findings = files.findings
         self._lost: tuple[int, int] | None = None
 
-    def run(self, walk: _Walk, *, accept_missing: bool) -> Recovered:
+    def run(self, walk: _RecoveryWalk, *, accept_missing: bool) -> Recovered:
         note = self._note()
         oldest = note.oldest if note else 0
         self._files.look(oldest, accept_missing=accept_missing)
@@ -147,7 +147,7 @@ class _Recovery:
         self._refuse_unreadable_newest()
         header, end = self._newest(note)
         counter = self._write_note(
-            Note(
+            AckedNote(
                 (note.counter if note else 0) + 1, header.instance, header.generation,
                 end.position, header.serial, oldest,
             )
@@ -155,19 +155,19 @@ class _Recovery:
         forget_mark(self._disk)
         log_time = max(end.log_time, self._walk(end.position, walk))
         floor = Log(places=self._files.places).first_position
-        tail = Tail(header, end.offset, end.position, end.group_crc, counter, oldest)
+        tail = LogTail(header, end.offset, end.position, end.group_crc, counter, oldest)
         return Recovered(
             tail, header.generation, floor, end.position, log_time, self._findings, self._lost,
             oldest, self._files.leftovers,
         )  # fmt: skip
 
-    def _note(self) -> Note | None:
+    def _note(self) -> AckedNote | None:
         note = read_note(self._disk)
         if note is not None and note.instance != self._files.instance:
             raise foreign(NOTE_FILE, note.instance, self._files.instance)
         return note
 
-    def _write_note(self, note: Note) -> int:
+    def _write_note(self, note: AckedNote) -> int:
         """This one is synced: the generation and the serial must not be forgotten.
 
         What was given up is noted everywhere again: that may have been interrupted.
@@ -190,7 +190,7 @@ class _Recovery:
             self._files.set_aside(serial)
             self._lost = self._lost or (0, 0)
 
-    def _newest(self, note: Note | None) -> tuple[SegmentHeader, _End]:
+    def _newest(self, note: AckedNote | None) -> tuple[SegmentHeader, _End]:
         """Finds the end; the open segment's header and the end in it, after sealing if need be."""
         header = next(reversed(self._files.headers.values()), None)
         generation = header.generation if header else 0
@@ -211,7 +211,7 @@ class _Recovery:
         else:
             self._disk.sync(segment_name(serial))
             end, evidence = self._judge(
-                Scan(self._disk, header, self._files.sizes[serial]), evidence
+                SegmentScan(self._disk, header, self._files.sizes[serial]), evidence
             )
         if end.position < evidence or missing or self._lost:
             end = self._give_up(end, evidence, serial)
@@ -243,7 +243,9 @@ class _Recovery:
         means = f"the log is a copy that ends at position {end.position - 1}"
         if lacks > end.position:
             means += f"; positions {end.position} to {lacks - 1} were here once and are not in it"
-        self._findings.append(Finding("journal.copied", means, "a new generation begins behind it"))
+        self._findings.append(
+            RecoveryFinding("journal.copied", means, "a new generation begins behind it")
+        )
 
     def _sealed_end(self) -> _End:
         """The end of the newest segment that is there, when it was sealed already."""
@@ -262,7 +264,7 @@ class _Recovery:
         first, last = end.position, max(end.position, evidence)
         self._lost = (first, last)
         self._findings.append(
-            Finding("journal.tail_given_up", lost, "a new generation begins", first, last)
+            RecoveryFinding("journal.tail_given_up", lost, "a new generation begins", first, last)
         )
         end.seal = True
         return end
@@ -271,13 +273,13 @@ class _Recovery:
         if not self._accept_loss:
             raise StorageError("tail_damaged", reason, ACCEPT)
 
-    def _judge(self, scan: Scan, evidence: int) -> tuple[_End, int]:
+    def _judge(self, scan: SegmentScan, evidence: int) -> tuple[_End, int]:
         """The end of the log in the open segment, and all the evidence."""
         self._progress(f"verifying {segment_name(scan.header.serial)}")
         end = _End(DATA_AT, scan.header.first_position)
         items = scan.items()
         for item in items:
-            if isinstance(item, Stretch) or item.bad:
+            if isinstance(item, BadStretch) or item.bad:
                 evidence, rest = self._rest(evidence, item, items)
                 return self._judge_rest(scan, end, evidence, rest), evidence
             evidence = max(evidence, item.header.synced_through)
@@ -285,18 +287,21 @@ class _Recovery:
         return end, evidence
 
     def _rest(
-        self, evidence: int, item: Group | Stretch, items: Iterator[Group | Stretch]
-    ) -> tuple[int, list[Group | Stretch]]:
+        self,
+        evidence: int,
+        item: ScannedGroup | BadStretch,
+        items: Iterator[ScannedGroup | BadStretch],
+    ) -> tuple[int, list[ScannedGroup | BadStretch]]:
         rest = list(chain([item], items))
-        proofs = [group.header.synced_through for group in rest if isinstance(group, Group)]
+        proofs = [group.header.synced_through for group in rest if isinstance(group, ScannedGroup)]
         return max([evidence, *proofs]), rest
 
     def _judge_rest(
-        self, scan: Scan, end: _End, evidence: int, rest: list[Group | Stretch]
+        self, scan: SegmentScan, end: _End, evidence: int, rest: list[ScannedGroup | BadStretch]
     ) -> _End:
         """Goes on from the first thing that is no good group."""
         for item in rest:
-            if isinstance(item, Group):
+            if isinstance(item, ScannedGroup):
                 if item.bad and item.header.first_position >= evidence:
                     return self._torn(scan, end)
                 self._condemn(item)
@@ -313,20 +318,22 @@ class _Recovery:
                 return self._torn(scan, end)
         return end
 
-    def _torn(self, scan: Scan, end: _End) -> _End:
+    def _torn(self, scan: SegmentScan, end: _End) -> _End:
         name = segment_name(scan.header.serial)
         where = f"offset {end.offset}, position {end.position}"
         means = f"{name} ends at {where}; nothing acknowledged stood behind"
-        self._findings.append(Finding("journal.torn_tail_cut", means, "a new segment was begun"))
+        self._findings.append(
+            RecoveryFinding("journal.torn_tail_cut", means, "a new segment was begun")
+        )
         end.seal = True
         return end
 
-    def _condemn(self, group: Group) -> None:
+    def _condemn(self, group: ScannedGroup) -> None:
         for batch in group.bad:
             means = (
                 f"the body of the batch at position {batch.position} is damaged and is not served"
             )
-            finding = Finding(
+            finding = RecoveryFinding(
                 "journal.damaged_batch",
                 means,
                 "replays report a gap",
@@ -335,20 +342,22 @@ class _Recovery:
             )
             self._findings.append(finding)
 
-    def _walk(self, limit: int, walk: _Walk) -> int:
+    def _walk(self, limit: int, walk: _RecoveryWalk) -> int:
         """Shows batch headers to `on_batch`, control records with bodies; the last log time."""
         log = Log(places=self._files.places)
         log_time, current, newest = 0, 0, max(self._files.sizes, default=1)
         start, missed = walk.begin(log, limit)
         if missed:
             self._findings.append(
-                Finding("journal.state_missing", missed, "a backup of older segments has them")
+                RecoveryFinding(
+                    "journal.state_missing", missed, "a backup of older segments has them"
+                )
             )
         for item in log.headers(start, limit):
             if isinstance(item, Gap):
                 means = f"positions {item.first} to {item.end - 1} are damaged and are not served"
                 self._findings.append(
-                    Finding(
+                    RecoveryFinding(
                         "journal.damaged_range", means, "replays report a gap", item.first, item.end
                     )
                 )
@@ -364,7 +373,7 @@ class _Recovery:
         return log_time
 
 
-def _advance(end: _End, group: Group) -> None:
+def _advance(end: _End, group: ScannedGroup) -> None:
     header = group.header
     end.offset, end.group_crc = header.offset + header.length, header.crc
     end.position = header.first_position + header.positions

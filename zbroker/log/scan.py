@@ -25,8 +25,8 @@ from zbroker.log.format import (
     GROUP_MAGIC,
     Batch,
     GroupHeader,
+    ParseStop,
     SegmentHeader,
-    Stop,
     batch_crc,
     check_group,
     decode_batch_header,
@@ -45,7 +45,7 @@ _ZEROS: Final = bytes(WINDOW_BYTES)
 
 
 @dataclass(slots=True)
-class Group:
+class ScannedGroup:
     """A good group: its headers are intact; `bad` are the batches whose bodies are not."""
 
     header: GroupHeader
@@ -53,7 +53,7 @@ class Group:
 
 
 @dataclass(slots=True, frozen=True)
-class Stretch:
+class BadStretch:
     """Bytes from `start` up to `end` that hold no valid group; `blank` if all of them are zeros."""
 
     start: int
@@ -61,7 +61,7 @@ class Stretch:
     blank: bool
 
 
-class Scan:
+class SegmentScan:
     """One segment, read past the page cache in large windows."""
 
     def __init__(self, disk: Disk, header: SegmentHeader, size: int) -> None:
@@ -74,22 +74,22 @@ class Scan:
         self._base = 0
         self._spare = FAKES_MAX_BYTES
 
-    def items(self) -> Iterator[Group | Stretch]:
+    def items(self) -> Iterator[ScannedGroup | BadStretch]:
         """What stands in the segment, in order; a last Stretch is the rest of the file."""
         offset, position = DATA_AT, self.header.first_position
         crc: int | None = 0
         while offset < self.size:
             group = self._group(offset)
-            if isinstance(group, Group) and _follows(group.header, position, crc):
+            if isinstance(group, ScannedGroup) and _follows(group.header, position, crc):
                 yield group
                 offset, crc = group.header.end_offset, group.header.crc
                 position = group.header.first_position + group.header.positions
                 continue
             found = self._next_group(offset, position)
-            yield Stretch(offset, found, self._is_blank(offset, found))
+            yield BadStretch(offset, found, self._is_blank(offset, found))
             offset, crc = found, None
 
-    def salvage(self, stretch: Stretch, position: int, below: int) -> tuple[int, int]:
+    def salvage(self, stretch: BadStretch, position: int, below: int) -> tuple[int, int]:
         """How far whole batches go on in a bad stretch: (offset, position) behind the last.
 
         Only those of positions from `position` up to `below`; batches between them may be missing.
@@ -120,18 +120,18 @@ class Scan:
             offset += max(len(data), 1)
         return True
 
-    def _group(self, offset: int) -> Group | None:
+    def _group(self, offset: int) -> ScannedGroup | None:
         header = decode_group_header(self._get(offset, GROUP_LENGTH), 0, offset)
-        if isinstance(header, Stop) or offset + header.length > self.size:
+        if isinstance(header, ParseStop) or offset + header.length > self.size:
             return None
         if self._batch(offset + GROUP_LENGTH, self.size) is None:
             return None  # before megabytes are read for a fake
         data = self._get(offset, header.length)
-        at, group, crcs = GROUP_LENGTH, Group(header), []
+        at, group, crcs = GROUP_LENGTH, ScannedGroup(header), []
         position = header.first_position
         for _ in range(header.batches):
             batch = decode_batch_header(data, at, offset + at, self._seed)
-            if isinstance(batch, Stop) or batch.position != position:
+            if isinstance(batch, ParseStop) or batch.position != position:
                 return None
             crcs.append(batch_crc(data[at : at + batch.header_length]))
             body = at + batch.header_length

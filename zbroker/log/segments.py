@@ -33,9 +33,9 @@ from zbroker.log.format import (
     NOTE_KEPT_AT,
     NOTE_SLOTS,
     SEGMENT,
-    Note,
+    AckedNote,
+    ParseStop,
     SegmentHeader,
-    Stop,
     decode_note,
     decode_segment_header,
     encode_note,
@@ -93,13 +93,13 @@ def list_segments(disk: Disk) -> list[tuple[int, int]]:
     return sorted((int(serial), size) for serial, size in found)
 
 
-def header_copies(disk: Disk, serial: int) -> list[SegmentHeader | Stop]:
+def header_copies(disk: Disk, serial: int) -> list[SegmentHeader | ParseStop]:
     """Both copies of a segment's header, as they are."""
     name = segment_name(serial)
     return [decode_segment_header(disk.read(name, at, SEGMENT.size)) for at in (0, HEADER_COPY_AT)]
 
 
-def read_header(disk: Disk, serial: int) -> SegmentHeader | Stop:
+def read_header(disk: Disk, serial: int) -> SegmentHeader | ParseStop:
     """A segment's header from an intact copy; Stop "version" if both are of another one."""
     first, second = header_copies(disk, serial)
     if isinstance(first, SegmentHeader):
@@ -169,7 +169,7 @@ def read_around(read: Callable[[str, int, int], bytes], name: str, offset: int, 
     return b"".join(parts)
 
 
-def read_note(disk: Disk) -> Note | None:
+def read_note(disk: Disk) -> AckedNote | None:
     """The newest intact slot of the acked-through note; `oldest` is the highest of all slots.
 
     Raises: StorageError unknown_version.
@@ -184,10 +184,10 @@ def read_note(disk: Disk) -> Note | None:
     return newest._replace(oldest=max(note.oldest for note in notes))
 
 
-def _note_in(slot: bytes) -> Note | None:
+def _note_in(slot: bytes) -> AckedNote | None:
     """A newer note is none that is damaged: what it proves must not be forgotten."""
     note = decode_note(slot)
-    if isinstance(note, Note):
+    if isinstance(note, AckedNote):
         return note
     if note.why == "version" and slot[-4:] == crc32c(slot[:-4]).to_bytes(4, "little"):
         reason = f"{NOTE_FILE} is of a format version that this release does not know"
@@ -195,12 +195,12 @@ def _note_in(slot: bytes) -> Note | None:
     return None
 
 
-def write_note(disk: Disk, note: Note) -> None:
+def write_note(disk: Disk, note: AckedNote) -> None:
     """Writes one slot. It needs no sync: an old note is true as well, it only proves less."""
     disk.write(NOTE_FILE, NOTE_SLOTS[note.counter % len(NOTE_SLOTS)], [encode_note(note)])
 
 
-def give_up(disk: Disk, note: Note) -> int:
+def give_up(disk: Disk, note: AckedNote) -> int:
     """Notes durably that segments below `note.oldest` are given up: only then may they go.
 
     One place after the other: whatever a power cut makes of the page that is being written, the

@@ -28,9 +28,9 @@ from zbroker.log.format import (
     DATA_AT,
     GROUP_ALIGN,
     GROUP_LENGTH,
+    AckedNote,
     Batch,
     GroupHeader,
-    Note,
     SegmentHeader,
     batch_crc,
     encode_batch_header,
@@ -58,7 +58,7 @@ _PADS: Final = tuple(bytes(size) for size in range(8))
 
 
 @dataclass(slots=True, frozen=True)
-class Tail:
+class LogTail:
     """Where the log goes on: recovery's answer and the writer's start. All of it is durable."""
 
     header: SegmentHeader  # of the open segment
@@ -81,7 +81,7 @@ class Writer:
     def __init__(
         self,
         disk: Disk,
-        tail: Tail,
+        tail: LogTail,
         *,
         segment_bytes: int = SEGMENT_BYTES,
         files: int = 1,
@@ -163,8 +163,8 @@ class Writer:
         self._failed = False
         return target
 
-    def _note(self, header: SegmentHeader, position: int) -> Note:
-        return Note(
+    def _note(self, header: SegmentHeader, position: int) -> AckedNote:
+        return AckedNote(
             self._notes, header.instance, header.generation, position, header.serial, self.oldest
         )
 

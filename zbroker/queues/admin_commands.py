@@ -21,16 +21,16 @@ from zbroker.ids import format_vector
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
-from zbroker.log.queue_records import Returned, WiringRecord, pack_positions
+from zbroker.log.queue_records import DefinitionRecord, Returned, pack_positions
 from zbroker.queues import explanation, reports
-from zbroker.queues.browser import Browsing
-from zbroker.queues.clients import Connection
-from zbroker.queues.consumer_registry import Consuming
-from zbroker.queues.queue_state import FACTS_MAX, Running
+from zbroker.queues.browser import Browser
+from zbroker.queues.clients import QueuesConnection
+from zbroker.queues.consumer_registry import ConsumerRegistry
+from zbroker.queues.queue_state import FACTS_MAX, QueueState
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.shared import Shared
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Entered, Outcome
+from zbroker.queues.work.values import Arrivals, Outcome
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec
 from zbroker.wire import queue_messages as q
@@ -43,14 +43,16 @@ POINTS_MAX: Final = 10_000
 FORCED: Final = "purged by an operator"  # what dead letters of a purge say
 
 
-class Managing:
+class AdminCommands:
     """Of the room. `ask`: what the admin asks; `browse`: what clients do."""
 
-    def __init__(self, shared: Shared, consuming: Consuming, recording: Recording) -> None:
+    def __init__(
+        self, shared: QueuesContext, consuming: ConsumerRegistry, recording: Recording
+    ) -> None:
         self._shared = shared
         self._consuming = consuming
         self._recording = recording
-        self._browsing = Browsing(shared)
+        self._browsing = Browser(shared)
         self._changing: set[str] = set()  # queues of which a definition is on its way
         self._handlers: dict[type, Callable[[bytes, Any], None]] = {
             s.AskQueues: self._queues,
@@ -67,7 +69,7 @@ class Managing:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def browse(self, connection: Connection, command: q.Browse) -> None:
+    def browse(self, connection: QueuesConnection, command: q.Browse) -> None:
         """A client looks. Raises: ClientError."""
         self._consuming.check_right(connection, command.queue)
         one = self._shared.running(command.queue)
@@ -210,14 +212,14 @@ class Managing:
         for bookmark in ask.bookmarks:
             self._shared.locate(bookmark, found, "at")
 
-    def _bring_back(self, rid: bytes, ask: s.Requeue, one: Running, positions: BitMap64) -> None:
+    def _bring_back(self, rid: bytes, ask: s.Requeue, one: QueueState, positions: BitMap64) -> None:
         """Twice at a time would bring back what was acknowledged in between."""
         positions = positions - one.returning
         if ask.dry_run or not positions:
             self._tell(rid, s.Changed(ask.cid, len(positions)))
             return
 
-        def entered(parts: list[Entered]) -> None:
+        def entered(parts: list[Arrivals]) -> None:
             if self._shared.manager.running.get(one.name) is not one:
                 error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
                 self._tell(rid, _refusal(ask, error))
@@ -262,7 +264,7 @@ class Managing:
             text = f"queue {ask.name!r} stands in the config file: it is changed there"
             raise ClientError("bad_queue", text, "edit the [[queue]] table and restart")
         record = manager.rows[ask.name]
-        new = WiringRecord(ask.name, record.life, "admin", record.created, record.begins)
+        new = DefinitionRecord(ask.name, record.life, "admin", record.created, record.begins)
         if ask.what == "alter":
             new.types = record.types
             config = changed(running.definition.config, ask.definition)
@@ -304,7 +306,7 @@ class Managing:
         ]  # fmt: skip
         check_queues([*others, config], self._recording)
 
-    def _commit(self, rid: bytes, ask: s.Define, record: WiringRecord) -> None:
+    def _commit(self, rid: bytes, ask: s.Define, record: DefinitionRecord) -> None:
         """Raises: ClientError not_ready: a record is made of what holds, so one at a time is."""
         if record.name in self._changing:
             raise ClientError("not_ready", f"queue {record.name!r} is being changed; try again")
@@ -370,7 +372,7 @@ def _parts(outcome: Outcome) -> Iterator[Outcome]:
         left = left[FACTS_MAX:]
 
 
-def _returned(parts: list[Entered]) -> Returned:
+def _returned(parts: list[Arrivals]) -> Returned:
     priorities: list[int] = []
     groups: list[int] = []
     for part in parts:
@@ -379,7 +381,7 @@ def _returned(parts: list[Entered]) -> Returned:
     return Returned(pack_positions(_positions(parts)), priorities, groups)
 
 
-def _positions(parts: list[Entered]) -> BitMap64:
+def _positions(parts: list[Arrivals]) -> BitMap64:
     return BitMap64.union(BitMap64(), *(part.positions for part in parts))
 
 

@@ -10,9 +10,9 @@ from pyroaring import BitMap64
 from zbroker.filters import Filter
 from zbroker.ids import format_bookmark
 from zbroker.limits import MIB
-from zbroker.queues.effects import Looked
-from zbroker.queues.queue_state import Running
-from zbroker.queues.shared import Shared
+from zbroker.queues.effects import InspectedMessage
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.shared import QueuesContext
 from zbroker.wire.queue_messages import BrowsedRow
 
 SCANNED_MAX: Final = 10_000  # messages of which one request looks at the state
@@ -23,15 +23,15 @@ SHOWN_BYTES: Final = 8 * MIB  # of the messages of one answer, besides the rest 
 Done = Callable[[list[BrowsedRow], list[bytes], int | None], None]
 
 
-class Browsing:
+class Browser:
     """Of the room."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
 
     def rows(
         self,
-        one: Running,
+        one: QueueState,
         after: int,
         limit: int,
         wanted: tuple[Filter | None, str | None],
@@ -54,7 +54,7 @@ class Browsing:
         self._shared.examine(part, content, examined)
 
     def _part(
-        self, one: Running, after: int, limit: int, state: str | None, content: Filter | None
+        self, one: QueueState, after: int, limit: int, state: str | None, content: Filter | None
     ) -> tuple[BitMap64, int | None]:
         """The next messages that may be shown, and after what to go on."""
         here = one.queue.here
@@ -75,19 +75,19 @@ class Browsing:
                 found.add(position)
         return found, last if first + SCANNED_MAX < len(here) else None
 
-    def _read(self, one: Running, part: BitMap64, behind: int | None, done: Done) -> None:
+    def _read(self, one: QueueState, part: BitMap64, behind: int | None, done: Done) -> None:
         if not part:
             done([], [], behind)
             return
 
-        def seen(rows: list[Looked], end: int) -> None:
+        def seen(rows: list[InspectedMessage], end: int) -> None:
             found = [self._row(one, row) for row in rows]
             cut = end <= part.max()  # the rest is asked for behind the last one that was read
             done(found, [row.data for row in rows], end - 1 if cut else behind)
 
         self._shared.look(part, seen, SHOWN_BYTES)
 
-    def _row(self, one: Running, row: Looked) -> BrowsedRow:
+    def _row(self, one: QueueState, row: InspectedMessage) -> BrowsedRow:
         standing = one.queue.where(row.position)
         due_ms = standing.due
         if due_ms is not None:

@@ -15,7 +15,7 @@ ENDED_MAX: Final = 64  # sids remembered because commands for them may still be 
 
 
 @dataclass(slots=True)
-class Consumer:
+class RemoteConsumer:
     """Somebody who takes from a queue. holder: its name over reconnects, for its leases."""
 
     key: int
@@ -36,10 +36,10 @@ class Consumer:
 
 
 @dataclass(slots=True)
-class Connection(Peer):
+class QueuesConnection(Peer):
     """One logged-on client."""
 
-    consumers: dict[str, Consumer] = field(default_factory=dict)
+    consumers: dict[str, RemoteConsumer] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
     windows: dict[str, int] = field(default_factory=dict)
 

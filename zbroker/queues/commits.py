@@ -26,8 +26,8 @@ from google_crc32c import value as crc32c
 
 from zbroker.limits import MIB
 from zbroker.log.queue_records import encode
-from zbroker.wire.internal import Receipt
-from zbroker.wire.units import FOR_NOW, Commit, Part
+from zbroker.wire.internal import JournalReceipt
+from zbroker.wire.units import FOR_NOW, CommitUnits, UnitPart
 
 UNDER_WAY_MAX_BYTES: Final = 8 * MIB
 UNDER_WAY_MAX: Final = 256
@@ -39,13 +39,13 @@ Body = bytes | memoryview
 
 
 @dataclass(slots=True)
-class Unit:
+class PendingUnit:
     """Parts that land together, with their bodies. number: one of the records says it.
 
     behind: it was sent when the log was durable up to there, so it is not before that.
     """
 
-    parts: list[Part]
+    parts: list[UnitPart]
     bodies: list[Body]
     done: Done
     number: int
@@ -57,9 +57,9 @@ class Unit:
         self.size = sum(map(len, self.bodies))
 
 
-def control(kind: int, body: bytes) -> Part:
+def control(kind: int, body: bytes) -> UnitPart:
     """The part that is a control record with this body."""
-    return Part(kind, crc32c(body))
+    return UnitPart(kind, crc32c(body))
 
 
 class Numbered(Protocol):
@@ -77,11 +77,13 @@ class Commits:
         self.last_position = 0
         self._journal = 0
         self._last_number = self._last_ordinal = self._confirmed = 0
-        self._waiting: deque[Unit] = deque()
-        self._refused: deque[Unit] = deque()  # for now; those sent after them are refused as well
-        self._under_way: deque[Unit] = deque()
+        self._waiting: deque[PendingUnit] = deque()
+        self._refused: deque[PendingUnit] = (
+            deque()
+        )  # for now; those sent after them are refused as well
+        self._under_way: deque[PendingUnit] = deque()
         self._under_way_bytes = 0
-        self._doubtful: deque[Unit] = deque()  # sent to a journal that is not there any more
+        self._doubtful: deque[PendingUnit] = deque()  # sent to a journal that is not there any more
         self._read_to = 0
         self._numbers: set[int] = set()  # of units that have not landed
         self._found: dict[int, int] = {}  # of those, what was seen in the log, and where
@@ -92,7 +94,7 @@ class Commits:
         self._last_number += 1
         return self._last_number
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: PendingUnit) -> None:
         """It is sent as soon as there is room, in order."""
         self._waiting.append(unit)
         self._numbers.add(unit.number)
@@ -101,7 +103,7 @@ class Commits:
         """A unit that is this control record alone."""
         record.by, record.unit = self.incarnation, self.number()
         body = encode(record)
-        self.add(Unit([control(kind, body)], [body], done, record.unit))
+        self.add(PendingUnit([control(kind, body)], [body], done, record.unit))
 
     @property
     def open(self) -> int:
@@ -154,7 +156,7 @@ class Commits:
         self._waiting.extendleft(reversed(again))
         return True
 
-    def take(self, now_ms: int, persisted: int) -> tuple[Commit, list[Body]] | None:
+    def take(self, now_ms: int, persisted: int) -> tuple[CommitUnits, list[Body]] | None:
         """What may be sent now, with the bodies of all parts. persisted: end of what is durable."""
         if not self._journal or self._doubtful or now_ms < self._not_before_ms:
             return None
@@ -163,7 +165,7 @@ class Commits:
         self._waiting.extendleft(reversed(self._refused))
         self._refused.clear()
         self._not_before_ms = 0
-        units: list[Unit] = []
+        units: list[PendingUnit] = []
         while self._waiting and self._room(units):
             unit = self._waiting.popleft()
             self._last_ordinal += 1
@@ -173,7 +175,7 @@ class Commits:
             units.append(unit)
         if not units:
             return None
-        commit = Commit(
+        commit = CommitUnits(
             self._journal, units[0].ordinal, self._confirmed, [unit.parts for unit in units]
         )
         return commit, [body for unit in units for body in unit.bodies]
@@ -184,12 +186,12 @@ class Commits:
         may = self._journal and not self._doubtful and not self._refused
         return bool(may and self._waiting and self._room([]))
 
-    def _room(self, units: list[Unit]) -> bool:
+    def _room(self, units: list[PendingUnit]) -> bool:
         if not self._under_way:
             return True
         return self._under_way_bytes < UNDER_WAY_MAX_BYTES and len(self._under_way) < UNDER_WAY_MAX
 
-    def receipts(self, receipt: Receipt, now_ms: int) -> None:
+    def receipts(self, receipt: JournalReceipt, now_ms: int) -> None:
         """What the journal made of units; calls `done` of those that landed or never will.
 
         Where one is missing in between, a receipt was lost: it comes again.
@@ -211,7 +213,7 @@ class Commits:
                 self._numbers.discard(unit.number)
                 unit.done(item.code, item.reason, 0)
 
-    def _landed(self, unit: Unit, position: int) -> None:
+    def _landed(self, unit: PendingUnit, position: int) -> None:
         self.last_position = max(self.last_position, position)
         self._numbers.discard(unit.number)
         self._found.pop(unit.number, None)

@@ -16,10 +16,10 @@ from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.log.queue_records import ends_of, of_ends
 from zbroker.queues import start_position
-from zbroker.queues.clients import Connection, Consumer
-from zbroker.queues.queue_state import Running
+from zbroker.queues.clients import QueuesConnection, RemoteConsumer
+from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.shared import Shared
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -29,17 +29,17 @@ from zbroker.wire.bodies import CODEC_ZSTD
 CONSUMERS_MAX: Final = 1_000  # per connection
 
 
-class Consuming:
+class ConsumerRegistry:
     """All consumers of the room."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
-        self._openings = start_position.Openings(shared, self._opened, self._refuse)
+        self._openings = start_position.StartPositions(shared, self._opened, self._refuse)
         self._last_key = 0
 
     # -- begin --------------------------------------------------------------------------------
 
-    def consume(self, connection: Connection, command: q.Consume) -> None:
+    def consume(self, connection: QueuesConnection, command: q.Consume) -> None:
         """Raises: ClientError."""
         self.check_right(connection, command.queue)
         one = self._shared.running(command.queue)
@@ -53,16 +53,16 @@ class Consuming:
         else:
             self._join(connection, command, one, one.queue)
 
-    def check_right(self, connection: Connection, queue: str) -> None:
+    def check_right(self, connection: QueuesConnection, queue: str) -> None:
         """Raises: ClientError not_entitled."""
         principal = connection.token.principal
         if self._shared.access.permit(principal, "consume").verdict(queue) != "all":
             raise ClientError("not_entitled", f"{principal!r} may not consume {queue!r}")
 
-    def _made(self, connection: Connection, command: q.Consume) -> Consumer:
+    def _made(self, connection: QueuesConnection, command: q.Consume) -> RemoteConsumer:
         self._last_key += 1
         credit = connection.grant(command.sid, command.credit)
-        consumer = Consumer(
+        consumer = RemoteConsumer(
             self._last_key, connection.rid, command.sid, connection.token.name, command.queue,
             credit, f"{connection.token.name}/{command.holder or command.sid}",
             zstd=CODEC_ZSTD in command.codecs, sid_packed=codec.encode(command.sid),
@@ -70,7 +70,9 @@ class Consuming:
         self._shared.add(connection, consumer)
         return consumer
 
-    def _join(self, connection: Connection, command: q.Consume, one: Running, queue: Queue) -> None:
+    def _join(
+        self, connection: QueuesConnection, command: q.Consume, one: QueueState, queue: Queue
+    ) -> None:
         places = command.since, command.selector, command.until
         if places != (None, None, None) or command.bookmark_not_found != "fail":
             text = "only a replayable queue is read from a place of the consumer's choice"
@@ -93,14 +95,14 @@ class Consuming:
             consumer.credit, command.cid, ends_of(kept),
         ))  # fmt: skip
 
-    def _began(self, one: Running, consumer: Consumer, answer: q.Consuming) -> None:
+    def _began(self, one: QueueState, consumer: RemoteConsumer, answer: q.Consuming) -> None:
         self._shared.out.append(Send(consumer.rid, codec.encode(answer)))
         self._shared.touch(one)
 
     # -- replayable queues --------------------------------------------------------------------
 
     def _read(
-        self, connection: Connection, command: q.Consume, one: Running, queue: Replayable
+        self, connection: QueuesConnection, command: q.Consume, one: QueueState, queue: Replayable
     ) -> None:
         start_position.check(command)
         one.check_ready()  # else what a selector fits may not be known yet
@@ -113,7 +115,7 @@ class Consuming:
             self.forget(consumer)
             raise
 
-    def _opened(self, it: start_position.Opening) -> None:
+    def _opened(self, it: start_position.StartPosition) -> None:
         consumer, queue, config = it.consumer, it.queue, it.one.definition.config
         try:
             queue.check_free(consumer.client)
@@ -130,18 +132,18 @@ class Consuming:
             position=it.start,
         ))  # fmt: skip
 
-    def _refuse(self, it: start_position.Opening, error: ClientError) -> None:
+    def _refuse(self, it: start_position.StartPosition, error: ClientError) -> None:
         self.forget(it.consumer)
         self._tell(it.consumer, error, it.command.cid)
 
-    def _tell(self, consumer: Consumer, error: ClientError, cid: str | None = None) -> None:
+    def _tell(self, consumer: RemoteConsumer, error: ClientError, cid: str | None = None) -> None:
         self._shared.errors += 1
         answer = m.Error(error.code, error.reason, error.hint, cid, consumer.sid)
         self._shared.out.append(Send(consumer.rid, codec.encode(answer)))
 
     # -- end ----------------------------------------------------------------------------------
 
-    def cancel(self, connection: Connection, command: q.Cancel) -> None:
+    def cancel(self, connection: QueuesConnection, command: q.Cancel) -> None:
         """It ends; what it holds comes back. One that has ended is answered alike."""
         consumer = connection.consumers.get(command.sid)
         if consumer is not None:
@@ -151,7 +153,7 @@ class Consuming:
         answer = m.Ack("processed", command.cid, sid=command.sid)
         self._shared.out.append(Send(connection.rid, codec.encode(answer)))
 
-    def leave(self, consumer: Consumer, *, lost: bool = False) -> None:
+    def leave(self, consumer: RemoteConsumer, *, lost: bool = False) -> None:
         """lost: its connection is gone, it may come back."""
         one = self._shared.manager.running.get(consumer.queue)
         if one is not None and consumer.opened:
@@ -162,7 +164,7 @@ class Consuming:
             self._shared.touch(one)
         self.forget(consumer)
 
-    def end(self, consumer: Consumer, error: ClientError) -> None:
+    def end(self, consumer: RemoteConsumer, error: ClientError) -> None:
         """The broker ends it, and says why."""
         self.leave(consumer)
         self._tell(consumer, error)
@@ -183,11 +185,11 @@ class Consuming:
         manager.overtaken.clear()
         manager.ended.clear()
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: RemoteConsumer) -> None:
         """It is over."""
         self._shared.remove(consumer)
 
-    def flow(self, connection: Connection, command: m.Flow) -> None:
+    def flow(self, connection: QueuesConnection, command: m.Flow) -> None:
         """More credit."""
         consumer = connection.consumers.get(command.sid)
         if consumer is None:

@@ -23,19 +23,19 @@ from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.queues import events as qe
 from zbroker.queues import reports
-from zbroker.queues.admin_commands import Managing
-from zbroker.queues.clients import Connection
+from zbroker.queues.admin_commands import AdminCommands
+from zbroker.queues.clients import QueuesConnection
 from zbroker.queues.commands import cid_of, sid_of
-from zbroker.queues.consumer_registry import Consuming
-from zbroker.queues.dead_letters import Burying
-from zbroker.queues.dispatch import Handing
+from zbroker.queues.consumer_registry import ConsumerRegistry
+from zbroker.queues.dead_letters import DeadLetters
+from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
 from zbroker.queues.journal_client import JournalClient
-from zbroker.queues.queue_state import Running
-from zbroker.queues.registry import Manager
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.save_schedule import SaveSchedule
-from zbroker.queues.settlement import Settling
-from zbroker.queues.shared import Shared
+from zbroker.queues.settlement import Settlement
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.recording import Recording
 from zbroker.server.budgets import DEFAULT, Budget
@@ -44,9 +44,9 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.disconnects import NONE, Disconnects
-from zbroker.wire.internal import Located, Marks, Receipt, Welcome
+from zbroker.wire.internal import JournalReceipt, Located, Watermarks, Welcome
 from zbroker.wire.queue_surveys import QueuesQuestion
-from zbroker.wire.refused import CODES, Refusals, stranger, told_as
+from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
 from zbroker.wire.surveys import (
     DISCONNECTED,
     AskClients,
@@ -55,14 +55,14 @@ from zbroker.wire.surveys import (
     Disconnected,
     Peers,
 )
-from zbroker.wire.units import Named
+from zbroker.wire.units import NamedRows
 
 TICK_MS: Final = 250  # of the patience with the journal
 AGAIN_MS: Final = 1_000  # until what could not be read is tried again
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
 
-class Settings(NamedTuple):
+class QueuesSettings(NamedTuple):
     """key: of the instance's tokens. clients_max: logged-on connections."""
 
     key: bytes
@@ -74,36 +74,36 @@ class Settings(NamedTuple):
     disconnects: Disconnects = NONE
 
 
-class Core:
+class QueuesCore:
     """See zbroker.engine.contract.Core."""
 
     def __init__(
-        self, settings: Settings, manager: Manager, quiet_ms: QuietMs | None = None,
+        self, settings: QueuesSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
         peers: Peers = lambda _rid: ("", None),
     ) -> None:  # fmt: skip
         """quiet_ms: see DoorHeartbeats. peers: the address of a connection, and since when."""
         self.manager = manager
-        self.refusals = Refusals(settings.incarnation)
-        self.shared = Shared(manager, settings.access, quiet_ms, settings.budget)
+        self.refusals = RefusalLog(settings.incarnation)
+        self.shared = QueuesContext(manager, settings.access, quiet_ms, settings.budget)
         self.shared.connections.disconnects = settings.disconnects
         self.journal = JournalClient(self.shared, settings.incarnation)
-        self.consuming = Consuming(self.shared)
-        self.burying = Burying(self.shared)
-        self._handing = Handing(self.shared, self.consuming)
-        self.managing = Managing(self.shared, self.consuming, settings.recording)
-        self._settling = Settling(self.shared, self.consuming)
+        self.consuming = ConsumerRegistry(self.shared)
+        self.burying = DeadLetters(self.shared)
+        self._handing = Dispatcher(self.shared, self.consuming)
+        self.managing = AdminCommands(self.shared, self.consuming, settings.recording)
+        self._settling = Settlement(self.shared, self.consuming)
         self._settings, self._peers = settings, peers
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
         self._saves = SaveSchedule(manager)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
-        self._commands: dict[type, Callable[[Connection, Any], None]] = {
+        self._commands: dict[type, Callable[[QueuesConnection, Any], None]] = {
             q.Consume: self.consuming.consume,
             q.Cancel: self.consuming.cancel,
             q.Settle: self._settling.settle,
             q.Release: self._settling.settle,
-            q.Reject: self._settling.settle,
+            q.RejectMessages: self._settling.settle,
             q.Extend: self._settling.settle,
             q.Browse: self.managing.browse,
             m.Flow: self.consuming.flow,
@@ -123,12 +123,12 @@ class Core:
             e.Unauthenticated: self._unauthenticated,
             e.StopAsked: lambda _: self._saves.stop(),
             BlockRead: lambda event: self.manager.read(event.read.key, event.block),
-            Marks: journal.watermarks,
+            Watermarks: journal.watermarks,
             Welcome: journal.welcome,
-            Named: journal.named,
-            Receipt: journal.receipt,
+            NamedRows: journal.named,
+            JournalReceipt: journal.receipt,
             Located: journal.located,
-            qe.Loaded: journal.loaded,
+            qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,
             qe.Given: self._handing.given,
@@ -136,7 +136,7 @@ class Core:
             qe.Examined: shared.examined,
             qe.Searched: shared.searches.searched,
             qe.Reentered: shared.reentered,
-            qe.LookedAt: shared.looked,
+            qe.Inspected: shared.looked,
         }
 
     def handle(self, event: object, now: Now) -> Sequence[Effect]:
@@ -156,7 +156,7 @@ class Core:
         command: q.QueuesCommand | None = None
         try:
             command = decode(codec.QUEUES, received)
-            if isinstance(command, m.DoorLogon):
+            if isinstance(command, m.ListenerLogon):
                 self._logon(received, command, now)
                 return
             connection = self.shared.connections.get(rid)
@@ -182,7 +182,7 @@ class Core:
         answer = m.Error(error.code, error.reason, error.hint, cid, sid)
         self.shared.out.append(Send(rid, codec.encode(answer)))
 
-    def _logon(self, received: Received, command: m.DoorLogon, now: Now) -> None:
+    def _logon(self, received: Received, command: m.ListenerLogon, now: Now) -> None:
         rid, connections = received.rid, self.shared.connections
         token = connections.token_of(
             command, received, self._settings.key, self.shared.access, now.wall_ns / 1e9
@@ -195,7 +195,7 @@ class Core:
         answer.origin = self.manager.here
         self.shared.out.append(Send(rid, codec.encode(answer)))
 
-    def _logoff(self, connection: Connection, command: m.Logoff) -> None:
+    def _logoff(self, connection: QueuesConnection, command: m.Logoff) -> None:
         for consumer in list(connection.consumers.values()):
             self.consuming.leave(consumer)
         self.shared.connections.leave(connection.rid)
@@ -317,7 +317,7 @@ class Core:
                 ending.entries += [(outcome, None) for outcome in ending.queue.tick(now)]
                 self.shared.touch(ending)
 
-    def _look_when(self, one: Running) -> None:
+    def _look_when(self, one: QueueState) -> None:
         """When a queue has something to do by itself. Asked for only behind changes: it costs."""
         wake_ms = one.queue.next_wake(self.shared.now) if one.ready else None
         if wake_ms is not None and one.name in self.manager.running:

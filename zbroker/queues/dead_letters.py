@@ -18,16 +18,16 @@ from pyroaring import BitMap64
 from zbroker.ids import format_bookmark
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.log.format import KIND_PUBLISH
-from zbroker.log.queue_records import AnyFact, Gone, pack_positions
+from zbroker.log.queue_records import AnyFact, MessagesGone, pack_positions
 from zbroker.queues.commits import Body
-from zbroker.queues.effects import Looked
-from zbroker.queues.queue_state import Entry, Running
-from zbroker.queues.shared import Shared
+from zbroker.queues.effects import InspectedMessage
+from zbroker.queues.queue_state import Entry, QueueState
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns
-from zbroker.wire.units import Part
+from zbroker.wire.units import UnitPart
 
 LETTERS_MAX: Final = 100  # of one unit
 LETTERS_MAX_BYTES: Final = 1 * MIB  # of one unit, besides the largest
@@ -44,13 +44,13 @@ FAILURES: Final = "zb-failures"
 HEADERS: Final = (QUEUE, REASON, TEXT, TOPIC, BOOKMARK, POSITION, DELIVERIES, FAILURES)
 
 
-class Burying:
+class DeadLetters:
     """Of the room."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
 
-    def begin(self, one: Running) -> None:
+    def begin(self, one: QueueState) -> None:
         """Has the messages read that are to be dead letters now."""
         taken: list[Entry] = []
         letters = [entry for entry in one.entries if entry[0].letter]
@@ -66,7 +66,7 @@ class Burying:
         for entry in taken:
             self._shared.look(entry[0].positions, partial(self._read, one, entry))
 
-    def _read(self, one: Running, entry: Entry, rows: list[Looked], _end: int) -> None:
+    def _read(self, one: QueueState, entry: Entry, rows: list[InspectedMessage], _end: int) -> None:
         outcome, ending = entry
         one.burying -= len(outcome.positions)
         lost = outcome.positions - BitMap64([row.position for row in rows])
@@ -78,7 +78,7 @@ class Burying:
         for number, part in enumerate(units):
             positions = BitMap64([row.position for row in part])
             buried = Outcome(positions, "gone", outcome.why, 0, outcome.letter)
-            facts: list[AnyFact] = [Gone(pack_positions(positions), outcome.why)]
+            facts: list[AnyFact] = [MessagesGone(pack_positions(positions), outcome.why)]
             last = ending if number == len(units) - 1 else None
             self._shared.manager.add(
                 one, facts, [(buried, last)], letters=_letters(one, outcome, part)
@@ -93,8 +93,8 @@ def _cut(outcome: Outcome) -> tuple[Outcome, Outcome | None]:
     return outcome._replace(positions=first), outcome._replace(positions=rest)
 
 
-def _by_size(rows: list[Looked]) -> list[list[Looked]]:
-    units: list[list[Looked]] = []
+def _by_size(rows: list[InspectedMessage]) -> list[list[InspectedMessage]]:
+    units: list[list[InspectedMessage]] = []
     size = 0
     for row in rows:
         if not units or size + len(row.data) > LETTERS_MAX_BYTES:
@@ -105,7 +105,9 @@ def _by_size(rows: list[Looked]) -> list[list[Looked]]:
     return units
 
 
-def _letters(one: Running, outcome: Outcome, rows: list[Looked]) -> tuple[Part, Body]:
+def _letters(
+    one: QueueState, outcome: Outcome, rows: list[InspectedMessage]
+) -> tuple[UnitPart, Body]:
     """The dead letters of messages, as one part of a unit."""
     body = bodies.pack([row.data for row in rows])
     columns = Columns(
@@ -113,10 +115,10 @@ def _letters(one: Running, outcome: Outcome, rows: list[Looked]) -> tuple[Part, 
         headers=codec.encode([_headers(one, outcome, row) for row in rows]),
     )
     topics = [one.definition.config.dead_letter]
-    return Part(KIND_PUBLISH, crc32c(body), topics, len(rows), columns), body
+    return UnitPart(KIND_PUBLISH, crc32c(body), topics, len(rows), columns), body
 
 
-def _headers(one: Running, outcome: Outcome, row: Looked) -> dict[str, Any]:
+def _headers(one: QueueState, outcome: Outcome, row: InspectedMessage) -> dict[str, Any]:
     assert isinstance(one.queue, Queue)
     standing = one.queue.where(row.position)
     ours = {

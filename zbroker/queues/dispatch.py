@@ -18,13 +18,13 @@ from pyroaring import BitMap64
 from zbroker.engine.effects import Send
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log.queue_records import BarrierDelivered, Horizon
-from zbroker.queues.clients import Consumer
-from zbroker.queues.consumer_registry import Consuming
+from zbroker.queues.clients import RemoteConsumer
+from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.effects import Give
 from zbroker.queues.events import Given
-from zbroker.queues.queue_state import AHEAD, Parked, Running
+from zbroker.queues.queue_state import AHEAD, Parked, QueueState
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.shared import Shared
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Offer, Outcome
 from zbroker.wire import codec
@@ -34,14 +34,14 @@ EXAMINE_MAX: Final = 1_000  # messages that are read at a time to see what a fil
 GIVE_BYTES: Final = 1 * MIB  # of a replayable queue in one turn: the other queues are due then
 
 
-class Handing:
+class Dispatcher:
     """Of the room."""
 
-    def __init__(self, shared: Shared, consuming: Consuming) -> None:
+    def __init__(self, shared: QueuesContext, consuming: ConsumerRegistry) -> None:
         self._shared = shared
         self._consuming = consuming
 
-    def hand_out(self, one: Running) -> None:
+    def hand_out(self, one: QueueState) -> None:
         """Gives what can be given now."""
         shared, queue = self._shared, one.queue
         mine = shared.of.get(one.name)
@@ -67,19 +67,21 @@ class Handing:
         if isinstance(queue, Replayable) and not offers:
             self._look_for_end(one, queue)
 
-    def _look_for_end(self, one: Running, queue: Replayable) -> None:
+    def _look_for_end(self, one: QueueState, queue: Replayable) -> None:
         """Ends its consumer, if that was given everything before the end that it wanted."""
         if queue.ended(one.folded):
             self._completed(queue)
         elif queue.reader is not None and one.folded < queue.reader.until < U63_MAX:
             self._shared.manager.folding.awaited[one.name] = queue.reader.until
 
-    def _examine_for(self, one: Running, queue: Queue, consumers: Iterable[Consumer]) -> None:
+    def _examine_for(
+        self, one: QueueState, queue: Queue, consumers: Iterable[RemoteConsumer]
+    ) -> None:
         for consumer in consumers:
             if consumer.filter is not None and not consumer.examining:
                 self._examine(one, queue, consumer)
 
-    def _examine(self, one: Running, queue: Queue, consumer: Consumer) -> None:
+    def _examine(self, one: QueueState, queue: Queue, consumer: RemoteConsumer) -> None:
         """Has the next messages looked at that a filtered consumer may get."""
         assert consumer.filter is not None
         part = queue.unlooked(consumer.key, EXAMINE_MAX)
@@ -95,7 +97,7 @@ class Handing:
 
         self._shared.examine(part, consumer.filter, examined)
 
-    def _hand(self, one: Running, offer: Offer) -> None:
+    def _hand(self, one: QueueState, offer: Offer) -> None:
         consumer, queue = self._shared.consumers[offer.consumer], one.queue
         if isinstance(queue, Replayable):
             acked = queue.noted_ones & offer.positions
@@ -113,7 +115,7 @@ class Handing:
         else:
             self._go(one, give)
 
-    def _go(self, one: Running, give: Give) -> None:
+    def _go(self, one: QueueState, give: Give) -> None:
         self._shared.out.append(give)
         if give.barrier:
             _delivered(one, give.positions)
@@ -122,7 +124,7 @@ class Handing:
         if not code and give.positions and give.to.key in self._shared.consumers:
             self._shared.out.append(give)
 
-    def _beyond(self, one: Running, highest: int) -> bool:
+    def _beyond(self, one: QueueState, highest: int) -> bool:
         """True if the horizon is not durable that far; asks for it well before it is needed."""
         one.highest = max(one.highest, highest)
         if one.highest + AHEAD // 2 >= one.wanted_horizon:
@@ -135,14 +137,14 @@ class Handing:
             one.endings.append(landed)
         return highest >= one.horizon
 
-    def _moved(self, one: Running, horizon: int, code: str) -> None:
+    def _moved(self, one: QueueState, horizon: int, code: str) -> None:
         """The horizon is durable, or was refused."""
         if code:
             one.wanted_horizon = 0
         else:
             one.horizon = max(one.horizon, horizon)
 
-    def _unpark(self, one: Running) -> None:
+    def _unpark(self, one: QueueState) -> None:
         """What does not wait for the horizon any more goes; at the end of a turn, so that nothing
         becomes of it in between."""
         parked, one.parked = one.parked, []
@@ -226,7 +228,7 @@ class Handing:
             self._shared.touch(one)
 
 
-def _delivered(one: Running, barrier: BitMap64) -> None:
+def _delivered(one: QueueState, barrier: BitMap64) -> None:
     """One record, however many consumers get it; behind a refusal it goes to all of them again."""
     fact = BarrierDelivered(barrier.min())
     if fact in one.facts:
@@ -240,7 +242,7 @@ def _delivered(one: Running, barrier: BitMap64) -> None:
     one.endings.append(landed)
 
 
-def _still(one: Running, give: Give) -> Give:
+def _still(one: QueueState, give: Give) -> Give:
     """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
     assert isinstance(one.queue, Queue)
     positions = give.positions & one.queue.leased(give.to.key)

@@ -13,10 +13,10 @@ from zbroker.filters import Filter
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.queues import events
-from zbroker.queues.clients import Consumer
+from zbroker.queues.clients import RemoteConsumer
 
 if TYPE_CHECKING:
-    from zbroker.queues.queue_state import Running
+    from zbroker.queues.queue_state import QueueState
     from zbroker.queues.snapshots import Snapshot
 
 
@@ -29,7 +29,7 @@ class Give(e.ToPeer, gc=False):
     the queue, for the note of what was sent.
     """
 
-    to: Consumer
+    to: RemoteConsumer
     positions: BitMap64
     deliveries: list[int] | None = None
     barrier: bool = False
@@ -76,11 +76,11 @@ class Reenter(Struct, gc=False):
     """Read these messages as if they entered the queue now: Reentered or ReadFailed."""
 
     job: int
-    queue: Running
+    queue: QueueState
     positions: BitMap64
 
 
-class Look(Struct, gc=False):
+class Inspect(Struct, gc=False):
     """Read these messages one by one, as many as `bytes_max` allows: LookedAt or ReadFailed."""
 
     job: int
@@ -88,7 +88,7 @@ class Look(Struct, gc=False):
     bytes_max: int = U63_MAX
 
 
-class Looked(NamedTuple):
+class InspectedMessage(NamedTuple):
     """A message as it was read. headers: as they were published, None if there are none."""
 
     position: int
@@ -129,7 +129,7 @@ class ListSegments(Struct, gc=False):
     let_go: bool
 
 
-LogReading = Examine | Search | Reenter | Look
+LogReading = Examine | Search | Reenter | Inspect
 Effect = (
     e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Progress | e.Ready | e.Exit
     | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load | TrackDeliveries

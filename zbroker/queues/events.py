@@ -12,9 +12,9 @@ from zbroker.engine.events import NotSent
 from zbroker.log.reader import Extent
 
 if TYPE_CHECKING:
-    from zbroker.queues.effects import Give, Looked
-    from zbroker.queues.registry import Saved
-    from zbroker.queues.work.values import Entered
+    from zbroker.queues.effects import Give, InspectedMessage
+    from zbroker.queues.registry import SavedQueue
+    from zbroker.queues.work.values import Arrivals
 
 
 class Given(Struct, gc=False):
@@ -56,21 +56,21 @@ class Reentered(Struct, gc=False):
     """A Reenter was done: what could be read, in order, by batch."""
 
     job: int
-    entered: list[Entered]
+    entered: list[Arrivals]
 
 
-class LookedAt(Struct, gc=False):
+class Inspected(Struct, gc=False):
     """A Look was done: what could be read, in order; what stands before `end` was read."""
 
     job: int
-    rows: list[Looked]
+    rows: list[InspectedMessage]
     end: int
 
 
-class Loaded(Struct, gc=False):
+class TablesLoaded(Struct, gc=False):
     """What the tables hold, by name and life; noted: see manager.Noted."""
 
-    saved: Mapping[tuple[str, int], Saved]
+    saved: Mapping[tuple[str, int], SavedQueue]
     noted: Callable[[str, int], int | None] | None = None
 
 

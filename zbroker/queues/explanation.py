@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zbroker.queues.queue_state import Running
-from zbroker.queues.shared import Shared
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.shared import QueuesContext
 from zbroker.wire.queue_surveys import Explain, Explained
 
 
-def explain(shared: Shared, one: Running, ask: Explain) -> Explained:
+def explain(shared: QueuesContext, one: QueueState, ask: Explain) -> Explained:
     """The reason first, then what stands around it."""
     if ask.position:
         state, lines = _message(shared, one, ask.position)
@@ -16,7 +16,7 @@ def explain(shared: Shared, one: Running, ask: Explain) -> Explained:
     return Explained(ask.cid, state, lines)
 
 
-def _queue(shared: Shared, one: Running) -> tuple[str, list[str]]:
+def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
     if not one.ready:
         behind = shared.manager.following.persisted - one.folded
         return "reading", [f"it is being read: {behind} positions of the log are left"]
@@ -36,7 +36,7 @@ def _queue(shared: Shared, one: Running) -> tuple[str, list[str]]:
     return ("waiting" if lines else "delivering"), lines or ["nothing holds it back"]
 
 
-def _message(shared: Shared, one: Running, position: int) -> tuple[str, list[str]]:
+def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str, list[str]]:
     standing = one.queue.where(position)
     lines = [_SENTENCES.get(standing.state, "it is {}").format(standing.state)]
     owner = shared.consumers.get(standing.consumer or 0)

@@ -18,11 +18,19 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS
 from zbroker.queues.effects import Effect, ListSegments, Load
-from zbroker.queues.events import Loaded, Segments
+from zbroker.queues.events import Segments, TablesLoaded
 from zbroker.queues.log_holds import LogHolds
-from zbroker.queues.shared import Shared
-from zbroker.wire.internal import Confirm, Hello, Holds, Located, Marks, Receipt, Welcome
-from zbroker.wire.units import AskNamed, Named
+from zbroker.queues.shared import QueuesContext
+from zbroker.wire.internal import (
+    Confirm,
+    Hello,
+    Holds,
+    JournalReceipt,
+    Located,
+    Watermarks,
+    Welcome,
+)
+from zbroker.wire.units import AskNamed, NamedRows
 
 HOLDS_MS: Final = BEAT_MS  # how often the journal hears of it
 LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
@@ -31,14 +39,14 @@ LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be ke
 class JournalClient:
     """Of the queues core."""
 
-    def __init__(self, shared: Shared, incarnation: int) -> None:
+    def __init__(self, shared: QueuesContext, incarnation: int) -> None:
         self._shared, self._manager = shared, shared.manager
         self._session = JournalSession(
             incarnation, lambda number: Hello("queues", incarnation, number=number)
         )
         self._log_holds = LogHolds(shared)
         self._met = 0  # the journal that welcomed last
-        self._named: Named | None = None  # until the tables are loaded
+        self._named: NamedRows | None = None  # until the tables are loaded
         self._holds_ms = self._let_go_ms = self._floor_told = 0
         self._started = False
 
@@ -54,7 +62,7 @@ class JournalClient:
 
     # -- what it says -------------------------------------------------------------------------
 
-    def watermarks(self, marks: Marks) -> Sequence[Effect]:
+    def watermarks(self, marks: Watermarks) -> Sequence[Effect]:
         """How far the log is durable; or that another journal is there."""
         if marks.incarnation == self._session.welcomed_by:
             self._heard(Origin(marks.instance, marks.generation), marks.floor, marks.persisted)
@@ -94,7 +102,7 @@ class JournalClient:
         manager.raised(floor)
         manager.following.persisted = max(manager.following.persisted, persisted)
 
-    def named(self, named: Named) -> Sequence[Effect]:
+    def named(self, named: NamedRows) -> Sequence[Effect]:
         """What is defined. Raises: ConfigError."""
         if self._manager.known:
             self._begin(named)
@@ -103,18 +111,18 @@ class JournalClient:
         self._named = named
         return [Load(self._manager.here, self._manager.following.persisted)]
 
-    def loaded(self, loaded: Loaded) -> None:
+    def loaded(self, loaded: TablesLoaded) -> None:
         """What the tables hold: the queues begin. Raises: ConfigError."""
         if self._named is not None:
             self._manager.restore(loaded.saved, loaded.noted)
             named, self._named = self._named, None
             self._begin(named)
 
-    def _begin(self, named: Named) -> None:
+    def _begin(self, named: NamedRows) -> None:
         self._manager.named(named)
         self._holds_ms = 0
 
-    def receipt(self, receipt: Receipt) -> None:
+    def receipt(self, receipt: JournalReceipt) -> None:
         """Which units landed."""
         self._manager.commits.receipts(receipt, self._shared.now.mono_ms)
 

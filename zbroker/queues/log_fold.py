@@ -17,20 +17,20 @@ from zbroker.log import queue_records as r
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.log_followers import Walk
-from zbroker.queues.queue_state import Running
+from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.topic_index import TopicIndex
 
 if TYPE_CHECKING:
-    from zbroker.queues.registry import Manager
+    from zbroker.queues.registry import QueueRegistry
 
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
-class Folding:
+class QueueFold:
     """Of a manager."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: QueueRegistry) -> None:
         self._manager = manager
         self._following, self._commits = manager.following, manager.commits
         self.index = TopicIndex()
@@ -42,7 +42,7 @@ class Folding:
         if read is None:
             return
         walk, joined = read
-        touched: dict[str, Running] = {}
+        touched: dict[str, QueueState] = {}
         for at, item in enumerate(block.items):
             if not isinstance(item, Batch):
                 continue
@@ -62,7 +62,7 @@ class Folding:
         self._look_who_waits()
         self.settle_doubts()
 
-    def begin(self, one: Running) -> None:
+    def begin(self, one: QueueState) -> None:
         """It reads the log from where it was folded to."""
         one.walk = self._following.begin(one.name, one.ahead)
         self.index.add(one)
@@ -70,7 +70,7 @@ class Folding:
             self.awaited[one.name] = one.ready_at
         self._manager.changed(one)
 
-    def end(self, one: Running) -> None:
+    def end(self, one: QueueState) -> None:
         """It reads no more."""
         self._following.end(one.name)
         self.index.remove(one)
@@ -92,14 +92,14 @@ class Folding:
                 self._begin_to_offer(one)
                 self._manager.changed(one)
 
-    def _begin_to_offer(self, one: Running) -> bool:
+    def _begin_to_offer(self, one: QueueState) -> bool:
         was_ready = one.ready
         one.begin_to_offer()
         if one.ready and not was_ready:
             self._manager.began.append(one)
         return one.ready
 
-    def _record(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
+    def _record(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
         if batch.kind == KIND_QUEUE:
             self._facts(batch, walk, touched)
         elif batch.kind == KIND_PURGE:
@@ -129,12 +129,12 @@ class Folding:
         record = (r.WIRING if batch.kind == KIND_WIRING else POINT).decode(batch.body)
         self._commits.found(record.by, record.unit, batch.position)
 
-    def _mine(self, name: str, batch: Batch, walk: Walk) -> Running | None:
+    def _mine(self, name: str, batch: Batch, walk: Walk) -> QueueState | None:
         """The queue with this name, if the record is new to it."""
         one = self._manager.running.get(name)
         return one if one and one.walk is walk and batch.position >= one.ahead else None
 
-    def _facts(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
+    def _facts(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
         try:
             record = r.QUEUE.decode(batch.body)
         except (DecodeError, ValidationError, UnicodeDecodeError):
@@ -148,7 +148,7 @@ class Folding:
             for fact in record.facts:
                 one.apply(fact)
 
-    def _purged(self, batch: Batch, walk: Walk, touched: dict[str, Running]) -> None:
+    def _purged(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
         try:
             record = PURGE.decode(batch.body)
         except (DecodeError, ValidationError, UnicodeDecodeError):

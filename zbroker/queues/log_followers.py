@@ -31,7 +31,7 @@ class Walk:
     members: set[str] = field(default_factory=set)
 
 
-class Following:
+class LogFollowers:
     """All walks. `persisted`: positions below it may be read; 0 until the journal was heard of."""
 
     def __init__(self) -> None:

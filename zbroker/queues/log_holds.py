@@ -18,16 +18,16 @@ from zbroker.limits import HOLDINGS_MAX, U63_MAX
 from zbroker.log.format import KIND_PURGE
 from zbroker.log.reader import Extent
 from zbroker.log.records import PurgeRecord
-from zbroker.queues.queue_state import Running
+from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.shared import Shared
+from zbroker.queues.shared import QueuesContext
 from zbroker.wire.internal import Holding, Holds
 
 
 class LogHolds:
     """Of the queues process."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
 
@@ -67,7 +67,7 @@ class LogHolds:
             within = max(1, _count_within(sums, one.definition.config.max_hold))
             self._release_before(one, newest_first[min(within, len(sums)) - 1].first)
 
-    def _release_before(self, one: Running, position: int) -> None:
+    def _release_before(self, one: QueueState, position: int) -> None:
         manager, queue = self._shared.manager, one.queue
         position = min(position, one.folded)
         if not isinstance(queue, Replayable) or manager.here is None:
@@ -94,7 +94,7 @@ def _count_within(sums: Sequence[int], most: int) -> int:
     return bisect_left(sums, most + 1)
 
 
-def _released(one: Running, count: int, position: int) -> str:
+def _released(one: QueueState, count: int, position: int) -> str:
     most = one.definition.config.max_hold
     return (
         f"queue {one.name!r} held more of the log than its max_hold of {most} bytes: {count} "

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pyroaring import BitMap64
 
-from zbroker.blocks.frame_builder import Maker
+from zbroker.blocks.frame_builder import FrameBuilder
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.engine.effects import ForgetBlocks, Send
 from zbroker.engine.events import ReadFailed
@@ -25,15 +25,15 @@ from zbroker.queues import renderer
 from zbroker.queues.effects import (
     Examine,
     Give,
+    Inspect,
+    InspectedMessage,
     ListSegments,
     LogReading,
-    Look,
-    Looked,
     Reenter,
     Search,
 )
-from zbroker.queues.events import Examined, Given, LookedAt, Reentered, Searched, Segments, Unsent
-from zbroker.queues.message_finder import Finder, Found, Reads
+from zbroker.queues.events import Examined, Given, Inspected, Reentered, Searched, Segments, Unsent
+from zbroker.queues.message_finder import Finder, FoundMessages, Reads
 from zbroker.queues.queue_state import entered_of
 from zbroker.wire.queue_messages import Job
 
@@ -46,12 +46,12 @@ class Slice:
     end: what stands before this position was read, or cannot be.
     """
 
-    def __init__(self, many: Iterable[Found], positions: BitMap64, most: int) -> None:
+    def __init__(self, many: Iterable[FoundMessages], positions: BitMap64, most: int) -> None:
         """many: the batches of these positions."""
         self._many, self._last, self._left = many, positions.max(), most
         self.end = positions.min()
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[FoundMessages]:
         block = None
         for found in self._many:
             yield found
@@ -74,7 +74,7 @@ class Matcher(NamedTuple):
     type_of: Callable[[str], str]
     payloads: Callable[..., Any]
 
-    def hits(self, found: Found, content: Filter) -> BitMap64:
+    def hits(self, found: FoundMessages, content: Filter) -> BitMap64:
         """The messages that it is true for."""
         return renderer.matching(found, content, self.type_of, self.payloads)
 
@@ -107,7 +107,7 @@ class LogWork:
         self._source, self._finder = source, Finder(source)
         self._send, self._sending = send, sending
         self._matcher, self._sees_all = matcher, sees_all
-        self._giving: renderer.Giving | None = None
+        self._giving: renderer.Renderer | None = None
         self._read_to = 0  # what is in a queue was read, so it stands before that
         self.performers: dict[type, Callable[[Any], Any]] = {
             Read: self._read,
@@ -115,14 +115,14 @@ class LogWork:
             Examine: self._guarded(self._examine),
             Search: self._guarded(self._search),
             Reenter: self._guarded(self._reenter),
-            Look: self._guarded(self._look),
+            Inspect: self._guarded(self._look),
             ForgetBlocks: self._forget,
             ListSegments: self._list,
         }
 
     def begin(self, here: Origin, persisted: int) -> None:
         """The log is this one; what the tables know of stands before `persisted`."""
-        self._giving, self._read_to = renderer.Giving(Maker(here, Job)), persisted
+        self._giving, self._read_to = renderer.Renderer(FrameBuilder(here, Job)), persisted
 
     def _read(self, read: Read) -> BlockRead | ReadFailed | None:
         try:
@@ -135,7 +135,7 @@ class LogWork:
         self._finder.note(block)
         return BlockRead(read, block)
 
-    def _find(self, positions: BitMap64) -> Iterator[Found]:
+    def _find(self, positions: BitMap64) -> Iterator[FoundMessages]:
         """What can be read of messages; the rest is damaged or gone. Raises: StorageError."""
         return self._finder.find(positions, self._read_to)
 
@@ -176,7 +176,7 @@ class LogWork:
         return size
 
     def _guarded(
-        self, read: Callable[[Any, Iterator[Found]], object]
+        self, read: Callable[[Any, Iterator[FoundMessages]], object]
     ) -> Callable[[LogReading], object]:
         def guarded(effect: LogReading) -> object:
             try:
@@ -186,26 +186,28 @@ class LogWork:
 
         return guarded
 
-    def _examine(self, effect: Examine, many: Iterable[Found]) -> Examined:
+    def _examine(self, effect: Examine, many: Iterable[FoundMessages]) -> Examined:
         return Examined(effect.job, *_examined(effect, many, self._matcher))
 
-    def _search(self, effect: Search, many: Iterable[Found]) -> Searched:
+    def _search(self, effect: Search, many: Iterable[FoundMessages]) -> Searched:
         return Searched(effect.job, *_searched(effect, many, self._matcher))
 
-    def _reenter(self, effect: Reenter, many: Iterable[Found]) -> Reentered:
+    def _reenter(self, effect: Reenter, many: Iterable[FoundMessages]) -> Reentered:
         entered = [entered_of(effect.queue, found) for found in many]
         return Reentered(effect.job, [each for each in entered if each is not None])
 
-    def _look(self, effect: Look, many: Iterable[Found]) -> LookedAt:
-        rows: list[Looked] = []
+    def _look(self, effect: Inspect, many: Iterable[FoundMessages]) -> Inspected:
+        rows: list[InspectedMessage] = []
         part = Slice(many, effect.positions, effect.bytes_max)
         for found in part:
             rows += renderer.looked(found)
             part.handled(_decoded(found))
-        return LookedAt(effect.job, rows, part.end)
+        return Inspected(effect.job, rows, part.end)
 
 
-def _examined(effect: Examine, many: Iterable[Found], matcher: Matcher) -> tuple[BitMap64, int]:
+def _examined(
+    effect: Examine, many: Iterable[FoundMessages], matcher: Matcher
+) -> tuple[BitMap64, int]:
     """What matches, and the position behind what was examined."""
     hits, part = BitMap64(), Slice(many, effect.positions, SLICE_BYTES)
     for found in part:
@@ -214,7 +216,9 @@ def _examined(effect: Examine, many: Iterable[Found], matcher: Matcher) -> tuple
     return hits, part.end
 
 
-def _searched(search: Search, many: Iterable[Found], matcher: Matcher) -> tuple[int | None, int]:
+def _searched(
+    search: Search, many: Iterable[FoundMessages], matcher: Matcher
+) -> tuple[int | None, int]:
     """The first that matches, if one does; and the position behind what was examined."""
     part = Slice(many, search.positions, SLICE_BYTES)
     for found in part:
@@ -225,6 +229,6 @@ def _searched(search: Search, many: Iterable[Found], matcher: Matcher) -> tuple[
     return None, part.end
 
 
-def _decoded(found: Found) -> int:
+def _decoded(found: FoundMessages) -> int:
     """Bytes of its batch, all of which was decoded."""
     return sum(map(len, found.block.unpacked(found.at)))

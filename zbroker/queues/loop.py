@@ -22,24 +22,24 @@ from typing import Any, Final, get_args
 
 import zmq
 
-from zbroker.blocks.block_reader import Reading
+from zbroker.blocks.block_reader import BlockReader
 from zbroker.engine import effects as e
 from zbroker.engine.contract import MS_NS, Limit, Now, TurnPlan
 from zbroker.engine.turn import Turn
 from zbroker.filters import Payloads
 from zbroker.limits import FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.queues import effects as qe
-from zbroker.queues.core import Core, Settings
+from zbroker.queues.core import QueuesCore, QueuesSettings
 from zbroker.queues.delivered import Delivered
-from zbroker.queues.events import Loaded
+from zbroker.queues.events import TablesLoaded
 from zbroker.queues.log_work import LogWork, Matcher
-from zbroker.queues.registry import Manager
-from zbroker.queues.table_writer import Saving
+from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.table_writer import TableWriter
 from zbroker.recording import Recording
 from zbroker.server import admin_endpoint, disconnects_file, ports
 from zbroker.server.budgets import budget_of
 from zbroker.server.process import EX_OK, Process, Stats
-from zbroker.server.public_listener import Front
+from zbroker.server.public_listener import PublicListener
 from zbroker.wire import queue_surveys as s
 
 BURST_MAX: Final = 256  # commands of one turn
@@ -66,28 +66,30 @@ class QueuesLoop:
     def __init__(self, process: Process) -> None:
         self._process, self._poller = process, zmq.Poller()
         config, clock = process.config, process.clock
-        self._front = Front(process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0)
+        self._front = PublicListener(
+            process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0
+        )
         recording = Recording(config.record, nothing=config.records_nothing)
-        settings = Settings(
+        settings = QueuesSettings(
             process.paths.token_key.read_bytes(), config.limits.clients, process.incarnation,
             recording, self._front.access, budget_of(config.limits),
             disconnects_file.read(process.paths.disconnects),
         )  # fmt: skip
-        manager = Manager(process.incarnation, config.queue, recording)
+        manager = QueueRegistry(process.incarnation, config.queue, recording)
         door = self._front.door
-        self.core = Core(settings, manager, door.wires.quiet_ms, door.peer)
+        self.core = QueuesCore(settings, manager, door.wires.quiet_ms, door.peer)
         self._journal = ports.JournalPort(process.context, process.paths, self._poller)
         self._listener = ports.ListenerPort(self._front, clock, self._poller)
         self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
-        desk = admin_endpoint.Desk(
+        desk = admin_endpoint.AdminEndpoint(
             process.context, process.paths.ipc("queues-desk"), s.TO_QUEUES_DESK, self._poller,
             process.log,
         )  # fmt: skip
         self._questions = ports.QuestionsPort(desk)
-        self._saving = Saving(Path(process.paths.queues), clock)
+        self._saving = TableWriter(Path(process.paths.queues), clock)
         self._delivered: Delivered | None = None
         self._work = LogWork(
-            Reading(process.paths.journal, process.paths.archive), self._listener.sent,
+            BlockReader(process.paths.journal, process.paths.archive), self._listener.sent,
             Matcher(recording.type_of, Payloads), self._sending,
             sees_all=not self._front.access.on,
         )  # fmt: skip
@@ -145,14 +147,14 @@ class QueuesLoop:
 
     # -- tables and the note of deliveries ------------------------------------------------------
 
-    def _load(self, effect: qe.Load) -> Loaded:
+    def _load(self, effect: qe.Load) -> TablesLoaded:
         self._work.begin(effect.here, effect.persisted)
         self._delivered = Delivered(effect.here, self._process.paths.queues / "sent.id")
         if self._delivered.failed:
             text = "queues.no_note: %s; after a kill more may be flagged as redelivered"
             self._process.log.warning(text, self._delivered.failed)
         saved = self._saving.load(effect.here, effect.persisted)
-        return Loaded(saved, self._delivered.before)
+        return TablesLoaded(saved, self._delivered.before)
 
     def _track(self, effect: qe.TrackDeliveries) -> None:
         assert self._delivered is not None, "queues begin after the tables were loaded"

@@ -20,7 +20,7 @@ HINTS_MAX: Final = 65_536  # then every second one is forgotten
 STEPS_MAX: Final = 8  # blocks read one behind the other to get to a place; then it is searched for
 
 
-class Found:
+class FoundMessages:
     """Messages of one batch: item `at` of `block`, and which of its body, in order."""
 
     __slots__ = ("at", "batch", "block", "picks", "positions")
@@ -37,7 +37,7 @@ class Found:
 
 
 class Reads(Protocol):
-    """Where blocks are read: zbroker.blocks.block_reader.Reading."""
+    """Where blocks are read: zbroker.blocks.block_reader.BlockReader."""
 
     def read(self, read: Read) -> Block:
         """Raises: StorageError."""
@@ -67,7 +67,7 @@ class Finder:
         if len(self._cursors) > HINTS_MAX:
             self._positions, self._cursors = self._positions[::2], self._cursors[::2]
 
-    def find(self, positions: BitMap64, limit: int) -> Iterator[Found]:
+    def find(self, positions: BitMap64, limit: int) -> Iterator[FoundMessages]:
         """What can be read of these messages, batch by batch. Raises: StorageError."""
         left = positions
         while left:
@@ -100,7 +100,7 @@ class Finder:
             cursor = Cursor(0, 0, position) if seek else block.next
 
 
-def _of_block(block: Block, part: BitMap64) -> Iterator[Found]:
+def _of_block(block: Block, part: BitMap64) -> Iterator[FoundMessages]:
     """The batches of a block that hold some of `part`."""
     low, last = part.min(), part.max()
     for at, item in enumerate(block.items):
@@ -112,8 +112,8 @@ def _of_block(block: Block, part: BitMap64) -> Iterator[Found]:
         if item.position > last:
             return
         if item.position <= low and last < end:
-            yield Found(block, at, item, part)
+            yield FoundMessages(block, at, item, part)
             return
         mine = part[part.rank(item.position - 1) : part.rank(end - 1)]
         if mine:
-            yield Found(block, at, item, mine)
+            yield FoundMessages(block, at, item, mine)

@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from zbroker.definitions import Definition
-from zbroker.definitions.intake import Entering
+from zbroker.definitions.intake import QueueIntake
 from zbroker.errors import ClientError
 from zbroker.log.format import Batch
 from zbroker.log.queue_records import (
     AnyFact,
     BarrierDelivered,
     Failed,
-    Gone,
     Horizon,
+    MessagesGone,
     Noted,
     Returned,
     pack_positions,
@@ -28,10 +28,10 @@ from zbroker.log.queue_records import (
 from zbroker.queues.ages import Ages
 from zbroker.queues.effects import Give
 from zbroker.queues.log_followers import Walk
-from zbroker.queues.message_finder import Found
+from zbroker.queues.message_finder import FoundMessages
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Entered, Outcome
+from zbroker.queues.work.values import Arrivals, Outcome
 from zbroker.wire.queue_surveys import QueueRow
 
 #: why a message became a dead letter, or would have, if there were a topic for these
@@ -55,7 +55,7 @@ class Parked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class QueueCounts:
     """Messages, since the start of the process."""
 
     entered: int = 0
@@ -79,7 +79,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Running:
+class QueueState:
     """A queue at work. folded: what is in the log before it counts already: where its walk is, or
     `ahead` of that, where it was when it joined the walk.
 
@@ -90,7 +90,7 @@ class Running:
 
     definition: Definition
     queue: Queue | Replayable
-    entering: Entering
+    entering: QueueIntake
     ahead: int
     walk: Walk | None = None
     ready_at: int = 0
@@ -100,7 +100,7 @@ class Running:
     wanted_horizon: int = 0
     highest: int = 0
     taken_ms: int | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: QueueCounts = field(default_factory=QueueCounts)
     entries: list[Entry] = field(default_factory=list)
     facts: list[AnyFact] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)  # of the facts
@@ -218,7 +218,7 @@ class Running:
     def apply(self, fact: AnyFact) -> None:
         """Something that the log says of this queue."""
         queue = self.queue
-        if isinstance(fact, Gone):
+        if isinstance(fact, MessagesGone):
             positions = unpack_positions(fact.where)
             if fact.why in GIVEN_UP:
                 self.dead |= positions & queue.here
@@ -242,32 +242,32 @@ class Running:
             queue.returned(positions, entered)
 
 
-def _returned(fact: Returned) -> tuple[BitMap64, Entered]:
+def _returned(fact: Returned) -> tuple[BitMap64, Arrivals]:
     positions = unpack_positions(fact.where)
     priorities = array("Q", fact.priorities) if fact.priorities else None
     groups = array("q", fact.groups) if fact.groups else None
-    return positions, Entered(positions, priorities, groups)
+    return positions, Arrivals(positions, priorities, groups)
 
 
-def entered_of(one: Running, found: Found) -> Entered | None:
+def entered_of(one: QueueState, found: FoundMessages) -> Arrivals | None:
     """What would enter of messages that were read, as far as it is asked for."""
     entered = one.entering(found.batch, lambda: found.block.unpacked(found.at))
     if entered is None:
         return None
     wanted = found.positions & entered.positions
     chosen = [entered.positions.rank(at) - 1 for at in wanted]
-    return Entered(
+    return Arrivals(
         wanted,
         None if entered.priorities is None else array("Q", [entered.priorities[i] for i in chosen]),
         None if entered.groups is None else array("q", [entered.groups[i] for i in chosen]),
     )
 
 
-def behind(entered: Entered, position: int) -> Entered:
+def behind(entered: Arrivals, position: int) -> Arrivals:
     """What does not stand before `position`."""
     passed = entered.positions.rank(position - 1)
     positions = entered.positions[passed:]
-    return Entered(
+    return Arrivals(
         positions,
         None if entered.priorities is None else entered.priorities[passed:],
         None if entered.groups is None else entered.groups[passed:],
@@ -288,7 +288,7 @@ def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
             failed[one.why, one.due_ns, one.delay_ms].append(one.positions)
         else:
             noted.append(one.positions)
-    facts: list[AnyFact] = [Gone(_packed(many), why) for why, many in gone.items()]
+    facts: list[AnyFact] = [MessagesGone(_packed(many), why) for why, many in gone.items()]
     facts += [Failed(_packed(many), *how) for how, many in failed.items()]
     return [*facts, Noted(_packed(noted))] if noted else facts
 

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from zbroker.blocks.frame_builder import Block
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition, changed, compile_queue
-from zbroker.definitions.intake import Entering
+from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
 from zbroker.ids import Origin, parse_vector
@@ -27,11 +27,11 @@ from zbroker.log import queue_records as r
 from zbroker.log.format import KIND_QUEUE, KIND_WIRING
 from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.changes import Changes
-from zbroker.queues.commits import Body, Commits, Unit, control
+from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
-from zbroker.queues.log_fold import Folding
-from zbroker.queues.log_followers import Following
-from zbroker.queues.queue_state import AHEAD, Ending, Entry, Running, facts_of
+from zbroker.queues.log_fold import QueueFold
+from zbroker.queues.log_followers import LogFollowers
+from zbroker.queues.queue_state import AHEAD, Ending, Entry, QueueState, facts_of
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
@@ -39,7 +39,7 @@ from zbroker.recording import Recording
 from zbroker.topic_types import TopicType
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
-from zbroker.wire.units import Named, Part
+from zbroker.wire.units import NamedRows, UnitPart
 
 NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its whole schema
 NOW: Final = -1  # of WiringRecord.begins: behind the record
@@ -49,7 +49,7 @@ NOW: Final = -1  # of WiringRecord.begins: behind the record
 Noted = Callable[[str, int], int | None]
 
 
-class Saved(NamedTuple):
+class SavedQueue(NamedTuple):
     """What the tables hold of a queue: its state when the log was folded up to `position`."""
 
     position: int
@@ -57,42 +57,44 @@ class Saved(NamedTuple):
     rows: dict[str, bytes]
 
 
-class Manager:
+class QueueRegistry:
     """`running`: by name. `rows`: newest wiring record of every name, also of those not run."""
 
     def __init__(
         self, incarnation: int, configs: Iterable[QueueConfig], recording: Recording
     ) -> None:
         self.commits = Commits(incarnation)
-        self.following = Following()
-        self.folding = Folding(self)
+        self.following = LogFollowers()
+        self.folding = QueueFold(self)
         self.changes = Changes()
-        self.running: dict[str, Running] = {}
-        self.rows: dict[str, r.WiringRecord] = {}
+        self.running: dict[str, QueueState] = {}
+        self.rows: dict[str, r.DefinitionRecord] = {}
         self.points: dict[str, PointRow] = {}
         self.here: Origin | None = None
         self.floor = 1
         self.known = False
-        self.ended: list[Running] = []  # deleted: for who minds their consumers
-        self.began: list[Running] = []  # offers from now on: for who notes what is sent
-        self.overtaken: list[Running] = []  # purged of what their consumer was to get; likewise
-        self.changed: Callable[[Running], None] = lambda one: None
+        self.ended: list[QueueState] = []  # deleted: for who minds their consumers
+        self.began: list[QueueState] = []  # offers from now on: for who notes what is sent
+        self.overtaken: list[QueueState] = []  # purged of what their consumer was to get; likewise
+        self.changed: Callable[[QueueState], None] = lambda one: None
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
         self._recording = recording
-        self._saved: Mapping[tuple[str, int], Saved] = {}
+        self._saved: Mapping[tuple[str, int], SavedQueue] = {}
         self._noted: Noted = lambda name, life: None
 
     # -- definitions --------------------------------------------------------------------------
 
-    def restore(self, saved: Mapping[tuple[str, int], Saved], noted: Noted | None = None) -> None:
+    def restore(
+        self, saved: Mapping[tuple[str, int], SavedQueue], noted: Noted | None = None
+    ) -> None:
         """What the tables hold, by name and life, and what was noted of deliveries; before
         `named`."""
         self._saved = saved
         self._noted = noted or self._noted
 
-    def named(self, named: Named) -> None:
+    def named(self, named: NamedRows) -> None:
         """What the log says is defined. Raises: ConfigError, if the config contradicts it."""
         for row in named.points:
             self._point(row.name, row.body, row.position)
@@ -138,7 +140,7 @@ class Manager:
         if old != config or not typed:
             self.define(record)
 
-    def _typed(self, record: r.WiringRecord) -> bool:
+    def _typed(self, record: r.DefinitionRecord) -> bool:
         """False: a release that recorded no types wrote it; it has those of the config now."""
         now = self._types_of(_compiled(record))
         if record.types is None:
@@ -167,7 +169,7 @@ class Manager:
 
     def created(
         self, config: QueueConfig, source: str, begins: int | None = None
-    ) -> r.WiringRecord:
+    ) -> r.DefinitionRecord:
         """The record of a queue that is to be made. begins: where its recovery point was found."""
         before = self.rows.get(config.name)
         life = 1 if before is None else before.life + 1
@@ -175,7 +177,7 @@ class Manager:
             begins = NOW if config.recovery_point == "now" else self.floor
         types = self._types_of(compile_queue(config))
         definition = to_builtins(config)
-        return r.WiringRecord(config.name, life, source, 0, begins, definition, types=types)
+        return r.DefinitionRecord(config.name, life, source, 0, begins, definition, types=types)
 
     def _types_of(self, definition: Definition) -> list[TopicType] | None:
         """What a definition that is made now records; None: it looks into no message."""
@@ -185,7 +187,7 @@ class Manager:
         return self._recording.types_of(config.topic or config.name, regex=config.regex)
 
     def define(
-        self, record: r.WiringRecord, done: Callable[[str, str, int], None] | None = None
+        self, record: r.DefinitionRecord, done: Callable[[str, str, int], None] | None = None
     ) -> None:
         """Commits a definition; it holds as soon as it has landed."""
 
@@ -197,7 +199,7 @@ class Manager:
 
         self.commits.add_record(KIND_WIRING, record, landed)
 
-    def _wired(self, record: r.WiringRecord, position: int) -> None:
+    def _wired(self, record: r.DefinitionRecord, position: int) -> None:
         self.rows[record.name] = _placed(record, position)
         one = self.running.get(record.name)
         if record.definition is None:
@@ -208,7 +210,7 @@ class Manager:
         else:
             self._alter(one, record)
 
-    def _begin(self, record: r.WiringRecord) -> None:
+    def _begin(self, record: r.DefinitionRecord) -> None:
         assert record.definition is not None
         definition = _compiled(record)
         one = self._restored(definition)
@@ -221,12 +223,12 @@ class Manager:
         self.running[record.name] = one
         self.folding.begin(one)
 
-    def _made(self, definition: Definition, folded: int) -> Running:
+    def _made(self, definition: Definition, folded: int) -> QueueState:
         config = definition.config
         queue = Replayable() if config.kind == "replayable" else Queue(config)
-        return Running(definition, queue, Entering(definition, definition.type_of), folded)
+        return QueueState(definition, queue, QueueIntake(definition, definition.type_of), folded)
 
-    def _restored(self, definition: Definition) -> Running | None:
+    def _restored(self, definition: Definition) -> QueueState | None:
         """The queue as the tables have it; None: they do not, or cannot be used."""
         name = definition.config.name
         saved = self._saved.get((name, definition.life))
@@ -246,14 +248,14 @@ class Manager:
         one.horizon = saved.horizon
         return one
 
-    def _alter(self, one: Running, record: r.WiringRecord) -> None:
+    def _alter(self, one: QueueState, record: r.DefinitionRecord) -> None:
         one.definition, one.idle_row = _compiled(record), None
         self.changes.note(one.name)
-        one.entering = Entering(one.definition, one.definition.type_of)
+        one.entering = QueueIntake(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
             one.queue.alter(one.definition.config)
 
-    def _end(self, one: Running) -> None:
+    def _end(self, one: QueueState) -> None:
         del self.running[one.name]
         self.folding.end(one)
         self.ended.append(one)
@@ -298,7 +300,7 @@ class Manager:
             one.forget_dead(floor)
             self._let_go(one, floor)
 
-    def _let_go(self, one: Running, floor: int) -> None:
+    def _let_go(self, one: QueueState, floor: int) -> None:
         """Takes what the log gives up out of a queue that was defined too late to keep it.
 
         A definition from a place in the past lands while the journal removes what is after that
@@ -322,7 +324,7 @@ class Manager:
 
     # -- commit -------------------------------------------------------------------------------
 
-    def commit(self, one: Running) -> None:
+    def commit(self, one: QueueState) -> None:
         """What was decided for a queue becomes one unit; dead letters have units of their own."""
         plain, rest = one.of_one_unit()
         if not plain and not one.facts:
@@ -334,8 +336,8 @@ class Manager:
         self.add(one, facts + facts_of([outcome for outcome, _ in plain]), plain, endings)
 
     def add(
-        self, one: Running, facts: list[r.AnyFact], entries: list[Entry],
-        endings: Sequence[Ending] = (), letters: tuple[Part, Body] | None = None,
+        self, one: QueueState, facts: list[r.AnyFact], entries: list[Entry],
+        endings: Sequence[Ending] = (), letters: tuple[UnitPart, Body] | None = None,
     ) -> None:  # fmt: skip
         """A unit: dead letters, if there are some, and one record with these facts."""
         number = self.commits.number()
@@ -360,15 +362,15 @@ class Manager:
                 ending(code)
             self.changed(one)
 
-        self.commits.add(Unit(parts, bodies, done, number))
+        self.commits.add(PendingUnit(parts, bodies, done, number))
 
 
-def _compiled(record: r.WiringRecord) -> Definition:
+def _compiled(record: r.DefinitionRecord) -> Definition:
     config = convert(record.definition, QueueConfig)
     return compile_queue(config, record.life, record.created, record.source, record.types or ())
 
 
-def _types_kept(record: r.WiringRecord, now: list[TopicType]) -> str:
+def _types_kept(record: r.DefinitionRecord, now: list[TopicType]) -> str:
     told = [
         ", ".join(f"{one.topic} as {one.type[:NAMED_CHARS]}" for one in each) or "all as auto"
         for each in (record.types or (), now)
@@ -379,7 +381,7 @@ def _types_kept(record: r.WiringRecord, now: list[TopicType]) -> str:
     )
 
 
-def _placed(record: r.WiringRecord, position: int) -> r.WiringRecord:
+def _placed(record: r.DefinitionRecord, position: int) -> r.DefinitionRecord:
     """A record that stands at `position`."""
     record.created = record.created or position
     if record.begins == NOW:

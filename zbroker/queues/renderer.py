@@ -11,12 +11,12 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from zbroker.blocks.frame_builder import Look, Maker, Part
+from zbroker.blocks.frame_builder import Frame, FrameBuilder, Projection
 from zbroker.engine.effects import Send
 from zbroker.filters import Filter
 from zbroker.log.format import Batch
-from zbroker.queues.effects import Give, Looked
-from zbroker.queues.message_finder import Found
+from zbroker.queues.effects import Give, InspectedMessage
+from zbroker.queues.message_finder import FoundMessages
 from zbroker.wire import bodies
 from zbroker.wire.queue_messages import Job
 
@@ -25,22 +25,22 @@ def _plain(topic: str) -> str:
     raise AssertionError(f"nothing is rewritten of {topic}")
 
 
-class Giving:
+class Renderer:
     """For one origin. sees_all: no access rules hold."""
 
-    def __init__(self, maker: Maker) -> None:
+    def __init__(self, maker: FrameBuilder) -> None:
         self._maker = maker
 
-    def parts(self, give: Give, found: Found, *, sees_all: bool) -> tuple[Part, ...]:
+    def parts(self, give: Give, found: FoundMessages, *, sees_all: bool) -> tuple[Frame, ...]:
         """The messages of one batch for a consumer."""
         dress = None
         if give.barrier or give.deliveries is not None or give.acked is not None:
             dress = _dress(give, found.batch)
-        look = Look(_plain, give.to.zstd, dress=dress)
+        look = Projection(_plain, give.to.zstd, dress=dress)
         return self._maker.picked(found.block, found.at, found.picks, look, sees_all=sees_all)
 
 
-def sends(give: Give, parts: Sequence[Part]) -> list[Send]:
+def sends(give: Give, parts: Sequence[Frame]) -> list[Send]:
     """The frames of parts for a consumer."""
     sid, rid = give.to.sid_packed, give.to.rid
     return [Send(rid, part.before + sid + part.after, part.body) for part in parts]
@@ -65,7 +65,10 @@ def _dress(give: Give, batch: Batch) -> Callable[[Any, Sequence[int]], None]:
 
 
 def matching(
-    found: Found, content: Filter, type_of: Callable[[str], str], payloads: Callable[..., Any]
+    found: FoundMessages,
+    content: Filter,
+    type_of: Callable[[str], str],
+    payloads: Callable[..., Any],
 ) -> BitMap64:
     """The positions of messages that a filter is true for."""
     batch, about = found.batch, found.block.about(found.at)
@@ -81,7 +84,7 @@ def matching(
     return hits
 
 
-def looked(found: Found) -> list[Looked]:
+def looked(found: FoundMessages) -> list[InspectedMessage]:
     """The messages one by one, as they were published."""
     batch, about = found.batch, found.block.about(found.at)
     messages, columns = found.block.unpacked(found.at), batch.columns
@@ -90,7 +93,7 @@ def looked(found: Found) -> list[Looked]:
     if columns is not None and columns.keys is not None:
         keys = bodies.keys(columns.keys, batch.count)
     return [
-        Looked(
+        InspectedMessage(
             batch.position - batch.skip + pick, about.topic(pick), batch.publisher,
             batch.sequence + pick - batch.skip, about.time_ns(pick), messages[pick],
             keys[pick] if keys is not None else None,

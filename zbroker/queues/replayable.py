@@ -18,13 +18,13 @@ from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.sets import below, bytes_of, first_of, insert, lowest, remove
-from zbroker.queues.work.values import Entered, Offer, Outcome, Settling, Standing
+from zbroker.queues.work.values import Arrivals, Offer, Outcome, SettleResult, Standing
 
 CHUNK: Final = 1_000  # messages of one offer
 
 
 @dataclass(slots=True)
-class Reader:
+class ReplayReader:
     """The consumer. position: the next one that it gets; it ends before `until`."""
 
     key: int
@@ -43,11 +43,11 @@ class Replayable:
         self.noted_ones = BitMap64()
         self.going = BitMap64()
         self.purged_to = 0
-        self.reader: Reader | None = None
+        self.reader: ReplayReader | None = None
 
     # -- fold ---------------------------------------------------------------------------------
 
-    def entered(self, entered: Entered) -> None:
+    def entered(self, entered: Arrivals) -> None:
         """Messages of its topic."""
         insert(self.here, entered.positions)
 
@@ -92,7 +92,7 @@ class Replayable:
 
     def open(self, key: int, client: str, position: int, until: int = U63_MAX) -> None:
         """Everything from there on, in order. A client that comes again replaces itself."""
-        self.reader = Reader(key, client, min(position, until), until)
+        self.reader = ReplayReader(key, client, min(position, until), until)
 
     def leave(self, key: int, now: Now) -> None:
         """The consumer is gone; the next one says where it begins."""
@@ -128,7 +128,7 @@ class Replayable:
 
     # -- what is asked of it ------------------------------------------------------------------
 
-    def settle(self, positions: BitMap64, verb: str) -> Settling:
+    def settle(self, positions: BitMap64, verb: str) -> SettleResult:
         """Acknowledges. Raises: ClientError bad_command: nothing goes, so nothing comes back."""
         if verb != "ack":
             raise ClientError("bad_command", f"a replayable queue knows no {verb}")
@@ -136,7 +136,7 @@ class Replayable:
         self.going |= known
         outcomes = [Outcome(known, "noted", "acked")] if known else []
         taken = len(positions & self.here)
-        return Settling(outcomes, taken, len(positions) - taken)
+        return SettleResult(outcomes, taken, len(positions) - taken)
 
     def undo(self, outcome: Outcome) -> None:
         """It was not taken into the log."""

@@ -7,10 +7,10 @@ from heapq import nsmallest
 from msgspec import to_builtins
 
 from zbroker.limits import HEARTBEAT_MS
-from zbroker.queues.clients import Consumer
-from zbroker.queues.queue_state import Running
-from zbroker.queues.shared import Shared
-from zbroker.queues.work.consumers import Consumer as Lost
+from zbroker.queues.clients import RemoteConsumer
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.shared import QueuesContext
+from zbroker.queues.work.consumers import QueueConsumer as Lost
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
@@ -18,7 +18,7 @@ from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
 ROWS_MAX = 10_000
 
 
-def queues(shared: Shared, ask: s.AskQueues) -> s.Queues:
+def queues(shared: QueuesContext, ask: s.AskQueues) -> s.Queues:
     """Those that are asked for, by name."""
     manager = shared.manager
     incarnation, persisted = manager.commits.incarnation, manager.following.persisted
@@ -31,7 +31,7 @@ def queues(shared: Shared, ask: s.AskQueues) -> s.Queues:
     return s.Queues(ask.cid, incarnation, persisted, rows, look, not known, gone)
 
 
-def row(shared: Shared, one: Running) -> s.QueueRow:
+def row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
     """One queue. That of a queue which was never used is kept: there may be thousands."""
     idle = one.ready and one.name not in shared.used and not shared.of.get(one.name)
     found = one.idle_row if idle and one.name not in shared.holding else None
@@ -43,7 +43,7 @@ def row(shared: Shared, one: Running) -> s.QueueRow:
     return found
 
 
-def _row(shared: Shared, one: Running) -> s.QueueRow:
+def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
     queue, definition, counts = one.queue, one.definition, one.counts
     config = definition.config
     now_ms = shared.now.mono_ms
@@ -68,11 +68,11 @@ def _row(shared: Shared, one: Running) -> s.QueueRow:
     return found
 
 
-def _state(one: Running) -> str:
+def _state(one: QueueState) -> str:
     return "running" if one.ready else "reading"
 
 
-def numbers(shared: Shared) -> dict[str, int | float | str]:
+def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
     """What the process reports of all queues."""
     manager, used = shared.manager, shared.used.values()
     return {
@@ -90,7 +90,7 @@ def numbers(shared: Shared) -> dict[str, int | float | str]:
     }
 
 
-def consumers(shared: Shared, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
+def consumers(shared: QueuesContext, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
     """Those that are asked for, by queue and client."""
     rows = [_consumer(shared, each) for each in shared.consumers.values()
             if ask.queue in ("", each.queue)]  # fmt: skip
@@ -102,7 +102,7 @@ def consumers(shared: Shared, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow],
     return rows[:most], max(0, len(rows) - most)
 
 
-def _consumer(shared: Shared, each: Consumer) -> s.ConsumerRow:
+def _consumer(shared: QueuesContext, each: RemoteConsumer) -> s.ConsumerRow:
     held, end_ms = _held(shared, shared.manager.running.get(each.queue), each.key)
     return s.ConsumerRow(
         each.queue, each.client, each.sid, "", each.backlog, held, each.credit,
@@ -110,7 +110,7 @@ def _consumer(shared: Shared, each: Consumer) -> s.ConsumerRow:
     )  # fmt: skip
 
 
-def _lost(shared: Shared, one: Running, each: Lost) -> s.ConsumerRow:
+def _lost(shared: QueuesContext, one: QueueState, each: Lost) -> s.ConsumerRow:
     held, end_ms = _held(shared, one, each.key)
     client, _, holder = each.client.rpartition("/")  # as it will be asked for
     return s.ConsumerRow(
@@ -118,7 +118,7 @@ def _lost(shared: Shared, one: Running, each: Lost) -> s.ConsumerRow:
     )
 
 
-def _held(shared: Shared, one: Running | None, key: int) -> tuple[int, int | None]:
+def _held(shared: QueuesContext, one: QueueState | None, key: int) -> tuple[int, int | None]:
     """How many messages it has, and ms until the first lease ends."""
     if one is None or not isinstance(one.queue, Queue):
         return 0, None
@@ -126,7 +126,7 @@ def _held(shared: Shared, one: Running | None, key: int) -> tuple[int, int | Non
     return held, None if end_ms is None else max(0, end_ms - shared.now.mono_ms)
 
 
-def clients(shared: Shared, ask: AskClients, peers: Peers) -> Clients:
+def clients(shared: QueuesContext, ask: AskClients, peers: Peers) -> Clients:
     """The connections of this door, by name."""
     many = [
         (each.token.name, rid) for rid, each in shared.connections.items()
@@ -137,7 +137,7 @@ def clients(shared: Shared, ask: AskClients, peers: Peers) -> Clients:
     return Clients(ask.cid, rows, len(many) - len(rows))
 
 
-def _client(shared: Shared, rid: bytes, peers: Peers) -> ClientRow:
+def _client(shared: QueuesContext, rid: bytes, peers: Peers) -> ClientRow:
     one = shared.connections[rid]
     token, many = one.token, one.consumers.values()
     address, since_ms = peers(rid)

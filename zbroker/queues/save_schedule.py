@@ -13,7 +13,7 @@ from typing import Final
 from zbroker.engine.effects import Exit, Note
 from zbroker.queues.effects import SaveTables
 from zbroker.queues.events import TablesSaved
-from zbroker.queues.registry import Manager
+from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.snapshots import Snapshots
 
 SAVE_MS: Final = 30_000
@@ -23,7 +23,7 @@ SAVE_POSITIONS: Final = 1_000_000  # folded since the last save: then earlier
 class SaveSchedule:
     """Of the queues core."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: QueueRegistry) -> None:
         self._manager = manager
         self._snapshots = Snapshots()
         self._next_ms: int | None = None

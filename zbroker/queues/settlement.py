@@ -15,12 +15,12 @@ from pyroaring import BitMap64
 
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
-from zbroker.queues.clients import Connection, Consumer
-from zbroker.queues.consumer_registry import Consuming, positions_of, unknown_sid
-from zbroker.queues.queue_state import Running
-from zbroker.queues.shared import Shared
+from zbroker.queues.clients import QueuesConnection, RemoteConsumer
+from zbroker.queues.consumer_registry import ConsumerRegistry, positions_of, unknown_sid
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Settling as Taken
+from zbroker.queues.work.values import SettleResult as Taken
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
@@ -28,17 +28,22 @@ from zbroker.wire.internal import Located
 
 BOOKMARKS_MAX: Final = 1_000  # one look-up each
 
-_VERBS: Final = {q.Settle: "ack", q.Release: "release", q.Reject: "reject", q.Extend: "extend"}
+_VERBS: Final = {
+    q.Settle: "ack",
+    q.Release: "release",
+    q.RejectMessages: "reject",
+    q.Extend: "extend",
+}
 
 
-class Settling:
+class Settlement:
     """Of the room."""
 
-    def __init__(self, shared: Shared, consuming: Consuming) -> None:
+    def __init__(self, shared: QueuesContext, consuming: ConsumerRegistry) -> None:
         self._shared = shared
         self._consuming = consuming
 
-    def settle(self, connection: Connection, command: q.Settle) -> None:
+    def settle(self, connection: QueuesConnection, command: q.Settle) -> None:
         """Raises: ClientError."""
         one, consumer = self._whose(connection, command)
         one.check_ready()  # else what enters later would be told as ignored
@@ -52,7 +57,9 @@ class Settling:
         else:
             self._do(connection.rid, command, one, consumer, positions_of(command.ends))
 
-    def _whose(self, connection: Connection, command: q.Settle) -> tuple[Running, Consumer | None]:
+    def _whose(
+        self, connection: QueuesConnection, command: q.Settle
+    ) -> tuple[QueueState, RemoteConsumer | None]:
         """The queue that is meant, and the consumer, if it is one."""
         if command.sid is not None:
             consumer = connection.consumers.get(command.sid)
@@ -73,7 +80,11 @@ class Settling:
             raise ClientError("stale_epoch", text)
 
     def _by_bookmarks(
-        self, connection: Connection, command: q.Settle, one: Running, consumer: Consumer | None
+        self,
+        connection: QueuesConnection,
+        command: q.Settle,
+        one: QueueState,
+        consumer: RemoteConsumer | None,
     ) -> None:
         if len(command.bookmarks) > BOOKMARKS_MAX:
             raise ClientError("too_many", f"a command names at most {BOOKMARKS_MAX} bookmarks")
@@ -96,7 +107,11 @@ class Settling:
             self._shared.locate(bookmark, found, "at")
 
     def _by_filter(
-        self, connection: Connection, command: q.Settle, one: Running, consumer: Consumer | None
+        self,
+        connection: QueuesConnection,
+        command: q.Settle,
+        one: QueueState,
+        consumer: RemoteConsumer | None,
     ) -> None:
         content, rid = self._shared.compile(connection, command.filter), connection.rid
         assert content is not None
@@ -111,7 +126,7 @@ class Settling:
         )
 
     def _do_later(
-        self, rid: bytes, command: q.Settle, one: Running, consumer: Consumer | None,
+        self, rid: bytes, command: q.Settle, one: QueueState, consumer: RemoteConsumer | None,
         positions: BitMap64,
     ) -> None:  # fmt: skip
         if self._shared.manager.running.get(one.name) is not one:
@@ -128,7 +143,7 @@ class Settling:
             self.refuse(rid, command, error)
 
     def _do(
-        self, rid: bytes, command: q.Settle, one: Running, consumer: Consumer | None,
+        self, rid: bytes, command: q.Settle, one: QueueState, consumer: RemoteConsumer | None,
         positions: BitMap64,
     ) -> None:  # fmt: skip
         verb = _VERBS[type(command)]
@@ -137,7 +152,7 @@ class Settling:
             taken = one.queue.settle(
                 consumer.key if consumer is not None else None, positions, verb, self._shared.now,
                 delay_ms=command.delay_ms if isinstance(command, q.Release) else 0,
-                reason=command.reason if isinstance(command, q.Reject) else "",
+                reason=command.reason if isinstance(command, q.RejectMessages) else "",
                 lease_ms=command.lease_ms if isinstance(command, q.Extend) else 0,
             )  # fmt: skip
         else:
@@ -148,7 +163,7 @@ class Settling:
         self._promise(rid, command, one, taken, before)
 
     def _promise(
-        self, rid: bytes, command: q.Settle, one: Running, taken: Taken, before: BitMap64
+        self, rid: bytes, command: q.Settle, one: QueueState, taken: Taken, before: BitMap64
     ) -> None:
         """The answer follows once all of it has landed, also what was asked for before."""
         left, refused = [len(taken.outcomes) + bool(before)], [""]

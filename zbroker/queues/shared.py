@@ -20,12 +20,12 @@ from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_point
 from zbroker.limits import U63_MAX
 from zbroker.queues import events
-from zbroker.queues.clients import Connection, Consumer
-from zbroker.queues.effects import Effect, Examine, Look, Looked, Reenter
-from zbroker.queues.queue_state import Running
-from zbroker.queues.registry import Manager
+from zbroker.queues.clients import QueuesConnection, RemoteConsumer
+from zbroker.queues.effects import Effect, Examine, Inspect, InspectedMessage, Reenter
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.searches import Searches
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peers
 from zbroker.wire.internal import Locate, Located
@@ -37,11 +37,11 @@ PATIENCE_MS: Final = 10_000  # with a journal that does not answer
 
 Found = Callable[[Located], None]
 Examined = Callable[[BitMap64], None]
-Seen = Callable[[list[Looked], int], None]  # and the position behind what was read
-Reentered = Callable[[list[Entered]], None]
+Seen = Callable[[list[InspectedMessage], int], None]  # and the position behind what was read
+Reentered = Callable[[list[Arrivals]], None]
 
 
-class Examination(NamedTuple):
+class FilterProgress(NamedTuple):
     """left: what the filter was not asked of yet; hits: what it was true for."""
 
     left: BitMap64
@@ -50,44 +50,44 @@ class Examination(NamedTuple):
     hits: BitMap64 = BitMap64()
 
 
-class Shared:
+class QueuesContext:
     """`out`: effects of this turn. `now`: of this turn."""
 
     def __init__(
         self,
-        manager: Manager,
+        manager: QueueRegistry,
         access: Access,
         quiet_ms: QuietMs | None,
         budget: Budget = DEFAULT,
     ) -> None:
         self.manager = manager
         self.access = access
-        self.connections: Peers[Connection] = Peers(Connection, quiet_ms, budget)
-        self.consumers: dict[int, Consumer] = {}
-        self.of: dict[str, dict[int, Consumer]] = {}  # by queue
+        self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
+        self.consumers: dict[int, RemoteConsumer] = {}
+        self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue
         self.out: list[Effect] = []
         self.now = Now(0, 0)
-        self.dirty: dict[str, Running] = {}
-        self.held_back: dict[str, Running] = {}  # until fewer units wait
-        self.holding: dict[str, Running] = {}  # those with messages; what is idle costs nothing
-        self.used: dict[str, Running] = {}  # those that had messages since the start
-        self.paused: dict[str, Running] = {}  # until the log can be read for them again
+        self.dirty: dict[str, QueueState] = {}
+        self.held_back: dict[str, QueueState] = {}  # until fewer units wait
+        self.holding: dict[str, QueueState] = {}  # those with messages; what is idle costs nothing
+        self.used: dict[str, QueueState] = {}  # those that had messages since the start
+        self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
         self.errors = 0
         self.searches = Searches()
         self._last_job = 0
         self._lookups: dict[int, tuple[Locate, Found, int]] = {}
-        self._examining: dict[int, Examination] = {}
+        self._examining: dict[int, FilterProgress] = {}
         self._looking: dict[int, Seen] = {}
         self._entering: dict[int, Reentered] = {}
 
-    def add(self, connection: Connection, consumer: Consumer) -> None:
+    def add(self, connection: QueuesConnection, consumer: RemoteConsumer) -> None:
         """A new consumer."""
         connection.use.subscribe()
         self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
         self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
         self.manager.changes.note(consumer.queue)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: RemoteConsumer) -> None:
         """It is over."""
         if self.consumers.pop(consumer.key, None) is None:
             return
@@ -97,12 +97,12 @@ class Shared:
         if connection is not None:
             connection.end(consumer.sid)
 
-    def touch(self, one: Running) -> None:
+    def touch(self, one: QueueState) -> None:
         """Something changed that may let messages go to consumers; not of a queue that is over."""
         if self.manager.running.get(one.name) is one:
             self.dirty[one.name] = one
 
-    def note_use(self, one: Running) -> None:
+    def note_use(self, one: QueueState) -> None:
         """What a queue holds, or is doing, may have changed."""
         self.manager.changes.note(one.name)
         runs = self.manager.running.get(one.name) is one
@@ -130,7 +130,7 @@ class Shared:
             for one in held_back.values():
                 self.touch(one)
 
-    def running(self, name: str) -> Running:
+    def running(self, name: str) -> QueueState:
         """Raises: ClientError unknown_queue, not_ready."""
         if not self.manager.known:
             raise ClientError("not_ready", "the queues are being read")
@@ -139,7 +139,7 @@ class Shared:
             raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
         return one
 
-    def compile(self, connection: Connection, text: str | None) -> Filter | None:
+    def compile(self, connection: QueuesConnection, text: str | None) -> Filter | None:
         """A filter of a client. Raises: ClientError bad_filter, too_many."""
         if not text:
             return None
@@ -184,9 +184,9 @@ class Shared:
 
     def examine(self, positions: BitMap64, content: Filter, then: Examined) -> None:
         """Which of these messages is the filter true for? It takes a turn for each slice."""
-        self._examine(Examination(positions, content, then))
+        self._examine(FilterProgress(positions, content, then))
 
-    def _examine(self, one: Examination) -> None:
+    def _examine(self, one: FilterProgress) -> None:
         self._last_job += 1
         self._examining[self._last_job] = one
         positions = one.left[:EXAMINED_MAX]
@@ -201,7 +201,7 @@ class Shared:
         else:
             one.then(hits)
 
-    def reenter(self, queue: Running, positions: BitMap64, then: Reentered) -> None:
+    def reenter(self, queue: QueueState, positions: BitMap64, then: Reentered) -> None:
         """Read these messages as if they entered now."""
         self._last_job += 1
         self._entering[self._last_job] = then
@@ -215,8 +215,8 @@ class Shared:
         """Read these messages, or as many as that."""
         self._last_job += 1
         self._looking[self._last_job] = then
-        self.out.append(Look(self._last_job, positions, bytes_max))
+        self.out.append(Inspect(self._last_job, positions, bytes_max))
 
-    def looked(self, done: events.LookedAt) -> None:
+    def looked(self, done: events.Inspected) -> None:
         """Those of a Look that could be read."""
         self._looking.pop(done.job)(done.rows, done.end)

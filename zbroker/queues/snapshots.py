@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from zbroker.queues.queue_state import Running
-from zbroker.queues.registry import Manager, Saved
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.registry import QueueRegistry, SavedQueue
 
 Key = tuple[str, int]  # name and life
 
@@ -25,7 +25,7 @@ class Snapshot(NamedTuple):
 
     whole: bool
     upto: int
-    many: dict[Key, Saved]
+    many: dict[Key, SavedQueue]
     firsts: dict[Key, int]
     gone: list[Key]
 
@@ -37,7 +37,7 @@ class Snapshots:
         self._look = 0  # 0: the tables may hold anything
         self._keys: dict[str, Key] = {}  # what they hold
 
-    def take(self, manager: Manager) -> Snapshot:
+    def take(self, manager: QueueRegistry) -> Snapshot:
         """What is to be written, as it is now."""
         whole = not self._look
         if whole:
@@ -71,13 +71,13 @@ def position_of(saved: int, upto: int, persisted: int) -> int | None:
     return max(saved, upto) if upto <= persisted else saved
 
 
-def _saved(one: Running) -> Saved:
+def _saved(one: QueueState) -> SavedQueue:
     rows = one.queue.dump()
     rows[AGES], rows[DEAD] = one.ages.dump(), bytes(one.dead.serialize())
-    return Saved(one.folded, one.horizon, rows)
+    return SavedQueue(one.folded, one.horizon, rows)
 
 
-def _upto(manager: Manager) -> int:
+def _upto(manager: QueueRegistry) -> int:
     """Where the slowest walk stands that a queue of the tables reads with."""
     running = manager.running
     return min(

@@ -17,10 +17,10 @@ from zbroker.errors import ClientError
 from zbroker.filters import Filter
 from zbroker.ids import EPOCH, NOW, POINT
 from zbroker.limits import U63_MAX
-from zbroker.queues.clients import Connection, Consumer
-from zbroker.queues.queue_state import Running
+from zbroker.queues.clients import QueuesConnection, RemoteConsumer
+from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.shared import Shared
+from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.sets import lowest
 from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import Located
@@ -33,7 +33,7 @@ _Then = Callable[[int, ClientError | None], None]
 
 
 @dataclass(slots=True)
-class Opening:
+class StartPosition:
     """A consumer on its way to its first message. until: before this position it ends.
 
     wanted: where it asked to begin, if what it misses from there on is to be reported; start: where
@@ -41,9 +41,9 @@ class Opening:
     """
 
     command: q.Consume
-    one: Running
+    one: QueueState
     queue: Replayable
-    consumer: Consumer
+    consumer: RemoteConsumer
     selector: Filter | None
     wanted: int | None = None
     start: int = 0
@@ -62,24 +62,26 @@ def check(command: q.Consume) -> None:
         raise ClientError("bad_field", text)
 
 
-class Openings:
+class StartPositions:
     """Of the room. opened, refused: what follows."""
 
     def __init__(
         self,
-        shared: Shared,
-        opened: Callable[[Opening], None],
-        refused: Callable[[Opening, ClientError], None],
+        shared: QueuesContext,
+        opened: Callable[[StartPosition], None],
+        refused: Callable[[StartPosition, ClientError], None],
     ) -> None:
         self._shared = shared
         self._opened = opened
         self._refused = refused
 
-    def begin(self, connection: Connection, one: Running, command: q.Consume, it: Consumer) -> None:
+    def begin(
+        self, connection: QueuesConnection, one: QueueState, command: q.Consume, it: RemoteConsumer
+    ) -> None:
         """Raises: ClientError, for what can be said at once."""
         assert isinstance(one.queue, Replayable)
         selector = self._shared.compile(connection, command.selector)
-        opening = Opening(command, one, one.queue, it, selector)
+        opening = StartPosition(command, one, one.queue, it, selector)
         since, until, cuts = _ends(command)
 
         def begun(position: int, error: ClientError | None) -> None:
@@ -98,7 +100,7 @@ class Openings:
         self._place(opening, since, cuts[0], begun)
 
     def _begin_at(
-        self, opening: Opening, position: int, error: ClientError | None, *, fixed: bool
+        self, opening: StartPosition, position: int, error: ClientError | None, *, fixed: bool
     ) -> None:
         """fixed: it begins at the oldest message or now, and misses nothing that it asked for.
 
@@ -115,7 +117,7 @@ class Openings:
         opening.wanted = None
         opening.start = manager.floor if choice == "epoch" else manager.following.persisted
 
-    def _place(self, opening: Opening, text: str, cut: Cut, then: _Then) -> None:
+    def _place(self, opening: StartPosition, text: str, cut: Cut, then: _Then) -> None:
         """The position that a point is, or why there is none."""
         manager = self._shared.manager
         if text == EPOCH:
@@ -127,7 +129,7 @@ class Openings:
         else:
             self._shared.locate(text, lambda found: self._found(opening, found, then), cut)
 
-    def _found(self, opening: Opening, found: Located, then: _Then) -> None:
+    def _found(self, opening: StartPosition, found: Located, then: _Then) -> None:
         if self._gone(opening):
             return
         try:
@@ -135,17 +137,17 @@ class Openings:
         except ClientError as error:
             self._refused(opening, error)
 
-    def _gone(self, opening: Opening) -> bool:
+    def _gone(self, opening: StartPosition) -> bool:
         return opening.consumer.key not in self._shared.consumers
 
-    def _search(self, opening: Opening) -> None:
+    def _search(self, opening: StartPosition) -> None:
         """The first message that the selector is true for; without one, where it asked to begin."""
         if opening.selector is None:
             self._opened(opening)
         else:
             self._shared.searches.begin(opening.consumer.key, lambda: self._go_on(opening))
 
-    def _go_on(self, opening: Opening) -> None:
+    def _go_on(self, opening: StartPosition) -> None:
         """The next slice, or the end of the search."""
         assert opening.selector is not None
         if self._gone(opening):
@@ -185,7 +187,7 @@ def _word(text: str) -> str:
     return {"epoch": EPOCH, "now": NOW}.get(text, text)
 
 
-def _purged(opening: Opening) -> ClientError | None:
+def _purged(opening: StartPosition) -> ClientError | None:
     """Why it cannot begin where it asked to: messages from there on were purged."""
     queue = opening.queue
     if opening.wanted is None or opening.wanted >= queue.purged_to:

@@ -16,14 +16,14 @@ from zbroker.engine.contract import Limit, Ready
 from zbroker.ids import Origin
 from zbroker.queues.effects import SaveTables
 from zbroker.queues.events import TablesSaved
-from zbroker.queues.registry import Saved
+from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot
 from zbroker.queues.tables import Tables
 
 LOOK_MS: Final = 20  # how often the thread is looked at while it writes
 
 
-class Saving:
+class TableWriter:
     """The tables of one process, as a source of its turn: when they were written."""
 
     drained = True
@@ -34,7 +34,7 @@ class Saving:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._writing: Future[None] | None = None
 
-    def load(self, here: Origin, persisted: int) -> dict[Key, Saved]:
+    def load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
         """What the tables hold of this log."""
         return self._tables.load(here, persisted)
 

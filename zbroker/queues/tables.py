@@ -25,7 +25,7 @@ from google_crc32c import value as crc32c
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import GIB
-from zbroker.queues.registry import Saved
+from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 
 VERSION: Final = 2
@@ -73,15 +73,15 @@ class Tables:
             self._env.open_db(name) for name in (b"meta", b"queues", b"state", b"owned")
         )
 
-    def load(self, here: Origin, persisted: int) -> dict[Key, Saved]:
+    def load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
         """What was saved of this log, up to `persisted` at most; nothing if it is damaged."""
         try:
             return self._load(here, persisted)
         except (lmdb.Error, struct.error, ValueError, UnicodeDecodeError):
             return {}
 
-    def _load(self, here: Origin, persisted: int) -> dict[Key, Saved]:
-        found: dict[Key, Saved] = {}
+    def _load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
+        found: dict[Key, SavedQueue] = {}
         with self._env.begin() as txn:
             stamp = txn.get(b"stamp", db=self._meta)
             if stamp is None or _STAMP.unpack(stamp) not in [(one, *here) for one in READABLE]:
@@ -92,7 +92,7 @@ class Tables:
                 saved, horizon = _QUEUE.unpack(value)
                 position = position_of(saved, common, persisted)
                 if position is not None:
-                    found[_key(key)] = Saved(position, horizon, {})
+                    found[_key(key)] = SavedQueue(position, horizon, {})
             for key, value in txn.cursor(self._state):
                 queue, _, row = key.rpartition(b"\0")
                 if _key(queue) in found:

@@ -21,7 +21,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 Q = TypeVar("Q")
 
 
-class Desk(Generic[Q]):
+class AdminEndpoint(Generic[Q]):
     """At `endpoint`, registered in the loop's poller. questions: what this room understands."""
 
     def __init__(

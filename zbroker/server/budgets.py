@@ -122,7 +122,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Use:
+class ConnectionUse:
     """What one connection has of its principal's account."""
 
     account: Account = field(default_factory=Account)
@@ -154,7 +154,7 @@ class Accounts(dict[str, Account]):
         super().__init__()
         self._budget = budget
 
-    def open(self, principal: str) -> Use:
+    def open(self, principal: str) -> ConnectionUse:
         """For one more connection. Raises: ClientError too_many."""
         account = self.get(principal)
         if account is None:
@@ -162,9 +162,9 @@ class Accounts(dict[str, Account]):
         account.check_connection()
         self[principal] = account
         account.connections += 1
-        return Use(account)
+        return ConnectionUse(account)
 
-    def close(self, use: Use) -> None:
+    def close(self, use: ConnectionUse) -> None:
         """A connection is over."""
         account = use.account
         use.close()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from zbroker import sockets
 from zbroker.paths import Paths
 from zbroker.wire import codec
-from zbroker.wire.internal import Hello, Message, Welcome
+from zbroker.wire.internal import Hello, InternalMessage, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
 
@@ -66,7 +66,7 @@ class JournalLink:
         self._shut(self._dealer)
         self._dealer = self._open_dealer()
 
-    def heard(self, events: Events, now_ms: int) -> Iterator[Message]:
+    def heard(self, events: Events, now_ms: int) -> Iterator[InternalMessage]:
         """What the journal answered, then the newest marks, if new ones came.
 
         In this order, as a journal that died may have answered before its successor told marks.
@@ -87,7 +87,7 @@ class JournalLink:
                 self._again(now_ms)
         yield marks
 
-    def _answers(self) -> Iterator[Message]:
+    def _answers(self) -> Iterator[InternalMessage]:
         """Of Welcomes only those to this process."""
         while (frames := sockets.receive(self._dealer)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
@@ -108,6 +108,6 @@ class JournalLink:
         """The incarnation of the journal that listens; 0 while none does."""
         return self._welcomed_by
 
-    def say(self, message: Message, bodies: Sequence[bytes | memoryview] = ()) -> None:
+    def say(self, message: InternalMessage, bodies: Sequence[bytes | memoryview] = ()) -> None:
         """Sends something. What is lost with a journal that dies is to be said again."""
         self._dealer.send_multipart([codec.encode(message), *bodies], zmq.NOBLOCK, copy=True)

@@ -16,9 +16,9 @@ import msgspec
 from zbroker.access.core import Access
 from zbroker.engine.effects import LoggedOff, LoggedOn
 from zbroker.errors import ClientError
-from zbroker.heartbeats import DoorHeartbeats, Pulse, QuietMs
+from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
 from zbroker.limits import FRAMES_MAX, HEARTBEAT_MS
-from zbroker.server.budgets import DEFAULT, Accounts, Budget, Use
+from zbroker.server.budgets import DEFAULT, Accounts, Budget, ConnectionUse
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.disconnects import NONE
@@ -56,7 +56,9 @@ class Peer:
     rid: bytes
     token: Token
     pulse: Pulse
-    use: Use = field(default_factory=Use, kw_only=True)  # what it has of its principal's budget
+    use: ConnectionUse = field(
+        default_factory=ConnectionUse, kw_only=True
+    )  # what it has of its principal's budget
 
 
 P = TypeVar("P", bound=Peer)
@@ -79,7 +81,7 @@ class Peers(dict[bytes, P], Generic[P]):
         self.accounts = Accounts(budget)
         self.disconnects = NONE
         self._make = make
-        self.heartbeats = DoorHeartbeats(quiet_ms)
+        self.heartbeats = ListenerHeartbeats(quiet_ms)
         self.came: list[bytes] = []
         self.left: list[bytes] = []
 
@@ -89,7 +91,7 @@ class Peers(dict[bytes, P], Generic[P]):
         self.left.append(rid)
 
     def token_of(
-        self, command: m.DoorLogon, received: Received, key: bytes, access: Access, now_s: float
+        self, command: m.ListenerLogon, received: Received, key: bytes, access: Access, now_s: float
     ) -> Token:
         """What a logon proves; `key` is that of the instance's tokens. Raises: ClientError."""
         if not made_by_zeromq(received.rid):

@@ -41,7 +41,7 @@ from zbroker.paths import Paths
 from zbroker.server import admin_endpoint
 from zbroker.server.peers import Received
 from zbroker.server.process import Process, Stats
-from zbroker.server.public_listener import LOOK_MS, Front
+from zbroker.server.public_listener import LOOK_MS, PublicListener
 from zbroker.wire import codec
 
 ONE: Final = Limit(1)  # of sources with a bound of their own
@@ -128,7 +128,7 @@ class ListenerPort:
 
     drained = True
 
-    def __init__(self, front: Front, clock: Clock, poller: zmq.Poller) -> None:
+    def __init__(self, front: PublicListener, clock: Clock, poller: zmq.Poller) -> None:
         self._front, self._door, self._clock = front, front.door, clock
         self._door.register(poller)
 
@@ -165,7 +165,7 @@ class CommandsPort:
 
     next_wake_ms = None
 
-    def __init__(self, front: Front, poller: zmq.Poller) -> None:
+    def __init__(self, front: PublicListener, poller: zmq.Poller) -> None:
         self._door, self._router = front.door, front.door.router
         self._poller, self._open = poller, True
         self.drained = True
@@ -202,7 +202,7 @@ class RulesPort:
 
     drained = True
 
-    def __init__(self, front: Front, clock: Clock) -> None:
+    def __init__(self, front: PublicListener, clock: Clock) -> None:
         self._front, self._clock = front, clock
         self._looked_ms = 0
 
@@ -223,7 +223,7 @@ class QuestionsPort:
     drained = True
     next_wake_ms = None
 
-    def __init__(self, questions: admin_endpoint.Desk[Any]) -> None:
+    def __init__(self, questions: admin_endpoint.AdminEndpoint[Any]) -> None:
         self._desk = questions
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Asked]:

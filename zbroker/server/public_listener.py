@@ -14,10 +14,10 @@ from zbroker.access.core import Access
 from zbroker.access.file import AccessFile
 from zbroker.limits import KIB
 from zbroker.server.heap import Heap
-from zbroker.server.listener.listener import Door
+from zbroker.server.listener.listener import Listener
 from zbroker.server.process import Process, Stats
 from zbroker.server.security import server_curve
-from zbroker.wire.refused import Refusals, stranger
+from zbroker.wire.refused import RefusalLog, stranger
 
 LOOK_MS: Final = 200  # how often the rules are looked at
 UNREAD_SLACK_BYTES: Final = 64 * KIB
@@ -29,14 +29,14 @@ def access_file(process: Process) -> AccessFile:
     return AccessFile(Path(path) if path else None, process.clock, process.log)
 
 
-class Front:
+class PublicListener:
     """A room's door and the rules for who comes in. Raises: ConfigError."""
 
     def __init__(self, process: Process, *, frame_bytes: int, sndhwm: int) -> None:
         self._process = process
         self._file = access_file(process)
         limits = process.config.limits
-        self.door = Door(
+        self.door = Listener(
             process.context, process.listen, frame_bytes=frame_bytes, sndhwm=sndhwm,
             unread_bytes=limits.window_bytes + frame_bytes + UNREAD_SLACK_BYTES,
             connections=limits.connections, curve=server_curve(process.config),
@@ -51,7 +51,7 @@ class Front:
         """The rules as they are now."""
         return self._file.access
 
-    def turn(self, events: Mapping[object, int], now_ms: int, refusals: Refusals) -> None:
+    def turn(self, events: Mapping[object, int], now_ms: int, refusals: RefusalLog) -> None:
         """Lets in and cuts off; whose key is not known is noted."""
         for key, host in self.refused(events, now_ms):
             refusals.add(b"", stranger(key), "connect", "auth_failed", host)

@@ -10,7 +10,7 @@ from zbroker.endpoints import is_loopback
 from zbroker.sockets import ServerCurve
 
 
-class Said(NamedTuple):
+class SecurityNotice(NamedTuple):
     """A line for the log of a start. safe: False if strangers can come in."""
 
     text: str
@@ -27,16 +27,18 @@ def server_curve(config: Config) -> ServerCurve | None:
     return ServerCurve(pair.public.encode(), pair.secret.encode())
 
 
-def check(config: Config) -> Said:
+def check(config: Config) -> SecurityNotice:
     """Raises: ConfigError, if keys or rules cannot be used."""
     if config.security.on:
-        return Said(_rules(config), True)
+        return SecurityNotice(_rules(config), True)
     doors = (config.listen.ingest, config.listen.delivery, config.listen.queues)
     reached = " or ".join(url for url in doors if not is_loopback(url))
     if not reached:
-        return Said("security is off: whoever is on this host may publish and read", True)
+        return SecurityNotice("security is off: whoever is on this host may publish and read", True)
     hint = "set security.key and security.access, or listen on loopback"
-    return Said(f"SECURITY IS OFF: whoever reaches {reached} may publish and read; {hint}", False)
+    return SecurityNotice(
+        f"SECURITY IS OFF: whoever reaches {reached} may publish and read; {hint}", False
+    )
 
 
 def _rules(config: Config) -> str:

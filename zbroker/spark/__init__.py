@@ -9,13 +9,16 @@ spark.sparkContext.parallelize(ranges, len(ranges)).foreachPartition(work)
 from zbroker.spark.java import java_home
 from zbroker.spark.log_hold import NotHeldWarning, held
 from zbroker.spark.plan_runner import foreach_partition, read_ranges
-from zbroker.spark.ranges import Range, plan_ranges
+from zbroker.spark.ranges import LogRange, plan_ranges
 from zbroker.spark.replay import replay, replay_arrow, replay_batches
 from zbroker.spark.start import session
 
+#: the name of `LogRange` in programs that were written before
+Range = LogRange
+
 __all__ = [
+    "LogRange",
     "NotHeldWarning",
-    "Range",
     "foreach_partition",
     "held",
     "java_home",

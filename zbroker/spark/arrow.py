@@ -17,8 +17,8 @@ from zbroker.errors import ClientError
 from zbroker.limits import MIB
 from zbroker.spark import texts
 from zbroker.spark.names import KAFKA_COLUMNS, LOG_APPEND_TIME, NATIVE_COLUMNS
-from zbroker.spark.pieces import Array, Needs, Piece, pieces
-from zbroker.spark.ranges import Range
+from zbroker.spark.pieces import Array, Piece, PieceNeeds, pieces
+from zbroker.spark.ranges import LogRange
 
 BYTES_MAX: Final = 64 * MIB  # of payloads in one record batch, unless one batch of the log has more
 _NS_PER_US: Final = 1_000
@@ -31,7 +31,7 @@ _TYPES: Final = {
 }
 
 
-def record_batches(part: Range, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+def record_batches(part: LogRange, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     """Raises: ClientError bad_field; ZBrokerError, as `replay`."""
     if rows < 1:
         raise ClientError("bad_field", f"`rows` must be at least 1, not {rows}")
@@ -48,9 +48,9 @@ def schema_of(columns: Iterable[str]) -> pa.Schema:
     return pa.schema([pa.field(name, _TYPES[known[name]]) for name in names])
 
 
-def _batches(part: Range, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+def _batches(part: LogRange, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     wanted = set(schema.names)
-    needs = Needs(payloads=bool(wanted & {"payload", "value"}), keys="key" in wanted)
+    needs = PieceNeeds(payloads=bool(wanted & {"payload", "value"}), keys="key" in wanted)
     for some in _gathered(pieces(part, needs), rows):
         made = _record_batch(some, schema)
         for first in range(0, made.num_rows, rows):

@@ -12,20 +12,20 @@ from zbroker.limits import MIB
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Item, Log, Skipped
 from zbroker.spark.directories import gap_error, seek
-from zbroker.spark.selection import Picked, Wanting
+from zbroker.spark.selection import PickedMessages, RangeSelection
 
 if TYPE_CHECKING:
-    from zbroker.spark.ranges import Range
+    from zbroker.spark.ranges import LogRange
 
 READ_BYTES: Final = 1 * MIB  # a few batches: what one call of the reader returns
 
 
-def batches(part: Range) -> Iterator[tuple[Batch, Picked]]:
+def batches(part: LogRange) -> Iterator[tuple[Batch, PickedMessages]]:
     """Each batch with something of the range in it, and what that is.
 
     Raises: ZBrokerError gap, bookmark_expired, bookmark_not_found, bad_frame.
     """
-    wanting = Wanting(part)
+    wanting = RangeSelection(part)
     with closing(Log(Path(part.source), Path(part.archive) if part.archive else None)) as log:
         _check(log, part)
         for batch in _read(log, part, wanting):
@@ -34,7 +34,7 @@ def batches(part: Range) -> Iterator[tuple[Batch, Picked]]:
                 yield batch, picked
 
 
-def _check(log: Log, part: Range) -> None:
+def _check(log: Log, part: LogRange) -> None:
     if log.instance != part.instance:
         raise ClientError(
             "bookmark_not_found",
@@ -47,7 +47,7 @@ def _check(log: Log, part: Range) -> None:
         )
 
 
-def _read(log: Log, part: Range, wanting: Wanting) -> Iterator[Batch]:
+def _read(log: Log, part: LogRange, wanting: RangeSelection) -> Iterator[Batch]:
     cursor = seek(log, part.first)
     done = part.first
     while done < part.end:

@@ -20,7 +20,7 @@ from zbroker.log.files import Segment
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.segments import PACKED_SUFFIX
 from zbroker.spark.points import locate
-from zbroker.spark.splitter import Mark
+from zbroker.spark.splitter import SplitMark
 from zbroker.topics import Matcher
 
 WALKED_BYTES: Final = 64 * MIB  # whose headers are all read: some tenths of a second
@@ -93,13 +93,13 @@ def _summary(log: Log, segment: Segment | None) -> Summary | None:
     return read_summary(log.places, segment.header)
 
 
-def marks_of(log: Log, first: int, end: int, wants: Matcher | None, parts: int) -> list[Mark]:
+def marks_of(log: Log, first: int, end: int, wants: Matcher | None, parts: int) -> list[SplitMark]:
     """Where the stretch may be cut into `parts`: the start, behind batches, the end.
 
     What holds no wanted topic, as far as summaries tell, has no bytes.
     Raises: ZBrokerError gap.
     """
-    marks = [Mark(first, 0)]
+    marks = [SplitMark(first, 0)]
     if first >= end:
         return marks
     size = _size(log, first, end)
@@ -129,7 +129,7 @@ def _stretches(log: Log, first: int, end: int) -> Iterator[tuple[Cursor, int]]:
             yield cursor, min(stop, end)
 
 
-def _walk(log: Log, mark: Mark, stop: int) -> Iterator[Mark]:
+def _walk(log: Log, mark: SplitMark, stop: int) -> Iterator[SplitMark]:
     """Behind each batch from `mark` to `stop`. Raises: ZBrokerError gap."""
     if mark.position >= stop:
         return
@@ -138,25 +138,25 @@ def _walk(log: Log, mark: Mark, stop: int) -> Iterator[Mark]:
             raise gap_error(found)
         batch, _ = found
         size = batch.header_length + batch.body_length
-        mark = Mark(min(batch.end_position, stop), mark.total + size)
+        mark = SplitMark(min(batch.end_position, stop), mark.total + size)
         yield mark
 
 
 def _leap(
-    known: Summary, mark: Mark, stop: int, wants: Matcher | None, step: int
-) -> Iterator[Mark]:
+    known: Summary, mark: SplitMark, stop: int, wants: Matcher | None, step: int
+) -> Iterator[SplitMark]:
     """At the marks of a summary, each `step` bytes or more behind the one before; and at `stop`."""
     if wants is not None and not known.topics_capped and not any(map(wants, known.topics)):
-        yield Mark(stop, mark.total)
+        yield SplitMark(stop, mark.total)
         return
     offset = known.at_or_before(mark.position)
     for found, position in [*known.marks, (known.end_offset, known.end)]:
         if position >= stop:
             share = (stop - mark.position) / max(position - mark.position, 1)
-            yield Mark(stop, mark.total + int((found - offset) * share))
+            yield SplitMark(stop, mark.total + int((found - offset) * share))
             return
         if position > mark.position and found - offset >= step:
-            mark, offset = Mark(position, mark.total + found - offset), found
+            mark, offset = SplitMark(position, mark.total + found - offset), found
             yield mark
 
 

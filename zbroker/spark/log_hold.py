@@ -18,7 +18,7 @@ from typing import Final
 
 from zbroker.client.credentials import Credentials
 from zbroker.errors import ZBrokerError
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 
 TTL_S: Final = 600  # a driver that was killed keeps the log for so long
 MOVES_S: Final = 5.0  # a stream commits many times a second; an older position is safe
@@ -29,7 +29,7 @@ class NotHeldWarning(UserWarning):
     """A part of the log is read without a lease: retention may remove what is not read yet."""
 
 
-class Lease:
+class LogHold:
     """The log from a position on, for one job. Nothing is asked before `hold`."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Lease:
 
 
 @contextmanager
-def held(ranges: Iterable[Range], ttl_s: int = TTL_S) -> Iterator[bool]:
+def held(ranges: Iterable[LogRange], ttl_s: int = TTL_S) -> Iterator[bool]:
     """While the block runs, what the live ranges of a plan need stays; True if that is so.
 
     Warns: NotHeldWarning, if the instance does not grant it.
@@ -118,7 +118,7 @@ def held(ranges: Iterable[Range], ttl_s: int = TTL_S) -> Iterator[bool]:
         yield True
         return
     first = min(live, key=lambda part: part.first)
-    lease = Lease(first.source, f"spark-{first.job}", first.credentials, ttl_s)
+    lease = LogHold(first.source, f"spark-{first.job}", first.credentials, ttl_s)
     try:
         yield lease.hold(first.first)
     finally:

@@ -17,9 +17,9 @@ from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.batch_index import plain_of
 from zbroker.log.format import Batch
 from zbroker.spark.batch_scan import batches
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import live_batches
-from zbroker.spark.selection import Picked
+from zbroker.spark.selection import PickedMessages
 from zbroker.wire import bodies
 
 Array = Any  # of numpy, which is not there when types are checked
@@ -29,7 +29,7 @@ _ARRAY16, _ARRAY32 = 0xDC, 0xDD
 _HEADS: Final = {0xC4: 2, 0xC5: 3, 0xC6: 5}  # bytes before a binary, by its first one
 
 
-class Needs(NamedTuple):
+class PieceNeeds(NamedTuple):
     """What record batches are made of."""
 
     payloads: bool
@@ -58,7 +58,7 @@ class Piece(Struct, gc=False):
     size: int
 
 
-def pieces(part: Range, needs: Needs) -> Iterator[Piece]:
+def pieces(part: LogRange, needs: PieceNeeds) -> Iterator[Piece]:
     """All of the range. Raises: ZBrokerError, as `replay`."""
     if part.is_live:
         for messages in live_batches(part):
@@ -71,7 +71,7 @@ def pieces(part: Range, needs: Needs) -> Iterator[Piece]:
 # -- from a directory -------------------------------------------------------------------------
 
 
-def _of_batch(batch: Batch, picked: Picked, needs: Needs) -> Piece:
+def _of_batch(batch: Batch, picked: PickedMessages, needs: PieceNeeds) -> Piece:
     at, columns = picked.at, batch.columns
     pick = slice(at.start, at.stop) if isinstance(at, range) else np.asarray(at)
     keys = None
@@ -99,7 +99,7 @@ def _picked(kind: str, column: bytes | None, pick: Any) -> Array | None:  # noqa
     return None if column is None else np.frombuffer(column, kind)[pick]
 
 
-def _payloads(batch: Batch, picked: Picked, pick: Any) -> list[bytes] | Array:  # noqa: ANN401
+def _payloads(batch: Batch, picked: PickedMessages, pick: Any) -> list[bytes] | Array:  # noqa: ANN401
     if picked.payloads is not None:
         return [picked.payloads[i] for i in picked.at]
     plain = plain_of(batch)
@@ -136,7 +136,7 @@ def _announced(plain: bytes | memoryview, head: int) -> int:
 # -- from a running instance ------------------------------------------------------------------
 
 
-def _of_messages(messages: list[Message], needs: Needs) -> Piece:
+def _of_messages(messages: list[Message], needs: PieceNeeds) -> Piece:
     head, at, payloads = taken_apart(messages)
     pick = slice(at[0], at[-1] + 1) if at[-1] - at[0] == len(at) - 1 else np.asarray(at)
     steps = None if head.offsets is None else _taken(head.offsets, pick).astype(np.int64)

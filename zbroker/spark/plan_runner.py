@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zbroker.spark.log_hold import held
 from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, ddl
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import ROWS, replay_arrow, replay_batches
 from zbroker.spark.workers import settle
 
@@ -19,7 +19,7 @@ _PLAN: Final = "range binary"
 
 def foreach_partition(
     spark: SparkSession,
-    ranges: Sequence[Range],
+    ranges: Sequence[LogRange],
     handle: Callable[[Iterator[Any]], object],
     *,
     form: Literal["messages", "arrow"] = "messages",
@@ -41,7 +41,7 @@ def foreach_partition(
     if not ranges:
         return
 
-    def work(parts: Iterable[Range]) -> None:
+    def work(parts: Iterable[LogRange]) -> None:
         settle()
         for part in parts:
             handle(replay_arrow(part, columns, rows) if form == "arrow" else replay_batches(part))
@@ -52,7 +52,7 @@ def foreach_partition(
 
 def read_ranges(
     spark: SparkSession,
-    ranges: Sequence[Range],
+    ranges: Sequence[LogRange],
     columns: Sequence[str] | None = None,
     *,
     rows: int = ROWS,

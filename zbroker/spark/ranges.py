@@ -37,7 +37,7 @@ PARTITIONS_MIN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LogRange:
     """One part of a plan: `replay` yields its messages. `job` tells readers of two plans apart.
 
     archive: the archive directory of a source that is a directory; "" if there is none.
@@ -78,7 +78,7 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     journal: str | Path | None = None,
     archive: str | Path | None = None,
     credentials: Credentials | None = None,
-) -> list[Range]:
+) -> list[LogRange]:
     """Ranges that together are everything from `since` to `until`, of about equal bytes.
 
     At least `min_partitions` of them where the stretch has that many messages.
@@ -129,11 +129,11 @@ class _What(NamedTuple):
 
     def ranges(
         self, source: str, cuts: list[Cut], origin: Origin, archive: str = ""
-    ) -> list[Range]:
+    ) -> list[LogRange]:
         """The plan, once it is known where to cut."""
         live = "://" in source
         return [
-            Range(
+            LogRange(
                 source, first, end, size, self.topic, self.regex, *origin, self.job, archive,
                 self.credentials if live else None, self.filter, self.filter_type,
             )
@@ -166,12 +166,12 @@ def _connect(url: str, what: _What) -> Client:
     return connect(url, name=f"spark-plan-{what.job}", credentials=what.credentials)
 
 
-def _plan_url(url: str, what: _What) -> list[Range]:
+def _plan_url(url: str, what: _What) -> list[LogRange]:
     with _connect(url, what) as client:
         return _plan_live(client, url, what)
 
 
-def _plan_live(client: Client, url: str, what: _What) -> list[Range]:
+def _plan_live(client: Client, url: str, what: _What) -> list[LogRange]:
     answer = client.ranges(
         what.topic, since=what.since, until=what.until, regex=what.regex, parts=what.parts
     )
@@ -182,7 +182,7 @@ def _plan_live(client: Client, url: str, what: _What) -> list[Range]:
 # -- a directory ------------------------------------------------------------------------------
 
 
-def _plan_directory(place: _Place, what: _What) -> list[Range]:
+def _plan_directory(place: _Place, what: _What) -> list[LogRange]:
     with closing(place.open()) as log:
         tail = log.end()
         first = begin(log, what.since, tail)
@@ -190,7 +190,7 @@ def _plan_directory(place: _Place, what: _What) -> list[Range]:
         return _cut(log, place, what, (first, end))
 
 
-def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list[Range]:
+def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list[LogRange]:
     marks = marks_of(log, *stretch, matcher(what.topic, what.regex), what.parts)
     cuts = refine(split(marks, what.parts), what.parts)
     origin = Origin(log.instance, log.generation)
@@ -200,7 +200,7 @@ def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list
 # -- both -------------------------------------------------------------------------------------
 
 
-def _plan_both(url: str, place: _Place, what: _What) -> list[Range]:
+def _plan_both(url: str, place: _Place, what: _What) -> list[LogRange]:
     """The directory first, then what the instance has behind its end: cut at one position."""
     with _connect(url, what) as client, closing(place.open()) as log:
         here = client.ranges(what.topic, regex=what.regex, since="now", until="now")
@@ -248,7 +248,7 @@ def _inside(log: Log, point: str, tail: int, end: bool = False) -> int | None:
     return found if found < tail or (end and found == tail) else None
 
 
-def _balanced(files: list[Range], rest: list[Range], what: _What) -> list[Range]:
+def _balanced(files: list[LogRange], rest: list[LogRange], what: _What) -> list[LogRange]:
     """As many ranges of each as fits its share of the bytes."""
     total = sum(part.bytes for part in [*files, *rest])
     plan = []
@@ -258,7 +258,7 @@ def _balanced(files: list[Range], rest: list[Range], what: _What) -> list[Range]
     return plan
 
 
-def _joined(ranges: list[Range], parts: int) -> list[Range]:
+def _joined(ranges: list[LogRange], parts: int) -> list[LogRange]:
     """Neighbours put together, until there are no more than `parts`."""
     if len(ranges) <= parts:
         return ranges

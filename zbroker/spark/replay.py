@@ -23,7 +23,7 @@ from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.format import FLAG_ZSTD, Batch
 from zbroker.spark.batch_scan import batches
 from zbroker.spark.names import NATIVE_COLUMNS
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 from zbroker.wire.bodies import CODEC_ZSTD
 from zbroker.wire.messages import Msg
 
@@ -35,7 +35,7 @@ EVERY_TOPIC: Final = ".*"
 ROWS: Final = 16_384  # of a record batch: Spark is fastest with 8 to 32 thousand
 
 
-def replay(part: Range) -> Iterator[Message]:
+def replay(part: LogRange) -> Iterator[Message]:
     """Every message of the range, in the order of the log.
 
     Raises: ZBrokerError gap (damaged), bookmark_expired (removed), bookmark_not_found (another log
@@ -44,13 +44,13 @@ def replay(part: Range) -> Iterator[Message]:
     return chain.from_iterable(replay_batches(part))
 
 
-def replay_batches(part: Range) -> Iterator[list[Message]]:
+def replay_batches(part: LogRange) -> Iterator[list[Message]]:
     """The same as `replay`, in lists of what was published together: faster."""
     return live_batches(part) if part.is_live else _of_directory(part)
 
 
 def replay_arrow(
-    part: Range, columns: Sequence[str] | None = None, rows: int = ROWS
+    part: LogRange, columns: Sequence[str] | None = None, rows: int = ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The same as record batches of at most `rows`, made from whole buffers: the fastest.
 
@@ -68,7 +68,7 @@ def replay_arrow(
 # -- a running instance -----------------------------------------------------------------------
 
 
-def live_batches(part: Range) -> Iterator[list[Message]]:
+def live_batches(part: LogRange) -> Iterator[list[Message]]:
     """Lists of messages of a range of a URL, each with what came together."""
     from zbroker.client import connect  # a replay of a directory needs no ZeroMQ
 
@@ -104,7 +104,7 @@ def reader_name(job: str) -> str:
 # -- a directory ------------------------------------------------------------------------------
 
 
-def _of_directory(part: Range) -> Iterator[list[Message]]:
+def _of_directory(part: LogRange) -> Iterator[list[Message]]:
     origin = Origin(part.instance, part.generation)
     for batch, picked in batches(part):
         messages = decode(_whole(batch), bytes(batch.body), origin, STORED_MAX_BYTES)

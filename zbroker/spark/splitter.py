@@ -9,14 +9,14 @@ from typing import NamedTuple
 Cut = tuple[int, int, int]
 
 
-class Mark(NamedTuple):
+class SplitMark(NamedTuple):
     """`total` bytes of the log stand between the start of the stretch and `position`."""
 
     position: int
     total: int
 
 
-def split(marks: list[Mark], parts: int) -> list[Cut]:
+def split(marks: list[SplitMark], parts: int) -> list[Cut]:
     """Half-open ranges [from, to, bytes] of about equal bytes, cut at marks.
 
     The same as a running instance cuts; fewer than `parts` when there are fewer marks.
@@ -31,7 +31,7 @@ def split(marks: list[Mark], parts: int) -> list[Cut]:
     ]
 
 
-def _total(mark: Mark) -> int:
+def _total(mark: SplitMark) -> int:
     return mark.total
 
 

@@ -33,7 +33,7 @@ _EX_ERROR: Final = 1
 _CANNOT_LISTEN: Final = frozenset({errno.ENODEV, errno.EADDRNOTAVAIL, errno.EACCES})
 
 
-class Room(Protocol):
+class ProcessModule(Protocol):
     """What a module needs to be a room."""
 
     def run(self, process: Process) -> int:
@@ -49,7 +49,7 @@ def run(
     log = logging.getLogger(room)
     process: Process | None = None
     try:
-        loop: Room = import_module(module)
+        loop: ProcessModule = import_module(module)
         process = Process(room, _for_this_machine(config), paths, listen)
         process.supervised = supervised
         signal.signal(signal.SIGTERM, lambda *_: process.stop())

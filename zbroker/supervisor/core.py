@@ -36,7 +36,7 @@ RoomStatus = dict[str, StatValue | dict[str, StatValue]]
 
 
 @dataclass(slots=True)
-class Room:
+class ProcessState:
     """What is known of one room. `pid` is 0 while no process of it is."""
 
     name: str
@@ -98,11 +98,11 @@ class ZygoteLost(NamedTuple):
     """The zygote has ended; every answer that it gave was handled before."""
 
 
-class StopAsked(NamedTuple):
+class StopSignal(NamedTuple):
     """SIGTERM or SIGINT."""
 
 
-Event = Started | Exited | Heard | ZygoteLost | StopAsked
+Event = Started | Exited | Heard | ZygoteLost | StopSignal
 
 
 # -- effects --------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Announce(NamedTuple):
     ready: bool
 
 
-class Note(NamedTuple):
+class LogLine(NamedTuple):
     """A log line: what happened and what comes next."""
 
     level: str
@@ -158,11 +158,11 @@ class Halt(NamedTuple):
     status: int
 
 
-Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | Note | Halt
+Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | LogLine | Halt
 
 
 @dataclass(slots=True)
-class Zygote:
+class ZygoteState:
     """What is known of the process that forks the rooms."""
 
     is_up: bool = True  # it is started before there is a core
@@ -176,9 +176,9 @@ class Zygote:
 class SupervisorCore:
     """The rooms of one instance, in the order in which they start."""
 
-    def __init__(self, rooms: list[Room]) -> None:
+    def __init__(self, rooms: list[ProcessState]) -> None:
         self.rooms = {room.name: room for room in rooms}
-        self.zygote = Zygote()
+        self.zygote = ZygoteState()
         self.stopping = False
         self.ready = False
         self._status = EX_OK
@@ -189,7 +189,7 @@ class SupervisorCore:
 
     def handle(self, event: Event, now_ms: int) -> None:
         """Takes in what happened."""
-        if isinstance(event, StopAsked):
+        if isinstance(event, StopSignal):
             self.stopping = True
             return
         if isinstance(event, ZygoteLost):
@@ -211,7 +211,7 @@ class SupervisorCore:
         else:
             self._exited(room, event.status, now_ms)
 
-    def _heard(self, room: Room, beat: Heard, now_ms: int) -> None:
+    def _heard(self, room: ProcessState, beat: Heard, now_ms: int) -> None:
         room.heard_ms, room.progress, room.stats = now_ms, beat.progress, beat.stats
         room.killed = room.killed and room.state == "stopping"  # that one is not about silence
         room.endpoint = beat.endpoint or room.endpoint
@@ -219,7 +219,7 @@ class SupervisorCore:
             self._enter(room, "ready", now_ms)
             room.ever_ready = True
 
-    def _exited(self, room: Room, status: int, now_ms: int) -> None:
+    def _exited(self, room: ProcessState, status: int, now_ms: int) -> None:
         asked = room.state == "stopping"
         if room.state == "ready" and now_ms - room.since_ms >= HEALTHY_MS:
             room.backoff_ms = BACKOFF_MIN_MS
@@ -296,16 +296,16 @@ class SupervisorCore:
             return []
         zygote.ending = True
         text = f"the zygote has started nothing for {now_ms - min(asked)} ms; killed"
-        return [Note("error", text), EndZygote()]
+        return [LogLine("error", text), EndZygote()]
 
-    def _may_start(self, room: Room) -> bool:
+    def _may_start(self, room: ProcessState) -> bool:
         can_fork = self.zygote.is_up and not self.zygote.ending and not self.stopping
         return can_fork and all(self.rooms[name].ever_ready for name in room.needs)
 
-    def _may_stop(self, room: Room) -> bool:
+    def _may_stop(self, room: ProcessState) -> bool:
         return not any(other.is_up for other in self.rooms.values() if room.name in other.needs)
 
-    def _watch(self, room: Room, now_ms: int) -> list[Effect]:
+    def _watch(self, room: ProcessState, now_ms: int) -> list[Effect]:
         if room.launched:
             return []  # the zygote answers, or is lost
         if self.stopping and room.state != "stopping" and self._may_stop(room):
@@ -318,12 +318,12 @@ class SupervisorCore:
         text = (
             f"{room.name} (pid {room.pid}) {why} for {now_ms - self._quiet_from(room)} ms; killed"
         )
-        return [Note("error", text), Kill(room.name, room.pid)]
+        return [LogLine("error", text), Kill(room.name, room.pid)]
 
-    def _quiet_from(self, room: Room) -> int:
+    def _quiet_from(self, room: ProcessState) -> int:
         return room.since_ms if room.state == "stopping" else room.heard_ms
 
-    def _deadline_ms(self, room: Room) -> int:
+    def _deadline_ms(self, room: ProcessState) -> int:
         patience = {"stopping": STOP_MAX_MS, "starting": START_SILENT_MAX_MS}
         return self._quiet_from(room) + patience.get(room.state, SILENT_MAX_MS)
 
@@ -389,8 +389,8 @@ class SupervisorCore:
             if set(room.needs) - set(self.rooms):
                 raise Bug(f"{room.name} needs a room that is not there")
 
-    def _enter(self, room: Room, state: str, now_ms: int) -> None:
+    def _enter(self, room: ProcessState, state: str, now_ms: int) -> None:
         room.state, room.since_ms = state, now_ms
 
     def _note(self, level: str, text: str) -> None:
-        self._notes.append(Note(level, text))
+        self._notes.append(LogLine(level, text))

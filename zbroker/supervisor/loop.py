@@ -46,7 +46,7 @@ CHILDREN_END_S: Final = 2.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-class RoomPlan(NamedTuple):
+class ProcessPlan(NamedTuple):
     """A kind of room: its module, and the rooms that must have been ready before."""
 
     name: str
@@ -56,15 +56,15 @@ class RoomPlan(NamedTuple):
 
 #: admin needs nobody, so that `status` can tell how far a long recovery is
 ROOMS: Final = (
-    RoomPlan("journal", "zbroker.journal.loop"),
-    RoomPlan("ingest", "zbroker.ingest.loop", ("journal",)),
-    RoomPlan("delivery", "zbroker.delivery.loop", ("journal",)),
-    RoomPlan("queues", "zbroker.queues.loop", ("journal",)),
-    RoomPlan("admin", "zbroker.admin.loop"),
+    ProcessPlan("journal", "zbroker.journal.loop"),
+    ProcessPlan("ingest", "zbroker.ingest.loop", ("journal",)),
+    ProcessPlan("delivery", "zbroker.delivery.loop", ("journal",)),
+    ProcessPlan("queues", "zbroker.queues.loop", ("journal",)),
+    ProcessPlan("admin", "zbroker.admin.loop"),
 )
 
 
-def rooms_of(config: Config, plan: tuple[RoomPlan, ...]) -> tuple[RoomPlan, ...]:
+def rooms_of(config: Config, plan: tuple[ProcessPlan, ...]) -> tuple[ProcessPlan, ...]:
     """The rooms of an instance: of each kind one, of delivery one per worker."""
     workers = {"delivery": delivery_rooms(config)}
     return tuple(
@@ -72,7 +72,9 @@ def rooms_of(config: Config, plan: tuple[RoomPlan, ...]) -> tuple[RoomPlan, ...]
     )
 
 
-def run(config: Config, announce: Callable[[str], None], plan: tuple[RoomPlan, ...] = ROOMS) -> int:
+def run(
+    config: Config, announce: Callable[[str], None], plan: tuple[ProcessPlan, ...] = ROOMS
+) -> int:
     """Runs an instance until it is told to stop; calls `announce` with its URL when it serves.
 
     Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
@@ -133,7 +135,7 @@ class Forker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.link.send(msgspec.json.encode(message))
 
-    def receive(self) -> Iterator[zygote.Forked | zygote.NotForked | None]:
+    def receive(self) -> Iterator[zygote.ChildForked | zygote.NotForked | None]:
         """What was said; None when nothing more will be."""
         if self.link.fileno() < 0:
             return  # between two of them
@@ -163,7 +165,7 @@ class Supervisor:
     """Moves bytes and signals between the core and the world."""
 
     def __init__(
-        self, config: Config, paths: Paths, forker: Forker, plan: tuple[RoomPlan, ...]
+        self, config: Config, paths: Paths, forker: Forker, plan: tuple[ProcessPlan, ...]
     ) -> None:
         self._config, self._paths, self._forker = config, paths, forker
         self._clock: Clock = SystemClock()
@@ -171,7 +173,7 @@ class Supervisor:
         self._ports = Ports()
         found = doors(config)
         self._core = c.SupervisorCore([
-            c.Room(room.name, room.needs, self._listen(room.name, found.get(room.name, "")))
+            c.ProcessState(room.name, room.needs, self._listen(room.name, found.get(room.name, "")))
             for room in plan
         ])  # fmt: skip
         self._rids: dict[int, bytes] = {}  # by pid
@@ -231,7 +233,7 @@ class Supervisor:
         while self._signals:
             number = self._signals.pop()
             self._log.info("%s: stopping", signal.Signals(number).name)
-            self._core.handle(c.StopAsked(), now_ms)
+            self._core.handle(c.StopSignal(), now_ms)
         ended = list(_reaped())  # before what they said is read, so that nobody ends unknown
         self._receive_zygote(now_ms)
         for pid, status in ended:
@@ -244,7 +246,7 @@ class Supervisor:
 
     def _receive_zygote(self, now_ms: int) -> None:
         for message in self._forker.receive():
-            if isinstance(message, zygote.Forked):
+            if isinstance(message, zygote.ChildForked):
                 self._core.handle(c.Started(message.room, message.pid), now_ms)
             elif isinstance(message, zygote.NotForked):
                 self._core.handle(c.Exited(message.room, 0, c.EX_BUG), now_ms)
@@ -315,7 +317,7 @@ class Supervisor:
             self._forker.refuse()
         elif isinstance(effect, c.Announce):
             self._tell_endpoints(effect.endpoints, effect.ready)
-        elif isinstance(effect, c.Note):
+        elif isinstance(effect, c.LogLine):
             self._log.log(logging.getLevelNamesMapping()[effect.level.upper()], effect.text)
 
     def _ask_stop(self, pid: int) -> None:

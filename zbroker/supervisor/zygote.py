@@ -71,7 +71,7 @@ class Launch(msgspec.Struct, tag=True):
     accept_missing: bool = False
 
 
-class Forked(msgspec.Struct, tag=True):
+class ChildForked(msgspec.Struct, tag=True):
     """room -> supervisor, before it does anything else."""
 
     room: str
@@ -85,7 +85,7 @@ class NotForked(msgspec.Struct, tag=True):
 
 
 _TO_ZYGOTE: Final = msgspec.json.Decoder(Setup | Launch)
-FROM_ZYGOTE: Final = msgspec.json.Decoder(Forked | NotForked)
+FROM_ZYGOTE: Final = msgspec.json.Decoder(ChildForked | NotForked)
 
 
 def spawn(modules: dict[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -160,7 +160,7 @@ class Zygote:
             while os.getppid() == between:  # it is about to end
                 time.sleep(HANDED_OVER_S)
             become_room(launch.room, self._setup.parent)
-            self._link.send(msgspec.json.encode(Forked(launch.room, os.getpid())))
+            self._link.send(msgspec.json.encode(ChildForked(launch.room, os.getpid())))
             self._link.close()
             status = self._run(launch, self._setup)
         finally:

@@ -25,14 +25,18 @@ ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer | stages.Committed)
 QUEUES: Final = msgspec.msgpack.Decoder(queue_messages.QueuesCommand)
 QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(queue_messages.AnyQueuesAnswer)
 TO_JOURNAL: Final = msgspec.msgpack.Decoder(
-    internal.ToJournal | units.Commit | units.AskNamed | stages.CommitStages | stages.AbortStages
+    internal.ToJournal
+    | units.CommitUnits
+    | units.AskNamed
+    | stages.CommitStages
+    | stages.AbortStages
 )
 FROM_JOURNAL: Final = msgspec.msgpack.Decoder(
-    internal.FromJournal | units.Named | stages.StagesDone
+    internal.FromJournal | units.NamedRows | stages.StagesDone
 )
-MARKS: Final = msgspec.msgpack.Decoder(internal.Marks)
+MARKS: Final = msgspec.msgpack.Decoder(internal.Watermarks)
 TO_LIVE: Final = msgspec.msgpack.Decoder(internal.ToLive)
-FROM_LIVE: Final = msgspec.msgpack.Decoder(internal.Grant)
+FROM_LIVE: Final = msgspec.msgpack.Decoder(internal.LiveCredit)
 TO_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.ToSupervisor)
 FROM_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.FromSupervisor)
 

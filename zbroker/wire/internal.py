@@ -33,7 +33,7 @@ from zbroker.wire.ranges import Cut
 from zbroker.wire.record import Record
 
 
-class Message(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+class InternalMessage(Struct, tag_field="cmd", omit_defaults=True, gc=False):
     """What one process of an instance may send to another."""
 
 
@@ -45,7 +45,7 @@ class OpenSession(Struct, array_like=True, gc=False):
     session: int
 
 
-class Hello(Message, tag="hello"):
+class Hello(InternalMessage, tag="hello"):
     """requester -> journal, first on each new socket; `number` rises. Answered by Welcome."""
 
     room: str
@@ -54,7 +54,7 @@ class Hello(Message, tag="hello"):
     number: int = 0
 
 
-class Welcome(Message, tag="welcome"):
+class Welcome(InternalMessage, tag="welcome"):
     """journal -> requester. `echo`: the requester's incarnation; `ended`: refused sessions."""
 
     incarnation: int
@@ -69,7 +69,7 @@ class Welcome(Message, tag="welcome"):
     ended: list[str] = []
 
 
-class Open(Message, tag="open"):
+class Open(InternalMessage, tag="open"):
     """ingest -> journal, behind everything forwarded for `name`. Answered by Opened."""
 
     cid: int
@@ -78,7 +78,7 @@ class Open(Message, tag="open"):
     principal: str
 
 
-class Opened(Message, tag="opened"):
+class Opened(InternalMessage, tag="opened"):
     """journal -> ingest. With `code` the logon is refused for `reason`."""
 
     cid: int
@@ -91,7 +91,7 @@ class Opened(Message, tag="opened"):
     reason: str = ""
 
 
-class Close(Message, tag="close"):
+class Close(InternalMessage, tag="close"):
     """ingest -> journal: the session is over; nothing is answered."""
 
     incarnation: int
@@ -119,7 +119,7 @@ class Entry(Struct, array_like=True, gc=False):
     stage: str = ""
 
 
-class Append(Message, tag="append"):
+class Append(InternalMessage, tag="append"):
     """ingest -> journal. Entry i has ordinal `ordinal + i`; `confirmed`: receipts seen."""
 
     incarnation: int
@@ -128,7 +128,7 @@ class Append(Message, tag="append"):
     entries: list[Entry]
 
 
-class Replicate(Message, tag="replicate"):
+class Replicate(InternalMessage, tag="replicate"):
     """replication -> journal: like Append, with records. What is refused comes again, in order."""
 
     incarnation: int
@@ -153,7 +153,7 @@ class ReceiptItem(Struct, array_like=True, gc=False):
     reason: str = ""
 
 
-class Receipt(Message, tag="receipt"):
+class JournalReceipt(InternalMessage, tag="receipt"):
     """journal -> requester, after the sync; repeats every item not confirmed yet."""
 
     incarnation: int
@@ -161,14 +161,14 @@ class Receipt(Message, tag="receipt"):
     items: list[ReceiptItem]
 
 
-class Confirm(Message, tag="confirm"):
+class Confirm(InternalMessage, tag="confirm"):
     """requester -> journal, on its beat: receipts seen up to `confirmed`. Not answered."""
 
     incarnation: int
     confirmed: int
 
 
-class Locate(Message, tag="locate"):
+class Locate(InternalMessage, tag="locate"):
     """delivery -> journal. Where is this point? `value` is one bookmark, time, vector, "0" or now.
 
     end: a range ends there: of a vector then the place behind the last message that it covers, not
@@ -181,7 +181,7 @@ class Locate(Message, tag="locate"):
     cut: Cut = ""
 
 
-class Located(Message, tag="located"):
+class Located(InternalMessage, tag="located"):
     """journal -> delivery. The position of the cut: first behind it. Of a time: at or after it.
 
     serial, offset: a batch at or before it, to be verified by the reader; 0 when it is the tail.
@@ -209,7 +209,7 @@ class Holding(Struct, array_like=True, gc=False):
     since_ms: int
 
 
-class Holds(Message, tag="holds"):
+class Holds(InternalMessage, tag="holds"):
     """reader -> journal, on its beat and when the floor moved. Silence means: holds everything.
 
     floor: of the newest marks that the reader acted on; it opens no cursor below it any more.
@@ -225,7 +225,7 @@ class Holds(Message, tag="holds"):
     eager: bool = False
 
 
-class Lease(Message, tag="lease"):
+class Lease(InternalMessage, tag="lease"):
     """admin -> journal: hold the log from `position` on for `ttl_ms`; 0 ends it. By `holding.who`.
 
     Answered by Done. For who reads files without a cursor in the broker: exports, backups, jobs.
@@ -237,14 +237,14 @@ class Lease(Message, tag="lease"):
     ttl_ms: int
 
 
-class AskHolders(Message, tag="ask_holders"):
+class AskHolders(InternalMessage, tag="ask_holders"):
     """admin -> journal. Answered by Holders."""
 
     cid: int
     incarnation: int
 
 
-class Holders(Message, tag="holders"):
+class Holders(InternalMessage, tag="holders"):
     """journal -> admin. silent: readers that did not say yet what they hold at this floor.
 
     removing: serials that are removed as soon as nobody needs them. stated: the newest serial with
@@ -261,7 +261,7 @@ class Holders(Message, tag="holders"):
     stated: int = 0
 
 
-class Remove(Message, tag="remove"):
+class Remove(InternalMessage, tag="remove"):
     """admin -> journal: remove the oldest segments up to `through`. Answered by Removal.
 
     share_max: percent of the log that goes at most. dry_run: only a plan, `without` a queue.
@@ -275,7 +275,7 @@ class Remove(Message, tag="remove"):
     without: str = ""
 
 
-class Removal(Message, tag="removal"):
+class Removal(InternalMessage, tag="removal"):
     """journal -> admin. serials: what is (or would be) removed; `blocked` says why not more.
 
     The floor stands behind them at once; files go, oldest first, when every reader has let go.
@@ -288,7 +288,7 @@ class Removal(Message, tag="removal"):
     held_by: list[Holding] = []
 
 
-class Retire(Message, tag="retire"):
+class Retire(InternalMessage, tag="retire"):
     """admin -> journal: unlink one copy of a segment, of which another one is whole. -> Done.
 
     archived: the copy in the archive directory; packed: the compressed one.
@@ -301,14 +301,14 @@ class Retire(Message, tag="retire"):
     packed: bool
 
 
-class Reindex(Message, tag="reindex"):
+class Reindex(InternalMessage, tag="reindex"):
     """admin -> journal: make the bookmark index anew from the log, while it serves. -> Done."""
 
     cid: int
     incarnation: int
 
 
-class Done(Message, tag="done"):
+class Done(InternalMessage, tag="done"):
     """journal -> admin: it is done, or with `code` it is not, for `reason`."""
 
     cid: int
@@ -316,7 +316,7 @@ class Done(Message, tag="done"):
     reason: str = ""
 
 
-class Marks(Message, tag="marks"):
+class Watermarks(InternalMessage, tag="marks"):
     """journal -> everybody, one frame. Each mark is a position below which something holds.
 
     serial: the segment that has the write head. log_time_ns: newest log time given.
@@ -335,7 +335,7 @@ class Marks(Message, tag="marks"):
 # -- what is not recorded ---------------------------------------------------------------------
 
 
-class Live(Message, tag="live"):
+class Live(InternalMessage, tag="live"):
     """ingest -> delivery. Batches of topics that are not recorded, one body frame per entry.
 
     Sent within the credit and never again: what the incarnation it names does not get is lost.
@@ -345,7 +345,7 @@ class Live(Message, tag="live"):
     entries: list[Entry]
 
 
-class Grant(Message, tag="grant"):
+class LiveCredit(InternalMessage, tag="grant"):
     """delivery -> ingest: so many body bytes were taken since its Hello, so many may be under way.
 
     echo: the incarnation of the ingest that said Hello; 0 to one that has not: it must.
@@ -360,7 +360,7 @@ class Grant(Message, tag="grant"):
 # -- supervisor -------------------------------------------------------------------------------
 
 
-class Beat(Message, tag="beat"):
+class Beat(InternalMessage, tag="beat"):
     """room -> supervisor, every BEAT_MS. state: starting, ready, stopping; stats: for `status`."""
 
     room: str
@@ -372,17 +372,17 @@ class Beat(Message, tag="beat"):
     stats: dict[str, int | float | str] = {}
 
 
-class Stop(Message, tag="stop"):
+class Stop(InternalMessage, tag="stop"):
     """supervisor -> room: finish what was accepted, then exit 0."""
 
 
-class AskStatus(Message, tag="ask_status"):
+class AskStatus(InternalMessage, tag="ask_status"):
     """admin -> supervisor. Answered by Status."""
 
     cid: int
 
 
-class Status(Message, tag="status"):
+class Status(InternalMessage, tag="status"):
     """supervisor -> admin: one Beat-like map per room, with restarts and uptime."""
 
     cid: int
@@ -394,7 +394,7 @@ ToJournal = (
     Hello | Open | Close | Append | Replicate | Confirm | Locate
     | Holds | Lease | AskHolders | Remove | Retire | Reindex
 )  # fmt: skip
-FromJournal = Welcome | Opened | Receipt | Located | Holders | Removal | Done
+FromJournal = Welcome | Opened | JournalReceipt | Located | Holders | Removal | Done
 ToLive = Hello | Live
 ToSupervisor = Beat | AskStatus
 FromSupervisor = Stop | Status

@@ -29,7 +29,7 @@ Secret = Annotated[str, Meta(max_length=255)]
 Cid = Annotated[str, Meta(max_length=64)] | None
 
 
-class Command(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+class ClientCommand(Struct, tag_field="cmd", omit_defaults=True, gc=False):
     """What a client may send. `cid` comes back in the direct answer."""
 
 
@@ -53,7 +53,7 @@ class Columns(Struct, omit_defaults=True, gc=False):
 # -- every door -------------------------------------------------------------------------------
 
 
-class Heartbeat(Command, tag="heartbeat"):
+class Heartbeat(ClientCommand, tag="heartbeat"):
     """Both directions. Not answered.
 
     heartbeat_s (-> only): from now on as if the logon had asked for it; 0: for none.
@@ -62,7 +62,7 @@ class Heartbeat(Command, tag="heartbeat"):
     heartbeat_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
 
 
-class Logoff(Command, tag="logoff"):
+class Logoff(ClientCommand, tag="logoff"):
     """-> Ends the session on this door. Answered `processed`."""
 
     cid: Cid = None
@@ -71,7 +71,7 @@ class Logoff(Command, tag="logoff"):
 # -- ingest -----------------------------------------------------------------------------------
 
 
-class Logon(Command, tag="logon"):
+class Logon(ClientCommand, tag="logon"):
     """-> ingest. Opens a publisher session; answered `processed`, behind all it sent before.
 
     credentials: `user` and `password`, where the key of the connection does not say it all.
@@ -90,7 +90,7 @@ class Logon(Command, tag="logon"):
         return f"Logon(client={self.client!r}, instance={self.instance!r})"
 
 
-class Publish(Command, tag="publish"):
+class Publish(ClientCommand, tag="publish"):
     """-> ingest. With `count` the body is a msgpack array of that many binaries, else a payload.
 
     Only a payload has `key`, `headers` and `expires_ns` here; packed messages have columns. stage:
@@ -115,7 +115,7 @@ class Publish(Command, tag="publish"):
     stage: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
 
-class Flush(Command, tag="flush"):
+class Flush(ClientCommand, tag="flush"):
     """-> ingest. Answered `persisted` with this `cid` once everything sent before it is settled."""
 
     cid: Cid = None
@@ -124,7 +124,7 @@ class Flush(Command, tag="flush"):
 # -- delivery ---------------------------------------------------------------------------------
 
 
-class DoorLogon(Command, tag="logon"):
+class ListenerLogon(ClientCommand, tag="logon"):
     """-> delivery, with the token of ingest's answer. Answered `processed`."""
 
     token: Annotated[str, Meta(max_length=2048)]
@@ -158,7 +158,7 @@ class Options(Struct, omit_defaults=True, forbid_unknown_fields=True):
     wait_s: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] = 0
 
 
-class Subscribe(Command, tag="subscribe"):
+class Subscribe(ClientCommand, tag="subscribe"):
     """-> delivery. Answered `processed` {position}, then msg, `completed`; an error ends the sid.
 
     bookmark: where to start: "0", "0|1|", a bookmark, a list of them, a time, a vector,
@@ -181,28 +181,28 @@ class Subscribe(Command, tag="subscribe"):
     options: Options | None = None
 
 
-class Flow(Command, tag="flow"):
+class Flow(ClientCommand, tag="flow"):
     """-> delivery. Gives `bytes` more credit to a subscription. Not answered."""
 
     sid: str
     bytes: U63
 
 
-class Unsubscribe(Command, tag="unsubscribe"):
+class Unsubscribe(ClientCommand, tag="unsubscribe"):
     """-> delivery. Answered `processed`; nothing for this sid follows that answer."""
 
     sid: str
     cid: Cid = None
 
 
-class Pause(Command, tag="pause"):
+class Pause(ClientCommand, tag="pause"):
     """-> delivery. Answered `processed`; what is under way may still come."""
 
     sids: Annotated[list[str], Meta(min_length=1, max_length=SUBSCRIPTIONS_MAX)]
     cid: Cid = None
 
 
-class Resume(Command, tag="resume"):
+class Resume(ClientCommand, tag="resume"):
     """-> delivery. Answered `processed` {combined}: the sids that share one replay from now on.
 
     Those that stand at the same position, at the same rate, share one: they are sent what they want
@@ -216,7 +216,7 @@ class Resume(Command, tag="resume"):
     groups: bool = False
 
 
-class Replace(Command, tag="replace"):
+class Replace(ClientCommand, tag="replace"):
     """-> delivery. Another topic or filter ("": none) for a subscription that goes on.
 
     Answered `processed` {position}: from there on the new ones hold. What is left out stays.
@@ -229,7 +229,7 @@ class Replace(Command, tag="replace"):
     filter: str | None = None
 
 
-class Ranges(Command, tag="ranges"):
+class Ranges(ClientCommand, tag="ranges"):
     """-> delivery. Answered by RangeList: the log between two points, split by bytes."""
 
     cid: Cid = None
@@ -242,7 +242,7 @@ class Ranges(Command, tag="ranges"):
 
 IngestCommand = Logon | Publish | Flush | Heartbeat | Logoff
 DeliveryCommand = (
-    DoorLogon | Subscribe | Flow | Unsubscribe | Pause | Resume | Replace | Ranges | Heartbeat
+    ListenerLogon | Subscribe | Flow | Unsubscribe | Pause | Resume | Replace | Ranges | Heartbeat
     | Logoff
 )  # fmt: skip
 
@@ -250,11 +250,11 @@ DeliveryCommand = (
 # -- answers ----------------------------------------------------------------------------------
 
 
-class Answer(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+class ServerAnswer(Struct, tag_field="cmd", omit_defaults=True, gc=False):
     """What the broker may send."""
 
 
-class Ack(Answer, tag="ack"):
+class Ack(ServerAnswer, tag="ack"):
     """type: processed, persisted, completed, dropped.
 
     processed with a cid: checked, registered; it promises nothing about the data.
@@ -304,7 +304,7 @@ class Ack(Answer, tag="ack"):
     token: str | None = None
 
 
-class Error(Answer, tag="error"):
+class Error(ServerAnswer, tag="error"):
     """A refusal. `seq`: of the refused publish; `high`: what the journal holds of the publisher.
 
     hint: that of the code, where the one who refuses has no better one.
@@ -322,7 +322,7 @@ class Error(Answer, tag="error"):
         self.hint = self.hint or hint_of(self.code)
 
 
-class Msg(Answer, tag="msg"):
+class Msg(ServerAnswer, tag="msg"):
     """broker -> subscriber, with a packed body: messages `skip` to `skip + take` of it count.
 
     `seq` and `position` are those of the first one that counts. `origin` is left out when it is
@@ -345,7 +345,7 @@ class Msg(Answer, tag="msg"):
     columns: Columns | None = None
 
 
-class RangeList(Answer, tag="ranges"):
+class RangeList(ServerAnswer, tag="ranges"):
     """Half-open position ranges [from, to, bytes] that together cover what was asked for.
 
     first: where that begins, also if nothing is there.

@@ -32,15 +32,15 @@ from zbroker.limits import CREDIT_DEFAULT_BYTES
 from zbroker.wire.messages import (
     U63,
     Ack,
-    Answer,
     Cid,
+    ClientCommand,
     Columns,
-    Command,
-    DoorLogon,
     Error,
     Flow,
     Heartbeat,
+    ListenerLogon,
     Logoff,
+    ServerAnswer,
     Text,
 )
 
@@ -55,7 +55,7 @@ Ends = Annotated[list[U63], Meta(max_length=2 * SETTLED_MAX)]
 Bookmarks = Annotated[list[Text], Meta(max_length=SETTLED_MAX)]
 
 
-class Consume(Command, tag="consume"):
+class Consume(ClientCommand, tag="consume"):
     """-> queues. Begins a consumer; answered by Consuming.
 
     backlog: messages that it holds at most, 0: as many as the queue allows. credit: body bytes.
@@ -87,7 +87,7 @@ class Consume(Command, tag="consume"):
     bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
 
 
-class Settle(Command, tag="ack"):
+class Settle(ClientCommand, tag="ack"):
     """-> queues. They are done. Answered by Settled.
 
     One of: `sid` with `ends`; `queue` with `ends` or `bookmarks`; `queue` or `sid` with `filter`:
@@ -111,7 +111,7 @@ class Release(Settle, tag="release"):
     delay_ms: Annotated[int, Meta(ge=0, le=LEASE_MAX_MS)] = 0
 
 
-class Reject(Settle, tag="reject"):
+class RejectMessages(Settle, tag="reject"):
     """-> queues. They are no good: dead letters, with `reason`; counts as no delivery."""
 
     reason: Annotated[str, Meta(max_length=1024)] = ""
@@ -123,7 +123,7 @@ class Extend(Settle, tag="extend"):
     lease_ms: Annotated[int, Meta(ge=0, le=LEASE_MAX_MS)] = 0
 
 
-class Browse(Command, tag="browse"):
+class Browse(ClientCommand, tag="browse"):
     """-> queues. Looks without taking anything. Answered by Rows.
 
     after: position behind which to begin; limit: rows at most; filter: only what it is true for;
@@ -139,7 +139,7 @@ class Browse(Command, tag="browse"):
     data: bool = False
 
 
-class Cancel(Command, tag="cancel"):
+class Cancel(ClientCommand, tag="cancel"):
     """-> queues. The consumer ends; what it holds comes back at once. Answered `processed`."""
 
     sid: Sid
@@ -147,15 +147,15 @@ class Cancel(Command, tag="cancel"):
 
 
 QueuesCommand = (
-    DoorLogon | Consume | Settle | Release | Reject | Extend | Browse | Cancel | Flow | Heartbeat
-    | Logoff
+    ListenerLogon | Consume | Settle | Release | RejectMessages | Extend | Browse | Cancel | Flow
+    | Heartbeat | Logoff
 )  # fmt: skip
 
 
 # -- answers ----------------------------------------------------------------------------------
 
 
-class Consuming(Answer, tag="consuming"):
+class Consuming(ServerAnswer, tag="consuming"):
     """queues -> client. It has begun, with what it was granted.
 
     backlog: messages that it holds at most. lease_ms: how long a lease lasts, 0: for ever.
@@ -174,7 +174,7 @@ class Consuming(Answer, tag="consuming"):
     position: int | None = None
 
 
-class Job(Answer, tag="job"):
+class Job(ServerAnswer, tag="job"):
     """queues -> client, with a packed body: messages to work on, like Msg.
 
     deliveries: u16 little-endian for each message that counts, how often each was delivered, with
@@ -202,7 +202,7 @@ class Job(Answer, tag="job"):
     acked: bytes | None = None
 
 
-class Settled(Answer, tag="settled"):
+class Settled(ServerAnswer, tag="settled"):
     """queues -> client. What it asked for is durable (of extend: done).
 
     taken: so many messages; ignored: so many were not in the queue, or leased to another consumer
@@ -232,7 +232,7 @@ class BrowsedRow(Struct, array_like=True):
     due_ms: int | None = None
 
 
-class Rows(Answer, tag="rows"):
+class Rows(ServerAnswer, tag="rows"):
     """queues -> client. next: what to give as `after` for more; None: there is no more."""
 
     rows: list[BrowsedRow]

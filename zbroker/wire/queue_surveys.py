@@ -22,12 +22,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from zbroker.wire.internal import Message
+from zbroker.wire.internal import InternalMessage
 from zbroker.wire.queue_messages import BrowsedRow
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect
 
 
-class AskQueues(Message, tag="ask_queues"):
+class AskQueues(InternalMessage, tag="ask_queues"):
     """admin -> queues. name: only this one; "" is all. since: the `look` of an answer of process
     `of`: only what changed after it; 0, or of another process: everything."""
 
@@ -81,7 +81,7 @@ class QueueRow(Struct, omit_defaults=True):
     expired: int = 0
 
 
-class Queues(Message, tag="queues"):
+class Queues(InternalMessage, tag="queues"):
     """queues -> admin. whole: there are no others; else those that changed, and `gone`: names of
     which there is none any more. look: for `since`."""
 
@@ -94,7 +94,7 @@ class Queues(Message, tag="queues"):
     gone: list[str] = []
 
 
-class AskConsumers(Message, tag="ask_consumers"):
+class AskConsumers(InternalMessage, tag="ask_consumers"):
     """admin -> queues. queue: only of this one; "" is all. limit: rows at most."""
 
     cid: int
@@ -120,7 +120,7 @@ class ConsumerRow(Struct, array_like=True, gc=False):
     gone: bool = False
 
 
-class Consumers(Message, tag="consumers"):
+class Consumers(InternalMessage, tag="consumers"):
     """queues -> admin. left_out: how many more rows there are."""
 
     cid: int
@@ -128,7 +128,7 @@ class Consumers(Message, tag="consumers"):
     left_out: int = 0
 
 
-class Explain(Message, tag="explain"):
+class Explain(InternalMessage, tag="explain"):
     """admin -> queues. Why is nothing delivered, of a queue or of one message (position > 0)?"""
 
     cid: int
@@ -137,7 +137,7 @@ class Explain(Message, tag="explain"):
     bookmark: str = ""
 
 
-class Explained(Message, tag="explained"):
+class Explained(InternalMessage, tag="explained"):
     """queues -> admin. state: one word; lines: sentences, the first one is the answer."""
 
     cid: int
@@ -147,7 +147,7 @@ class Explained(Message, tag="explained"):
     reason: str = ""
 
 
-class BrowseQueue(Message, tag="browse_queue"):
+class BrowseQueue(InternalMessage, tag="browse_queue"):
     """admin -> queues. As Browse. Answered by Browsed; with `data` its body is a packed array."""
 
     cid: int
@@ -159,7 +159,7 @@ class BrowseQueue(Message, tag="browse_queue"):
     data: bool = False
 
 
-class Browsed(Message, tag="browsed"):
+class Browsed(InternalMessage, tag="browsed"):
     """queues -> admin. payloads: one for each row, if they were asked for."""
 
     cid: int
@@ -170,7 +170,7 @@ class Browsed(Message, tag="browsed"):
     reason: str = ""
 
 
-class Purge(Message, tag="purge"):
+class Purge(InternalMessage, tag="purge"):
     """admin -> queues. What stands before position `before` leaves the queue; 0: all of it.
 
     point: instead of a position, the point with this name. Leased messages stay unless `leased`.
@@ -186,7 +186,7 @@ class Purge(Message, tag="purge"):
     dead_letters: bool = False
 
 
-class Requeue(Message, tag="requeue"):
+class Requeue(InternalMessage, tag="requeue"):
     """admin -> queues. Dead letters of this queue come back: those of these bookmarks, or all that
     its dead letter topic holds, the newest `limit`."""
 
@@ -197,7 +197,7 @@ class Requeue(Message, tag="requeue"):
     dry_run: bool = False
 
 
-class Define(Message, tag="define"):
+class Define(InternalMessage, tag="define"):
     """admin -> queues. what: create, alter or delete. definition: keys of a [[queue]] table; of
     alter only what changes."""
 
@@ -208,7 +208,7 @@ class Define(Message, tag="define"):
     dry_run: bool = False
 
 
-class SetPoint(Message, tag="set_point"):
+class SetPoint(InternalMessage, tag="set_point"):
     """admin -> queues. The place behind what is durable now gets a name, or position `at` does."""
 
     cid: int
@@ -216,7 +216,7 @@ class SetPoint(Message, tag="set_point"):
     at: int = 0
 
 
-class RemovePoint(Message, tag="remove_point"):
+class RemovePoint(InternalMessage, tag="remove_point"):
     """admin -> queues. The place with this name has no name any more."""
 
     cid: int
@@ -224,7 +224,7 @@ class RemovePoint(Message, tag="remove_point"):
     dry_run: bool = False
 
 
-class AskPoints(Message, tag="ask_points"):
+class AskPoints(InternalMessage, tag="ask_points"):
     """admin -> queues. Answered by Points."""
 
     cid: int
@@ -240,14 +240,14 @@ class PointRow(Struct, array_like=True):
     set_at: int
 
 
-class Points(Message, tag="points"):
+class Points(InternalMessage, tag="points"):
     """queues -> admin."""
 
     cid: int
     rows: list[PointRow]
 
 
-class Changed(Message, tag="changed"):
+class Changed(InternalMessage, tag="changed"):
     """queues -> admin. It is durable (of a dry run: it would be). count: messages it was about."""
 
     cid: int

@@ -24,7 +24,7 @@ class _Refused(NamedTuple):
     origin: str
 
 
-class Refusals:
+class RefusalLog:
     """The newest of one process, by numbers that begin behind its incarnation.
 
     So a number that another process has told is none of these.

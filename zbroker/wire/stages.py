@@ -20,8 +20,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct, msgpack
 
-from zbroker.wire.internal import Message
-from zbroker.wire.messages import U63, Answer, Cid, Command
+from zbroker.wire.internal import InternalMessage
+from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
 APP_MAX_BYTES: Final = 200
 TOKEN_MAX: Final = 64
@@ -29,7 +29,7 @@ STAGES_MAX: Final = 100_000  # in one commit or abort
 BODY_MAX_BYTES: Final = 8 << 20  # of one: as many tokens of that length
 
 
-class CommitStaged(Command, tag="commit"):
+class CommitStaged(ClientCommand, tag="commit"):
     """-> ingest. Its body is a msgpack array of StagedBy. Answered by Committed, or an error."""
 
     app: Annotated[str, Meta(min_length=1, max_length=APP_MAX_BYTES)]
@@ -37,13 +37,13 @@ class CommitStaged(Command, tag="commit"):
     cid: Cid = None
 
 
-class AbortStaged(Command, tag="abort"):
+class AbortStaged(ClientCommand, tag="abort"):
     """-> ingest. Its body is a msgpack array of tokens. Answered by Committed of nothing."""
 
     cid: Cid = None
 
 
-class Committed(Answer, tag="committed"):
+class Committed(ServerAnswer, tag="committed"):
     """position: of the first message; count: how many there are. already: committed before; then
     position is 0 if a newer batch of the app was committed since."""
 
@@ -63,7 +63,7 @@ class StagedBy(Struct, array_like=True, gc=False):
     messages: U63
 
 
-class CommitStages(Message, tag="commit_stages"):
+class CommitStages(InternalMessage, tag="commit_stages"):
     """All of these become messages of the log, in this order, or none does.
 
     app, batch: of one app of a principal a batch is committed once, and none that is older than its
@@ -80,7 +80,7 @@ class CommitStages(Message, tag="commit_stages"):
     asks_topics: bool = False
 
 
-class AbortStages(Message, tag="abort_stages"):
+class AbortStages(InternalMessage, tag="abort_stages"):
     """What this principal staged under these tokens is forgotten."""
 
     incarnation: int
@@ -89,7 +89,7 @@ class AbortStages(Message, tag="abort_stages"):
     principal: str = ""
 
 
-class StagesDone(Message, tag="stages_done"):
+class StagesDone(InternalMessage, tag="stages_done"):
     """position: of the first message; count: how many. already: they were committed before.
     topics: what was asked for instead of a commit."""
 

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from zbroker.wire.internal import Message
+from zbroker.wire.internal import InternalMessage
 from zbroker.wire.messages import Options
 
 DISCONNECTED: Final = "disconnected by an operator"  # the reason that a client is told
@@ -41,7 +41,7 @@ def unknown(rid: bytes) -> Peer:
     return "", None
 
 
-class AskSubscriptions(Message, tag="ask_subscriptions"):
+class AskSubscriptions(InternalMessage, tag="ask_subscriptions"):
     """admin -> delivery. client, topic: only those with this name, this topic as it was asked for.
 
     limit: at most so many rows, those that are farthest behind.
@@ -82,7 +82,7 @@ class SubscriptionRow(Struct, array_like=True, gc=False):
     in_hand: int = 0
 
 
-class Subscriptions(Message, tag="subscriptions"):
+class Subscriptions(InternalMessage, tag="subscriptions"):
     """delivery -> admin. Rows by lag, largest first; left_out: how many more there are."""
 
     cid: int
@@ -92,7 +92,7 @@ class Subscriptions(Message, tag="subscriptions"):
     left_out: int = 0
 
 
-class AskTopics(Message, tag="ask_topics"):
+class AskTopics(InternalMessage, tag="ask_topics"):
     """admin -> delivery. Which topics are subscribed to, and how often."""
 
     cid: int
@@ -106,7 +106,7 @@ class TopicRow(Struct, array_like=True, gc=False):
     subscriptions: int
 
 
-class Topics(Message, tag="topics"):
+class Topics(InternalMessage, tag="topics"):
     """delivery -> admin. left_out: how many more rows there are."""
 
     cid: int
@@ -114,7 +114,7 @@ class Topics(Message, tag="topics"):
     left_out: int = 0
 
 
-class AskClients(Message, tag="ask_clients"):
+class AskClients(InternalMessage, tag="ask_clients"):
     """admin -> ingest, delivery. client: only those with this name. limit: at most so many rows."""
 
     cid: int
@@ -144,7 +144,7 @@ class ClientRow(Struct, array_like=True, gc=False):
     heartbeat_s: float
 
 
-class Clients(Message, tag="clients"):
+class Clients(InternalMessage, tag="clients"):
     """ingest, delivery -> admin. Rows by name; left_out: how many more there are."""
 
     cid: int
@@ -152,7 +152,7 @@ class Clients(Message, tag="clients"):
     left_out: int = 0
 
 
-class Disconnect(Message, tag="disconnect"):
+class Disconnect(InternalMessage, tag="disconnect"):
     """admin -> ingest, delivery, queues. End the sessions of this client: session_ended.
 
     number: of this disconnect; tokens of the client from before count no more. 0: they do.
@@ -163,14 +163,14 @@ class Disconnect(Message, tag="disconnect"):
     number: int = 0
 
 
-class Disconnected(Message, tag="disconnected"):
+class Disconnected(InternalMessage, tag="disconnected"):
     """ingest, delivery -> admin. How many sessions were ended."""
 
     cid: int
     count: int
 
 
-class AskRefusals(Message, tag="ask_refusals"):
+class AskRefusals(InternalMessage, tag="ask_refusals"):
     """admin -> ingest, delivery. Whom they refused for want of rights, behind number `after`.
 
     0, and a number that another process of the room has told: all that it knows.
@@ -189,7 +189,7 @@ class RefusalRow(Struct, array_like=True, gc=False):
     code: str
 
 
-class RefusalRows(Message, tag="refusals"):
+class RefusalRows(InternalMessage, tag="refusals"):
     """ingest, delivery -> admin. Oldest first. last: number of the newest; left_out: forgotten."""
 
     cid: int

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zbroker.wire.internal import Message
+from zbroker.wire.internal import InternalMessage
 from zbroker.wire.messages import Columns
 
 UNIT_PARTS_MAX = 200  # a unit is never split, and a group has so many buffers
 FOR_NOW = frozenset({"disk_full", "not_ready"})  # refusals of a unit that time can mend
 
 
-class Part(Struct, array_like=True, gc=False):
+class UnitPart(Struct, array_like=True, gc=False):
     """One batch of a unit; its body is the frame with the same index behind the header.
 
     kind: KIND_PUBLISH: `count` messages that the broker itself publishes, under the name
@@ -37,7 +37,7 @@ class Part(Struct, array_like=True, gc=False):
     columns: Columns | None = None
 
 
-class Commit(Message, tag="commit"):
+class CommitUnits(InternalMessage, tag="commit"):
     """queues -> journal. Unit i has ordinal `ordinal + i`; `confirmed`: receipts seen.
 
     Of each unit comes one item in a Receipt: `position` is that of its last part, `high` that of
@@ -50,10 +50,10 @@ class Commit(Message, tag="commit"):
     incarnation: int
     ordinal: int
     confirmed: int
-    units: list[list[Part]]
+    units: list[list[UnitPart]]
 
 
-class AskNamed(Message, tag="ask_named"):
+class AskNamed(InternalMessage, tag="ask_named"):
     """queues -> journal. What has a name in the log? Answered by Named."""
 
     cid: int
@@ -68,7 +68,7 @@ class NamedRow(Struct, array_like=True, gc=False):
     body: bytes
 
 
-class Named(Message, tag="named"):
+class NamedRows(InternalMessage, tag="named"):
     """journal -> queues: durable. wiring: of KIND_WIRING, points: of KIND_POINT, by name.
 
     position: what stands before it is in here; records from there on are in the log.

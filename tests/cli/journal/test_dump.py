@@ -82,8 +82,8 @@ def test_points_and_purges_say_what_they_mean(maker: Maker, kind: int, record, t
 
 def test_definitions_of_queues_are_shown(maker: Maker) -> None:
     for record in (
-        q.WiringRecord("work", 1, "admin", 5, definition={"topic": "t"}),
-        q.WiringRecord("work", 1),
+        q.DefinitionRecord("work", 1, "admin", 5, definition={"topic": "t"}),
+        q.DefinitionRecord("work", 1),
     ):
         maker.batch([b""], kind=f.KIND_WIRING, body=q.encode(record), topics=[])
     made, deleted = dumped(maker)
@@ -97,7 +97,7 @@ def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
     where = q.pack_positions(BitMap64([1, 2, 3, 9]))
     many = q.pack_positions(BitMap64(range(0, 400, 2)))
     facts = [
-        q.Gone(where, "rejected"),
+        q.MessagesGone(where, "rejected"),
         q.Failed(where, "cancelled", 7, 3),
         q.Horizon(9),
         q.Noted(many),
@@ -116,7 +116,7 @@ def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"junk", q.encode(q.QueueRecord("work", 1, 2, 3, [q.Gone(b"\xc1")]))]
+    "body", [b"junk", q.encode(q.QueueRecord("work", 1, 2, 3, [q.MessagesGone(b"\xc1")]))]
 )
 def test_facts_that_cannot_be_read_are_shown_as_bytes(maker: Maker, body: bytes) -> None:
     maker.batch([b""], kind=f.KIND_QUEUE, body=body, topics=[])

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from tests.cli.journals import PUBLISHER, Maker, admin, flip, run, segments, ten_batches
-from zbroker.cli.journal.matching import Search, Wanted
+from zbroker.cli.journal.matching import LogSearch, MessageCriteria
 from zbroker.log import format as f
 from zbroker.log.reader import Log
 from zbroker.wire.bodies import pack
@@ -116,7 +116,7 @@ def test_neighbours_are_read_together(maker: Maker) -> None:
     reads: list[int] = []
     real = log.read
     log.read = lambda cursor, limit, size: reads.append(1) or real(cursor, limit, size)
-    search = Search(log, Wanted(topic="orders"), (1, 31))
+    search = LogSearch(log, MessageCriteria(topic="orders"), (1, 31))
     assert len(list(search.messages())) == 30
     assert len(reads) == 1
 
@@ -132,7 +132,7 @@ def test_segments_whose_summary_has_no_such_topic_are_not_read(maker: Maker) -> 
     walked: list[tuple[int, int]] = []
     real = log.headers
     log.headers = lambda cursor, end: walked.append((cursor.position, end)) or real(cursor, end)
-    search = Search(log, Wanted(topic="rare"), (1, log.end()))
+    search = LogSearch(log, MessageCriteria(topic="rare"), (1, log.end()))
     walked.clear()
     assert [message.position for message in search.messages()] == [position]
     starts = [cursor.position for cursor in log.starts]

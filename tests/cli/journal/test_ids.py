@@ -9,7 +9,7 @@ from tests.cli.journal.test_conflicts import conflict, keep
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, run
 from tests.json_ids import SAFE_MAX, rounded
 from zbroker.log import format as f
-from zbroker.log.queue_records import Gone, QueueRecord, encode
+from zbroker.log.queue_records import MessagesGone, QueueRecord, encode
 from zbroker.wire.bodies import pack
 
 
@@ -20,7 +20,7 @@ def filled(place: Path) -> Maker:
     maker = Maker(place)
     maker.batch([b""], kind=f.KIND_PUBLISHER, body=b"\x82\xa4name\xa5maker\xa9principal\xa3joe")
     maker.batch([b"a", b"b"])
-    by = QueueRecord("work", 1, (1 << 62) - 1, 1, [Gone(b"\x92\x01\x02")])
+    by = QueueRecord("work", 1, (1 << 62) - 1, 1, [MessagesGone(b"\x92\x01\x02")])
     maker.batch([b""], kind=f.KIND_QUEUE, body=encode(by), topics=[])
     maker.sequence += 10
     maker.batch([b"c"], prev=maker.sequence - 2)

@@ -20,19 +20,19 @@ from tests.cli.journals import (
     segments,
     ten_batches,
 )
-from zbroker.cli.journal.verifying import Report, verify
+from zbroker.cli.journal.verifying import VerifyReport, verify
 from zbroker.cli.progress import silent
 from zbroker.limits import MIB
 from zbroker.log import format as f
 from zbroker.log.archive.packer import pack
 from zbroker.log.archive.segment_copy import finish
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Gap, Log
 from zbroker.log.segments import segment_name
 
 
-def verified(maker: Maker) -> Report:
+def verified(maker: Maker) -> VerifyReport:
     maker.close()
     return verify(maker.directory, lambda _what, _done, _total: None)
 
@@ -204,7 +204,7 @@ def test_what_a_running_instance_writes_behind_the_end_does_not_count(maker: Mak
 
 
 def test_many_findings_are_cut_short_in_text_only() -> None:
-    report = Report(instance=1)
+    report = VerifyReport(instance=1)
     report.gaps = [Gap(n, n + 1, "damaged") for n in range(25)]
     text = "\n".join(report.lines())
     assert "and 15 more" in text
@@ -221,7 +221,7 @@ def spread(maker: Maker) -> tuple[Path, Path]:
     assert run(maker, "compress", "--through", "2").exit_code == 0
     data = maker.directory.parent
     disk = RealDisk(maker.directory)
-    places = Places(disk, RealDisk(data / "archive"))
+    places = SegmentPlaces(disk, RealDisk(data / "archive"))
     finish(pack(places, 4))
     places.unlink(next(p for p in places.by_serial()[4] if not p.packed))
     places.close()

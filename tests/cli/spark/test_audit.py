@@ -10,16 +10,16 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.cli.spark.conftest import Asked, Run
 from zbroker.cli.spark import audit as command
-from zbroker.spark.jobs.audit import Report
-from zbroker.spark.jobs.sequences import Finding
+from zbroker.spark.jobs.audit import AuditReport
+from zbroker.spark.jobs.sequences import SequenceFinding
 
-GAP = Finding("gap", (1 << 63) + 1, 4, 6, 77)
+GAP = SequenceFinding("gap", (1 << 63) + 1, 4, 6, 77)
 JUMP = GAP._replace(kind="jump")
 
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    asked = Asked(Report(10, 0, 1, []))
+    asked = Asked(AuditReport(10, 0, 1, []))
     monkeypatch.setattr("zbroker.spark.jobs.audit.audit", asked)
     return asked
 
@@ -29,7 +29,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Asked:
     [([], (), 0), ([GAP], (), 1), ([JUMP], (), 0), ([JUMP], ("--strict",), 1)],
 )
 def test_the_exit_code_says_whether_something_was_found(
-    run: Run, job: Asked, findings: list[Finding], words: tuple[str, ...], code: int
+    run: Run, job: Asked, findings: list[SequenceFinding], words: tuple[str, ...], code: int
 ) -> None:
     job.report = job.report._replace(findings=findings)
     assert run("audit", "zbroker-data", *words).exit_code == code
@@ -54,7 +54,7 @@ def test_a_long_table_is_cut(run: Run, job: Asked, monkeypatch: pytest.MonkeyPat
 
 
 def test_another_log_is_compared(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(Report(10, 10, 1, []))
+    asked = Asked(AuditReport(10, 10, 1, []))
     monkeypatch.setattr("zbroker.spark.jobs.audit.compare", asked)
     words = ("--archive", "/old", "--against", "tcp://h:1", "--topic", "t")
     assert run("audit", "zbroker-data", *words).exit_code == 0

@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.cli.spark.conftest import Asked, Run
-from zbroker.spark.jobs.backfill import Input, Report
+from zbroker.spark.jobs.backfill import BackfillReport, Input
 
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    asked = Asked(Report("backfill-1", 7))
+    asked = Asked(BackfillReport("backfill-1", 7))
     monkeypatch.setattr("zbroker.spark.jobs.backfill.backfill", asked)
     return asked
 

@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.cli.spark.conftest import Asked, Run
 from zbroker.limits import MIB
-from zbroker.spark.jobs.export import Report
+from zbroker.spark.jobs.export import ExportReport
 
-REPORT = Report(600, 6_000, 4, 2, 621, 1_200, 8)
+REPORT = ExportReport(600, 6_000, 4, 2, 621, 1_200, 8)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_without_a_source_and_without_a_context_it_is_refused(
 def test_progress_is_told_in_lines_where_there_is_no_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def work(_spark: object, _stretch: object, _to: Path, step, **_: object) -> Report:
+    def work(_spark: object, _stretch: object, _to: Path, step, **_: object) -> ExportReport:
         for done in range(11):
             step("units", done, 10)
         return REPORT

@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.cli.spark.conftest import Asked, Run
-from zbroker.spark.jobs.functions import Named
-from zbroker.spark.jobs.reprocess import Report
+from zbroker.spark.jobs.functions import FunctionName
+from zbroker.spark.jobs.reprocess import ReprocessReport
 
 END = "20261122T000000Z"
 
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> tuple[Asked, Asked]:
-    asked = Asked(Report("range", 1)), Asked(Report("stream", 1))
+    asked = Asked(ReprocessReport("range", 1)), Asked(ReprocessReport("stream", 1))
     monkeypatch.setattr("zbroker.spark.jobs.reprocess.reprocess", asked[0])
     monkeypatch.setattr("zbroker.spark.jobs.reprocess.reprocess_stream", asked[1])
     return asked
@@ -28,7 +28,7 @@ def test_a_range_ends_somewhere(run: Run, jobs: tuple[Asked, Asked]) -> None:
     assert done.exit_code == 0, done.output
     _, stretch, what, to, _, publish_id, parts = jobs[0].arguments
     assert (stretch.source, stretch.until, publish_id, parts) == ("old", END, "", 4)
-    assert what == Named("m:f", "messages", str(Path.cwd()))
+    assert what == FunctionName("m:f", "messages", str(Path.cwd()))
     assert (to.url, to.topic) == ("tcp://h:1", "t")
 
 

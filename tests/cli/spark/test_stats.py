@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.cli.spark.conftest import Asked, Run
-from zbroker.spark.jobs.stats import Report
+from zbroker.spark.jobs.stats import StatsReport
 
 TOPIC: dict[str, Any] = {"hour": "2026-11-22T08", "topic": "orders", "messages": 3, "bytes": 2_048}
 QUEUE: dict[str, Any] = {"queue": "work", "left": 4, "left_why": {"acked": 4}}
@@ -18,7 +18,7 @@ QUEUE: dict[str, Any] = {"queue": "work", "left": 4, "left_why": {"acked": 4}}
 
 @pytest.fixture(autouse=True)
 def _job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zbroker.spark.jobs.stats.stats", Asked(Report([TOPIC], [QUEUE])))
+    monkeypatch.setattr("zbroker.spark.jobs.stats.stats", Asked(StatsReport([TOPIC], [QUEUE])))
 
 
 def test_a_pipe_gets_a_line_for_each_row(run: Run) -> None:

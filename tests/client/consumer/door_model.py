@@ -74,7 +74,7 @@ class QueueDoor:
     def _say(self, peer, answer, body=None):
         self.down.append((peer, answer, body))
 
-    def _doorlogon(self, peer, command):
+    def _listenerlogon(self, peer, command):
         if self.logon_code:
             code, self.logon_code = self.logon_code, ""
             self._say(peer, m.Error(code, "because", cid=command.cid))

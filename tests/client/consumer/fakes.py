@@ -70,7 +70,7 @@ class QueueBroker(FakeBroker):
                 self._answer("queues", rid, answer, body)
 
     def _on_queues(self, rid, command):
-        if isinstance(command, m.DoorLogon):
+        if isinstance(command, m.ListenerLogon):
             if command.token != self.token:
                 self._answer("queues", rid, m.Error("auth_failed", "old", cid=command.cid))
                 return

@@ -119,7 +119,7 @@ def test_a_block_may_reject_its_message(broker, client):
         with message:
             raise zbroker.Reject("not for me")
     consumer.flush(T)
-    assert broker.commands(q.Reject)[0].reason == "not for me"
+    assert broker.commands(q.RejectMessages)[0].reason == "not for me"
     assert broker.door.gone == {1: "rejected", 2: "rejected"}
 
 

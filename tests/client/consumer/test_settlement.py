@@ -17,7 +17,7 @@ from zbroker.wire import queue_messages as q
 
 WHOSE = Whose("c1", "work", 1)
 VERBS = (ACK, Verb("release"), Verb("release", 5), Verb("reject", reason="x"), EXTEND)
-KINDS = {q.Settle: "ack", q.Release: "release", q.Reject: "reject", q.Extend: "extend"}
+KINDS = {q.Settle: "ack", q.Release: "release", q.RejectMessages: "reject", q.Extend: "extend"}
 
 
 def due(settling, cids):

@@ -85,7 +85,7 @@ def test_a_handler_rejects_what_is_no_good(broker, client):
     worker = client.worker("work", reject)
     worker.run(until=lambda: worker.handled + worker.failed == 2)
     assert broker.door.gone == {1: "rejected", 2: "acked"}
-    assert broker.commands(q.Reject)[0].reason == "no good"
+    assert broker.commands(q.RejectMessages)[0].reason == "no good"
 
 
 def test_a_handler_may_settle_its_message_itself(broker, client):

@@ -9,25 +9,25 @@ from tests.sim.disk import SimDisk
 from zbroker.log import archive
 from zbroker.log.format import Batch
 from zbroker.log.owner import OWNER
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Gap, Log
 from zbroker.log.writer import Writer
 
 
-def log_of(groups: int = 40) -> tuple[Places, Writer]:
+def log_of(groups: int = 40) -> tuple[SegmentPlaces, Writer]:
     """A log of synced groups of two messages, all raw in the journal directory."""
     disk, to, _ = history(groups)
-    return Places(disk, SimDisk(random.Random(2))), to
+    return SegmentPlaces(disk, SimDisk(random.Random(2))), to
 
 
-def sim(places: Places) -> tuple[SimDisk, SimDisk]:
+def sim(places: SegmentPlaces) -> tuple[SimDisk, SimDisk]:
     """The two simulated disks."""
     assert isinstance(places.journal, SimDisk)
     assert isinstance(places.archive, SimDisk)
     return places.journal, places.archive
 
 
-def retire(places: Places, serial: int, *, archived: bool, packed: bool) -> None:
+def retire(places: SegmentPlaces, serial: int, *, archived: bool, packed: bool) -> None:
     """Unlinks that copy, as the journal does."""
     for place in places.by_serial()[serial]:
         if (place.archived, place.packed) == (archived, packed):
@@ -35,21 +35,21 @@ def retire(places: Places, serial: int, *, archived: bool, packed: bool) -> None
             places.disk(place).sync_dir()
 
 
-def move(places: Places, serial: int) -> None:
+def move(places: SegmentPlaces, serial: int) -> None:
     """To the archive directory, whatever it is."""
     made = archive.finish(archive.copy(places, serial))
     retire(places, serial, archived=False, packed=made.place.packed)
 
 
-def squeeze(places: Places, serial: int) -> None:
+def squeeze(places: SegmentPlaces, serial: int) -> None:
     """Packs it where it is."""
     made = archive.finish(archive.pack(places, serial))
     retire(places, serial, archived=made.place.archived, packed=False)
 
 
-def everything(places: Places, limit: int) -> list[Batch | Gap]:
+def everything(places: SegmentPlaces, limit: int) -> list[Batch | Gap]:
     """All below `limit`, by a reader that begins now."""
-    log = Log(places=Places(places.journal, places.archive))
+    log = Log(places=SegmentPlaces(places.journal, places.archive))
     cursor, found = log.seek(log.first_position), []
     while cursor.position < limit:
         items, cursor = log.read(cursor, limit, 4096)

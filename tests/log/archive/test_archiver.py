@@ -14,7 +14,7 @@ from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.log import archive, owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import Batch
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.segments import packed_name, segment_name
 
 
@@ -90,7 +90,7 @@ def test_a_copy_that_differs_never_gets_its_name() -> None:
     journal = log_of()[0].journal
     away = Forgetful(random.Random(1))
     with pytest.raises(StorageError, match="between offset 0 and") as caught:
-        archive.finish(archive.copy(Places(journal, away), 1))
+        archive.finish(archive.copy(SegmentPlaces(journal, away), 1))
     assert caught.value.code == "copy_differs"
     assert names(away) == []
 
@@ -104,7 +104,7 @@ def test_what_only_the_page_cache_shows_is_not_believed() -> None:
 
     away = Lying(random.Random(1))
     with pytest.raises(StorageError) as caught:
-        archive.finish(archive.copy(Places(log_of()[0].journal, away), 1))
+        archive.finish(archive.copy(SegmentPlaces(log_of()[0].journal, away), 1))
     assert caught.value.code == "copy_differs"
 
 
@@ -183,14 +183,14 @@ def test_what_cannot_be_read_is_not_copied() -> None:
 # -- on a real disk --
 
 
-def real_log(path: Path) -> tuple[Places, int]:
+def real_log(path: Path) -> tuple[SegmentPlaces, int]:
     (path / "journal").mkdir()
     disk = RealDisk(path / "journal")
     to = writer(disk, start(disk, segment_bytes=4 << 20), segment_bytes=4 << 20)
     append(to, bytes(300_000) + b"middle" + bytes(2_000_000))
     append(to, random.Random(1).randbytes(3_000_000))
     assert to.serial == 2
-    return Places(disk, RealDisk(path / "far" / "archive")), to.position
+    return SegmentPlaces(disk, RealDisk(path / "far" / "archive")), to.position
 
 
 @pytest.mark.seed("004-23")
@@ -216,7 +216,7 @@ def test_zeros_become_holes(tmp_path: Path) -> None:
 def test_nothing_is_copied_into_the_archive_directory_of_another_instance() -> None:
     places, _ = log_of()
     journal, away = sim(places)
-    owner.claim(Places(journal, away, instance=7))
+    owner.claim(SegmentPlaces(journal, away, instance=7))
     with pytest.raises(StorageError, match="foreign_instance"):
         archive.finish(archive.copy(places, 1))
     assert names(away) == []
@@ -234,5 +234,5 @@ def test_nothing_is_archived_into_the_journal_directory_itself() -> None:
     journal, _ = sim(places)
     before = journal.list()
     with pytest.raises(ConfigError, match="the journal directory itself"):
-        archive.finish(archive.copy(Places(journal, journal), 1))
+        archive.finish(archive.copy(SegmentPlaces(journal, journal), 1))
     assert journal.list() == before

@@ -11,7 +11,7 @@ from tests.log.archive.build import log_of, names, sim, squeeze
 from zbroker.errors import StorageError
 from zbroker.log import archive, owner
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.segments import packed_name, segment_name
 
 
@@ -52,14 +52,14 @@ def test_without_an_archive_directory_there_is_nothing_in_it(tmp_path: Path) -> 
     (tmp_path / "journal").mkdir()
     disk = RealDisk(tmp_path / "journal")
     append(writer(disk, start(disk)), b"one")
-    assert archive.tidy(Places(disk, RealDisk(tmp_path / "nowhere"))) == []
+    assert archive.tidy(SegmentPlaces(disk, RealDisk(tmp_path / "nowhere"))) == []
     disk.close()
 
 
 def test_what_another_instance_left_unfinished_is_not_ours_to_throw_away() -> None:
     places, _ = log_of()
     journal, away = sim(places)
-    owner.claim(Places(journal, away, instance=7))
+    owner.claim(SegmentPlaces(journal, away, instance=7))
     away.plant(segment_name(1) + ".part", b"x")
     with pytest.raises(StorageError, match="foreign_instance"):
         archive.tidy(places)

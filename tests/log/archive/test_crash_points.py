@@ -19,7 +19,7 @@ from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
 from zbroker.log.format import Batch
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 
 CUTS = int(os.environ.get("ZB_SEEDS", "1"))
 Content = list[tuple[int, bytes | memoryview]]
@@ -28,7 +28,7 @@ Content = list[tuple[int, bytes | memoryview]]
 class Case(NamedTuple):
     """Two directories, and what was promised."""
 
-    places: Places
+    places: SegmentPlaces
     end: int
     content: Content
 
@@ -40,10 +40,10 @@ def case(disks: type[SimDisk] = SimDisk) -> Case:
     rest = {name: value for name, value in vars(journal).items() if name in vars(other)}
     vars(other).update(rest)
     content: Content = [(batch.position, batch.body) for group in made for batch in group]
-    return Case(Places(other, disks(random.Random(2))), to.position, content)
+    return Case(SegmentPlaces(other, disks(random.Random(2))), to.position, content)
 
 
-def whole(places: Places) -> None:
+def whole(places: SegmentPlaces) -> None:
     """Archives the first segment raw, the second one packed, then packs the first one there."""
     archive.tidy(places)
     steps: list[Callable[[], object]] = [
@@ -60,7 +60,7 @@ def whole(places: Places) -> None:
         step()
 
 
-def again(places: Places) -> None:
+def again(places: SegmentPlaces) -> None:
     """What the admin does after a start: finishes by what it finds, in any state."""
     archive.tidy(places)
     for serial in (1, 2):
@@ -71,7 +71,7 @@ def again(places: Places) -> None:
         retire(places, serial, archived=False, packed=True)
 
 
-def hooked(places: Places, hook: Callable[[str], None]) -> None:
+def hooked(places: SegmentPlaces, hook: Callable[[str], None]) -> None:
     for disk in sim(places):
         disk.hook = hook
 
@@ -133,11 +133,11 @@ def test_every_message_is_read_whatever_crashes() -> None:
             ends(made, number, seed)
             starts(made)
             check(made)
-            again(Places(*sim(made.places)))
+            again(SegmentPlaces(*sim(made.places)))
             check(made)
             left = {name for disk in sim(made.places) for name in names(disk)}
             assert not any(name.endswith(".part") for name in left), name
-            for place in Places(*sim(made.places)).copies():
+            for place in SegmentPlaces(*sim(made.places)).copies():
                 assert place.archived == place.packed == (place.serial <= 2)
 
 

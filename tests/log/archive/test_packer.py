@@ -14,7 +14,7 @@ from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.log import archive
 from zbroker.log.packed import frames_at
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.segments import packed_name, segment_name
 
 
@@ -70,7 +70,7 @@ def test_a_packed_file_has_both_lists_or_no_name() -> None:
     disk = Forgetful(random.Random(1))
     disk.__dict__.update(sim(log_of()[0])[0].__dict__)
     with pytest.raises(StorageError, match="two lists") as caught:
-        archive.finish(archive.pack(Places(disk), 1))
+        archive.finish(archive.pack(SegmentPlaces(disk), 1))
     assert caught.value.code == "copy_differs"
     assert packed_name(1) not in names(disk)
     assert packed_name(1) + ".part" not in names(disk)

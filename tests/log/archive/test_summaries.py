@@ -16,13 +16,13 @@ from tests.sim.disk import SimDisk
 from zbroker.log import archive
 from zbroker.log.archive.summaries import MARK_BYTES, TOPICS_MAX, decode, encode
 from zbroker.log.format import KIND_POINT, Batch, SegmentHeader
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.segments import packed_name, segment_name, summary_name
 from zbroker.log.writer import Writer
 
 
-def header_of(places: Places, serial: int) -> SegmentHeader:
+def header_of(places: SegmentPlaces, serial: int) -> SegmentHeader:
     place = places.find(serial)
     assert place is not None
     header = places.header(place)
@@ -30,7 +30,7 @@ def header_of(places: Places, serial: int) -> SegmentHeader:
     return header
 
 
-def made(places: Places, serial: int, *, keep: bool = False) -> archive.Summary:
+def made(places: SegmentPlaces, serial: int, *, keep: bool = False) -> archive.Summary:
     found = archive.summary(places, serial, keep=keep)
     assert found is not None
     return found
@@ -65,7 +65,7 @@ def test_control_records_are_no_messages() -> None:
     point = publish(1, b"", count=1)
     point.kind, point.topics = KIND_POINT, []
     rolled(to, [point, publish(2, b"body", count=5)])
-    found = made(Places(disk), 1)
+    found = made(SegmentPlaces(disk), 1)
     assert (found.control_records, found.messages - found.batches) == (1, 5 - 1 - 1)
     assert found.first_time == 2_000
 
@@ -77,7 +77,7 @@ def test_topics_are_capped() -> None:
     for batch in batches:
         batch.topics = [f"topic.{batch.position:05d}"]
     rolled(to, batches)
-    found = made(Places(disk), 1)
+    found = made(SegmentPlaces(disk), 1)
     assert (len(found.topics), found.topics_capped) == (TOPICS_MAX, True)
     assert found.topics == sorted(found.topics)
 
@@ -87,7 +87,7 @@ def test_marks_lead_to_any_position() -> None:
     to = writer(disk, start(disk, segment_bytes=1 << 20), segment_bytes=1 << 20)
     while to.serial == 1:
         append(to, *[b"x" * 2_000] * 4)
-    places = Places(disk)
+    places = SegmentPlaces(disk)
     found, log = made(places, 1), Log(places=places)
     assert len(found.marks) > (1 << 20) // MARK_BYTES - 3
     for position in range(found.first, found.end, 37):

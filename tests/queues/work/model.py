@@ -18,7 +18,7 @@ from zbroker.queues.work.consumers import GRACE_MS
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.leases import end_of
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import MS_NS, Entered, Offer, Outcome
+from zbroker.queues.work.values import MS_NS, Arrivals, Offer, Outcome
 
 
 @dataclass
@@ -107,10 +107,10 @@ class World:
         self.log.append(("entered", entered))
         self.queue.entered(entered)
 
-    def _entered(self, many: list[Message]) -> Entered:
+    def _entered(self, many: list[Message]) -> Arrivals:
         many.sort(key=lambda one: one.position)
         barriers = BitMap64([one.position for one in many if one.barrier])
-        return Entered(
+        return Arrivals(
             BitMap64([one.position for one in many]),
             array("Q", [one.priority for one in many]) if self.config.priority else None,
             array("q", [one.group for one in many]) if self.config.group_key else None,

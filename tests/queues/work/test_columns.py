@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from zbroker.queues.work import columns
-from zbroker.queues.work.columns import Column
+from zbroker.queues.work.columns import NumberColumn
 
 POSITION = st.one_of(st.integers(0, 200), st.integers(1 << 33, (1 << 33) + 50))
 NUMBER = st.integers(0, 3)
@@ -24,7 +24,7 @@ STEPS = st.lists(
 @settings(max_examples=300)
 @given(STEPS)
 def test_a_column_is_a_dict(steps: list) -> None:
-    column, expected = Column(), {}
+    column, expected = NumberColumn(), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "CHUNK", 4)
         for what, given_ in steps:
@@ -39,26 +39,26 @@ def test_a_column_is_a_dict(steps: list) -> None:
             everything = BitMap64(range(205)) | BitMap64(range(1 << 33, (1 << 33) + 55))
             assert column.of(everything) == [expected.get(position, 0) for position in everything]
             assert list(column.rows(7)) == sorted((p, n) for p, n in expected.items() if p >= 7)
-        twin = Column()
+        twin = NumberColumn()
         twin.load(*column.dump())
         assert dict(twin.rows(0)) == expected
 
 
 def test_a_dense_column_takes_14_bytes_a_message() -> None:
-    column = Column()
+    column = NumberColumn()
     for at in range(0, 200_000, 1_000):
         column.put(BitMap64(range(at, at + 1_000)), range(1, 1_001))
     assert column.memory_bytes() < 14 * 200_000
 
 
 def test_what_is_left_of_a_chunk_does_not_keep_it() -> None:
-    column = Column()
+    column = NumberColumn()
     column.put(BitMap64(range(100_000)), range(1, 100_001))
     column.drop(BitMap64(position for position in range(100_000) if position % 100))
     assert column.memory_bytes() < 150_000
 
 
 def test_tables_with_too_few_numbers_are_refused() -> None:
-    positions, numbers = Column().dump()
+    positions, numbers = NumberColumn().dump()
     with pytest.raises(ValueError, match="0 positions have 1 numbers"):
-        Column().load(positions, numbers + bytes(8))
+        NumberColumn().load(positions, numbers + bytes(8))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.consumers import Consumers, in_turn
+from zbroker.queues.work.consumers import QueueConsumers, in_turn
 
 
 def test_who_had_no_room_has_it_since_he_got_it() -> None:
-    consumers = Consumers()
+    consumers = QueueConsumers()
     first, second = (consumers.join(key, "c", 2, filtered=False) for key in (1, 2))
     consumers.give(first, BitMap64([1, 2]))
     assert first.since < second.since
@@ -17,7 +17,7 @@ def test_who_had_no_room_has_it_since_he_got_it() -> None:
 
 
 def test_what_somebody_else_has_is_freed_too() -> None:
-    consumers = Consumers()
+    consumers = QueueConsumers()
     first, second = (consumers.join(key, "c", 9, filtered=False) for key in (1, 2))
     consumers.give(first, BitMap64([1, 2]))
     consumers.give(second, BitMap64([3, 4]))
@@ -29,7 +29,7 @@ def test_what_somebody_else_has_is_freed_too() -> None:
 
 
 def test_who_is_lost_is_forgotten_with_the_last_message_he_holds() -> None:
-    consumers = Consumers()
+    consumers = QueueConsumers()
     one = consumers.join(1, "ann", 9, filtered=True)
     consumers.give(one, BitMap64([5]))
     consumers.lose(one)
@@ -44,7 +44,7 @@ def test_who_is_lost_is_forgotten_with_the_last_message_he_holds() -> None:
 
 
 def test_only_what_was_not_compared_before_the_cursor_is_missed() -> None:
-    consumers = Consumers()
+    consumers = QueueConsumers()
     looks = consumers.join(1, "ann", 9, filtered=True).looks
     assert looks is not None
     looks.cursor, looks.looked = 10, BitMap64([3])
@@ -56,6 +56,6 @@ def test_only_what_was_not_compared_before_the_cursor_is_missed() -> None:
 
 
 def test_a_turn_goes_on_behind_the_last_one() -> None:
-    consumers = Consumers()
+    consumers = QueueConsumers()
     many = [consumers.join(key, "c", 9, filtered=False) for key in (7, 5, 6)]
     assert [one.key for one in in_turn(many, many[0].number)] == [5, 6, 7]

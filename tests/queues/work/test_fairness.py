@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from zbroker.queues.work.consumers import Consumer
+from zbroker.queues.work.consumers import QueueConsumer
 from zbroker.queues.work.fairness import next_of, share
 
 
-def consumer(number: int, held: int, backlog: int) -> Consumer:
-    made = Consumer(number, "c", number, backlog, since=1_000 - number)
+def consumer(number: int, held: int, backlog: int) -> QueueConsumer:
+    made = QueueConsumer(number, "c", number, backlog, since=1_000 - number)
     made.held = BitMap64(range(number << 20, (number << 20) + held))
     return made
 
 
-def members(pairs: list[tuple[int, int]]) -> list[Consumer]:
+def members(pairs: list[tuple[int, int]]) -> list[QueueConsumer]:
     return [consumer(at + 1, held, held + room) for at, (held, room) in enumerate(pairs)]
 
 
@@ -26,7 +26,7 @@ ABLE = MEMBERS.map(members)
 
 @given(st.sampled_from(["proportional", "round-robin", "fast"]), ABLE, st.integers(1, 300))
 def test_a_consumer_group_shares_all_that_there_is_room_for(
-    model: str, able: list[Consumer], count: int
+    model: str, able: list[QueueConsumer], count: int
 ) -> None:
     shares = share(model, able, count, 0)
     assert sum(some for _, some in shares) == min(count, sum(one.room for one in able))
@@ -36,7 +36,7 @@ def test_a_consumer_group_shares_all_that_there_is_room_for(
 
 @given(ABLE, st.integers(1, 300))
 def test_nobody_gets_one_while_another_with_room_has_a_smaller_share(
-    able: list[Consumer], count: int
+    able: list[QueueConsumer], count: int
 ) -> None:
     got = {one.key: some for one, some in share("proportional", able, count, 0)}
     held = {one.key: len(one.held) + got.get(one.key, 0) for one in able}
@@ -48,7 +48,7 @@ def test_nobody_gets_one_while_another_with_room_has_a_smaller_share(
 
 
 @given(ABLE, st.integers(1, 300), st.integers(0, 7))
-def test_in_turn_is_one_after_the_other(able: list[Consumer], count: int, turn: int) -> None:
+def test_in_turn_is_one_after_the_other(able: list[QueueConsumer], count: int, turn: int) -> None:
     shares = share("round-robin", able, count, turn)
     expected, last = dict.fromkeys((one.key for one in able), 0), turn
     for _ in range(min(count, sum(one.room for one in able))):
@@ -60,7 +60,7 @@ def test_in_turn_is_one_after_the_other(able: list[Consumer], count: int, turn: 
 
 
 @given(ABLE, st.integers(1, 300))
-def test_fast_fills_up_who_has_had_room_for_longest(able: list[Consumer], count: int) -> None:
+def test_fast_fills_up_who_has_had_room_for_longest(able: list[QueueConsumer], count: int) -> None:
     shares = share("fast", able, count, 0)
     order = sorted(able, key=lambda one: one.since)
     assert [one.key for one, _ in shares] == [one.key for one in order[: len(shares)]]
@@ -68,6 +68,6 @@ def test_fast_fills_up_who_has_had_room_for_longest(able: list[Consumer], count:
 
 
 @given(ABLE)
-def test_who_is_next_is_who_would_get_the_only_one(able: list[Consumer]) -> None:
+def test_who_is_next_is_who_would_get_the_only_one(able: list[QueueConsumer]) -> None:
     for model in ("proportional", "round-robin", "fast"):
         assert next_of(model, able, 2).key == share(model, able, 1, 2)[0][0].key

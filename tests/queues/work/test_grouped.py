@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from zbroker.queues.work import grouped
 from zbroker.queues.work.grouped import Grouped
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 STEP = st.one_of(
     st.tuples(st.just("enter"), st.lists(st.integers(-1, 3), min_size=1, max_size=12)),
@@ -31,7 +31,7 @@ def test_the_head_of_each_key_that_is_not_busy_is_next(steps: list) -> None:
             if what == "enter":
                 new = dict(enumerate(given_, at))
                 at += len(given_)
-                ready.enter(Entered(BitMap64(new), groups=array("q", new.values())))
+                ready.enter(Arrivals(BitMap64(new), groups=array("q", new.values())))
                 keys |= new
             elif what == "add":
                 ready.add(BitMap64(chosen & away))
@@ -72,9 +72,9 @@ def _is_head(position: int, keys: dict[int, int], away: set[int], taken: set[int
 
 def test_one_that_comes_late_goes_first() -> None:
     ready = Grouped()
-    ready.enter(Entered(BitMap64([10, 11]), groups=array("q", [7, 7])))
+    ready.enter(Arrivals(BitMap64([10, 11]), groups=array("q", [7, 7])))
     assert ready.count(9) == 1
-    ready.enter(Entered(BitMap64([3]), groups=array("q", [7])))
+    ready.enter(Arrivals(BitMap64([3]), groups=array("q", [7])))
     assert ready.take(9) == [BitMap64([3])]
     ready.forget(BitMap64([3]))
     assert ready.take(9) == [BitMap64([10])]
@@ -82,9 +82,9 @@ def test_one_that_comes_late_goes_first() -> None:
 
 def test_one_that_comes_late_waits_for_the_one_under_way() -> None:
     ready = Grouped()
-    ready.enter(Entered(BitMap64([10]), groups=array("q", [7])))
+    ready.enter(Arrivals(BitMap64([10]), groups=array("q", [7])))
     ready.take(1)
-    ready.enter(Entered(BitMap64([3]), groups=array("q", [7])))
+    ready.enter(Arrivals(BitMap64([3]), groups=array("q", [7])))
     assert ready.take(9) == []
     ready.forget(BitMap64([10]))
     assert ready.take(9) == [BitMap64([3])]
@@ -94,13 +94,13 @@ def test_a_key_of_its_own_for_each_message_takes_at_most_60_bytes_a_message() ->
     ready, many = Grouped(), 60_000
     for at in range(0, many, 1_000):
         keys = array("q", [position * 7_919 + 1 for position in range(at, at + 1_000)])
-        ready.enter(Entered(BitMap64(range(at, at + 1_000)), groups=keys))
+        ready.enter(Arrivals(BitMap64(range(at, at + 1_000)), groups=keys))
     ready.take(1_000)
     assert ready.memory_bytes() < 60 * many
 
 
 def test_one_key_for_all_messages_takes_at_most_60_bytes_a_message() -> None:
     ready, many = Grouped(), 60_000
-    ready.enter(Entered(BitMap64(range(many)), groups=array("q", [5] * many)))
+    ready.enter(Arrivals(BitMap64(range(many)), groups=array("q", [5] * many)))
     assert ready.count(9) == 1
     assert ready.memory_bytes() < 60 * many

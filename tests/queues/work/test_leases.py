@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from zbroker.queues.work.leases import Leases, end_of
+from zbroker.queues.work.leases import MessageLeases, end_of
 
 SOME = st.sets(st.integers(0, 9), min_size=1)
 
@@ -22,7 +22,7 @@ def test_a_visibility_timeout_is_at_most_a_128th_longer_than_asked_for(
 
 def test_a_lease_of_0_has_no_end() -> None:
     assert end_of(5, 0) is None
-    leases = Leases()
+    leases = MessageLeases()
     leases.give(BitMap64([1]), None)
     assert leases.next_ms is None
     assert leases.end(1) is None
@@ -37,7 +37,7 @@ STEP = st.tuples(
 
 @given(st.lists(STEP, max_size=40))
 def test_every_lease_ends_when_its_last_end_says(steps: list) -> None:
-    leases, ends, now = Leases(), dict[int, int | None](), 0
+    leases, ends, now = MessageLeases(), dict[int, int | None](), 0
     for what, chosen, number in steps:
         free = {position for position in chosen if position not in ends}
         held = {position for position in chosen if position in ends}

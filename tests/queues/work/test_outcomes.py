@@ -12,7 +12,7 @@ from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import MS_NS, Entered, Outcome
+from zbroker.queues.work.values import MS_NS, Arrivals, Outcome
 
 NOW = Now(1_000, 10**15)
 ONE = BitMap64([5])
@@ -21,7 +21,7 @@ ONE = BitMap64([5])
 def leased(**kwargs: Any) -> Queue:
     """A queue with one message, which is leased."""
     queue = Queue(QueueConfig("q", **kwargs))
-    queue.entered(Entered(ONE))
+    queue.entered(Arrivals(ONE))
     queue.join(1, "ann", 0, False, NOW)
     assert queue.offer(NOW, {1: True})
     return queue
@@ -98,7 +98,7 @@ def test_an_acknowledgement_counts_though_the_lease_has_ended() -> None:
 
 def test_what_expires_while_it_is_leased_goes_when_it_comes_back() -> None:
     queue = Queue(QueueConfig("q", dead_letter="dead"))
-    queue.entered(Entered(ONE, expires=[(NOW.wall_ns + 5, 5, 6)]))
+    queue.entered(Arrivals(ONE, expires=[(NOW.wall_ns + 5, 5, 6)]))
     queue.join(1, "ann", 0, False, NOW)
     queue.offer(NOW, {1: True})
     assert queue.tick(Now(NOW.mono_ms, NOW.wall_ns + 5)) == []
@@ -113,7 +113,7 @@ def test_a_wall_clock_that_was_wrong_neither_ends_nor_lengthens_a_delay(jump_ns:
     wrong = replace(right, wall_ns=right.wall_ns + jump_ns)
     assert due_of(wrong.steady_ns, 2_000) == due_of(right.steady_ns, 2_000)
     queue = Queue(QueueConfig("q"))
-    queue.entered(Entered(ONE))
+    queue.entered(Arrivals(ONE))
     queue.failed(ONE, "cancelled", due_of(wrong.steady_ns, 2_000))
     for now in (right, wrong):
         assert queue.tick(now) == []
@@ -135,7 +135,7 @@ def test_a_delay_of_a_process_that_began_under_a_wrong_clock_ends_with_the_next_
     second = Queue(QueueConfig("q", retry_delay=[2_000]))
     second.load(first.dump())
     folded = Queue(QueueConfig("q", retry_delay=[2_000]))
-    folded.entered(Entered(ONE))
+    folded.entered(Arrivals(ONE))
     folded.failed(outcome.positions, outcome.why, outcome.due_ns, outcome.delay_ms)
     right = Now(0, NOW.wall_ns, NOW.wall_ns)
     for queue in (second, folded):

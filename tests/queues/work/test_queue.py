@@ -14,14 +14,14 @@ from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.limits import KIB, U63_MAX
 from zbroker.queues.work import fairness, offers
-from zbroker.queues.work.delivery_counts import Counting
+from zbroker.queues.work.delivery_counts import DeliveryCounts
 from zbroker.queues.work.grouped import Grouped
-from zbroker.queues.work.leases import Leases
+from zbroker.queues.work.leases import MessageLeases
 from zbroker.queues.work.offers import OFFER_MAX
-from zbroker.queues.work.places import Places
+from zbroker.queues.work.places import MessagePlaces
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.ready import Plain
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 
 def config(**kwargs: Any) -> QueueConfig:
@@ -102,7 +102,7 @@ class NoLock(Grouped):
         """The queue has to notice by what is offered."""
 
 
-class NoBarrier(Places):
+class NoBarrier(MessagePlaces):
     """Offers what stands behind a barrier."""
 
     @property
@@ -110,7 +110,7 @@ class NoBarrier(Places):
         return U63_MAX
 
 
-class Endless(Leases):
+class Endless(MessageLeases):
     """Leases never end."""
 
     def over(self, now_ms: int) -> BitMap64:
@@ -118,14 +118,14 @@ class Endless(Leases):
         return BitMap64()
 
 
-class Careless(Places):
+class Careless(MessagePlaces):
     """Forgets that an outcome is on its way."""
 
     def going_to_go(self, positions: BitMap64) -> None:
         self.ready.add(positions)
 
 
-class Uncounted(Counting):
+class Uncounted(DeliveryCounts):
     """Counts no failures."""
 
     def failed(self, positions: BitMap64, why: str) -> None:
@@ -195,7 +195,7 @@ def filled(count: int, **kwargs: Any) -> Queue:
     queue = Queue(config(**kwargs))
     positions = BitMap64()
     positions.add_range(100, 100 + count)
-    queue.entered(Entered(positions))
+    queue.entered(Arrivals(positions))
     return queue
 
 

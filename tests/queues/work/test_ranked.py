@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from zbroker.queues.work import ranked
 from zbroker.queues.work.ranked import Ranked
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 PRIORITY = st.one_of(st.integers(0, 3), st.integers(0, 60), st.just((1 << 64) - 1))
 STEP = st.one_of(
@@ -34,7 +34,7 @@ def test_the_highest_come_first_and_of_these_the_oldest(steps: list) -> None:
             if what == "enter":
                 new = dict(enumerate(given_, at))
                 at += len(given_)
-                ready.enter(Entered(BitMap64(new), array("Q", new.values())))
+                ready.enter(Arrivals(BitMap64(new), array("Q", new.values())))
                 standing |= new
             elif what == "add":
                 back = {position: away.pop(position) for position in chosen if position in away}
@@ -63,7 +63,7 @@ def test_the_highest_come_first_and_of_these_the_oldest(steps: list) -> None:
 
 def test_each_set_that_is_taken_has_one_priority() -> None:
     ready = Ranked()
-    ready.enter(Entered(BitMap64([1, 2, 3, 4]), array("Q", [5, 9, 5, 9])))
+    ready.enter(Arrivals(BitMap64([1, 2, 3, 4]), array("Q", [5, 9, 5, 9])))
     assert ready.take(3) == [BitMap64([2, 4]), BitMap64([1])]
 
 
@@ -71,5 +71,5 @@ def test_as_many_priorities_as_messages_take_at_most_30_bytes_a_message() -> Non
     ready, many = Ranked(), 60_000
     for at in range(0, many, 1_000):
         priorities = [(position * 2_654_435_761) % (1 << 32) for position in range(at, at + 1_000)]
-        ready.enter(Entered(BitMap64(range(at, at + 1_000)), array("Q", priorities)))
+        ready.enter(Arrivals(BitMap64(range(at, at + 1_000)), array("Q", priorities)))
     assert ready.memory_bytes() < 30 * many

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from zbroker.queues.work.ready import Plain
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 
 def plain(*positions: int) -> Plain:
     ready = Plain()
-    ready.enter(Entered(BitMap64(positions)))
+    ready.enter(Arrivals(BitMap64(positions)))
     return ready
 
 

@@ -10,14 +10,14 @@ from pyroaring import BitMap64
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import MS_NS, Entered, Numbers
+from zbroker.queues.work.values import MS_NS, Arrivals, Numbers
 
 NOW = Now(1_000, 10**15)
 
 
 def queue_of(*positions: int, consumer: bool = True, **kwargs: Any) -> Queue:
     queue = Queue(QueueConfig("q", **{"lease": 5_000, **kwargs}))
-    queue.entered(Entered(BitMap64(positions)))
+    queue.entered(Arrivals(BitMap64(positions)))
     if consumer:
         queue.join(1, "ann", 0, False, NOW)
     return queue
@@ -76,7 +76,7 @@ def test_delayed_and_until_when() -> None:
 
 def test_a_barrier_that_waits_for_those_before_it() -> None:
     queue = queue_of(5, barrier="/b")
-    queue.entered(Entered(BitMap64([7, 8]), barriers=BitMap64([7])))
+    queue.entered(Arrivals(BitMap64([7, 8]), barriers=BitMap64([7])))
     queue.offer(NOW, {1: True})
     assert queue.why_nothing(NOW)[0] == "the barrier at 7 waits until all before it are gone"
     assert [queue.where(position).state for position in (5, 7, 8)] == ["leased"] + ["waiting"] * 2
@@ -85,13 +85,13 @@ def test_a_barrier_that_waits_for_those_before_it() -> None:
 
 def test_a_barrier_that_waits_for_a_consumer() -> None:
     queue = Queue(QueueConfig("q", barrier="/b"))
-    queue.entered(Entered(BitMap64([7]), barriers=BitMap64([7])))
+    queue.entered(Arrivals(BitMap64([7]), barriers=BitMap64([7])))
     assert queue.why_nothing(NOW) == ["nobody consumes it", "the barrier at 7 waits for a consumer"]
 
 
 def test_a_busy_group() -> None:
     queue = Queue(QueueConfig("q", group_key="/g"))
-    queue.entered(Entered(BitMap64([5, 6]), groups=array("q", [1, 1])))
+    queue.entered(Arrivals(BitMap64([5, 6]), groups=array("q", [1, 1])))
     queue.join(1, "ann", 0, False, NOW)
     queue.offer(NOW, {1: True})
     assert "1 messages wait for another one of their group key" in queue.why_nothing(NOW)
@@ -100,7 +100,7 @@ def test_a_busy_group() -> None:
 
 def test_a_filter_that_fits_nothing() -> None:
     queue = Queue(QueueConfig("q"))
-    queue.entered(Entered(BitMap64([5])))
+    queue.entered(Arrivals(BitMap64([5])))
     queue.join(1, "ann", 0, True, NOW)
     queue.looked(1, queue.unlooked(1, 9), BitMap64())
     assert "fits no filter" in queue.why_nothing(NOW)[0]

@@ -10,14 +10,14 @@ from pyroaring import BitMap64
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 NOW = Now(0, 10**15)
 
 
 def dumped() -> dict[str, bytes]:
     queue = Queue(QueueConfig("q", priority="/p"))
-    queue.entered(Entered(BitMap64([5, 6]), array("Q", [1, 2]), expires=[(99, 5, 6)]))
+    queue.entered(Arrivals(BitMap64([5, 6]), array("Q", [1, 2]), expires=[(99, 5, 6)]))
     queue.failed(BitMap64([5]), "cancelled", 10**16)
     return queue.dump()
 

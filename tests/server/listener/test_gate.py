@@ -17,7 +17,7 @@ from tests.process.floods import Stranger
 from zbroker import sockets
 from zbroker.clock import SystemClock
 from zbroker.server.listener import gate, kernel
-from zbroker.server.listener.listener import Door
+from zbroker.server.listener.listener import Listener
 
 WAIT_S = 20.0
 CONNECTIONS = 6
@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, listen: str = FREE[0]) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.door = Door(
+        self.door = Listener(
             self.context, listen, frame_bytes=1 << 20, sndhwm=0, unread_bytes=4 << 20,
             connections=CONNECTIONS, curve=None, allowed=lambda _: True, clock=SystemClock(),
             log=logging.getLogger("door"),
@@ -239,7 +239,7 @@ def test_a_door_may_be_closed_while_others_wait(bench: Bench) -> None:
 def test_a_port_that_is_taken_is_refused_as_libzmq_does() -> None:
     with tcp.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(zmq.ZMQError) as caught:
-            gate.Gate(f"tcp://127.0.0.1:{taken.getsockname()[1]}", STEP)
+            gate.AdmissionGate(f"tcp://127.0.0.1:{taken.getsockname()[1]}", STEP)
         assert caught.value.errno == zmq.EADDRINUSE
 
 

@@ -17,11 +17,11 @@ from zbroker.server.listener.guard import (
     WAITING,
     WAITING_MAX_BYTES,
     WAITING_TOTAL_BYTES,
-    Bounds,
-    Connection,
+    ConnectionGuard,
+    ConnectionLimits,
     Cut,
-    Flow,
-    Guard,
+    GuardedConnection,
+    TcpCounters,
     Why,
 )
 
@@ -29,24 +29,24 @@ WORK_US = 1_000_000  # enough for a round of any number
 UNREAD = 4 << 20
 SHAKEN = 270
 SHOOK = 301
-BOUNDS = Bounds(connections=10, unread_bytes=UNREAD, shaken_bytes=SHAKEN)
+BOUNDS = ConnectionLimits(connections=10, unread_bytes=UNREAD, shaken_bytes=SHAKEN)
 
 
 class Bench:
     """A guard, a clock, and a kernel that tells what it is told."""
 
-    def __init__(self, bounds: Bounds = BOUNDS) -> None:
-        self.guard = Guard(bounds)
-        self.flows: dict[int, Flow] = {}
+    def __init__(self, bounds: ConnectionLimits = BOUNDS) -> None:
+        self.guard = ConnectionGuard(bounds)
+        self.flows: dict[int, TcpCounters] = {}
         self.now_ms = 1 << 40  # a machine that has been up for long
         self.looked_at: list[int] = []
         self._worked_us = 0
 
     def accept(self, fd: int, received: int = 64, acked: int = SHOOK) -> list[Cut]:
-        self.flows[fd] = Flow(received, acked)
+        self.flows[fd] = TcpCounters(received, acked)
         return self.guard.accepted(fd, self.now_ms)
 
-    def enter(self, fd: int) -> Connection:
+    def enter(self, fd: int) -> GuardedConnection:
         """One that has logged on."""
         self.accept(fd)
         met = self.guard.meet(b"%d" % fd, fd, self.now_ms)
@@ -64,7 +64,7 @@ class Bench:
         self.guard.check()
         return cuts
 
-    def _flow(self, fd: int) -> Flow | None:
+    def _flow(self, fd: int) -> TcpCounters | None:
         self.looked_at.append(fd)
         return self.flows.get(fd)
 
@@ -375,7 +375,7 @@ def _step(bench: Bench, model: dict[int, One], what: str, fd: int, count: int) -
             _step(bench, model, "look", fd, 0)
 
 
-def _talk(bench: Bench, one: One, connection: Connection, what: str, count: int) -> None:
+def _talk(bench: Bench, one: One, connection: GuardedConnection, what: str, count: int) -> None:
     if what == "say":
         bench.says(connection.fd, count)
         one.said += count

@@ -16,7 +16,7 @@ from zbroker import sockets
 from zbroker.clock import SystemClock
 from zbroker.errors import ConfigError
 from zbroker.server.listener import guard, kernel, self_test, zap
-from zbroker.server.listener.listener import CURVE_SHAKEN_BYTES, SHAKEN_BYTES, Door, reachable
+from zbroker.server.listener.listener import CURVE_SHAKEN_BYTES, SHAKEN_BYTES, Listener, reachable
 
 WAIT_S = 20.0
 FRAME_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class Bench:
         self.server = sockets.ServerCurve(*zmq.curve_keypair()) if curve else None
         self.known = zmq.curve_keypair()
         self.allowed = {self.known[0].decode()}
-        self.door = Door(
+        self.door = Listener(
             self.context, "tcp://127.0.0.1:*", frame_bytes=FRAME_BYTES, sndhwm=0,
             unread_bytes=UNREAD_BYTES, connections=CONNECTIONS, curve=self.server,
             allowed=lambda key: key in self.allowed, clock=self.clock,
@@ -187,7 +187,7 @@ def test_a_door_that_knows_every_key_fails(secure: Bench) -> None:
 
 
 def test_a_door_that_knows_no_key_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zap.Zap, "_may_enter", lambda _self, _key: False)
+    monkeypatch.setattr(zap.ZapHandler, "_may_enter", lambda _self, _key: False)
     with pytest.raises(ConfigError, match="a key that is known was refused"):
         secure.door.self_test()
 

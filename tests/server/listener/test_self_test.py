@@ -10,7 +10,7 @@ import zmq
 from zbroker.clock import SystemClock
 from zbroker.errors import ConfigError
 from zbroker.server.listener import self_test
-from zbroker.server.listener.self_test import Case, prove
+from zbroker.server.listener.self_test import SelfTestCase, prove
 
 
 class Place:
@@ -24,7 +24,7 @@ class Place:
         self.poller = zmq.Poller()
         self.poller.register(self.router, zmq.POLLIN)
 
-    def prove(self, *cases: Case) -> None:
+    def prove(self, *cases: SelfTestCase) -> None:
         prove(self.context, self.endpoint, [*cases], self.poller.poll, SystemClock())
 
 
@@ -36,12 +36,15 @@ def place() -> Iterator[Place]:
 
 
 def test_who_may_come_in_does(place: Place) -> None:
-    place.prove(Case("anybody", None, enters=True))
+    place.prove(SelfTestCase("anybody", None, enters=True))
 
 
 def test_who_comes_in_without_leave_is_noticed(place: Place) -> None:
     with pytest.raises(ConfigError, match=r"does not serve: a stranger came in") as caught:
-        place.prove(Case("a friend", None, enters=True), Case("a stranger", None, enters=False))
+        place.prove(
+            SelfTestCase("a friend", None, enters=True),
+            SelfTestCase("a stranger", None, enters=False),
+        )
     assert caught.value.code == "bad_config"
 
 
@@ -50,11 +53,11 @@ def test_a_door_that_says_nothing_is_noticed(place: Place, monkeypatch: pytest.M
     place.router.unbind(place.endpoint)
     place.endpoint = "tcp://127.0.0.1:1"
     with pytest.raises(ConfigError, match="a friend got no answer"):
-        place.prove(Case("a friend", None, enters=True))
+        place.prove(SelfTestCase("a friend", None, enters=True))
 
 
 def test_nothing_of_a_trial_is_left(place: Place) -> None:
     """Or the context would not end."""
-    place.prove(Case("anybody", None, enters=True))
+    place.prove(SelfTestCase("anybody", None, enters=True))
     place.router.close(0)
     place.context.term()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zmq.utils import z85
 
-from zbroker.server.listener.zap import ENDPOINT, TURN_MAX, Zap, answer
+from zbroker.server.listener.zap import ENDPOINT, TURN_MAX, ZapHandler, answer
 
 KNOWN = bytes(range(32))
 NAME = z85.encode(KNOWN).decode()
@@ -92,7 +92,7 @@ def test_a_question_with_one_other_part_gets_a_200_only_where_it_says_nothing(
 class Bench:
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.zap = Zap(self.context, allowed)
+        self.zap = ZapHandler(self.context, allowed)
         self.asker = self.context.socket(zmq.DEALER)
         self.asker.setsockopt(zmq.LINGER, 0)
         self.asker.connect(ENDPOINT)

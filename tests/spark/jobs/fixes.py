@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zbroker.spark.jobs.functions import Row
+from zbroker.spark.jobs.functions import FunctionRow
 
 
-def doubled(messages: list[Row]) -> Iterator[tuple[str, bytes]]:
+def doubled(messages: list[FunctionRow]) -> Iterator[tuple[str, bytes]]:
     for message in messages:
         yield f"{message.topic}.doubled", message.data * 2
 
@@ -17,5 +17,5 @@ def counted(batch: Any) -> Iterator[tuple[str, str]]:
     yield "counted", str(batch.num_rows)
 
 
-def wrong(messages: list[Row]) -> Iterator[object]:
+def wrong(messages: list[FunctionRow]) -> Iterator[object]:
     yield messages[0].data

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from zbroker.spark.jobs import digests
 from zbroker.spark.jobs.digests import compared, merged, rough, seen, unlike
-from zbroker.spark.jobs.sequences import Finding
+from zbroker.spark.jobs.sequences import SequenceFinding
 
 Row = tuple[int, int, str, bytes]  # publisher, sequence, topic, payload
 ROWS: list[Row] = [
@@ -79,4 +79,4 @@ def test_swapped_payloads_are_a_difference() -> None:
 
 
 def test_what_nobody_looked_into_is_told_roughly() -> None:
-    assert rough([(5, 1)]) == [Finding("unlike", 5, 1_024, 2_047, 0)]
+    assert rough([(5, 1)]) == [SequenceFinding("unlike", 5, 1_024, 2_047, 0)]

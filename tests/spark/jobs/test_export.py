@@ -18,10 +18,10 @@ from zbroker.clock import to_datetime
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.limits import KIB
 from zbroker.spark.jobs import parquet
-from zbroker.spark.jobs.export import Report, clipped, export
+from zbroker.spark.jobs.export import ExportReport, clipped, export
 from zbroker.spark.jobs.parquet import Task, folder, split, write_unit
 from zbroker.spark.jobs.stretch import Stretch
-from zbroker.spark.jobs.units import Unit
+from zbroker.spark.jobs.units import ExportUnit
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def written(maker: JournalMaker) -> list[tuple[str, bytes, int]]:
 def unit_of(maker: JournalMaker, to: Path, first: int, end: int) -> Task:
     return Task(
         str(to),
-        Unit(first, end),
-        clipped(Stretch(str(maker.directory)).ranges(1), Unit(first, end)),
+        ExportUnit(first, end),
+        clipped(Stretch(str(maker.directory)).ranges(1), ExportUnit(first, end)),
     )
 
 
-def run(spark: Any, maker: JournalMaker, to: Path, **options: Any) -> Report:
+def run(spark: Any, maker: JournalMaker, to: Path, **options: Any) -> ExportReport:
     stretch = Stretch(str(maker.directory), **options)
     return export(
         spark, stretch, to, lambda *_: None, since_given="since" in options, parts=3,

@@ -18,7 +18,7 @@ from tests.spark.logs import JournalMaker
 from zbroker.cli.main import main
 from zbroker.errors import ClientError
 from zbroker.spark import plan_ranges, replay_arrow
-from zbroker.spark.jobs.functions import COLUMNS, Named, applied
+from zbroker.spark.jobs.functions import COLUMNS, FunctionName, applied
 from zbroker.spark.jobs.reprocess import identity, source_options
 from zbroker.spark.jobs.stretch import Stretch
 
@@ -36,7 +36,7 @@ def maker(tmp_path: Path) -> Iterator[JournalMaker]:
 
 def made_of(maker: JournalMaker, name: str, form: Any = "messages") -> list[tuple[str, bytes]]:
     part = plan_ranges(maker.directory, min_partitions=1)[0]
-    batches = applied(replay_arrow(part, COLUMNS), Named(f"{FIXES}:{name}", form))
+    batches = applied(replay_arrow(part, COLUMNS), FunctionName(f"{FIXES}:{name}", form))
     return [(row["topic"], row["payload"]) for one in batches for row in one.to_pylist()]
 
 
@@ -60,15 +60,15 @@ def test_what_is_no_message_is_refused(maker: JournalMaker) -> None:
 @pytest.mark.parametrize("name", ["fixes", "nowhere:at_all", f"{FIXES}:nothing", f"{FIXES}:Any.x"])
 def test_a_function_that_is_not_there_says_so(name: str) -> None:
     with pytest.raises(ClientError):
-        Named(name).load()
+        FunctionName(name).load()
 
 
 def test_another_range_function_or_topic_is_another_job(maker: JournalMaker) -> None:
-    ranges, what = plan_ranges(maker.directory), Named("m:f")
+    ranges, what = plan_ranges(maker.directory), FunctionName("m:f")
     known = identity(ranges, what, "t")
     assert identity(plan_ranges(maker.directory, min_partitions=9), what, "t") == known
     shorter = [*ranges[:-1], replace(ranges[-1], end=ranges[-1].end - 1)]
-    others = [(shorter, what, "t"), (ranges, Named("m:g"), "t"), (ranges, what, "u")]
+    others = [(shorter, what, "t"), (ranges, FunctionName("m:g"), "t"), (ranges, what, "u")]
     assert known not in [identity(*other) for other in others]
 
 

@@ -15,29 +15,29 @@ import zbroker
 from tests.spark.logs import JournalMaker
 from zbroker.cli.main import main
 from zbroker.spark import plan_ranges
-from zbroker.spark.jobs.queue_ages import Facts, Left, facts, queues
+from zbroker.spark.jobs.queue_ages import QueueRuns, RangeFacts, facts, queues
 
 SECOND_NS = 1_000_000_000
 
 
 def test_ages_are_from_the_append_of_their_batch() -> None:
     marks = [(1, 0), (11, 10 * SECOND_NS)]
-    left = [Left("work", "acked", False, 12 * SECOND_NS, [(6, 16)])]
-    row = queues([Facts(marks, []), Facts([], left)])["work"].row("work")
+    left = [QueueRuns("work", "acked", False, 12 * SECOND_NS, [(6, 16)])]
+    row = queues([RangeFacts(marks, []), RangeFacts([], left)])["work"].row("work")
     assert (row["left"], row["left_why"], row["age_max_s"]) == (10, {"acked": 10}, 12.0)
     assert row["age_p50_s"] == pytest.approx(2.0, rel=1 / 16)
 
 
 def test_what_was_appended_before_has_no_age() -> None:
-    left = [Left("work", "acked", False, 5 * SECOND_NS, [(1, 13)])]
-    row = queues([Facts([(11, 4 * SECOND_NS)], left)])["work"].row("work")
+    left = [QueueRuns("work", "acked", False, 5 * SECOND_NS, [(1, 13)])]
+    row = queues([RangeFacts([(11, 4 * SECOND_NS)], left)])["work"].row("work")
     assert (row["age_unknown"], row["age_max_s"], row["left"]) == (10, 1.0, 12)
-    assert queues([Facts([], left)])["work"].row("work")["age_unknown"] == 12
+    assert queues([RangeFacts([], left)])["work"].row("work")["age_unknown"] == 12
 
 
 def test_what_came_back_is_a_redelivery() -> None:
-    left = [Left("work", "lease_ended", True, 0, [(1, 4), (9, 10)])]
-    row = queues([Facts([(1, 0)], left)])["work"].row("work")
+    left = [QueueRuns("work", "lease_ended", True, 0, [(1, 4), (9, 10)])]
+    row = queues([RangeFacts([(1, 0)], left)])["work"].row("work")
     assert (row["redelivered"], row["redelivered_why"], row["left"]) == (4, {"lease_ended": 4}, 0)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import (  # noqa: E402
 )
 
 from zbroker.errors import ClientError  # noqa: E402
-from zbroker.spark.sink.rows import Messages, check, messages  # noqa: E402
+from zbroker.spark.sink.rows import SinkMessages, check, messages  # noqa: E402
 
 TYPES: dict[str, DataType] = {
     "string": StringType(),
@@ -38,7 +38,7 @@ def batch(**columns: list[object]) -> pa.RecordBatch:
 
 def test_rows_are_messages_in_their_order() -> None:
     rows = batch(topic=["a", "b"], payload=[b"1", b"2"])
-    assert messages(rows, "") == Messages(["a", "b"], [b"1", b"2"], None)
+    assert messages(rows, "") == SinkMessages(["a", "b"], [b"1", b"2"], None)
 
 
 def test_rows_of_one_topic_say_it_once() -> None:
@@ -51,7 +51,7 @@ def test_the_option_wins_over_the_column() -> None:
 
 def test_texts_are_bytes_and_keys_may_be_missing() -> None:
     rows = batch(value=["ä", "b"], key=["k", None])
-    assert messages(rows, "t") == Messages("t", ["ä".encode(), b"b"], [b"k", None])
+    assert messages(rows, "t") == SinkMessages("t", ["ä".encode(), b"b"], [b"k", None])
     assert messages(batch(value=[b"1"], key=pa.array([None], pa.binary())), "t").keys is None
 
 

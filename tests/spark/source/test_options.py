@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zbroker.errors import ZBrokerError
-from zbroker.spark.source.options import OPTIONS, Options, parse
+from zbroker.spark.source.options import OPTIONS, SourceOptions, parse
 
 ROOT = Path(__file__).parents[3]
 URL = "tcp://127.0.0.1:9101"
@@ -60,7 +60,7 @@ COMPANIONS = {
 }
 
 
-def of(name: str, value: str) -> Options:
+def of(name: str, value: str) -> SourceOptions:
     place = {} if name in ("endpoint", "journal") else {"endpoint": URL}
     return parse({**place, **COMPANIONS.get(name, {}), name.lower(): value})
 

@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow", reason="needs package pyarrow")
 
 from tests.spark.logs import JournalMaker
 from zbroker.errors import ZBrokerError
-from zbroker.spark import Range, plan_ranges
+from zbroker.spark import LogRange, plan_ranges
 from zbroker.spark.arrow import schema_of
 from zbroker.spark.source.options import parse
 from zbroker.spark.source.partition_reader import read
@@ -21,7 +21,7 @@ def maker(journal: JournalMaker) -> JournalMaker:
     return journal
 
 
-def positions(maker: JournalMaker, part: Range | None, **options: str) -> list[int]:
+def positions(maker: JournalMaker, part: LogRange | None, **options: str) -> list[int]:
     given = parse({"journal": str(maker.directory), **options})
     batches = read(part, schema_of(["position"]), given)
     return [position for batch in batches for position in batch.column(0).to_pylist()]

@@ -16,7 +16,7 @@ from zbroker.log.disk import RealDisk
 from zbroker.log.generations import CopyMark, write_mark
 from zbroker.spark.source.offsets import Offset
 from zbroker.spark.source.options import parse
-from zbroker.spark.source.places import Place
+from zbroker.spark.source.places import SourceLog
 
 
 def mark(journal: Path, origin: Origin) -> None:
@@ -33,7 +33,7 @@ def publish(url: str, count: int) -> None:
         client.flush(30)
 
 
-def answers(place: Place, old: Origin, end: int) -> list[int | None]:
+def answers(place: SourceLog, old: Origin, end: int) -> list[int | None]:
     state = place.state()
     assert state.origin != old
     offsets = [Offset(old, position) for position in (1, end - 1, end, end + 1, end + 100)]
@@ -47,7 +47,7 @@ def test_in_a_directory_an_old_generation_leads_at_most_to_its_end(
 ) -> None:
     journal.batch(["a"] * 40)
     journal.close()
-    place = Place(parse({"journal": str(journal.directory)}))
+    place = SourceLog(parse({"journal": str(journal.directory)}))
     old = place.state()
     mark(journal.directory, old.origin)
     after = JournalMaker(journal.directory, sequence=41)
@@ -63,11 +63,11 @@ def test_at_an_instance_an_old_generation_leads_at_most_to_its_end(tmp_path: Pat
     data = tmp_path / "data"
     with LocalBroker(data) as broker:
         publish(broker.url, 40)
-        old = Place(parse({"endpoint": broker.url})).state()
+        old = SourceLog(parse({"endpoint": broker.url})).state()
     mark(data / "journal", old.origin)
     with LocalBroker(data) as broker:
         publish(broker.url, 20)
-        place = Place(parse({"endpoint": broker.url}))
+        place = SourceLog(parse({"endpoint": broker.url}))
         try:
             found = answers(place, old.origin, old.head)
         finally:

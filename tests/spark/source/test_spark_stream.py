@@ -18,7 +18,7 @@ from tests.spark.logs import JournalMaker
 from tests.waiting import Limit, until
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 
 pytestmark = pytest.mark.spark
 
@@ -129,7 +129,7 @@ def test_another_log_under_a_checkpoint_fails_or_is_read_from_its_beginning(
 
 def archived(maker: JournalMaker, directory: Path, serial: int) -> None:
     """One sealed segment is packed and moved."""
-    with closing(Places(RealDisk(maker.directory), RealDisk(directory))) as places:
+    with closing(SegmentPlaces(RealDisk(maker.directory), RealDisk(directory))) as places:
         for steps in (archive.pack, archive.copy):
             archive.finish(steps(places, serial))
         for place in places.copies():

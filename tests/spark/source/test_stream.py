@@ -13,12 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
-from zbroker.spark import Range
+from zbroker.spark import LogRange
 from zbroker.spark.source import stream
-from zbroker.spark.source.offsets import Offset, State
+from zbroker.spark.source.offsets import LogState, Offset
 from zbroker.spark.source.options import parse
-from zbroker.spark.source.places import Wanted
-from zbroker.spark.source.stream import StreamReader
+from zbroker.spark.source.places import PlanRequest
+from zbroker.spark.source.stream import StreamSourceReader
 
 HERE = Origin(0xABC, 1)
 BYTES = 10  # of each position of the fake log
@@ -42,28 +42,28 @@ class FakePlace:
     """A log that says what it is told to say; counts how often it is asked."""
 
     def __init__(self, floor: int = 1, head: int = 101) -> None:
-        self.now: State | ZBrokerError = State(HERE, floor, head)
+        self.now: LogState | ZBrokerError = LogState(HERE, floor, head)
         self.asked = 0
         self.given = FakeLease()
         self.ends: dict[Origin, int] = {}  # of older generations
 
-    def state(self) -> State:
+    def state(self) -> LogState:
         self.asked += 1
         if isinstance(self.now, ZBrokerError):
             raise self.now
         return self.now
 
-    def position(self, point: object, state: State) -> int:
+    def position(self, point: object, state: LogState) -> int:
         return {"now": state.head, "0": state.floor}.get(str(point)) or int(str(point))
 
-    def kept(self, offset: Offset, state: State) -> int | None:
+    def kept(self, offset: Offset, state: LogState) -> int | None:
         end = self.ends.get(offset.origin)
         return None if end is None else min(offset.next, end)
 
-    def plan(self, first: int, end: int, state: State, wanted: Wanted) -> list[Range]:
+    def plan(self, first: int, end: int, state: LogState, wanted: PlanRequest) -> list[LogRange]:
         step = -(-(end - first) // wanted.parts)
         return [
-            Range("fake", at, min(at + step, end), BYTES * (min(at + step, end) - at),
+            LogRange("fake", at, min(at + step, end), BYTES * (min(at + step, end) - at),
                   wanted.topic, wanted.regex, *state.origin)
             for at in range(first, end, step)
         ]  # fmt: skip
@@ -75,8 +75,8 @@ class FakePlace:
         pass
 
 
-def reader(place: FakePlace, **options: str) -> StreamReader:
-    made = StreamReader(parse({"endpoint": "tcp://nowhere:1", **options}), ["position"])
+def reader(place: FakePlace, **options: str) -> StreamSourceReader:
+    made = StreamSourceReader(parse({"endpoint": "tcp://nowhere:1", **options}), ["position"])
     made._place = place  # type: ignore[assignment]
     return made
 
@@ -135,7 +135,7 @@ def test_the_head_never_goes_back() -> None:
     place = FakePlace()
     made = reader(place)
     assert made.latestOffset(at(1), ReadAllAvailable()) == at(101)
-    place.now = State(HERE, 1, 60)
+    place.now = LogState(HERE, 1, 60)
     made._known_at = -1e9
     assert made.latestOffset(at(101), ReadAllAvailable()) == at(101)
     assert made.latestOffset(at(70), ReadAllAvailable()) == at(101)
@@ -165,7 +165,7 @@ def test_available_now_stops_at_what_was_there() -> None:
     place = FakePlace()
     made = reader(place, maxOffsetsPerTrigger="60")
     made.prepareForTriggerAvailableNow()
-    place.now = State(HERE, 1, 500)
+    place.now = LogState(HERE, 1, 500)
     made._known_at = -1e9
     ends, start = [], at(1)
     while (end := made.latestOffset(start, made.getDefaultReadLimit())) != start:
@@ -220,7 +220,7 @@ OLD = Origin(0xABC, 1)
 def restarted() -> FakePlace:
     """A log that lost [40, 60) and has a generation since, from 40 on."""
     place = FakePlace()
-    place.now = State(Origin(0xABC, 2), 1, 101)
+    place.now = LogState(Origin(0xABC, 2), 1, 101)
     place.ends = {OLD: 40}
     return place
 
@@ -289,4 +289,4 @@ def test_a_pickled_reader_leaves_connection_and_lease_behind() -> None:
 
 def test_a_constructor_opens_nothing() -> None:
     """There is nobody at that address."""
-    StreamReader(parse({"endpoint": "tcp://127.0.0.1:1"}), ["position"]).stop()
+    StreamSourceReader(parse({"endpoint": "tcp://127.0.0.1:1"}), ["position"]).stop()

@@ -20,12 +20,12 @@ from zbroker.cli import show
 from zbroker.control.target import Target
 
 COLUMNS: Final = (
-    show.Column("principal"),
+    show.TableColumn("principal"),
     show.number("keys"),
-    show.Column("password"),
-    show.Column("roles"),
-    show.Column("names"),
-    show.Column("may"),
+    show.TableColumn("password"),
+    show.TableColumn("roles"),
+    show.TableColumn("names"),
+    show.TableColumn("may"),
 )
 
 

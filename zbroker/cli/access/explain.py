@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from zbroker.access.core import ACTIONS
-from zbroker.access.explanation import Decision
+from zbroker.access.explanation import AccessDecision
 from zbroker.access.explanation import explain as decide
 from zbroker.access.grants import Grant
 from zbroker.access.lines import find_line
@@ -88,7 +88,7 @@ def _row(grant: Grant, text: str) -> dict[str, Any]:
     }
 
 
-def _tell(decision: Decision, asked: str, text: str, roles: Sequence[str]) -> None:
+def _tell(decision: AccessDecision, asked: str, text: str, roles: Sequence[str]) -> None:
     word = {"all": "yes", "some": "yes, some", "no": "no"}[decision.verdict]
     click.echo(f"{word}: {asked}")
     for grant in decision.grants:

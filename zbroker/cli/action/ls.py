@@ -21,10 +21,10 @@ from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (
     show.number("id", 0),
-    show.Column("time"),
+    show.TableColumn("time"),
     show.text("action", 0),
     show.text("by", 3),
-    show.Column("serials"),
+    show.TableColumn("serials"),
     show.byte_size("bytes", 3),
     show.text("result", 0),
     show.number("took_s", 4),

@@ -18,8 +18,8 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import progress, reaching, show
-from zbroker.cli.bench.plan import PREFIX, Plan
-from zbroker.cli.reaching import Given
+from zbroker.cli.bench.plan import PREFIX, BenchPlan
+from zbroker.cli.reaching import ConnectionOptions
 
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 
@@ -73,7 +73,7 @@ EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 )
 @click.option("--json", "in_json", is_flag=True, help="Answer in JSON with stable keys.")
 @reaching.options
-def bench(*, given: Given, url: str | None, in_json: bool, **options: Any) -> None:  # noqa: ANN401
+def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options: Any) -> None:  # noqa: ANN401
     """Measure rates and latencies of the broker at URL.
 
     Without URL it is the broker of the context. Figures are of this machine, and of what else it
@@ -82,14 +82,14 @@ def bench(*, given: Given, url: str | None, in_json: bool, **options: Any) -> No
     Example: zbroker bench tcp://127.0.0.1:9101 --messages 1000000
     """
     from zbroker.cli.bench import machine  # the client library, when it is used
-    from zbroker.cli.bench.running import Run
+    from zbroker.cli.bench.running import BenchRun
 
     broker = reaching.broker(given, url)
-    plan = Plan.of(**options)
+    plan = BenchPlan.of(**options)
     document: dict[str, Any] = {"plan": plan.as_dict()}
     interrupted = False
     with progress.bar(rate="messages") as step:
-        run = Run(broker, plan, step)
+        run = BenchRun(broker, plan, step)
         try:
             run.connect()
             document["machine"] = machine.document(broker)

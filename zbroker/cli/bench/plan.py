@@ -15,7 +15,7 @@ PREFIX: Final = "bench/"
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class BenchPlan:
     """The options. size: bytes of a message. sync: messages whose latency is measured."""
 
     topic: str
@@ -27,7 +27,7 @@ class Plan:
     sync: int
 
     @classmethod
-    def of(cls, *, topic: str | None, **options: Any) -> Plan:  # noqa: ANN401 - numbers
+    def of(cls, *, topic: str | None, **options: Any) -> BenchPlan:  # noqa: ANN401 - numbers
         """Raises: ZBrokerError bad_topic."""
         topic = topic or f"{PREFIX}{uuid.uuid4().hex[:12]}"
         if not topic.startswith(PREFIX) or topic == PREFIX:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import zbroker
-from zbroker.cli.bench.plan import Plan, latency, rate
+from zbroker.cli.bench.plan import BenchPlan, latency, rate
 from zbroker.cli.progress import Step
 from zbroker.cli.reaching import Broker
 from zbroker.errors import ZBrokerError
@@ -24,10 +24,10 @@ LOOK_S: Final = 0.1
 STAMP_BYTES: Final = 8  # when a live message was sent, in ns of this host's monotonic clock
 
 
-class Run:
+class BenchRun:
     """One run; `results` has what was measured so far, by name."""
 
-    def __init__(self, broker: Broker, plan: Plan, step: Step) -> None:
+    def __init__(self, broker: Broker, plan: BenchPlan, step: Step) -> None:
         self.results: dict[str, dict[str, float]] = {}
         self.notes: list[str] = []
         self._broker, self._plan, self._step = broker, plan, step

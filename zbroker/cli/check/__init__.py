@@ -17,7 +17,14 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.check import asking, forms
-from zbroker.cli.check.judging import UNKNOWN, Bounds, Limits, Reason, Verdict, judge
+from zbroker.cli.check.judging import (
+    UNKNOWN,
+    HealthLimits,
+    HealthVerdict,
+    Reason,
+    Thresholds,
+    judge,
+)
 from zbroker.control.target import Target
 
 FORMS: Final = {"nagios": forms.nagios, "json": forms.as_json, "prometheus": forms.prometheus}
@@ -25,7 +32,7 @@ _PERCENT: Final = click.FloatRange(0, 100)
 _COUNT: Final = click.FloatRange(min=0)
 
 
-class Watched(click.Command):
+class VerdictCommand(click.Command):
     """A command whose exit code is a verdict: wrong usage is no critical instance."""
 
     def make_context(
@@ -42,7 +49,7 @@ class Watched(click.Command):
             raise
 
 
-@click.command(cls=Watched)
+@click.command(cls=VerdictCommand)
 @click.option(
     "--format",
     "form",
@@ -81,23 +88,23 @@ def check(target: Target, /, form: str, warn_alarms: bool, json_here: bool, **gi
     Example: zbroker-admin check --lag-warning 100000 --lag-critical 1000000
     """
     bounds = {
-        name: Bounds(given.get(f"{name}_warning"), given.get(f"{name}_critical"))
-        for name in Limits._fields
+        name: Thresholds(given.get(f"{name}_warning"), given.get(f"{name}_critical"))
+        for name in HealthLimits._fields
     }
-    verdict = _verdict(target, Limits(**bounds), warn_alarms)
+    verdict = _verdict(target, HealthLimits(**bounds), warn_alarms)
     _say(verdict, "json" if show.wants_json(target, json_here) else form)
 
 
-def _verdict(target: Target, limits: Limits, warn_alarms: bool) -> Verdict:
+def _verdict(target: Target, limits: HealthLimits, warn_alarms: bool) -> HealthVerdict:
     try:
         found = asking.ask(target)
-        return found if isinstance(found, Verdict) else judge(found, limits, warn_alarms)
+        return found if isinstance(found, HealthVerdict) else judge(found, limits, warn_alarms)
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         # whatever answers there is no admin of an instance
-        return Verdict((Reason(UNKNOWN, f"its answer cannot be read: {error}"),))
+        return HealthVerdict((Reason(UNKNOWN, f"its answer cannot be read: {error}"),))
 
 
-def _say(verdict: Verdict, form: str) -> None:
+def _say(verdict: HealthVerdict, form: str) -> None:
     lines: Sequence[str] = FORMS[form](verdict)
     click.echo("\n".join(lines))
     sys.exit(verdict.code)

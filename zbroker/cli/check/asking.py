@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zbroker.cli.check.judging import CRITICAL, UNKNOWN, Reason, Said, Verdict
+from zbroker.cli.check.judging import CRITICAL, UNKNOWN, AdminAnswers, HealthVerdict, Reason
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 
-def ask(target: Target) -> Said | Verdict:
+def ask(target: Target) -> AdminAnswers | HealthVerdict:
     """What the instance says, or the verdict where it says nothing.
 
     Raises: ValueError, TypeError, AttributeError, where something else answers.
@@ -20,13 +20,13 @@ def ask(target: Target) -> Said | Verdict:
     try:
         status = target.ask("/status")
         if status.get("state") == "starting":  # the rooms that know the rest are not there yet
-            return Said(status, {}, None)
+            return AdminAnswers(status, {}, None)
         subscriptions = target.ask("/subscriptions?limit=1")
-        return Said(status, subscriptions, _disks(target.ask("/journal")))
+        return AdminAnswers(status, subscriptions, _disks(target.ask("/journal")))
     except ZBrokerError as error:
         absent = error.code in ("not_found", "not_ready", "internal")
         code = CRITICAL if absent and _should_run(target) else UNKNOWN
-        return Verdict((Reason(code, f"{error.code}: {error.reason}", error.hint),))
+        return HealthVerdict((Reason(code, f"{error.code}: {error.reason}", error.hint),))
 
 
 def _should_run(target: Target) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from zbroker.cli.check.judging import OK, WORDS, Value, Verdict
+from zbroker.cli.check.judging import OK, WORDS, HealthVerdict, Value
 
 _UNSAFE: Final = str.maketrans({"|": "/", "\n": " ", "\r": " "})  # `|` begins performance data
 
 
-def nagios(verdict: Verdict) -> list[str]:
+def nagios(verdict: HealthVerdict) -> list[str]:
     """One line with performance data, then a line for each detail."""
     why = "; ".join(reason.text for reason in verdict.reasons) or verdict.text
     head = f"ZBROKER {WORDS[verdict.code].upper()}: {why}".translate(_UNSAFE)
@@ -26,7 +26,7 @@ def _performance(value: Value) -> str:
     return f"{value.name}={value.value:.15g}{unit};{bounds};0"
 
 
-def as_json(verdict: Verdict) -> list[str]:
+def as_json(verdict: HealthVerdict) -> list[str]:
     """A document with stable keys."""
     document = {
         "state": WORDS[verdict.code],
@@ -47,7 +47,7 @@ def as_json(verdict: Verdict) -> list[str]:
     return json.dumps(document, indent=2, ensure_ascii=False).splitlines()
 
 
-def prometheus(verdict: Verdict) -> list[str]:
+def prometheus(verdict: HealthVerdict) -> list[str]:
     """For the textfile collector of a node exporter."""
     lines = [
         "# HELP zbroker_check_state 0 ok, 1 warning, 2 critical, 3 unknown.",

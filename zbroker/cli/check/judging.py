@@ -17,7 +17,7 @@ GRAVE: Final = frozenset({"disk_full", "damage", "index_failed", "access_file"})
 _STATES: Final = {"ready": OK, "starting": WARNING, "degraded": CRITICAL, "stopping": CRITICAL}
 
 
-class Bounds(NamedTuple):
+class Thresholds(NamedTuple):
     """A value above one of them is a warning, or critical; None: there is no such bound."""
 
     warning: float | None = None
@@ -30,17 +30,17 @@ class Bounds(NamedTuple):
         return WARNING if self.warning is not None and value > self.warning else OK
 
 
-class Limits(NamedTuple):
+class HealthLimits(NamedTuple):
     """The bounds of what is measured."""
 
-    lag: Bounds = Bounds()
-    lag_s: Bounds = Bounds()
-    disk: Bounds = Bounds()
-    sync_ms: Bounds = Bounds()
-    clients: Bounds = Bounds()
+    lag: Thresholds = Thresholds()
+    lag_s: Thresholds = Thresholds()
+    disk: Thresholds = Thresholds()
+    sync_ms: Thresholds = Thresholds()
+    clients: Thresholds = Thresholds()
 
 
-class Said(NamedTuple):
+class AdminAnswers(NamedTuple):
     """What the admin answered; disks: percent used, by directory; None: not asked for yet."""
 
     status: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Value(NamedTuple):
     name: str
     value: float
     unit: str = ""
-    bounds: Bounds = Bounds()
+    bounds: Thresholds = Thresholds()
 
 
 class Reason(NamedTuple):
@@ -65,7 +65,7 @@ class Reason(NamedTuple):
     detail: str = ""
 
 
-class Verdict(NamedTuple):
+class HealthVerdict(NamedTuple):
     """Everything that was found out; `text` says how it is where nothing is wrong."""
 
     reasons: tuple[Reason, ...]
@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
         return next((code for code in (CRITICAL, UNKNOWN, WARNING) if code in codes), OK)
 
 
-def judge(said: Said, limits: Limits, warn_alarms: bool = False) -> Verdict:
+def judge(said: AdminAnswers, limits: HealthLimits, warn_alarms: bool = False) -> HealthVerdict:
     """The verdict on an instance that answers."""
     values = tuple(_values(said, limits))
     reasons = [*_state(said.status), *_alarms(said.status, warn_alarms), *_silent(said)]
@@ -87,10 +87,10 @@ def judge(said: Said, limits: Limits, warn_alarms: bool = False) -> Verdict:
     status = said.status
     lag = next(value for value in values if value.name == "lag")
     text = f"{status.get('state')}, {status.get('clients', 0)} clients, lag {_number(lag)}"
-    return Verdict(tuple(sorted(reasons, key=lambda one: -one.code)), values, text)
+    return HealthVerdict(tuple(sorted(reasons, key=lambda one: -one.code)), values, text)
 
 
-def _values(said: Said, limits: Limits) -> Iterator[Value]:
+def _values(said: AdminAnswers, limits: HealthLimits) -> Iterator[Value]:
     status, rows = said.status, said.subscriptions.get("subscriptions", ())
     journal: Mapping[str, Any] = status.get("journal", {})
     yield Value("clients", _of(status, "clients"), "", limits.clients)
@@ -134,7 +134,7 @@ def _alarms(status: Mapping[str, Any], warn_alarms: bool) -> Iterator[Reason]:
         yield Reason(CRITICAL if grave else WARNING, text, detail)
 
 
-def _silent(said: Said) -> Iterator[Reason]:
+def _silent(said: AdminAnswers) -> Iterator[Reason]:
     if silent := said.subscriptions.get("silent"):
         yield Reason(WARNING, f"{', '.join(silent)} did not say how far subscriptions are")
     if said.disks == {}:

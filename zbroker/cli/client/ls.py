@@ -22,7 +22,7 @@ COLUMNS: Final = (
     show.text("client", 0),
     show.text("principal", 3),
     show.text("door", 0),
-    show.Column("address"),
+    show.TableColumn("address"),
     show.number("connected_s", 2),
     show.number("acked", 3),
     show.byte_size("window_bytes", 4),

@@ -16,13 +16,13 @@ from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (
     show.text("context", 0),
-    show.Column("in_use"),
-    show.Column("url"),
+    show.TableColumn("in_use"),
+    show.TableColumn("url"),
     show.text("data_dir", 2),
     show.text("config", 2),
     show.text("key", 3),
     show.text("user", 3),
-    show.Column("problem"),
+    show.TableColumn("problem"),
 )
 
 

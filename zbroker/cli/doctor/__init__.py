@@ -42,11 +42,11 @@ def doctor(target: Target, full: bool, disk_warning: float, json_here: bool) -> 
 
     Example: zbroker-admin -c /etc/zbroker.toml doctor
     """
-    from zbroker.cli.doctor.case import Options  # it needs half of the package
+    from zbroker.cli.doctor.case import DoctorOptions  # it needs half of the package
     from zbroker.cli.doctor.examining import examine
 
     with progress.bar() as step:
-        found = examine(target, Options(disk_warning, full, step))
+        found = examine(target, DoctorOptions(disk_warning, full, step))
     if show.wants_json(target, json_here):
         show.as_json(document(found))
     else:

@@ -22,7 +22,7 @@ SILENT: Final = "silent"  # its lock is held, and its admin does not answer
 ABSENT: Final = "absent"  # none was ever started there
 
 
-class Options(NamedTuple):
+class DoctorOptions(NamedTuple):
     """disk_percent: that may be used. full: read a log of any length."""
 
     disk_percent: float = 80.0
@@ -35,7 +35,7 @@ class Case:
     """Facts that are gathered once. What could not be had is None; `*_error` says why."""
 
     target: Target
-    options: Options
+    options: DoctorOptions
     config: Config | None = None
     config_error: ZBrokerError | None = None
     paths: Paths | None = None  # of this host
@@ -78,7 +78,7 @@ def quoted(path: object) -> str:
     return shlex.quote(str(path))
 
 
-def gather(target: Target, options: Options) -> Case:
+def gather(target: Target, options: DoctorOptions) -> Case:
     """Everything that more than one check wants to know."""
     case = Case(target, options)
     if not target.url:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zbroker.cli.doctor import files, keys, live, machine, places, processes, settings
-from zbroker.cli.doctor.case import RUNNING, Case, Options, gather
+from zbroker.cli.doctor.case import RUNNING, Case, DoctorOptions, gather
 from zbroker.cli.doctor.finding import Finding, LeftOut
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -70,7 +70,7 @@ class Examination:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def examine(target: Target, options: Options) -> Examination:
+def examine(target: Target, options: DoctorOptions) -> Examination:
     """Makes every check that can be made."""
     case = gather(target, options)
     found = Examination(case.instance, str(case.paths.data) if case.paths else "")

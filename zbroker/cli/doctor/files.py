@@ -89,7 +89,7 @@ def damage(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _lost(report: verifying.Report) -> str:
+def _lost(report: verifying.VerifyReport) -> str:
     positions = sum(gap.end - gap.first for gap in report.gaps)
     return f"{positions} position{'' if positions == 1 else 's'}" if positions else "a spare copy"
 

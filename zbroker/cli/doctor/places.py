@@ -16,7 +16,7 @@ from zbroker.paths import Paths, sockets_parent
 from zbroker.supervisor.directory import read_identity
 
 
-class Place(NamedTuple):
+class PathFacts(NamedTuple):
     """What the system says of a path."""
 
     path: Path
@@ -26,14 +26,14 @@ class Place(NamedTuple):
     owner: str = ""
 
 
-def look(path: Path) -> Place:
+def look(path: Path) -> PathFacts:
     """At a path, for this user."""
     try:
         found = path.stat()
     except OSError:
-        return Place(path, exists=False, is_directory=False, writable=False)
+        return PathFacts(path, exists=False, is_directory=False, writable=False)
     writable = os.access(path, os.W_OK | os.X_OK)
-    return Place(path, True, stat.S_ISDIR(found.st_mode), writable, owner_of(found.st_uid))
+    return PathFacts(path, True, stat.S_ISDIR(found.st_mode), writable, owner_of(found.st_uid))
 
 
 def owner_of(uid: int) -> str:
@@ -55,7 +55,7 @@ def data_directory(case: Case) -> Iterator[Finding]:
         yield from unusable(look(paths.journal), paths.journal, owner_of(os.getuid()))
 
 
-def unusable(place: Place, wanted: Path, user: str) -> Iterator[Finding]:
+def unusable(place: PathFacts, wanted: Path, user: str) -> Iterator[Finding]:
     """What keeps `user` from writing in `wanted`, of which `place` is there."""
     means = "an instance of this user does not start; what is in the log stays as it is"
     if not place.is_directory:

@@ -60,7 +60,7 @@ def stale(case: Case) -> Iterator[Finding]:
     )
 
 
-class Listener(NamedTuple):
+class ListeningPort(NamedTuple):
     """Who listens on a port. host: an address; pid: 0 if the system does not say."""
 
     host: str
@@ -80,14 +80,14 @@ def ports(case: Case) -> Iterator[Finding]:
     except psutil.AccessDenied:
         raise LeftOut("this user may not see who listens") from None
     listeners = [
-        Listener(one.laddr.ip, one.laddr.port, one.pid or 0)
+        ListeningPort(one.laddr.ip, one.laddr.port, one.pid or 0)
         for one in found
         if one.status == psutil.CONN_LISTEN
     ]
     yield from taken(doors(case.config), listeners)
 
 
-def taken(wanted: dict[str, str], listeners: Iterable[Listener]) -> Iterator[Finding]:
+def taken(wanted: dict[str, str], listeners: Iterable[ListeningPort]) -> Iterator[Finding]:
     """Doors that cannot be opened, since somebody listens there."""
     for room, endpoint in wanted.items():
         at = endpoints.split(endpoint)

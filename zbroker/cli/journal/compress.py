@@ -43,5 +43,7 @@ def compress(  # noqa: PLR0913 - click passes each option by itself
     Example: zbroker-admin journal compress --all-sealed --dry-run
     """
     selection = Selection(through, before, point, all_sealed)
-    how = managing.How(dry_run, wait=not no_wait, in_json=show.wants_json(target, json_here))
+    how = managing.ActionOptions(
+        dry_run, wait=not no_wait, in_json=show.wants_json(target, json_here)
+    )
     managing.rewrite(target, "compress", selection, how)

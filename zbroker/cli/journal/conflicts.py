@@ -26,7 +26,7 @@ from zbroker.wire import bodies
 COLUMNS: Final = (
     show.text("time", 2),
     show.text("name", 0),
-    show.Column("bookmark"),
+    show.TableColumn("bookmark"),
     show.number("count", 2),
     show.number("original_position", 3),
     show.text("topics", 2),

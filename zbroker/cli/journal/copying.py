@@ -20,10 +20,10 @@ from zbroker.cli.journal.verifying import Unpacked
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log.disk import RealDisk
-from zbroker.log.format import DATA_AT, Note, SegmentHeader
+from zbroker.log.format import DATA_AT, AckedNote, SegmentHeader
 from zbroker.log.generations import CopyMark, write_mark
-from zbroker.log.places import LOOKS_MAX, Place, Places
-from zbroker.log.scan import Scan, Stretch
+from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
+from zbroker.log.scan import BadStretch, SegmentScan
 from zbroker.log.segments import NOTE_FILE, NOTE_FILE_BYTES, give_up, read_note, segment_name
 
 CHUNK_BYTES: Final = 4 * MIB
@@ -31,7 +31,7 @@ CHUNK_BYTES: Final = 4 * MIB
 Copied = Callable[[int], None]  # bytes that were copied just now
 
 
-class Bounds(NamedTuple):
+class SegmentBounds(NamedTuple):
     """A segment with positions [first, end); end None: of the open one, or nobody knows."""
 
     serial: int
@@ -75,16 +75,16 @@ class Exported:
         }
 
 
-class Plan(NamedTuple):
+class CopyPlan(NamedTuple):
     """What to copy: segments, the last one up to `below` (None: all of it), and the note."""
 
-    segments: list[Bounds]
+    segments: list[SegmentBounds]
     below: int | None
-    note: Note
+    note: AckedNote
     bytes: int
 
 
-def plan(places: Places, first: int, end: int | None, *, live: bool) -> Plan:
+def plan(places: SegmentPlaces, first: int, end: int | None, *, live: bool) -> CopyPlan:
     """What a copy of positions [first, end) consists of; end None: of all that is durable.
 
     live: an instance writes, so only what its note proves is taken. Raises: ZBrokerError.
@@ -108,30 +108,32 @@ def plan(places: Places, first: int, end: int | None, *, live: bool) -> Plan:
     )  # fmt: skip
     found = {place.serial: place for place in places.list()}
     sizes = [found[one.serial].file_bytes for one in picked[:-1] if one.serial in found]
-    return Plan(picked, below, note, sum(sizes) + places.size(found[picked[-1].serial]))
+    return CopyPlan(picked, below, note, sum(sizes) + places.size(found[picked[-1].serial]))
 
 
-def _where(places: Places) -> str:
+def _where(places: SegmentPlaces) -> str:
     disk = places.journal
     return str(disk.directory) if isinstance(disk, RealDisk) else "this directory"
 
 
-def bounds(places: Places) -> list[Bounds]:
+def bounds(places: SegmentPlaces) -> list[SegmentBounds]:
     """Where each segment begins and ends; an unreadable one is taken to hold what is around it."""
-    found: list[Bounds] = []
+    found: list[SegmentBounds] = []
     for place in places.list():
         header = places.header(place)
         if isinstance(header, SegmentHeader):
             if found:
                 found[-1] = found[-1]._replace(end=header.first_position)
-            found.append(Bounds(place.serial, header.first_position, None, header.generation))
+            found.append(
+                SegmentBounds(place.serial, header.first_position, None, header.generation)
+            )
         else:
-            before = found[-1] if found else Bounds(0, 0, None, 0)
+            before = found[-1] if found else SegmentBounds(0, 0, None, 0)
             found.append(before._replace(serial=place.serial, end=None))
     return found
 
 
-def chosen(segments: list[Bounds], first: int, end: int) -> list[Bounds]:
+def chosen(segments: list[SegmentBounds], first: int, end: int) -> list[SegmentBounds]:
     """The segments that hold anything of [first, end). Raises: ZBrokerError not_found."""
     found = [one for one in segments if (one.end is None or one.end > first) and one.first < end]
     if not found:
@@ -140,7 +142,7 @@ def chosen(segments: list[Bounds], first: int, end: int) -> list[Bounds]:
     return found
 
 
-def copy_file(places: Places, serial: int, target: Path, copied: Copied) -> Place:
+def copy_file(places: SegmentPlaces, serial: int, target: Path, copied: Copied) -> SegmentPlace:
     """Copies a sealed segment as its best file is; which one that was. Raises: StorageError."""
     for left in reversed(range(LOOKS_MAX)):
         place = places.find(serial)
@@ -158,7 +160,7 @@ def copy_file(places: Places, serial: int, target: Path, copied: Copied) -> Plac
     raise AssertionError("the last look raises")
 
 
-def _copy_bytes(places: Places, place: Place, target: Path, copied: Copied) -> None:
+def _copy_bytes(places: SegmentPlaces, place: SegmentPlace, target: Path, copied: Copied) -> None:
     disk, name = places.disk(place), places.name(place)
     _write(target, place.file_bytes, _chunks(disk.read, name, place.file_bytes), copied)
 
@@ -175,7 +177,9 @@ def _chunks(
         offset += len(data)
 
 
-def copy_last(places: Places, serial: int, target: Path, below: int | None, copied: Copied) -> int:
+def copy_last(
+    places: SegmentPlaces, serial: int, target: Path, below: int | None, copied: Copied
+) -> int:
     """Copies the newest segment of the copy, raw; the position behind what it holds.
 
     below: groups from this position on are left out; None: nothing is.
@@ -188,20 +192,20 @@ def copy_last(places: Places, serial: int, target: Path, below: int | None, copi
     disk = places.disk(place)
     assert isinstance(disk, RealDisk), "files are copied from a real disk"
     unpacked = Unpacked(disk.directory, places, place)
-    used, position = _used(Scan(unpacked, header, size), below)
+    used, position = _used(SegmentScan(unpacked, header, size), below)
     name = segment_name(serial)
     _write(target / name, size, _chunks(unpacked.read, name, min(used, size)), copied)
     return position
 
 
-def _used(scan: Scan, below: int | None) -> tuple[int, int]:
+def _used(scan: SegmentScan, below: int | None) -> tuple[int, int]:
     """How many bytes of a segment to copy, and the position behind the groups in them.
 
     Damaged places below the end are copied as they are; what stands behind it may be half written.
     """
     position, groups_end, data_end = scan.header.first_position, DATA_AT, DATA_AT
     for item in scan.items():
-        if isinstance(item, Stretch):
+        if isinstance(item, BadStretch):
             data_end = data_end if item.blank else item.end
             continue
         if below is not None and item.header.first_position >= below:
@@ -227,7 +231,7 @@ def _write(path: Path, size: int, chunks: Iterator[tuple[int, bytes]], copied: C
         os.close(descriptor)
 
 
-def write_notes(target: Path, note: Note) -> None:
+def write_notes(target: Path, note: AckedNote) -> None:
     """The acked-through note of the copy, in all its places, and that it is a copy; durable."""
     disk = RealDisk(target)
     disk.create(NOTE_FILE, NOTE_FILE_BYTES)

@@ -18,8 +18,8 @@ import click
 
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import opened, points, printing
-from zbroker.cli.journal.matching import Wanted
-from zbroker.cli.journal.payloads import Payloads
+from zbroker.cli.journal.matching import MessageCriteria
+from zbroker.cli.journal.payloads import PayloadRenderer
 from zbroker.cli.journal.rows import READ_BYTES, control_row, header_row, unpack
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -59,7 +59,7 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
     with opened.log(target) as log:
         begin, stop = points.span(log, since, until)
         span = max(begin, first or 0), stop if end is None else min(stop, end)
-        dumped = Dump(log, span, Payloads(target), topic)
+        dumped = Dump(log, span, PayloadRenderer(target), topic)
         rows = dumped.headers() if headers else dumped.messages()
         printing.write(printing.json_lines(rows), limit)
     if dumped.bad:
@@ -74,13 +74,13 @@ class Dump:
     """
 
     def __init__(
-        self, log: Log, span: tuple[int, int], payloads: Payloads, topic: str | None = None
+        self, log: Log, span: tuple[int, int], payloads: PayloadRenderer, topic: str | None = None
     ) -> None:
         self.bad = 0
         self._log = log
         self._first, self._end = span
         self._payloads = payloads
-        self._wanted = Wanted(topic=topic) if topic is not None else None
+        self._wanted = MessageCriteria(topic=topic) if topic is not None else None
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """A row per message or control record."""

@@ -16,9 +16,9 @@ from zbroker.log.format import (
     GROUP_ALIGN,
     GROUP_LENGTH,
     HEADER_COPY_AT,
+    AckedNote,
     Batch,
     GroupHeader,
-    Note,
     SegmentHeader,
     batch_crc,
     encode_batch_header,
@@ -72,7 +72,7 @@ class Output:
         newest = self._serial + self.segments - 1
         oldest = self._serial if self._serial > 1 else 0
         self._disk.create(NOTE_FILE, NOTE_FILE_BYTES)
-        note = Note(0, self._instance, generation, self.position, newest, oldest)
+        note = AckedNote(0, self._instance, generation, self.position, newest, oldest)
         give_up(self._disk, note)
         self._disk.sync_dir()
 

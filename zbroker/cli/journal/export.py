@@ -21,7 +21,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import copying, opened, points, verifying
-from zbroker.cli.journal.copying import Exported, Plan
+from zbroker.cli.journal.copying import CopyPlan, Exported
 from zbroker.cli.journal.fresh import fresh
 from zbroker.cli.journal.holding import Renew, hold
 from zbroker.control.target import Target
@@ -86,7 +86,7 @@ def _log(paths: Paths, *, lock: bool) -> Iterator[Log]:
         yield log
 
 
-def _copy(log: Log, output: Path, plan: Plan, renew: Renew, step: progress.Step) -> Exported:
+def _copy(log: Log, output: Path, plan: CopyPlan, renew: Renew, step: progress.Step) -> Exported:
     done = Exported(
         str(output.absolute()), log.instance, plan.note.generation, plan.segments[0].first,
         plan.note.position, plan.below is not None,

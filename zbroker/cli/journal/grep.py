@@ -16,7 +16,7 @@ import click
 
 from zbroker.cli import progress, show
 from zbroker.cli.journal import opened, points, printing
-from zbroker.cli.journal.matching import Search, Wanted
+from zbroker.cli.journal.matching import LogSearch, MessageCriteria
 from zbroker.control.target import Target
 
 
@@ -51,10 +51,12 @@ def grep(  # noqa: PLR0913 - click passes each option by itself
 
     Example: zbroker-admin journal grep '"id": 4711' --topic orders --since -1h
     """
-    wanted = Wanted(text, regex=regex, ignore_case=ignore_case, topic=topic, publisher=publisher)
+    wanted = MessageCriteria(
+        text, regex=regex, ignore_case=ignore_case, topic=topic, publisher=publisher
+    )
     in_json = show.wants_json(target, json_here)
     with opened.log(target) as log, progress.bar("messages") as step:
-        search = Search(log, wanted, points.span(log, since, until), step)
+        search = LogSearch(log, wanted, points.span(log, since, until), step)
         if count:
             printing.number(search.count(), in_json=in_json)
         else:

@@ -17,9 +17,9 @@ from zbroker.control.target import Target
 
 COLUMNS: Final = (
     show.number("position"),
-    show.Column("who"),
-    show.Column("what"),
-    show.Column("since"),
+    show.TableColumn("who"),
+    show.TableColumn("what"),
+    show.TableColumn("since"),
 )
 
 

@@ -21,7 +21,7 @@ from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.journal import snapshot_finder
 from zbroker.log.format import SegmentHeader
-from zbroker.log.places import Place
+from zbroker.log.places import SegmentPlace
 from zbroker.log.reader import Log
 from zbroker.log.segments import read_note
 from zbroker.paths import Paths
@@ -126,7 +126,7 @@ def _header(header: SegmentHeader) -> dict[str, Any]:
     }
 
 
-def _copy(paths: Paths, place: Place) -> dict[str, Any]:
+def _copy(paths: Paths, place: SegmentPlace) -> dict[str, Any]:
     return {
         "file": str(opened.file_of(paths, place)),
         "place": "archive" if place.archived else "journal",
@@ -150,6 +150,6 @@ def _show(found: dict[str, Any]) -> None:
         click.echo(f"copy {copy['file']} ({copy['bytes']} bytes)")
     rows = [{"topic": name, "messages": count} for name, count in topics.items()]
     if rows:
-        show.table((show.Column("topic"), show.number("messages")), rows[:TOPICS_SHOWN])
+        show.table((show.TableColumn("topic"), show.number("messages")), rows[:TOPICS_SHOWN])
     if len(rows) > TOPICS_SHOWN:
         click.echo(f"and {len(rows) - TOPICS_SHOWN} more topics: --json shows all")

@@ -7,7 +7,7 @@ from typing import Any
 from zbroker.cli.journal.describing import times
 from zbroker.clock import format_time
 from zbroker.log.format import SegmentHeader
-from zbroker.log.places import Place
+from zbroker.log.places import SegmentPlace
 from zbroker.log.reader import Log
 
 
@@ -36,7 +36,7 @@ def segment_rows(log: Log) -> list[dict[str, Any]]:
     return rows
 
 
-def _header(log: Log, place: Place) -> SegmentHeader | None:
+def _header(log: Log, place: SegmentPlace) -> SegmentHeader | None:
     header = log.places.header(place)
     return header if isinstance(header, SegmentHeader) else None
 

@@ -22,7 +22,7 @@ from zbroker.errors import ZBrokerError
 
 COLUMNS: Final = (
     show.number("serial", 0),
-    show.Column("place"),
+    show.TableColumn("place"),
     show.text("packed", 3),
     show.number("first", 0),
     show.number("end"),

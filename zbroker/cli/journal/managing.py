@@ -23,16 +23,16 @@ from zbroker.errors import ZBrokerError, unknown_point
 
 PLANNED: Final = (
     show.number("serial"),
-    show.Column("what"),
+    show.TableColumn("what"),
     show.byte_size("bytes"),
-    show.Column("why"),
+    show.TableColumn("why"),
 )
 SKIPPED_SHOWN: Final = 20  # in text, unless it is a dry run; JSON has all
 
 Document = dict[str, Any]
 
 
-class How(NamedTuple):
+class ActionOptions(NamedTuple):
     """How it is done and told."""
 
     dry_run: bool
@@ -41,7 +41,7 @@ class How(NamedTuple):
 
 
 def rewrite(
-    target: Target, action: Literal["archive", "compress"], selection: Selection, how: How
+    target: Target, action: Literal["archive", "compress"], selection: Selection, how: ActionOptions
 ) -> None:
     """Archives or compresses the oldest segments, by the instance or here. Raises: ZBrokerError."""
     admin = target.running()

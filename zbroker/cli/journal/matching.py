@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 import click
 import re2
 
-from zbroker.cli.journal.rows import READ_BYTES, Message, unpack
+from zbroker.cli.journal.rows import READ_BYTES, MessageRow, unpack
 from zbroker.cli.progress import Step, silent
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.log.archive.summaries import read_summary
 from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap, Log
-from zbroker.topics import Pattern
+from zbroker.topics import TopicPattern
 
 _STEP_POSITIONS: Final = 10_000  # between two looks at the progress bar
 
 
-class Wanted:
+class MessageCriteria:
     """What a message has to be like.
 
     Raises: click.UsageError, for patterns that RE2 does not take.
@@ -79,7 +79,7 @@ def whole(pattern: str) -> Callable[[str], bool]:
     A plain name is a pattern of itself, whatever RE2 would make of its dots.
     """
     try:
-        matches = Pattern(pattern)
+        matches = TopicPattern(pattern)
     except ClientError as error:
         raise click.UsageError(error.reason) from None
     return lambda topic: topic == pattern or matches(topic)
@@ -103,7 +103,7 @@ def _ids(publisher: str) -> set[int]:
     return found | {int(publisher)} if publisher.isascii() and publisher.isdigit() else found
 
 
-class _Run(NamedTuple):
+class _BatchRun(NamedTuple):
     """Neighbouring batches that may hold something."""
 
     start: Cursor
@@ -111,14 +111,14 @@ class _Run(NamedTuple):
     size: int
 
 
-class Search:
+class LogSearch:
     """Looks through positions [first, end) of a log.
 
     gaps: damaged ranges that could not be looked at.
     """
 
     def __init__(
-        self, log: Log, wanted: Wanted, span: tuple[int, int], step: Step = silent
+        self, log: Log, wanted: MessageCriteria, span: tuple[int, int], step: Step = silent
     ) -> None:
         self.gaps: list[Gap] = []
         self._log = log
@@ -127,7 +127,7 @@ class Search:
         self._step = step
         self._stepped = 0
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[MessageRow]:
         """Those that are wanted, in order."""
         for batch in self._batches() if self._wanted.by_header else self._everything():
             if not self._wanted.may_hold(batch) or not self._wanted.may_contain(batch):
@@ -145,7 +145,7 @@ class Search:
             return sum(1 for _ in self.messages())
         return sum(self._counted(batch) for batch, _ in self._headers())
 
-    def _is_in(self, message: Message) -> bool:
+    def _is_in(self, message: MessageRow) -> bool:
         within = self._first <= message.position < self._end
         return within and self._wanted.has_topic(message.topic)
 
@@ -155,14 +155,14 @@ class Search:
 
     def _batches(self) -> Iterator[Batch]:
         """Batches with their bodies, if the header does not rule them out."""
-        run: _Run | None = None
+        run: _BatchRun | None = None
         for batch, cursor in self._headers():
             if run is not None and (cursor.position != run.end or run.size >= READ_BYTES
                                     or cursor.serial != run.start.serial):  # fmt: skip
                 yield from self._read(run.start, run.end)
                 run = None
             start, size = (run.start, run.size) if run is not None else (cursor, 0)
-            run = _Run(start, batch.end_position, size + batch.body_length)
+            run = _BatchRun(start, batch.end_position, size + batch.body_length)
         if run is not None:
             yield from self._read(run.start, run.end)
 

@@ -2,7 +2,7 @@
 
 The copies say the same, 8 bytes at a time. Where they differ one of them is right, and the CRC
 tells which choice is: a header that is found this way is the one that was written. A journal that
-is read through `Mended` shows it in place of the damaged ones; the files stay as they are.
+is read through `MendedDirectory` shows it in place of the damaged ones; the files stay as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import HEADER_COPY_AT, SEGMENT, SegmentHeader, decode_segment_header
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 
 _WORD: Final = 8
 
@@ -31,7 +31,7 @@ def mended(first: bytes, second: bytes) -> bytes | None:
     return None
 
 
-class Mended(RealDisk):
+class MendedDirectory(RealDisk):
     """A directory, read only. `headers`: by file name, what is shown in place of both copies."""
 
     def __init__(self, directory: Path) -> None:
@@ -54,14 +54,16 @@ def _overlaid(data: bytes, at: int, patch: bytes) -> bytes:
     return data if start >= end else data[:start] + patch[start - at : end - at] + data[end:]
 
 
-def mend(places: Places) -> list[int]:
+def mend(places: SegmentPlaces) -> list[int]:
     """Mends what can be mended of unreadable raw segments; the serials of those."""
     found: list[int] = []
     for place in places.copies():
         disk, name = places.disk(place), places.name(place)
         if place.packed or isinstance(places.header(place), SegmentHeader):
             continue
-        assert isinstance(disk, Mended), "headers are mended in what is read, not in the files"
+        assert isinstance(disk, MendedDirectory), (
+            "headers are mended in what is read, not in the files"
+        )
         copies = [places.read(place, at, SEGMENT.size) for at in (0, HEADER_COPY_AT)]
         header = mended(*copies)
         if header is not None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from zbroker.admin.history import Entry, History
+from zbroker.admin.history import History, HistoryEntry
 from zbroker.cli.journal import opened, points
 from zbroker.cli.journal.listing import segment_rows
 from zbroker.cli.journal.selecting import Selection
@@ -29,8 +29,8 @@ from zbroker.journal.segment_removal import stands_for
 from zbroker.log.archive.archiver import copy
 from zbroker.log.archive.cleanup import tidy
 from zbroker.log.archive.packer import pack
-from zbroker.log.archive.segment_copy import Made, Steps
-from zbroker.log.places import Place, Places
+from zbroker.log.archive.segment_copy import CopyResult, Steps
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.segments import NOTE_FILE, discard, give_up, read_note, summary_name
 from zbroker.paths import Paths
@@ -65,7 +65,7 @@ def rewrite(
         )
 
 
-def _plan(places: Places, action: str, through: int) -> Document:
+def _plan(places: SegmentPlaces, action: str, through: int) -> Document:
     by_serial = places.by_serial()
     newest = max(by_serial, default=0)
     planned: list[dict[str, Any]] = []
@@ -82,7 +82,7 @@ def _plan(places: Places, action: str, through: int) -> Document:
     return {"serials": planned, "skipped": skipped}
 
 
-def _why_not(action: str, copies: list[Place], *, is_open: bool) -> str:
+def _why_not(action: str, copies: list[SegmentPlace], *, is_open: bool) -> str:
     if is_open:
         return "it is the open one, which is written to"
     if action == "archive" and all(place.archived for place in copies):
@@ -99,18 +99,18 @@ class _Part(NamedTuple):
     number: int
     of: int
 
-    def watch(self, what: str, steps: Steps, size: int) -> Made:
+    def watch(self, what: str, steps: Steps, size: int) -> CopyResult:
         """Does all steps."""
         name = f"{what} {self.number} of {self.of}"
         while True:
             try:
                 self.step(name, next(steps), size)
             except StopIteration as stop:
-                made: Made = stop.value
+                made: CopyResult = stop.value
                 return made
 
 
-def _one(places: Places, action: str, serial: int, part: _Part) -> None:
+def _one(places: SegmentPlaces, action: str, serial: int, part: _Part) -> None:
     """A new copy, then the others go. An archiving that was interrupted is finished first."""
     copies = places.by_serial()[serial]
     halfway = any(place.archived for place in copies) and not all(p.archived for p in copies)
@@ -165,7 +165,7 @@ def _removable(log: Log, through: int) -> Plan:
     return Floor(log.first_position, readers=()).plan(kept[::-1], limits)
 
 
-def _unlink(places: Places, serials: list[int], step: Step) -> None:
+def _unlink(places: SegmentPlaces, serials: list[int], step: Step) -> None:
     """The note first, everywhere, so that a start finishes what a crash interrupts."""
     note = read_note(places.journal)
     if note is None:
@@ -195,7 +195,7 @@ def _done(
     """Does it, and writes it into the history of actions. Raises: what `work` does."""
     history = History(paths.actions, logging.getLogger("zbroker-admin"))
     now = format_time(SystemClock().wall_ns())
-    entry = history.new(Entry(0, now, action, "hand", _WHY, serials, size, "running"))
+    entry = history.new(HistoryEntry(0, now, action, "hand", _WHY, serials, size, "running"))
     began = time.monotonic()
     try:
         work()

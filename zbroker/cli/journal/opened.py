@@ -10,7 +10,7 @@ from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.segments import packed_name, segment_name
 from zbroker.paths import Paths
@@ -35,21 +35,21 @@ def log(target: Target) -> Iterator[Log]:
 
 
 @contextmanager
-def locked(paths: Paths) -> Iterator[Places]:
+def locked(paths: Paths) -> Iterator[SegmentPlaces]:
     """All segment files, which nobody else changes meanwhile.
 
     Raises: StorageError second_writer, with the pid of the instance that runs; foreign_instance
     and ConfigError where the archive directory is another instance's, or the journal directory.
     """
     journal = RealDisk(paths.journal)
-    with closing(Places(journal, RealDisk(paths.archive))) as places:
+    with closing(SegmentPlaces(journal, RealDisk(paths.archive))) as places:
         journal.lock()
         owner.check_apart(places)
         owner.check(places)
         yield places
 
 
-def file_of(paths: Paths, place: Place) -> Path:
+def file_of(paths: Paths, place: SegmentPlace) -> Path:
     """The file of one copy."""
     name = packed_name(place.serial) if place.packed else segment_name(place.serial)
     return (paths.archive if place.archived else paths.journal) / name

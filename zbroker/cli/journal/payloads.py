@@ -8,7 +8,7 @@ import msgspec
 
 from zbroker import formats
 from zbroker.cli.journal.matching import whole
-from zbroker.cli.journal.rows import Message, message_row
+from zbroker.cli.journal.rows import MessageRow, message_row
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 
@@ -20,7 +20,7 @@ _TEXTS: Final = frozenset({"auto", "json", "nvfix", "fix", "xml"})  # bytes that
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Payloads:
+class PayloadRenderer:
     """Rows and lines of messages. An instance that is known by its URL only has type "auto"."""
 
     def __init__(self, target: Target) -> None:
@@ -31,7 +31,7 @@ class Payloads:
         ]
         self._known: dict[str, str] = {}
 
-    def row(self, message: Message) -> dict[str, Any]:
+    def row(self, message: MessageRow) -> dict[str, Any]:
         """A message with stable keys; `value` is the payload by its type where that says more."""
         row = message_row(message)
         type_ = self.type_of(message.topic)
@@ -39,12 +39,12 @@ class Payloads:
             row["value"] = formats.show(type_, message.data)
         return row
 
-    def line(self, message: Message) -> bytes:
+    def line(self, message: MessageRow) -> bytes:
         """A message for a person: position, time, topic, payload."""
         head = f"{message.position} {format_time(message.time_ns)} {message.topic} "
         return head.encode() + self.text(message) + b"\n"
 
-    def text(self, message: Message) -> bytes:
+    def text(self, message: MessageRow) -> bytes:
         """A payload in one line. Text is shown as it was published: grep looks in that."""
         type_, data = self.type_of(message.topic), bytes(message.data)
         if type_ in _TEXTS and is_text(data):

@@ -12,8 +12,8 @@ import msgspec
 
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.journal.payloads import Payloads
-from zbroker.cli.journal.rows import Message
+from zbroker.cli.journal.payloads import PayloadRenderer
+from zbroker.cli.journal.rows import MessageRow
 from zbroker.control.target import Target
 from zbroker.log.reader import Gap
 
@@ -22,9 +22,9 @@ CHUNK: Final = 1_000  # lines that are printed at once
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def lines(target: Target, messages: Iterable[Message], *, in_json: bool) -> None:
+def lines(target: Target, messages: Iterable[MessageRow], *, in_json: bool) -> None:
     """A line per message."""
-    payloads = Payloads(target)
+    payloads = PayloadRenderer(target)
     if in_json:
         write(json_lines(map(payloads.row, messages)))
     else:

@@ -15,12 +15,12 @@ from typing import Any
 import click
 
 from zbroker.bookmarks.index import Index, Stamp
-from zbroker.bookmarks.rebuild import Progress, Rebuild, batches_of
+from zbroker.bookmarks.rebuild import Rebuild, RebuildProgress, batches_of
 from zbroker.cli import progress, show
 from zbroker.cli.journal import managing, opened
 from zbroker.cli.journal.following import wait_option
 from zbroker.control.target import Target
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.segments import read_note
 from zbroker.paths import Paths
@@ -62,7 +62,7 @@ def rebuild(paths: Paths, step: progress.Step) -> dict[str, Any]:
         log = Log(places=places)
         first = log.first_position
 
-        def told(at: Progress) -> None:
+        def told(at: RebuildProgress) -> None:
             step("positions", max(at.position - first, 0), at.until - first)
 
         old = Index(paths.index, log.instance)
@@ -81,7 +81,7 @@ def rebuild(paths: Paths, step: progress.Step) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _durable(log: Log, places: Places, stamp: Stamp) -> int:
+def _durable(log: Log, places: SegmentPlaces, stamp: Stamp) -> int:
     """Positions below it are proved to be durable, by the note or by the old index.
 
     A stamp that says more would be taken for proof of a loss at the next start.

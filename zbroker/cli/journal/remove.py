@@ -21,7 +21,7 @@ from zbroker.cli import progress, show
 from zbroker.cli.journal import managing, offline, opened, points
 from zbroker.cli.journal.following import wait_option
 from zbroker.cli.journal.listing import segment_rows
-from zbroker.cli.journal.managing import Document, How
+from zbroker.cli.journal.managing import ActionOptions, Document
 from zbroker.cli.journal.selecting import Selection, selection_options
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -52,7 +52,7 @@ def remove(  # noqa: PLR0913 - click passes each option by itself
     Example: zbroker-admin journal remove --before -30d --dry-run
     """
     selection = Selection(through, before, point, all_sealed)
-    how = How(dry_run, wait=not no_wait, in_json=show.wants_json(target, json_here))
+    how = ActionOptions(dry_run, wait=not no_wait, in_json=show.wants_json(target, json_here))
     admin = target.running()
     with progress.bar() as step:
         if admin is not None:

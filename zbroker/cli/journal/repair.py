@@ -23,14 +23,14 @@ from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.encoding import Output
 from zbroker.cli.journal.fresh import fresh
-from zbroker.cli.journal.mending import Mended, mend
-from zbroker.cli.journal.repairing import Repaired, Source, repair_log, span_of
+from zbroker.cli.journal.mending import MendedDirectory, mend
+from zbroker.cli.journal.repairing import Repaired, RepairSource, repair_log, span_of
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.log.disk import RealDisk
 from zbroker.log.generations import CopyMark, write_mark
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.paths import Paths
 
@@ -73,7 +73,7 @@ def repair(
     with ExitStack() as stack:
         places = stack.enter_context(_opened(paths, lock=segment is None))
         mended = mend(places)
-        main = Source(str(paths.journal), Log(places=places))
+        main = RepairSource(str(paths.journal), Log(places=places))
         others = [stack.enter_context(_other(path)) for path in also]
         span = span_of(main, segment)
         needed = sum(places.size(place) for place in places.list())
@@ -89,22 +89,24 @@ def repair(
 
 
 @contextmanager
-def _opened(paths: Paths, *, lock: bool) -> Iterator[Places]:
+def _opened(paths: Paths, *, lock: bool) -> Iterator[SegmentPlaces]:
     """Both directories; with `lock` nobody writes meanwhile. Raises: StorageError second_writer."""
-    with closing(Places(Mended(paths.journal), Mended(paths.archive))) as places:
+    with closing(
+        SegmentPlaces(MendedDirectory(paths.journal), MendedDirectory(paths.archive))
+    ) as places:
         if lock:
             places.journal.lock()
         yield places
 
 
 @contextmanager
-def _other(data: Path) -> Iterator[Source]:
+def _other(data: Path) -> Iterator[RepairSource]:
     """Another copy of the log: a data directory, or a journal directory."""
     journal = data / "journal" if (data / "journal").is_dir() else data
     with closing(Log(journal, data / "archive")) as log:
         if not log.instance:
             raise ZBrokerError("not_found", f"there is no journal in {data}", "see --also")
-        yield Source(str(data), log)
+        yield RepairSource(str(data), log)
 
 
 def _say(

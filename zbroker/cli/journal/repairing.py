@@ -28,7 +28,7 @@ from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_PUBLISH, KIND_STATE, Batch, SegmentHeader
 from zbroker.log.generations import drawn
 from zbroker.log.reader import Gap, Log, last_time
-from zbroker.log.scan import Group, Scan
+from zbroker.log.scan import ScannedGroup, SegmentScan
 from zbroker.log.segments import random_salt, read_note
 
 OTHER_INSTANCE: Final = "it is a copy of another log"
@@ -89,7 +89,7 @@ class Repaired:
         return text
 
 
-class Source:
+class RepairSource:
     """One copy of the log, and which generation each of its positions is of."""
 
     def __init__(self, name: str, log: Log) -> None:
@@ -130,7 +130,7 @@ class Source:
             yield Gap(position, end, "missing")
 
 
-class Span(NamedTuple):
+class RepairRange(NamedTuple):
     """What is repaired: positions [first, end), from the segment with this serial on.
 
     whole: up to the end of the log.
@@ -142,7 +142,7 @@ class Span(NamedTuple):
     whole: bool
 
 
-def span_of(main: Source, segment: int | None) -> Span:
+def span_of(main: RepairSource, segment: int | None) -> RepairRange:
     """All of the log, or one sealed segment. Raises: ZBrokerError not_found, StorageError."""
     places = main.log.places
     serials = list(places.by_serial())
@@ -154,7 +154,7 @@ def span_of(main: Source, segment: int | None) -> Span:
         note = read_note(places.journal)
         kept_all = note is None or note.oldest <= 1
         first = 1 if kept_all else main.log.first_position
-        return Span(first, main.end, serials[0], whole=True)
+        return RepairRange(first, main.end, serials[0], whole=True)
     if segment not in serials[:-1]:
         raise ZBrokerError("not_found", f"there is no sealed segment {segment}", "see `journal ls`")
     wanted = (segment, segment + 1)
@@ -163,10 +163,12 @@ def span_of(main: Source, segment: int | None) -> Span:
         reason = f"where segment {segment} begins or ends is not known: a header is damaged"
         raise StorageError("damaged", reason, "stop the instance and repair the whole log")
     first, end = (header.first_position for header in bounds if isinstance(header, SegmentHeader))
-    return Span(first, end, segment, whole=False)
+    return RepairRange(first, end, segment, whole=False)
 
 
-def repair_log(sources: Sequence[Source], output: Output, span: Span, step: Step) -> Repaired:
+def repair_log(
+    sources: Sequence[RepairSource], output: Output, span: RepairRange, step: Step
+) -> Repaired:
     """Writes what is intact of `span` in any of the `sources`; the first is the one to mend.
 
     Raises: StorageError.
@@ -178,7 +180,7 @@ def repair_log(sources: Sequence[Source], output: Output, span: Span, step: Step
                 "foreign_instance", f"{other.name}: {OTHER_INSTANCE}", "leave it out"
             )
     report = Repaired(main.log.instance, main.log.generation, first, end)
-    starts, known = {*main.starts}, _Known(main)
+    starts, known = {*main.starts}, _KnownState(main)
     for item in _filled(sources, first, end, report):
         start, behind = _bounds(item)
         if isinstance(item, Gap):
@@ -205,14 +207,14 @@ def repair_log(sources: Sequence[Source], output: Output, span: Span, step: Step
     return report
 
 
-class _Known:
+class _KnownState:
     """What a start would know of publishers and origins, also of those whose messages are lost.
 
     It is written behind the end as a state snapshot: else a publisher whose last messages are lost
     would be told a lower number than it was acknowledged, and stop.
     """
 
-    def __init__(self, main: Source) -> None:
+    def __init__(self, main: RepairSource) -> None:
         self._log = main.log
         self._fold = Fold(main.log.instance)
         self._log_time = 0
@@ -243,7 +245,7 @@ class _Known:
 
 
 def _filled(
-    sources: Sequence[Source], first: int, end: int, report: Repaired
+    sources: Sequence[RepairSource], first: int, end: int, report: Repaired
 ) -> Iterator[Batch | Gap]:
     """What the first source has; its gaps from the others, if they are of the same generation."""
     main, others = sources[0], sources[1:]
@@ -298,9 +300,11 @@ def _end(log: Log) -> int:
     for place in newest:
         header = log.places.header(place)
         if isinstance(header, SegmentHeader) and not place.packed:
-            scan = Scan(log.places.disk(place), header, place.file_bytes)
+            scan = SegmentScan(log.places.disk(place), header, place.file_bytes)
             proofs = (
-                item.header.synced_through for item in scan.items() if isinstance(item, Group)
+                item.header.synced_through
+                for item in scan.items()
+                if isinstance(item, ScannedGroup)
             )
             end = max(end, max(proofs, default=0))
     return min(end, U63_MAX)

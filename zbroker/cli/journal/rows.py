@@ -46,7 +46,7 @@ _RECORDS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     f.KIND_QUEUE: queue_records.QUEUE,
 }
 FACTS: Final[dict[type[queue_records.Fact], str]] = {
-    queue_records.Gone: "gone",
+    queue_records.MessagesGone: "gone",
     queue_records.Failed: "failed",
     queue_records.Horizon: "horizon",
     queue_records.BarrierDelivered: "barrier_delivered",
@@ -56,7 +56,7 @@ FACTS: Final[dict[type[queue_records.Fact], str]] = {
 FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows"}
 
 
-class Message(NamedTuple):
+class MessageRow(NamedTuple):
     """One message of a batch."""
 
     position: int
@@ -70,7 +70,7 @@ class Message(NamedTuple):
     expires_ns: int = 0  # 0: never
 
 
-def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> list[Message]:
+def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> list[MessageRow]:
     """The messages of a batch that count, or those of them whose payload has this `content`.
 
     Raises: ClientError if the body is not what it says.
@@ -85,7 +85,7 @@ def unpack(batch: f.Batch, content: Callable[[bytes], bool] | None = None) -> li
     if content is not None:
         wanted = [i for i in wanted if content(payloads[i])]
     return [
-        Message(
+        MessageRow(
             batch.position + i - skip,
             topics[index[i]] if index else topics[0],
             batch.publisher,
@@ -109,7 +109,7 @@ def _extras(batch: f.Batch) -> list[tuple[bytes | None, bodies.Headers | None, i
     return list(zip(keys, headers, expiry, strict=True))
 
 
-def message_row(message: Message) -> dict[str, Any]:
+def message_row(message: MessageRow) -> dict[str, Any]:
     """A message with stable keys."""
     return {
         "position": message.position,

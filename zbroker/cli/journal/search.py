@@ -15,7 +15,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.journal import opened, points
-from zbroker.cli.journal.payloads import Payloads
+from zbroker.cli.journal.payloads import PayloadRenderer
 from zbroker.cli.journal.rows import control_row, header_row, unpack
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -42,7 +42,7 @@ def search(target: Target, point: str, json_here: bool) -> None:
     row = header_row(batch, cursor.serial)
     found = {
         "position": position,
-        **message_at(batch, position, Payloads(target)),
+        **message_at(batch, position, PayloadRenderer(target)),
         "file": str(opened.file_of(paths, place)) if place else None,
         "serial": cursor.serial,
         "offset": batch.offset,
@@ -72,7 +72,7 @@ def batch_at(log: Log, position: int) -> tuple[Batch, Cursor]:
     return found, cursor
 
 
-def message_at(batch: Batch, position: int, payloads: Payloads) -> dict[str, Any]:
+def message_at(batch: Batch, position: int, payloads: PayloadRenderer) -> dict[str, Any]:
     """What stands at `position` of a batch."""
     if batch.kind != KIND_PUBLISH:
         return control_row(batch)

@@ -22,9 +22,9 @@ from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log import format as f
 from zbroker.log.disk import RealDisk
 from zbroker.log.packed import read_head, read_seek_table
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Gap, Log, first_time, last_time
-from zbroker.log.scan import Group, Scan, Stretch
+from zbroker.log.scan import BadStretch, ScannedGroup, SegmentScan
 from zbroker.log.segments import read_note
 from zbroker.wire import bodies
 
@@ -44,7 +44,7 @@ class Damaged(NamedTuple):
     file: str
 
 
-class Hole(NamedTuple):
+class MissingSequences(NamedTuple):
     """Sequences `first` to `last` of a publisher that were recorded or issued, but are not here."""
 
     publisher: int
@@ -57,7 +57,7 @@ class Hole(NamedTuple):
 
 
 @dataclass
-class Report:
+class VerifyReport:
     """What was found. Positions are [first_position, end_position)."""
 
     instance: int = 0
@@ -76,7 +76,7 @@ class Report:
     bytes: int = 0
     bytes_behind_end: int = 0
     high: dict[int, int] = field(default_factory=dict)  # publisher -> its highest sequence so far
-    holes: list[Hole] = field(default_factory=list)
+    holes: list[MissingSequences] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)  # serials that are not there
@@ -136,11 +136,11 @@ _COUNTS: Final = (
 )  # fmt: skip
 
 
-def verify(directory: Path, step: Step, archive: Path | None = None) -> Report:
+def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyReport:
     """Reads the whole journal in `directory` and its archive."""
-    report = Report()
+    report = VerifyReport()
     archived = Direct(archive) if archive is not None else None
-    with closing(Places(Direct(directory), archived)) as places:
+    with closing(SegmentPlaces(Direct(directory), archived)) as places:
         log = Log(places=places)
         note = read_note(places.journal)
         end = log.end()
@@ -169,7 +169,7 @@ class Direct(RealDisk):
 class Unpacked(Direct):
     """One copy of a segment as a directory of its own, for whoever reads raw files by name."""
 
-    def __init__(self, directory: Path, places: Places, place: Place) -> None:
+    def __init__(self, directory: Path, places: SegmentPlaces, place: SegmentPlace) -> None:
         super().__init__(directory)
         self._places = places
         self._place = place
@@ -181,7 +181,7 @@ class Unpacked(Direct):
 # -- as readers get it ------------------------------------------------------------------------
 
 
-def _read(log: Log, report: Report, step: Step) -> None:
+def _read(log: Log, report: VerifyReport, step: Step) -> None:
     first, end = report.first_position, report.end_position
     cursor = log.seek(first)
     while cursor.position < end:
@@ -194,7 +194,7 @@ def _read(log: Log, report: Report, step: Step) -> None:
             return
 
 
-def _take(item: f.Batch | Gap, report: Report) -> None:
+def _take(item: f.Batch | Gap, report: VerifyReport) -> None:
     if isinstance(item, Gap):
         report.gaps.append(item)
         return
@@ -214,18 +214,18 @@ def _take(item: f.Batch | Gap, report: Report) -> None:
         report.gaps.append(Gap(item.position, item.end_position, error.reason))
 
 
-def _sequences(batch: f.Batch, report: Report) -> None:
+def _sequences(batch: f.Batch, report: VerifyReport) -> None:
     """`prev` is what this publisher issued before: numbers that it never used are no hole."""
     last = batch.sequence + batch.taken - 1
     high = report.high.get(batch.publisher)
     if high is not None and batch.prev > high:
-        report.holes.append(Hole(batch.publisher, high + 1, batch.prev))
+        report.holes.append(MissingSequences(batch.publisher, high + 1, batch.prev))
     if batch.flags & f.FLAG_LATE:
         report.holes = [part for hole in report.holes for part in _without(hole, batch)]
     report.high[batch.publisher] = max(last, high or 0)
 
 
-def _without(hole: Hole, batch: f.Batch) -> list[Hole]:
+def _without(hole: MissingSequences, batch: f.Batch) -> list[MissingSequences]:
     """What is left of a hole when a late batch came."""
     first, last = batch.sequence, batch.sequence + batch.taken - 1
     if hole.publisher != batch.publisher or last < hole.first or hole.last < first:
@@ -237,7 +237,7 @@ def _without(hole: Hole, batch: f.Batch) -> list[Hole]:
 # -- as it stands on the medium ---------------------------------------------------------------
 
 
-def _scan(places: Places, report: Report, step: Step) -> None:
+def _scan(places: SegmentPlaces, report: VerifyReport, step: Step) -> None:
     by_serial = places.by_serial()
     total, done = sum(place.file_bytes for place in places.copies()), 0
     for serial, copies in by_serial.items():
@@ -261,21 +261,23 @@ def _scan(places: Places, report: Report, step: Step) -> None:
         report.packed += copies[0].packed
 
 
-class _End(NamedTuple):
+class _DataEnd(NamedTuple):
     """Where a segment's data ends: offset None for the open one, and where nobody knows."""
 
     offset: int | None
     is_open: bool
 
 
-def _end_of(places: Places, follower: list[Place] | None) -> _End:
+def _end_of(places: SegmentPlaces, follower: list[SegmentPlace] | None) -> _DataEnd:
     """The next one's header knows."""
     headers = (places.header(place) for place in follower or ())
     found = (head.previous_end for head in headers if isinstance(head, f.SegmentHeader))
-    return _End(next(found, None), is_open=follower is None)
+    return _DataEnd(next(found, None), is_open=follower is None)
 
 
-def _scan_copy(places: Places, place: Place, end: _End, report: Report) -> None:
+def _scan_copy(
+    places: SegmentPlaces, place: SegmentPlace, end: _DataEnd, report: VerifyReport
+) -> None:
     file = f"{'archive' if place.archived else 'journal'}/{places.name(place)}"
     header = places.header(place)
     if not isinstance(header, f.SegmentHeader):
@@ -288,11 +290,11 @@ def _scan_copy(places: Places, place: Place, end: _End, report: Report) -> None:
         report.damaged += (
             Damaged(place.serial, 0, 0, why, file) for why in _bad_lists(places, place)
         )
-    scan = Scan(Unpacked(disk.directory, places, place), header, places.size(place))
+    scan = SegmentScan(Unpacked(disk.directory, places, place), header, places.size(place))
     _scan_segment(scan, end, report, file)
 
 
-def _bad_lists(places: Places, place: Place) -> list[str]:
+def _bad_lists(places: SegmentPlaces, place: SegmentPlace) -> list[str]:
     """A packed file has two lists of its frames: one is enough to read it, but both should be."""
     disk, name = places.disk(place), places.name(place)
 
@@ -308,12 +310,12 @@ def _bad_lists(places: Places, place: Place) -> list[str]:
     return [] if same else ["seek table of the packed file"]
 
 
-def _scan_segment(scan: Scan, upto: _End, report: Report, file: str) -> None:
+def _scan_segment(scan: SegmentScan, upto: _DataEnd, report: VerifyReport, file: str) -> None:
     """A stretch in the open one is damage if a group of the log stands behind it, or should."""
     end = upto.offset
-    serial, position, held = scan.header.serial, scan.header.first_position, list[Stretch]()
+    serial, position, held = scan.header.serial, scan.header.first_position, list[BadStretch]()
     for item in scan.items():
-        if isinstance(item, Stretch):
+        if isinstance(item, BadStretch):
             held.append(item)
         elif _counts(item, end, report):
             report.damaged += (Damaged(serial, s.start, s.end, "group", file) for s in held)
@@ -334,6 +336,6 @@ def _scan_segment(scan: Scan, upto: _End, report: Report, file: str) -> None:
             report.bytes_behind_end += rest.end - rest.start
 
 
-def _counts(group: Group, end: int | None, report: Report) -> bool:
+def _counts(group: ScannedGroup, end: int | None, report: VerifyReport) -> bool:
     header = group.header
     return header.first_position < report.end_position and (end is None or header.offset < end)

@@ -16,9 +16,9 @@ from zbroker.cli import show
 from zbroker.control.target import Target
 
 COLUMNS: Final = (
-    show.Column("name"),
+    show.TableColumn("name"),
     show.number("position"),
-    show.Column("vector"),
+    show.TableColumn("vector"),
     show.number("set_at"),
 )
 

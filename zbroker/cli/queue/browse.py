@@ -24,7 +24,7 @@ LIMIT_MAX: Final = 1_000  # of one answer of the admin
 COLUMNS: Final = (
     show.number("position", 0),
     show.text("bookmark", 5),
-    show.Column("topic"),
+    show.TableColumn("topic"),
     show.text("time", 3),
     show.byte_size("size", 2),
     show.text("state", 0),

@@ -18,17 +18,17 @@ from zbroker.cli.queue.ls import shown
 from zbroker.control.target import Target
 
 COLUMNS: Final = (
-    show.Column("client"),
-    show.Column("sid"),
-    show.Column("address"),
+    show.TableColumn("client"),
+    show.TableColumn("sid"),
+    show.TableColumn("address"),
     show.number("backlog"),
     show.number("held"),
     show.byte_size("credit"),
     show.number("delivered"),
     show.number("acked"),
     show.number("next_end_ms"),
-    show.Column("filter"),
-    show.Column("gone"),
+    show.TableColumn("filter"),
+    show.TableColumn("gone"),
 )
 _SIZES: Final = ("bytes", "memory_bytes")
 

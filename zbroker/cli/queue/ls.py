@@ -20,7 +20,7 @@ COLUMNS: Final = (
     show.text("name", 0),
     show.text("kind", 4),
     show.text("topic", 2),
-    show.Column("state"),
+    show.TableColumn("state"),
     show.number("depth", 0),
     show.number("ready", 3),
     show.number("leased", 3),

@@ -22,7 +22,7 @@ LET_GO_S: Final = 10.0  # queues report to the journal each second what they nee
 POLL_S: Final = 0.2
 
 
-class Outcome(NamedTuple):
+class PurgeOutcome(NamedTuple):
     """document: what `journal archive | remove` says; rows: its plan, for people."""
 
     document: Document
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 def after(
     admin: Admin, action: Action, purged: Document, sleep: Callable[[float], None] = time.sleep
-) -> Outcome:
+) -> PurgeOutcome:
     """What became of the segments before the place of a purge, or would. Raises: ZBrokerError.
 
     purged: what the instance answered to the purge, which is durable unless it was a dry run.
@@ -40,7 +40,7 @@ def after(
     dry_run = bool(purged["dry_run"])
     through = ending_before(rows, purged["position"])
     if not through:
-        return Outcome(managing.nothing(action, dry_run=dry_run), [])
+        return PurgeOutcome(managing.nothing(action, dry_run=dry_run), [])
     body: dict[str, Any] = {"through": through, "dry_run": dry_run}
     if action == "remove" and dry_run:
         body["without"] = purged["queue"]
@@ -49,7 +49,7 @@ def after(
     with progress.bar("bytes" if action == "archive" else "") as step:
         found = managing.by_admin(admin, action, body, step, wait=True)
     planned = remove.plan_rows(found, rows) if action == "remove" else managing.plan_rows(found)
-    return Outcome(found, planned)
+    return PurgeOutcome(found, planned)
 
 
 def _wait(admin: Admin, through: int, queue: str, sleep: Callable[[float], None]) -> None:

@@ -15,17 +15,17 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import Chosen
+from zbroker.cli.spark.choosing import LogChoice
 
 if TYPE_CHECKING:
-    from zbroker.spark.jobs.audit import Report
+    from zbroker.spark.jobs.audit import AuditReport
 
 SHOWN: Final = 100  # findings in a table; JSON has them all
 _COLUMNS: Final = (
-    show.Column("kind"),
-    show.Column("publisher"),
+    show.TableColumn("kind"),
+    show.TableColumn("publisher"),
     *map(show.number, ("first", "last", "position")),
 )
 
@@ -40,7 +40,13 @@ _COLUMNS: Final = (
 @choosing.master_option
 @show.json_option
 def audit(
-    *, given: Given, chosen: Chosen, against: str | None, strict: bool, master: str, json_here: bool
+    *,
+    given: ConnectionOptions,
+    chosen: LogChoice,
+    against: str | None,
+    strict: bool,
+    master: str,
+    json_here: bool,
 ) -> None:
     """Look for gaps, repeats and wrong order in the sequences of publishers; or compare two logs.
 
@@ -66,7 +72,7 @@ def audit(
         sys.exit(EX_ERROR)
 
 
-def _tell(report: Report, as_json: bool) -> None:
+def _tell(report: AuditReport, as_json: bool) -> None:
     rows = [finding.as_dict() for finding in report.findings]
     facts = {**report._asdict(), "findings": len(rows)}
     if as_json:

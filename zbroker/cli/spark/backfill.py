@@ -12,7 +12,7 @@ from __future__ import annotations
 import click
 
 from zbroker.cli import reaching, show
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.spark import choosing
 
 
@@ -39,7 +39,7 @@ from zbroker.cli.spark import choosing
 @reaching.options
 def backfill(  # noqa: PLR0913 - every option by its name
     *,
-    given: Given,
+    given: ConnectionOptions,
     input_: str,
     url: str | None,
     topic: str,
@@ -62,7 +62,7 @@ def backfill(  # noqa: PLR0913 - every option by its name
 
     broker = reaching.broker(given, url)
     what = job.Input(input_, format_, payload, topic_column, key_column, order_by)
-    to = sink_job.To(broker.url, topic, broker.credentials)
+    to = sink_job.JobTarget(broker.url, topic, broker.credentials)
     sink_job.announce(broker.credentials)
     with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
         report = job.backfill(spark, what, to, step, publish_id)

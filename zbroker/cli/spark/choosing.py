@@ -12,7 +12,7 @@ import click
 
 from zbroker.cli import progress, reaching
 from zbroker.cli.progress import Step
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.sub import point
 from zbroker.clock import SystemClock, to_datetime
 from zbroker.formats import TYPES
@@ -22,7 +22,7 @@ from zbroker.spark.jobs.stretch import Stretch
 LINES_S: Final = 10.0  # between two lines where nobody sees a bar
 
 
-class Chosen(NamedTuple):
+class LogChoice(NamedTuple):
     """The part of the log; whether it was said where it begins and ends."""
 
     stretch: Stretch
@@ -37,7 +37,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def collected(
         *args: object,
-        given: Given,
+        given: ConnectionOptions,
         source: str | None,
         partitions: int,
         since: str | None,
@@ -56,7 +56,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
             credentials=credentials if "://" in place else None,
             **mine,
         )
-        chosen = Chosen(stretch, partitions, since is not None, until)
+        chosen = LogChoice(stretch, partitions, since is not None, until)
         return function(*args, given=given, chosen=chosen, **kwargs)
 
     for option in reversed(_OPTIONS):
@@ -64,7 +64,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return reaching.options(collected)
 
 
-def place_of(given: Given, source: str | None) -> tuple[str, Any]:
+def place_of(given: ConnectionOptions, source: str | None) -> tuple[str, Any]:
     """A URL or directory, and credentials. Raises: UsageError, ZBrokerError."""
     if source is not None and "://" not in source:
         return source, None

@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import Chosen
+from zbroker.cli.spark.choosing import LogChoice
 from zbroker.limits import MIB
 
 
@@ -37,7 +37,13 @@ from zbroker.limits import MIB
 @choosing.master_option
 @show.json_option
 def export(
-    *, given: Given, chosen: Chosen, to: Path, unit_mib: int, master: str, json_here: bool
+    *,
+    given: ConnectionOptions,
+    chosen: LogChoice,
+    to: Path,
+    unit_mib: int,
+    master: str,
+    json_here: bool,
 ) -> None:
     """Write the log, or a part of it, as Parquet: date=YYYY-MM-DD/topic=NAME, each message once.
 

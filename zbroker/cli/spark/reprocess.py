@@ -14,9 +14,9 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import Chosen
+from zbroker.cli.spark.choosing import LogChoice
 
 
 @click.command()
@@ -40,8 +40,8 @@ from zbroker.cli.spark.choosing import Chosen
 @show.json_option
 def reprocess(  # noqa: PLR0913 - every option by its name
     *,
-    given: Given,
-    chosen: Chosen,
+    given: ConnectionOptions,
+    chosen: LogChoice,
     function: str,
     to_url: str | None,
     to_topic: str,
@@ -59,15 +59,15 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     """
     from zbroker.spark.jobs import reprocess as job
     from zbroker.spark.jobs import sink_job
-    from zbroker.spark.jobs.functions import Named
+    from zbroker.spark.jobs.functions import FunctionName
     from zbroker.spark.jobs.job_runner import spark_session
 
     _check(chosen, publish_id, checkpoint, every)
     place, credentials = choosing.place_of(given, to_url or chosen.stretch.source)
     if "://" not in place:
         raise click.UsageError("give TO, the URL of a broker")
-    to = sink_job.To(place, to_topic, credentials)
-    what = Named(function, "arrow" if form == "arrow" else "messages", str(Path.cwd()))
+    to = sink_job.JobTarget(place, to_topic, credentials)
+    what = FunctionName(function, "arrow" if form == "arrow" else "messages", str(Path.cwd()))
     sink_job.announce(credentials)
     with choosing.steps() as step, spark_session("zbroker reprocess", master) as spark:
         if checkpoint is None:
@@ -80,7 +80,7 @@ def reprocess(  # noqa: PLR0913 - every option by its name
         show.facts(report._asdict())
 
 
-def _check(chosen: Chosen, publish_id: str, checkpoint: str | None, every: float | None) -> None:
+def _check(chosen: LogChoice, publish_id: str, checkpoint: str | None, every: float | None) -> None:
     """Raises: UsageError."""
     if checkpoint is not None and (chosen.until or publish_id):
         raise click.UsageError("with --checkpoint there is no --until and no --publish-id")

@@ -11,13 +11,13 @@ from typing import Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.reaching import Given
+from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import Chosen
+from zbroker.cli.spark.choosing import LogChoice
 
 _TOPICS: Final = (
-    show.Column("hour"),
-    show.Column("topic"),
+    show.TableColumn("hour"),
+    show.TableColumn("topic"),
     show.number("messages"),
     show.byte_size("bytes"),
     show.number("per_s"),
@@ -25,11 +25,11 @@ _TOPICS: Final = (
     *map(show.number, ("gap_mean_s", "gap_max_s")),
 )
 _QUEUES: Final = (
-    show.Column("queue"),
+    show.TableColumn("queue"),
     *map(show.number, ("left", "redelivered", "age_p50_s", "age_p99_s", "age_max_s")),
     show.number("age_unknown"),
-    show.Column("left_why"),
-    show.Column("redelivered_why"),
+    show.TableColumn("left_why"),
+    show.TableColumn("redelivered_why"),
 )
 
 
@@ -37,7 +37,7 @@ _QUEUES: Final = (
 @choosing.source_options
 @choosing.master_option
 @show.json_option
-def stats(*, given: Given, chosen: Chosen, master: str, json_here: bool) -> None:
+def stats(*, given: ConnectionOptions, chosen: LogChoice, master: str, json_here: bool) -> None:
     """Count messages, bytes, sizes, rates and times between appends, by topic and hour (UTC).
 
     SOURCE is a URL, a data directory or a journal directory. Of a directory it also tells what

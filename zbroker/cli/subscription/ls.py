@@ -24,7 +24,7 @@ COLUMNS: Final = (
     show.text("topic", 0),
     show.text("filter", 5),
     show.text("options", 5),
-    show.Column("state"),
+    show.TableColumn("state"),
     show.number("position", 3),
     show.number("lag", 0),
     show.number("lag_s"),

@@ -20,7 +20,7 @@ LIMIT_MAX: Final = 10_000  # of one answer that is read on a terminal
 
 COLUMNS: Final = (
     show.text("topic", 0),
-    show.Column("recorded"),
+    show.TableColumn("recorded"),
     show.number("messages", 0),
     show.byte_size("bytes"),
     show.text("first_time", 4),

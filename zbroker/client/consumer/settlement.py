@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from zbroker.errors import ZBrokerError
 from zbroker.log.queue_records import ends_of, of_ends
-from zbroker.wire.queue_messages import Extend, Reject, Release, Settle
+from zbroker.wire.queue_messages import Extend, RejectMessages, Release, Settle
 
 #: of one command: 9 bytes for each end, so that its header stays below HEADER_MAX_BYTES
 RUNS_MAX: Final = 3_000
@@ -206,7 +206,7 @@ class Settling:
         if verb.kind == "release":
             command: Settle = Release(cid, whose.sid, delay_ms=verb.ms)
         elif verb.kind == "reject":
-            command = Reject(cid, whose.sid, reason=verb.reason)
+            command = RejectMessages(cid, whose.sid, reason=verb.reason)
         elif verb.kind == "extend":
             command = Extend(cid, whose.sid, lease_ms=verb.ms)
         else:

@@ -31,12 +31,12 @@ from zbroker.log.format import (
     DATA_AT,
     GROUP_LENGTH,
     Batch,
+    ParseStop,
     SegmentHeader,
-    Stop,
     decode_batch_header,
     pad,
 )
-from zbroker.log.scan import Group, Scan
+from zbroker.log.scan import ScannedGroup, SegmentScan
 from zbroker.log.segments import (
     NOTE_FILE,
     NOTE_FILE_BYTES,
@@ -48,7 +48,7 @@ from zbroker.log.segments import (
     read_header,
     segment_name,
 )
-from zbroker.log.writer import Tail
+from zbroker.log.writer import LogTail
 
 SEGMENT_BYTES: Final = 4 * MIB
 CLIENT: Final = "client"
@@ -94,7 +94,7 @@ class Note:
 class Found:
     """What stands in the files: where they go on, and what the broker may not have."""
 
-    tail: Tail
+    tail: LogTail
     note: Note
     batches: list[packer.Batch] = field(default_factory=list)
     last: int = 0  # highest sequence in any batch
@@ -132,8 +132,8 @@ def load(disk: Disk, batch: packer.Batch) -> packer.Batch:
     header = read_header(disk, serial)
     seed = header.seed if isinstance(header, SegmentHeader) else 0
     found = decode_batch_header(data, 0, offset, seed)
-    body = b"" if isinstance(found, Stop) else data[found.header_length :][: batch.size]
-    if isinstance(found, Stop) or crc32c(body) != batch.crc:
+    body = b"" if isinstance(found, ParseStop) else data[found.header_length :][: batch.size]
+    if isinstance(found, ParseStop) or crc32c(body) != batch.crc:
         raise damaged(f"the batch from sequence {batch.first} on")
     return packer.Batch(
         batch.count, body, batch.crc, batch.topic, batch.topics, found.columns, batch.first,
@@ -198,12 +198,12 @@ def _counter(note: Note) -> int:
     return note.counter
 
 
-def _first_segment(disk: Disk, publisher: int) -> Tail:
+def _first_segment(disk: Disk, publisher: int) -> LogTail:
     discard(disk, PLAIN)
     disk.create(PLAIN, SEGMENT_BYTES)
     header = SegmentHeader(publisher & 0xFFFFFFFF, 1, 1, 1, 0, 0, random_salt(), 0, SEGMENT_BYTES)
     publish(disk, PLAIN, header)
-    return Tail(header, DATA_AT, 1, 0, 0)
+    return LogTail(header, DATA_AT, 1, 0, 0)
 
 
 def _allocated(disk: Disk) -> int:
@@ -218,7 +218,7 @@ class _Walk:
     def __init__(self, disk: Disk, settled: int) -> None:
         self.batches: list[packer.Batch] = []
         self.last = 0
-        self.tail: Tail | None = None
+        self.tail: LogTail | None = None
         self._disk = disk
         self._settled = settled
         self._allocated = _allocated(disk)
@@ -226,26 +226,26 @@ class _Walk:
     def segment(self, serial: int, size: int) -> None:
         """Its good groups; what follows them was not written whole, and belongs to nobody."""
         header = read_header(self._disk, serial)
-        if isinstance(header, Stop):
+        if isinstance(header, ParseStop):
             raise damaged(f"segment {serial}")
         if self.tail is not None and header.first_position != self.tail.position:
             raise damaged(f"message {self.tail.position}")
         end, position, crc = DATA_AT, header.first_position, 0
-        for item in _whole_groups(Scan(self._disk, header, size)):
+        for item in _whole_groups(SegmentScan(self._disk, header, size)):
             self._group(item, header)
             group = item.header
             end, crc = group.offset + group.length, group.crc
             position = group.first_position + group.positions
-        self.tail = Tail(header, end, position, crc, 0, allocated=self._allocated)
+        self.tail = LogTail(header, end, position, crc, 0, allocated=self._allocated)
 
-    def _group(self, group: Group, header: SegmentHeader) -> None:
+    def _group(self, group: ScannedGroup, header: SegmentHeader) -> None:
         at = group.header.offset + GROUP_LENGTH
         name, end = segment_name(header.serial), group.header.offset + group.header.length
         bad = {batch.offset for batch in group.bad}
         while at < end:
             data = self._disk.read(name, at, end - at)
             batch = decode_batch_header(data, 0, at, header.seed)
-            if isinstance(batch, Stop):
+            if isinstance(batch, ParseStop):
                 raise damaged(f"message {group.header.first_position}")
             self._batch(batch, header.serial, unreadable=at in bad)
             at += batch.header_length + pad(batch.body_length)
@@ -259,13 +259,13 @@ class _Walk:
         self.batches.append(kept(batch, serial))
 
 
-def _whole_groups(scan: Scan) -> Iterator[Group]:
+def _whole_groups(scan: SegmentScan) -> Iterator[ScannedGroup]:
     """The groups of a segment; not a last one whose body was not written whole."""
-    last: Group | None = None
-    for item in takewhile(lambda item: isinstance(item, Group), scan.items()):
+    last: ScannedGroup | None = None
+    for item in takewhile(lambda item: isinstance(item, ScannedGroup), scan.items()):
         if last is not None:
             yield last
-        last = cast(Group, item)
+        last = cast(ScannedGroup, item)
     if last is not None and not last.bad:
         yield last
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from zbroker.log.archive.archiver import copy, make_directory
 from zbroker.log.archive.cleanup import tidy
 from zbroker.log.archive.packer import pack
-from zbroker.log.archive.segment_copy import Made, Steps, finish
+from zbroker.log.archive.segment_copy import CopyResult, Steps, finish
 from zbroker.log.archive.summaries import Summary, summary
 
 __all__ = [
-    "Made",
+    "CopyResult",
     "Steps",
     "Summary",
     "copy",

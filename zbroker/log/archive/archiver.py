@@ -16,16 +16,16 @@ from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError
 from zbroker.limits import KIB
 from zbroker.log import owner
-from zbroker.log.archive.segment_copy import STEP_BYTES, Job, Made, Steps
+from zbroker.log.archive.segment_copy import STEP_BYTES, CopyJob, CopyResult, Steps
 from zbroker.log.disk import Buffer, Disk, RealDisk
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.segments import FILL_SYNC_BYTES
 
 _PIECE_BYTES: Final = 64 * KIB  # of zeros become a hole
 _ZEROS: Final = bytes(_PIECE_BYTES)
 
 
-def copy(places: Places, serial: int, *, keep_free_bytes: int = 0) -> Steps:
+def copy(places: SegmentPlaces, serial: int, *, keep_free_bytes: int = 0) -> Steps:
     """Makes a verified copy of a sealed segment in the archive directory.
 
     Packed ones are copied as they are. A copy that is there already is verified again. The archive
@@ -38,10 +38,10 @@ def copy(places: Places, serial: int, *, keep_free_bytes: int = 0) -> Steps:
         make_directory(places.archive.directory)
     owner.check_apart(places)
     owner.claim(places)
-    job = Job(places, serial)
+    job = CopyJob(places, serial)
     archived = next((place for place in job.copies if place.archived), None)
     if archived is not None:
-        made: Made = yield from job.verify(archived)
+        made: CopyResult = yield from job.verify(archived)
         return made
     source = max(job.copies, key=_packed)
     need_space(places.archive, source.file_bytes + keep_free_bytes, "to archive a segment")
@@ -98,5 +98,5 @@ def make_directory(directory: Path) -> None:
         raise StorageError("disk_error", reason, "check [journal] archive_directory") from None
 
 
-def _packed(place: Place) -> tuple[bool, bool]:
+def _packed(place: SegmentPlace) -> tuple[bool, bool]:
     return not place.archived, place.packed

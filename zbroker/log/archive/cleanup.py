@@ -8,13 +8,13 @@ from typing import Final
 from zbroker.errors import StorageError
 from zbroker.log import owner
 from zbroker.log.disk import Disk
-from zbroker.log.places import Places
+from zbroker.log.places import SegmentPlaces
 
 _PART: Final = re.compile(r"\d{10}\.(journal|journal\.zst|idx)\.part")
 _SUMMARY: Final = re.compile(r"(\d{10})\.idx")
 
 
-def tidy(places: Places) -> list[str]:
+def tidy(places: SegmentPlaces) -> list[str]:
     """The names of the files that were thrown away. Not while anything is copied or packed.
 
     Raises: StorageError, also foreign_instance.

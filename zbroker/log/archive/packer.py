@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from zbroker.log.archive.archiver import need_space
-from zbroker.log.archive.segment_copy import STEP_BYTES, Job, Made, Steps
+from zbroker.log.archive.segment_copy import STEP_BYTES, CopyJob, CopyResult, Steps
 from zbroker.log.disk import Buffer, Disk
-from zbroker.log.packed import Head, compressor, cuts, encode_head, encode_table, frames_at
-from zbroker.log.places import Places
+from zbroker.log.packed import PackedHeader, compressor, cuts, encode_head, encode_table, frames_at
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.segments import FILL_SYNC_BYTES, segment_name
 
 
-def pack(places: Places, serial: int, *, keep_free_bytes: int = 0) -> Steps:
+def pack(places: SegmentPlaces, serial: int, *, keep_free_bytes: int = 0) -> Steps:
     """Makes a verified packed copy of a sealed segment, where the raw one stands.
 
     One that is there already is verified again. Needs up to as much space as the raw file, and
@@ -21,22 +21,22 @@ def pack(places: Places, serial: int, *, keep_free_bytes: int = 0) -> Steps:
     Raises: ZBrokerError not_found, segment_open, segment_unreadable; StorageError disk_full,
     disk_error, copy_differs. The original is never touched.
     """
-    job = Job(places, serial)
+    job = CopyJob(places, serial)
     packed = next((place for place in job.copies if place.packed), None)
     if packed is not None:
-        made: Made = yield from job.verify(packed)
+        made: CopyResult = yield from job.verify(packed)
         return made
     source = job.segment.place
     disk, size = places.disk(source), source.file_bytes
     need_space(disk, size + keep_free_bytes, "to pack a segment")
     assert job.segment.header is not None, "a Job is of a segment with a header"
-    head = Head(job.segment.header.instance, serial, size)
+    head = PackedHeader(job.segment.header.instance, serial, size)
     write = partial(_pack, segment_name(serial), head)
     made = yield from job.make(source._replace(packed=True), write, size)
     return made
 
 
-def _pack(name: str, head: Head, disk: Disk, part: str) -> Iterator[int]:
+def _pack(name: str, head: PackedHeader, disk: Disk, part: str) -> Iterator[int]:
     """The frames, the table, then the head, whose place was left free."""
     zstd, lengths, offset = compressor(), list[int](), frames_at(head.size)
     frames: list[Buffer] = []

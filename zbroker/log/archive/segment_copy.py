@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.limits import MIB
 from zbroker.log import owner
-from zbroker.log.archive.summaries import Maker, Summary, write_summary
+from zbroker.log.archive.summaries import Summary, SummaryBuilder, write_summary
 from zbroker.log.disk import Disk
 from zbroker.log.files import Segment
 from zbroker.log.format import DATA_AT
 from zbroker.log.packed import Frames, Packed
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Cursor, Log
 from zbroker.log.segments import PART_SUFFIX, discard
 
@@ -34,37 +34,37 @@ Write = Callable[[Disk, str], Iterator[int]]  # fills the empty file of this nam
 Read = Callable[[int, int], bytes]  # offset, size -> bytes of the segment
 
 
-class Made(NamedTuple):
+class CopyResult(NamedTuple):
     """A whole copy of a segment. new: False if it was there already; verified all the same.
 
     summary: of the segment. Its `missing` positions are damaged in the original, too.
     """
 
-    place: Place
+    place: SegmentPlace
     new: bool
     summary: Summary
 
 
-Steps = Generator[int, None, Made]  # after each step, how many bytes of the segment are done
+Steps = Generator[int, None, CopyResult]  # after each step, how many bytes of the segment are done
 
 
-def finish(steps: Steps) -> Made:
+def finish(steps: Steps) -> CopyResult:
     """All steps, without a pause."""
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            made: Made = stop.value
+            made: CopyResult = stop.value
             return made
 
 
-class Job:
+class CopyJob:
     """One sealed segment that gets a new copy.
 
     Raises: ZBrokerError not_found, segment_open, segment_unreadable; StorageError foreign_instance.
     """
 
-    def __init__(self, places: Places, serial: int) -> None:
+    def __init__(self, places: SegmentPlaces, serial: int) -> None:
         owner.check(places)
         self.places = places
         self.log = Log(places=places)
@@ -73,7 +73,7 @@ class Job:
         self.copies = places.by_serial()[serial]
         self._done = self._work = 0
 
-    def make(self, target: Place, write: Write, write_bytes: int) -> Steps:
+    def make(self, target: SegmentPlace, write: Write, write_bytes: int) -> Steps:
         """The new copy. `write_bytes`: the sum of the steps of `write`.
 
         Raises: StorageError disk_full, disk_error, copy_differs; there is no new file then.
@@ -98,7 +98,7 @@ class Job:
         write_summary(self.places, made.place, made.summary)
         return made
 
-    def verify(self, place: Place) -> Steps:
+    def verify(self, place: SegmentPlace) -> Steps:
         """A copy that is there already, as if it had just been made.
 
         Raises: StorageError copy_differs, disk_error.
@@ -109,7 +109,7 @@ class Job:
         disk.sync_dir()  # a kill may have come between its rename and that sync
         return made._replace(new=False)
 
-    def _verified(self, disk: Disk, name: str, place: Place) -> Steps:
+    def _verified(self, disk: Disk, name: str, place: SegmentPlace) -> Steps:
         file_bytes = dict(disk.list())[name]
         read: Read = partial(disk.read_direct, name)
         if place.packed:
@@ -119,7 +119,7 @@ class Job:
             read = packed.read
         yield from self._compare(name, read)
         summary = yield from self._check()
-        return Made(place._replace(file_bytes=file_bytes), True, summary)
+        return CopyResult(place._replace(file_bytes=file_bytes), True, summary)
 
     def _compare(self, name: str, read: Read) -> Iterator[int]:
         """Every byte, with what readers get now."""
@@ -136,7 +136,7 @@ class Job:
         header, end = self.segment.header, self.segment.end_position
         assert header is not None, "_sealed saw it"
         assert end is not None, "_sealed saw it"
-        maker = Maker(header, self.segment)
+        maker = SummaryBuilder(header, self.segment)
         cursor = Cursor(self.segment.serial, DATA_AT, header.first_position)
         while cursor.position < end:
             before = cursor.offset

@@ -28,7 +28,7 @@ from zbroker.log.files import (
     summary_content,
 )
 from zbroker.log.format import DATA_AT, KIND_PUBLISH, Batch, SegmentHeader
-from zbroker.log.places import Place, Places
+from zbroker.log.places import SegmentPlace, SegmentPlaces
 from zbroker.log.reader import Cursor, Gap, Log, first_time, last_time
 from zbroker.log.segments import PART_SUFFIX, discard, summary_name
 
@@ -69,16 +69,16 @@ class Summary(Struct, frozen=True):
         return self.marks[index - 1][0] if index else DATA_AT
 
 
-def summary(source: Log | Places, serial: int, *, keep: bool = False) -> Summary | None:
+def summary(source: Log | SegmentPlaces, serial: int, *, keep: bool = False) -> Summary | None:
     """The one that is kept, or one made now; None for the open segment or one without a header.
 
     keep: what had to be made is kept beside the segment, if that can be written.
     Raises: StorageError.
     """
-    found = _kept(source, serial) if isinstance(source, Places) else None
+    found = _kept(source, serial) if isinstance(source, SegmentPlaces) else None
     if found is not None:
         return found
-    log = Log(places=source) if isinstance(source, Places) else source
+    log = Log(places=source) if isinstance(source, SegmentPlaces) else source
     segment = log.segment(serial)
     if segment is None or segment.header is None or segment.end_position is None:
         return None
@@ -91,7 +91,7 @@ def summary(source: Log | Places, serial: int, *, keep: bool = False) -> Summary
     return made
 
 
-def _kept(places: Places, serial: int) -> Summary | None:
+def _kept(places: SegmentPlaces, serial: int) -> Summary | None:
     """Without a look at the other segments."""
     place = places.find(serial)
     header = places.header(place) if place is not None else None
@@ -99,13 +99,13 @@ def _kept(places: Places, serial: int) -> Summary | None:
 
 
 def _walk(log: Log, segment: Segment, header: SegmentHeader, end: int) -> Summary:
-    maker = Maker(header, segment)
+    maker = SummaryBuilder(header, segment)
     for item in log.headers(Cursor(segment.serial, DATA_AT, header.first_position), end):
         maker.take(item if isinstance(item, Gap) else item[0])
     return maker.summary()
 
 
-class Maker:
+class SummaryBuilder:
     """Takes everything that stands in a segment, in order."""
 
     def __init__(self, header: SegmentHeader, segment: Segment) -> None:
@@ -173,7 +173,7 @@ def decode(data: bytes, header: SegmentHeader) -> Summary | None:
     return found if (found.instance, found.serial, found.salt) == wanted else None
 
 
-def read_summary(places: Places, header: SegmentHeader) -> Summary | None:
+def read_summary(places: SegmentPlaces, header: SegmentHeader) -> Summary | None:
     """The one that is kept in either directory."""
     name = summary_name(header.serial)
     for disk in (places.journal, places.archive):
@@ -185,7 +185,7 @@ def read_summary(places: Places, header: SegmentHeader) -> Summary | None:
     return None
 
 
-def write_summary(places: Places, place: Place, made: Summary) -> None:
+def write_summary(places: SegmentPlaces, place: SegmentPlace, made: Summary) -> None:
     """Keeps it beside the segment. Losing it is fine: it can be made anew."""
     with suppress(StorageError):
         owner.check(places)

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from pyroaring import BitMap64
 
 from zbroker.queues.work.sets import bytes_of, insert, remove
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 CHUNK: Final = 1_024
 _FAR: Final = (1 << 32) - 1  # the largest offset
@@ -35,7 +35,7 @@ class _Chunk:
     alive: int
 
 
-class Column:
+class NumberColumn:
     """`known`: positions with a number other than 0. kind: "Q" is unsigned, "q" is signed."""
 
     def __init__(self, kind: Kind = "Q") -> None:
@@ -213,11 +213,11 @@ def aligned(positions: BitMap64, numbers: array[int], part: BitMap64) -> array[i
     return array(numbers.typecode, [number for position, number in pairs if position in part])
 
 
-def only(entered: Entered, part: BitMap64) -> Entered:
+def only(entered: Arrivals, part: BitMap64) -> Arrivals:
     """Those messages of `entered` that are a part of it."""
     if len(part) == len(entered.positions):
         return entered
-    made = Entered(part, expires=entered.expires)
+    made = Arrivals(part, expires=entered.expires)
     if entered.priorities is not None:
         made.priorities = aligned(entered.positions, entered.priorities, part)
     if entered.groups is not None:

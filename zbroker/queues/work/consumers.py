@@ -23,7 +23,7 @@ GRACE_MS: Final = 30_000  # for one that was lost, where leases have no end
 
 
 @dataclass(slots=True)
-class Looks:
+class SelectorStats:
     """What a consumer with a filter knows. looked: was compared; matching: of it, what fits.
     All that can be offered before `cursor` was looked at, save what is `missed`."""
 
@@ -34,7 +34,7 @@ class Looks:
 
 
 @dataclass(slots=True)
-class Consumer:
+class QueueConsumer:
     """number: rises with each that joins. held: leased to it; at-most-once: sent and not
     acknowledged. credit: it may be sent something, as was last told. since: when it got room,
     as a rising number. until_ms: of one that was lost without leases: when that is forgotten."""
@@ -43,7 +43,7 @@ class Consumer:
     client: str
     number: int
     backlog: int
-    looks: Looks | None = None
+    looks: SelectorStats | None = None
     held: BitMap64 = field(default_factory=BitMap64)
     credit: bool = True
     lost: bool = False
@@ -56,31 +56,31 @@ class Consumer:
         return self.backlog - len(self.held)
 
 
-class Consumers:
+class QueueConsumers:
     """All of one queue, by key, in the order in which they joined."""
 
     def __init__(self) -> None:
-        self.by_key: dict[int, Consumer] = {}
+        self.by_key: dict[int, QueueConsumer] = {}
         self.turn = 0  # number of who was last in turn
         self._last = 0
         self._filtered = 0
 
-    def join(self, key: int, client: str, backlog: int, filtered: bool) -> Consumer:
+    def join(self, key: int, client: str, backlog: int, filtered: bool) -> QueueConsumer:
         """A new one."""
         assert key not in self.by_key
         self._last += 1
-        looks = Looks() if filtered else None
-        made = Consumer(key, client, self._last, backlog, looks, since=self._last)
+        looks = SelectorStats() if filtered else None
+        made = QueueConsumer(key, client, self._last, backlog, looks, since=self._last)
         self.by_key[key] = made
         self._filtered += filtered
         return made
 
-    def lose(self, consumer: Consumer) -> None:
+    def lose(self, consumer: QueueConsumer) -> None:
         """Its connection is lost."""
         self._filtered -= consumer.looks is not None
         consumer.lost, consumer.looks = True, None
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: QueueConsumer) -> None:
         """It is over."""
         del self.by_key[consumer.key]
         self._filtered -= consumer.looks is not None
@@ -96,27 +96,27 @@ class Consumers:
         """True if one has a filter."""
         return self._filtered > 0
 
-    def current(self) -> list[Consumer]:
+    def current(self) -> list[QueueConsumer]:
         """Those that are not lost."""
         return [one for one in self.by_key.values() if not one.lost]
 
-    def lost(self) -> list[Consumer]:
+    def lost(self) -> list[QueueConsumer]:
         """Those whose connection was lost, and that may come back."""
         return [one for one in self.by_key.values() if one.lost]
 
-    def lost_of(self, client: str) -> list[Consumer]:
+    def lost_of(self, client: str) -> list[QueueConsumer]:
         """What a client had before its connection was lost."""
         return [one for one in self.lost() if one.client == client]
 
-    def looking(self) -> Iterator[Looks]:
+    def looking(self) -> Iterator[SelectorStats]:
         """Of those with filters."""
         return (one.looks for one in self.by_key.values() if one.looks is not None)
 
-    def give(self, consumer: Consumer, positions: BitMap64) -> None:
+    def give(self, consumer: QueueConsumer, positions: BitMap64) -> None:
         """It has them now."""
         insert(consumer.held, positions)
 
-    def free(self, positions: BitMap64, first: Consumer | None = None) -> int:
+    def free(self, positions: BitMap64, first: QueueConsumer | None = None) -> int:
         """Nobody has them any more. first: who probably has. Returns: how many were held."""
         rest, count = positions, 0
         for one in (first, *self.by_key.values()) if first is not None else self.by_key.values():
@@ -133,7 +133,7 @@ class Consumers:
             rest = rest - part
         return count
 
-    def owner(self, position: int) -> Consumer | None:
+    def owner(self, position: int) -> QueueConsumer | None:
         """Who has it."""
         return next((one for one in self.by_key.values() if position in one.held), None)
 
@@ -170,6 +170,6 @@ class Consumers:
                 assert one.looks.missed.isdisjoint(one.looks.looked)
 
 
-def in_turn(consumers: Iterable[Consumer], turn: int) -> list[Consumer]:
+def in_turn(consumers: Iterable[QueueConsumer], turn: int) -> list[QueueConsumer]:
     """Those behind `turn` first."""
     return sorted(consumers, key=lambda one: (one.number <= turn, one.number))

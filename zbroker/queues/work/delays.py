@@ -14,7 +14,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.columns import Column
+from zbroker.queues.work.columns import NumberColumn
 from zbroker.queues.work.sets import bytes_of, insert, remove
 from zbroker.queues.work.values import MS_NS
 
@@ -38,7 +38,7 @@ class Delays:
         self.longest_ms = 0  # of all delays since the queue began
         self._last_ns = 0  # no time is later than that
         self.waiting = BitMap64()
-        self.dues = Column()
+        self.dues = NumberColumn()
         self._at: dict[int, BitMap64] = {}
         self._times: list[int] = []
 

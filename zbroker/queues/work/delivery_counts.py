@@ -16,7 +16,7 @@ DIGITS: Final = 16  # a count ends at 65,535, as it does on the wire
 COUNT_MAX: Final = (1 << DIGITS) - 1
 
 
-class Tally:
+class DeliveryTally:
     """`counted`: positions whose count is not 0."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Tally:
         return bytes_of(self.counted, *self._digits)
 
 
-class Counting:
+class DeliveryCounts:
     """The counts of one queue.
 
     failures: releases and ended leases, each of one delivery. cancels: releases. suspects: may
@@ -95,9 +95,9 @@ class Counting:
     """
 
     def __init__(self) -> None:
-        self.failures = Tally()
-        self.cancels = Tally()
-        self.uncounted = Tally()
+        self.failures = DeliveryTally()
+        self.cancels = DeliveryTally()
+        self.uncounted = DeliveryTally()
         self.suspects = BitMap64()
 
     def failed(self, positions: BitMap64, why: str) -> None:

@@ -21,7 +21,7 @@ _SECOND: Final = 1_000_000_000
 _SWEPT_MIN: Final = 10_000  # runs; fewer are not worth a sweep
 
 
-class Expiring:
+class Expiry:
     """`next_ns`: when the next run expires. `here`: all that is in the queue."""
 
     def __init__(self, here: BitMap64) -> None:

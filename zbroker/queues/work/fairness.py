@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zbroker.queues.work.consumers import Consumer, Model, in_turn
+from zbroker.queues.work.consumers import Model, QueueConsumer, in_turn
 
-Shares = list[tuple[Consumer, int]]
+Shares = list[tuple[QueueConsumer, int]]
 
 
-def share(model: Model, able: Sequence[Consumer], count: int, turn: int) -> Shares:
+def share(model: Model, able: Sequence[QueueConsumer], count: int, turn: int) -> Shares:
     """Shares of `count` messages, at most as many as there is room for, and none of 0.
 
     able: who has room. turn: `number` of who was last in turn; next time that is the last one
@@ -28,7 +28,7 @@ def share(model: Model, able: Sequence[Consumer], count: int, turn: int) -> Shar
     return _proportional(able, count)
 
 
-def next_of(model: Model, able: Sequence[Consumer], turn: int) -> Consumer:
+def next_of(model: Model, able: Sequence[QueueConsumer], turn: int) -> QueueConsumer:
     """Who gets the next message."""
     if model == "round-robin":
         return in_turn(able, turn)[0]
@@ -37,11 +37,11 @@ def next_of(model: Model, able: Sequence[Consumer], turn: int) -> Consumer:
     return min(able, key=_used)
 
 
-def _used(one: Consumer) -> tuple[float, int]:
+def _used(one: QueueConsumer) -> tuple[float, int]:
     return len(one.held) / one.backlog, one.number
 
 
-def _proportional(able: Sequence[Consumer], count: int) -> Shares:
+def _proportional(able: Sequence[QueueConsumer], count: int) -> Shares:
     """Raises all to one level, those with the least in use first."""
     if len(able) == 1:
         return [(able[0], count)] if count else []
@@ -68,7 +68,7 @@ def _proportional(able: Sequence[Consumer], count: int) -> Shares:
     return shares
 
 
-def _in_turn(able: list[Consumer], count: int) -> Shares:
+def _in_turn(able: list[QueueConsumer], count: int) -> Shares:
     """As if one message after the other went to the next who has room."""
     given = dict.fromkeys([one.key for one in able], 0)
     last, open_ = 0, list(able)
@@ -87,7 +87,7 @@ def _in_turn(able: list[Consumer], count: int) -> Shares:
     return sorted(shares, key=lambda pair: pair[0].key == last)
 
 
-def _fast(able: Sequence[Consumer], count: int) -> Shares:
+def _fast(able: Sequence[QueueConsumer], count: int) -> Shares:
     shares = []
     for one in sorted(able, key=lambda one: one.since):
         some = min(one.room, count)

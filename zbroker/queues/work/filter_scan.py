@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.consumers import Looks
-from zbroker.queues.work.ready import Ready
+from zbroker.queues.work.consumers import SelectorStats
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import lowest, without
 
 
-def next_unlooked(looks: Looks, ready: Ready, behind: int, limit: int, enough: int) -> BitMap64:
+def next_unlooked(
+    looks: SelectorStats, ready: ReadyMessages, behind: int, limit: int, enough: int
+) -> BitMap64:
     """The lowest messages before `behind` that can be offered and were not looked at.
 
     None if so many as are `enough` are known to fit. What is past the cursor and was not there when

@@ -18,9 +18,9 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
-from zbroker.queues.work.columns import Column
+from zbroker.queues.work.columns import NumberColumn
 from zbroker.queues.work.sets import bytes_of, first_of, insert, lowest, remove, without
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 STEP: Final = 512  # messages that are linked at a time
 
@@ -32,13 +32,13 @@ class Grouped:
         self.standing = BitMap64()
         self.appeared: BitMap64 | None = None
         self._heads = BitMap64()
-        self._keys = Column("q")
+        self._keys = NumberColumn("q")
         self._chains: dict[int, int | BitMap64] = {}  # all of a key that is linked
         self._busy: dict[int, int] = {}
         self._upto = 0
         self._last = -1  # the highest position with a key
 
-    def enter(self, entered: Entered) -> None:
+    def enter(self, entered: Arrivals) -> None:
         """New messages."""
         if entered.groups is not None:
             self._keys.put(entered.positions, entered.groups)

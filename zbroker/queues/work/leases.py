@@ -25,7 +25,7 @@ def end_of(now_ms: int, lease_ms: int) -> int | None:
     return -(-(now_ms + lease_ms) // grain) * grain
 
 
-class Leases:
+class MessageLeases:
     """`leased`: messages that consumers have. Units: monotonic ms."""
 
     def __init__(self) -> None:

@@ -12,10 +12,10 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
-from zbroker.queues.work.consumers import Consumer, Consumers, Model
+from zbroker.queues.work.consumers import Model, QueueConsumer, QueueConsumers
 from zbroker.queues.work.fairness import next_of, share
 from zbroker.queues.work.leases import end_of
-from zbroker.queues.work.places import Places
+from zbroker.queues.work.places import MessagePlaces
 from zbroker.queues.work.sets import insert, split, union
 from zbroker.queues.work.values import Offer
 
@@ -23,28 +23,28 @@ OFFER_MAX: Final = 1_000  # messages a consumer gets of one call, on average
 _CHUNK_MAX: Final = 256  # of consumers with filters
 
 
-class Offered(NamedTuple):
+class OfferResult(NamedTuple):
     """more: something may be left: it stopped at its limit, or who has a filter has to look."""
 
     offers: list[Offer]
     more: bool
 
 
-class Offering:
+class Offers:
     """Takes messages from their places and gives them to consumers."""
 
-    def __init__(self, places: Places, consumers: Consumers) -> None:
+    def __init__(self, places: MessagePlaces, consumers: QueueConsumers) -> None:
         self._places = places
         self._consumers = consumers
 
-    def offer(self, config: QueueConfig, now: Now) -> Offered:
+    def offer(self, config: QueueConfig, now: Now) -> OfferResult:
         """What can be given now."""
         barrier = self._places.barrier_due()
         if barrier is not None:
-            return Offered(self._barrier(barrier), False)
+            return OfferResult(self._barrier(barrier), False)
         able = [one for one in self._consumers.current() if one.credit and one.room > 0]
         if not able or not self._places.ready.standing:
-            return Offered([], False)
+            return OfferResult([], False)
         wanted = sum(one.room for one in able)
         if config.max_backlog:
             wanted = min(wanted, config.max_backlog - self._consumers.held())
@@ -54,7 +54,7 @@ class Offering:
         offers = given(way, list(able), count) if count > 0 else []
         limited = sum(len(offer.positions) for offer in offers) == count < wanted
         looking = bool(offers) and any(one.looks is not None and one.room > 0 for one in able)
-        return Offered(offers, limited or looking)
+        return OfferResult(offers, limited or looking)
 
     def _barrier(self, position: int) -> list[Offer]:
         """To everybody, whatever room there is; it waits for somebody if nobody is there."""
@@ -65,7 +65,7 @@ class Offering:
             insert(self._places.were_leased, barrier)  # if it is undone, it comes flagged
         return [Offer(one.key, BitMap64([position]), barrier=True) for one in consumers]
 
-    def _shares(self, way: _Way, able: list[Consumer], count: int) -> list[Offer]:
+    def _shares(self, way: _Way, able: list[QueueConsumer], count: int) -> list[Offer]:
         """One take for all of them."""
         parts = self._places.ready.take(count, self._places.behind)
         if not parts:
@@ -85,7 +85,7 @@ class Offering:
             offers += [Offer(one.key, part, first_commit=way.once) for part in its]
         return offers
 
-    def _chunks(self, way: _Way, able: list[Consumer], count: int) -> list[Offer]:
+    def _chunks(self, way: _Way, able: list[QueueConsumer], count: int) -> list[Offer]:
         """A chunk at a time, to whoever is next and can get one."""
         ready, behind = self._places.ready, self._places.behind
         offers: list[Offer] = []

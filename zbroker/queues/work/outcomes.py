@@ -11,19 +11,23 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
-from zbroker.queues.work.consumers import Consumer, Consumers
+from zbroker.queues.work.consumers import QueueConsumer, QueueConsumers
 from zbroker.queues.work.delays import due_of
-from zbroker.queues.work.delivery_counts import Counting
-from zbroker.queues.work.places import Places
+from zbroker.queues.work.delivery_counts import DeliveryCounts
+from zbroker.queues.work.places import MessagePlaces
 from zbroker.queues.work.sets import remove, without
 from zbroker.queues.work.values import Outcome
 
 
-class Ending:
+class Outcomes:
     """Takes messages out of their places, and says what is to be committed."""
 
     def __init__(
-        self, config: QueueConfig, places: Places, consumers: Consumers, counting: Counting
+        self,
+        config: QueueConfig,
+        places: MessagePlaces,
+        consumers: QueueConsumers,
+        counting: DeliveryCounts,
     ) -> None:
         self.config = config
         self._places = places
@@ -31,7 +35,7 @@ class Ending:
         self._counting = counting
 
     def go(
-        self, found: BitMap64, why: str, letter: str = "", holder: Consumer | None = None,
+        self, found: BitMap64, why: str, letter: str = "", holder: QueueConsumer | None = None,
         *, delivered: bool = True,
     ) -> list[Outcome]:  # fmt: skip
         """They are to go. holder: who probably has them. delivered: False if what is leased
@@ -46,7 +50,7 @@ class Ending:
 
     def fail(
         self, found: BitMap64, why: str, now: Now, delay_ms: int = 0,
-        holder: Consumer | None = None,
+        holder: QueueConsumer | None = None,
     ) -> list[Outcome]:  # fmt: skip
         """They come back, unless they are of no use, or came back too often."""
         self._take_out(found, holder)
@@ -89,7 +93,7 @@ class Ending:
         steps = self._counting.by_failures(found, len(retry))
         return [(part, retry[step]) for step, part in steps]
 
-    def _take_out(self, found: BitMap64, holder: Consumer | None) -> BitMap64:
+    def _take_out(self, found: BitMap64, holder: QueueConsumer | None) -> BitMap64:
         leased = self._places.take_out(found)
         if leased:
             self._consumers.free(leased, holder)

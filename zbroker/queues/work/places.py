@@ -19,26 +19,26 @@ from pyroaring import BitMap64
 from zbroker.engine.contract import Now
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.delays import Delays
-from zbroker.queues.work.expiry import Expiring
-from zbroker.queues.work.leases import Leases
-from zbroker.queues.work.ready import Ready
+from zbroker.queues.work.expiry import Expiry
+from zbroker.queues.work.leases import MessageLeases
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 
-class Places:
+class MessagePlaces:
     """here: all that did not go. going: an outcome is on its way to the log; failing: of these,
     that they come back; both: that they come back, and that they are gone; were_leased: that were
     with a consumer. expired: whatever is here and of no use any more, wherever it stands; overdue:
     of these, what is with nobody, and what no outcome tells yet.
     """
 
-    def __init__(self, ready: Ready) -> None:
+    def __init__(self, ready: ReadyMessages) -> None:
         self.here = BitMap64()
         self.ready = ready
-        self.leases = Leases()
+        self.leases = MessageLeases()
         self.delays = Delays()
-        self.expiring = Expiring(self.here)
+        self.expiring = Expiry(self.here)
         self.barriers = BitMap64()
         self.going = BitMap64()
         self.failing = BitMap64()
@@ -49,7 +49,7 @@ class Places:
 
     # -- in and out ---------------------------------------------------------------------------
 
-    def enter(self, entered: Entered) -> None:
+    def enter(self, entered: Arrivals) -> None:
         """New messages."""
         insert(self.here, entered.positions)
         if entered.expires:

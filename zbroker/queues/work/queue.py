@@ -17,18 +17,18 @@ from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.queues.work import reasons, state_dump
 from zbroker.queues.work.columns import only
-from zbroker.queues.work.consumers import GRACE_MS, Consumer, Consumers
-from zbroker.queues.work.delivery_counts import COUNT_MAX, Counting
+from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers
+from zbroker.queues.work.delivery_counts import COUNT_MAX, DeliveryCounts
 from zbroker.queues.work.filter_scan import next_unlooked
 from zbroker.queues.work.grouped import Grouped
 from zbroker.queues.work.leases import end_of
-from zbroker.queues.work.offers import Offering, once
-from zbroker.queues.work.outcomes import Ending
-from zbroker.queues.work.places import Places
+from zbroker.queues.work.offers import Offers, once
+from zbroker.queues.work.outcomes import Outcomes
+from zbroker.queues.work.places import MessagePlaces
 from zbroker.queues.work.ranked import Ranked
-from zbroker.queues.work.ready import Plain, Ready
+from zbroker.queues.work.ready import Plain, ReadyMessages
 from zbroker.queues.work.sets import below, insert, remove, without
-from zbroker.queues.work.values import Entered, Numbers, Offer, Outcome, Settling, Standing
+from zbroker.queues.work.values import Arrivals, Numbers, Offer, Outcome, SettleResult, Standing
 
 
 class Queue:
@@ -36,12 +36,12 @@ class Queue:
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
-        self.places = Places(_ready_of(config))
-        self.consumers = Consumers()
-        self.counting = Counting()
+        self.places = MessagePlaces(_ready_of(config))
+        self.consumers = QueueConsumers()
+        self.counting = DeliveryCounts()
         self.more = False
-        self._offering = Offering(self.places, self.consumers)
-        self._ending = Ending(config, self.places, self.consumers, self.counting)
+        self._offering = Offers(self.places, self.consumers)
+        self._ending = Outcomes(config, self.places, self.consumers, self.counting)
         self._now = Now(0, 0)
 
     def alter(self, config: QueueConfig) -> None:
@@ -50,7 +50,7 @@ class Queue:
 
     # -- fold ---------------------------------------------------------------------------------
 
-    def entered(self, entered: Entered) -> None:
+    def entered(self, entered: Arrivals) -> None:
         """Messages that were published; none of them is here."""
         self.places.enter(entered)
 
@@ -74,7 +74,7 @@ class Queue:
         """The barrier went to every consumer."""
         self.gone(BitMap64([position]))
 
-    def returned(self, positions: BitMap64, entered: Entered) -> None:
+    def returned(self, positions: BitMap64, entered: Arrivals) -> None:
         """Dead letters that are messages again; their counts begin anew."""
         self.counting.drop(positions & self.here)
         fresh = without(entered.positions, self.here)
@@ -200,7 +200,7 @@ class Queue:
     def settle(  # noqa: PLR0913 - each is one thing that the command says
         self, key: int | None, positions: BitMap64, verb: str, now: Now, *,
         delay_ms: int = 0, reason: str = "", lease_ms: int = 0,
-    ) -> Settling:  # fmt: skip
+    ) -> SettleResult:  # fmt: skip
         """What a consumer, or anybody (None), says of messages.
 
         ack, reject: also of what is not leased. release, extend: only of what is leased. Where
@@ -230,7 +230,7 @@ class Queue:
             outcomes = self._ending.go(found, "rejected", reason or "rejected", holder)
         else:
             outcomes = self._ending.go(found, "acked", holder=holder)
-        return Settling(outcomes, taken, len(positions) - taken)
+        return SettleResult(outcomes, taken, len(positions) - taken)
 
     def undo(self, outcome: Outcome) -> None:
         """Its unit was refused: they can be offered again."""
@@ -370,7 +370,7 @@ class Queue:
         if not positions.isdisjoint(self.places.leases.leased):
             self.consumers.free(positions & self.places.leases.leased)
 
-    def _of(self, holder: Consumer | None, found: BitMap64, *, only_leased: bool) -> BitMap64:
+    def _of(self, holder: QueueConsumer | None, found: BitMap64, *, only_leased: bool) -> BitMap64:
         """What somebody may have a say in."""
         leased = found & self.places.leases.leased
         if self.config.leasing == "strict":
@@ -393,7 +393,7 @@ class Queue:
             ready.appeared = BitMap64()
 
 
-def _ready_of(config: QueueConfig) -> Ready:
+def _ready_of(config: QueueConfig) -> ReadyMessages:
     if config.priority:
         return Ranked()
     return Grouped() if config.group_key else Plain()

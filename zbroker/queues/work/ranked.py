@@ -19,10 +19,10 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
-from zbroker.queues.work.columns import Column
+from zbroker.queues.work.columns import NumberColumn
 from zbroker.queues.work.ready import Plain
 from zbroker.queues.work.sets import bytes_of, insert, lowest, remove, split, union
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 LEVELS_MAX: Final = 1_024  # bands that have one priority from the start
 BAND_MAX: Final = 4_096  # messages of a band that has several
@@ -45,11 +45,11 @@ class Ranked(Plain):
 
     def __init__(self) -> None:
         super().__init__()
-        self._priorities = Column()
+        self._priorities = NumberColumn()
         self._bands: list[_Band] = []
         self._lows: list[int] = []
 
-    def enter(self, entered: Entered) -> None:
+    def enter(self, entered: Arrivals) -> None:
         """New messages."""
         if entered.priorities is not None:
             self._priorities.put(entered.positions, entered.priorities)

@@ -14,10 +14,10 @@ from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.sets import bytes_of, insert, lowest, remove
-from zbroker.queues.work.values import Entered
+from zbroker.queues.work.values import Arrivals
 
 
-class Ready(Protocol):
+class ReadyMessages(Protocol):
     """What may be offered of one queue, and which is next.
 
     standing: what is neither with a consumer nor somewhere else. appeared: what can be offered
@@ -27,7 +27,7 @@ class Ready(Protocol):
     standing: BitMap64
     appeared: BitMap64 | None
 
-    def enter(self, entered: Entered) -> None:
+    def enter(self, entered: Arrivals) -> None:
         """New messages."""
 
     def add(self, positions: BitMap64) -> None:
@@ -77,7 +77,7 @@ class Plain:
         self.standing = BitMap64()
         self.appeared: BitMap64 | None = None
 
-    def enter(self, entered: Entered) -> None:
+    def enter(self, entered: Arrivals) -> None:
         """New messages."""
         self.add(entered.positions)
 

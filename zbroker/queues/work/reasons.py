@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbroker.engine.contract import Now
-from zbroker.queues.work.consumers import Consumer
+from zbroker.queues.work.consumers import QueueConsumer
 from zbroker.queues.work.values import Numbers, Standing
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _nobody_can(queue: Queue) -> list[str]:
     return ["what can be offered fits no filter of a consumer that has room"]
 
 
-def _fits(queue: Queue, one: Consumer) -> bool:
+def _fits(queue: Queue, one: QueueConsumer) -> bool:
     """True if something can be offered to it, as far as its filter was compared."""
     places = queue.places
     return one.looks is None or places.ready.count(1, places.behind, one.looks.matching) > 0

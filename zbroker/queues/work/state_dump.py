@@ -11,14 +11,14 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.delivery_counts import Counting, Tally
-from zbroker.queues.work.places import Places
+from zbroker.queues.work.delivery_counts import DeliveryCounts, DeliveryTally
+from zbroker.queues.work.places import MessagePlaces
 from zbroker.queues.work.sets import insert, without
 
 FORMAT: Final = b"1"
 
 
-def dump(places: Places, counting: Counting) -> dict[str, bytes]:
+def dump(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, bytes]:
     """Rows by name."""
     rows = {
         "format": FORMAT,
@@ -37,7 +37,7 @@ def dump(places: Places, counting: Counting) -> dict[str, bytes]:
     return rows
 
 
-def load(rows: Mapping[str, bytes], places: Places, counting: Counting) -> None:
+def load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCounts) -> None:
     """Raises: ValueError, for anything that is not a dump of such a queue."""
     if rows.get("format") != FORMAT:
         raise ValueError(f"tables of format {rows.get('format')!r}")
@@ -47,7 +47,7 @@ def load(rows: Mapping[str, bytes], places: Places, counting: Counting) -> None:
         raise ValueError(f"tables are not complete: {error}") from None
 
 
-def _load(rows: Mapping[str, bytes], places: Places, counting: Counting) -> None:
+def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCounts) -> None:
     insert(places.here, BitMap64.deserialize(rows["here"]))
     insert(places.barriers, BitMap64.deserialize(rows["barriers"]))
     insert(places.expired, BitMap64.deserialize(rows["expired"]))
@@ -68,7 +68,7 @@ def _load(rows: Mapping[str, bytes], places: Places, counting: Counting) -> None
             raise ValueError("tables contradict each other")
 
 
-def _load_tally(rows: Mapping[str, bytes], name: str, tally: Tally) -> None:
+def _load_tally(rows: Mapping[str, bytes], name: str, tally: DeliveryTally) -> None:
     digits: list[BitMap64] = []
     while f"{name}.{len(digits)}" in rows:
         digits.append(BitMap64.deserialize(rows[f"{name}.{len(digits)}"]))

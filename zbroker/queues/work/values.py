@@ -16,7 +16,7 @@ MS_NS: Final = 1_000_000  # nanoseconds of a millisecond
 
 
 @dataclass(slots=True)
-class Entered:
+class Arrivals:
     """Messages that enter a queue, of one read block.
 
     priorities, groups: aligned with the sorted positions; None: 0 for each. A priority of 0 is the
@@ -60,7 +60,7 @@ class Offer(NamedTuple):
     first_commit: bool = False
 
 
-class Settling(NamedTuple):
+class SettleResult(NamedTuple):
     """taken: so many messages; ignored: so many were not here, or leased to somebody else."""
 
     outcomes: list[Outcome]

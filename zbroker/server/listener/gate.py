@@ -39,7 +39,7 @@ _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _ANY: Final = {"*": "0.0.0.0"}
 
 
-class Gate:
+class AdmissionGate:
     """The listeners of one door. They are bound by `bind`, and have to be released before the end.
 
     is_open: libzmq takes all who come, as without a gate.

@@ -25,7 +25,7 @@ ROUND_MAX: Final = 256  # connections of one turn; bounds how long clients wait 
 HEARTBEATS_BYTES_S: Final = 512  # PING and PONG are received but never read
 
 
-class Pace(NamedTuple):
+class RoundPace(NamedTuple):
     """How far apart rounds begin; what comes in between is not bounded.
 
     `work`: of libzmq's threads. In a millisecond of it they receive a few megabytes at most.
@@ -37,20 +37,20 @@ class Pace(NamedTuple):
     work_each_us: int  # more for each connection: heartbeats are work, too
 
 
-WAITING: Final = Pace(every_ms=20, every_each_us=20, work_us=1_000, work_each_us=0)
-INSIDE: Final = Pace(every_ms=100, every_each_us=50, work_us=10_000, work_each_us=50)
+WAITING: Final = RoundPace(every_ms=20, every_each_us=20, work_us=1_000, work_each_us=0)
+INSIDE: Final = RoundPace(every_ms=100, every_each_us=50, work_us=10_000, work_each_us=50)
 
 Why = Literal["handshakes", "silent", "unread", "over_limit"]
 
 
-class Flow(NamedTuple):
+class TcpCounters(NamedTuple):
     """What the kernel counted for one connection, in bytes of its stream."""
 
     received: int
     acked: int  # sent by us, and confirmed by the peer's kernel
 
 
-class Bounds(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """What is particular to a door."""
 
     connections: int
@@ -66,7 +66,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class GuardedConnection:
     """One connection as it was last looked at."""
 
     fd: int
@@ -79,15 +79,15 @@ class Connection:
     unread: int = 0
 
 
-class Guard:
+class ConnectionGuard:
     """All connections of one door."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionLimits) -> None:
         self._bounds = bounds
-        self.by_rid: dict[bytes, Connection] = {}
-        self._by_fd: dict[int, Connection] = {}
-        self._waiting: dict[int, Connection] = {}  # the longest first
-        self._inside: dict[int, Connection] = {}
+        self.by_rid: dict[bytes, GuardedConnection] = {}
+        self._by_fd: dict[int, GuardedConnection] = {}
+        self._waiting: dict[int, GuardedConnection] = {}  # the longest first
+        self._inside: dict[int, GuardedConnection] = {}
         self._rounds = (
             _Round(self._waiting, self._judge_waiting, WAITING),
             _Round(self._inside, self._judge_inside, INSIDE),
@@ -105,7 +105,7 @@ class Guard:
         Whoever means it logs on within milliseconds, so a crowd that only waits keeps nobody out.
         """
         self.closed(fd)  # a descriptor that comes again: the connection before it has ended
-        self._by_fd[fd] = self._waiting[fd] = Connection(fd, now_ms, now_ms)
+        self._by_fd[fd] = self._waiting[fd] = GuardedConnection(fd, now_ms, now_ms)
         if len(self._by_fd) <= self._bounds.connections:
             return []
         return [self._cut(next(iter(self._waiting.values())), "over_limit")]
@@ -119,7 +119,7 @@ class Guard:
             if self.by_rid.get(connection.rid) is connection:
                 del self.by_rid[connection.rid]
 
-    def meet(self, rid: bytes, fd: int, now_ms: int) -> Connection | None:
+    def meet(self, rid: bytes, fd: int, now_ms: int) -> GuardedConnection | None:
         """The connection behind a peer that is not in `by_rid`; None if it has ended."""
         connection = self._by_fd.get(fd)
         if connection is None:
@@ -131,12 +131,12 @@ class Guard:
         self.by_rid[rid] = connection
         return connection
 
-    def logged_on(self, connection: Connection) -> None:
+    def logged_on(self, connection: GuardedConnection) -> None:
         """It has a session now: no deadline any more."""
         if self._waiting.pop(connection.fd, None) is not None:
             self._inside[connection.fd] = connection
 
-    def forget(self, connection: Connection, now_ms: int) -> None:
+    def forget(self, connection: GuardedConnection, now_ms: int) -> None:
         """Its session has ended, if it had one; it may log on again as if it came now."""
         if self._inside.pop(connection.fd, None) is not None:
             connection.since_ms, connection.base = now_ms, -1
@@ -150,7 +150,7 @@ class Guard:
         return min(due) if due else None
 
     def look(
-        self, now_ms: int, worked_us: Callable[[], int], flow: Callable[[int], Flow | None]
+        self, now_ms: int, worked_us: Callable[[], int], flow: Callable[[int], TcpCounters | None]
     ) -> list[Cut]:
         """Who has to go now. Looks at ROUND_MAX connections of each kind at most.
 
@@ -168,14 +168,16 @@ class Guard:
 
     def _late(self, now_ms: int) -> list[Cut]:
         """Those that wait for too long, ROUND_MAX at most."""
-        late: list[Connection] = []
+        late: list[GuardedConnection] = []
         for connection in self._waiting.values():
             if now_ms - connection.since_ms < LOGON_MS or len(late) == ROUND_MAX:
                 break
             late.append(connection)
         return [self._cut(connection, "silent") for connection in late]
 
-    def _judge_waiting(self, connection: Connection, flow: Flow, now_ms: int) -> Why | None:
+    def _judge_waiting(
+        self, connection: GuardedConnection, flow: TcpCounters, now_ms: int
+    ) -> Why | None:
         if connection.base < 0:
             connection.base = flow.received
         said = flow.received - connection.base
@@ -184,7 +186,9 @@ class Guard:
         share = WAITING_TOTAL_BYTES // len(self._waiting)
         return "silent" if said > max(SHAKING_MAX_BYTES, min(WAITING_MAX_BYTES, share)) else None
 
-    def _judge_inside(self, connection: Connection, flow: Flow, now_ms: int) -> Why | None:
+    def _judge_inside(
+        self, connection: GuardedConnection, flow: TcpCounters, now_ms: int
+    ) -> Why | None:
         """Never below zero: what was estimated too high for messages is no credit for later."""
         came = flow.received - connection.received - connection.read
         heartbeats = HEARTBEATS_BYTES_S * (now_ms - connection.looked_ms) // 1_000
@@ -193,7 +197,7 @@ class Guard:
         connection.looked_ms = now_ms
         return "unread" if connection.unread > self._bounds.unread_bytes else None
 
-    def _cut(self, connection: Connection, why: Why) -> Cut:
+    def _cut(self, connection: GuardedConnection, why: Why) -> Cut:
         self.closed(connection.fd)
         return Cut(connection.fd, why)
 
@@ -214,14 +218,14 @@ class _Round:
 
     def __init__(
         self,
-        members: dict[int, Connection],
-        judge: Callable[[Connection, Flow, int], Why | None],
-        pace: Pace,
+        members: dict[int, GuardedConnection],
+        judge: Callable[[GuardedConnection, TcpCounters, int], Why | None],
+        pace: RoundPace,
     ) -> None:
         self.members = members
         self.judge = judge
         self._pace = pace
-        self._left: list[Connection] = []
+        self._left: list[GuardedConnection] = []
         self._begins_ms = 0
         self._worked_us = 0
 
@@ -230,7 +234,7 @@ class _Round:
         """When the next members are looked at."""
         return 0 if self._left else self._begins_ms
 
-    def some(self, now_ms: int, worked_us: Callable[[], int]) -> list[Connection]:
+    def some(self, now_ms: int, worked_us: Callable[[], int]) -> list[GuardedConnection]:
         """The next members, ROUND_MAX at most."""
         if not self._left and self.members and now_ms >= self._begins_ms:
             self._begin(now_ms, worked_us())

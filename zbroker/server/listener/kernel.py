@@ -12,7 +12,7 @@ import struct
 import time
 from typing import Final, NamedTuple
 
-from zbroker.server.listener.guard import Flow
+from zbroker.server.listener.guard import TcpCounters
 from zbroker.sockets import copy_of
 
 _FLOW: Final = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received; linux/tcp.h
@@ -36,13 +36,13 @@ class Flows:
         self._size = ctypes.c_uint32()
         self._size_at = ctypes.byref(self._size)
 
-    def of(self, fd: int) -> Flow | None:
+    def of(self, fd: int) -> TcpCounters | None:
         """Of a TCP connection; None if the number stands for anything else."""
         self._size.value = _INFO_BYTES
         if _getsockopt(fd, tcp.IPPROTO_TCP, tcp.TCP_INFO, self._info, self._size_at):
             return None
         acked, received = _FLOW.unpack_from(self._info, _FLOW_AT)
-        return Flow(received, acked)
+        return TcpCounters(received, acked)
 
 
 def cut(fd: int, port: int) -> str | None:

@@ -18,9 +18,9 @@ import zmq
 from zbroker import sockets
 from zbroker.clock import Clock
 from zbroker.server.listener import kernel, self_test
-from zbroker.server.listener.gate import Gate, can_gate
-from zbroker.server.listener.guard import Bounds, Connection, Cut, Guard
-from zbroker.server.listener.zap import Zap
+from zbroker.server.listener.gate import AdmissionGate, can_gate
+from zbroker.server.listener.guard import ConnectionGuard, ConnectionLimits, Cut, GuardedConnection
+from zbroker.server.listener.zap import ZapHandler
 
 EVENTS_MAX: Final = 256  # of one turn; a flood of connections waits in the monitor
 SEE_OFF_MS: Final = 200
@@ -43,7 +43,7 @@ _ENDED: Final = int(zmq.EVENT_DISCONNECTED)
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-class Door:
+class Listener:
     """One ROUTER for clients.
 
     frame_bytes: a larger frame closes its connection. unread_bytes: of one client that is logged
@@ -71,9 +71,9 @@ class Door:
         self._flows = kernel.Flows()
         room = kernel.descriptors(connections)
         shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
-        self._guard = Guard(Bounds(room.connections, unread_bytes, shaken))
+        self._guard = ConnectionGuard(ConnectionLimits(room.connections, unread_bytes, shaken))
         self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
-        self._zap = Zap(context, allowed) if curve is not None else None
+        self._zap = ZapHandler(context, allowed) if curve is not None else None
         self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
         sockets.know_ipv6(self.router, listen)
         self._monitor = _monitor(context, self.router)
@@ -82,7 +82,7 @@ class Door:
         self._letting_ms: int | None = None
         self._descriptors = room
         self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
-        self._gate = Gate(listen, room.step) if room.step and can_gate(listen) else None
+        self._gate = AdmissionGate(listen, room.step) if room.step and can_gate(listen) else None
         if self._gate is None:
             self.router.bind(listen)
         else:
@@ -161,7 +161,7 @@ class Door:
         if self._zap is not None:
             self._zap.socket.close(0)
 
-    def _mind(self, gate: Gate, now_ms: int) -> None:
+    def _mind(self, gate: AdmissionGate, now_ms: int) -> None:
         """Opens and shuts the gate; where it is shut, lets others in by steps.
 
         While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
@@ -276,7 +276,7 @@ class Door:
             return "", None
         return kernel.address(connection.fd, self._port), connection.since_ms
 
-    def _of(self, rid: bytes) -> Connection | None:
+    def _of(self, rid: bytes) -> GuardedConnection | None:
         known = self._guard.by_rid.get(rid)
         if known is not None:
             return known
@@ -292,9 +292,9 @@ class Door:
         server = self._curve.public
         stranger, guest = (sockets.Curve(*zmq.curve_keypair(), server) for _ in range(2))
         cases = [
-            self_test.Case("a key that is not in the access file", stranger, enters=False),
-            self_test.Case("a client without a key", None, enters=False),
-            self_test.Case("a key that is known", guest, enters=True),
+            self_test.SelfTestCase("a key that is not in the access file", stranger, enters=False),
+            self_test.SelfTestCase("a client without a key", None, enters=False),
+            self_test.SelfTestCase("a key that is known", guest, enters=True),
         ]
         poller = zmq.Poller()
         self.register(poller)

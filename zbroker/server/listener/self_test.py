@@ -23,7 +23,7 @@ _OUT: Final = int(
 )
 
 
-class Case(NamedTuple):
+class SelfTestCase(NamedTuple):
     """Somebody who knocks, and whether the door has to open."""
 
     who: str
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 def prove(
     context: zmq.Context[zmq.Socket[bytes]],
     endpoint: str,
-    cases: list[Case],
+    cases: list[SelfTestCase],
     turn: Callable[[int], None],
     clock: Clock,
 ) -> None:
@@ -60,7 +60,9 @@ def prove(
 class _Knock:
     """One case under way; `entered` is None until the handshake has ended."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, case: Case) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, case: SelfTestCase
+    ) -> None:
         self._case = case
         self.entered: bool | None = None
         self._socket = context.socket(zmq.DEALER)

@@ -26,7 +26,7 @@ _PARTS: Final = 7  # version, request, domain, address, identity, mechanism, key
 Allowed = Callable[[str], bool]
 
 
-class Zap:
+class ZapHandler:
     """The handler of one context. Bound before the door is, or the first clients are refused."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Allowed) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.spark.jobs.job_runner import Step, translated
-from zbroker.spark.jobs.sink_job import To, write
+from zbroker.spark.jobs.sink_job import JobTarget, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,14 +40,16 @@ class Input(NamedTuple):
     order: tuple[str, ...] = ()
 
 
-class Report(NamedTuple):
+class BackfillReport(NamedTuple):
     """What ran under which id; `rows` were published now or, under the same id, before."""
 
     publish_id: str
     rows: int
 
 
-def backfill(spark: SparkSession, given: Input, to: To, step: Step, publish_id: str = "") -> Report:
+def backfill(
+    spark: SparkSession, given: Input, to: JobTarget, step: Step, publish_id: str = ""
+) -> BackfillReport:
     """Publishes all rows, or nothing.
 
     Raises: ClientError bad_field, for input or columns that there are not; ZBrokerError of the
@@ -60,7 +62,7 @@ def backfill(spark: SparkSession, given: Input, to: To, step: Step, publish_id: 
         reader = spark.read.format(given.format).options(**_OPTIONS.get(given.format, {}))
         rows = write(messages(reader.load(given.path), given, to.topic), to, publish_id)
     step("publishing", 1, 1)
-    return Report(publish_id, rows)
+    return BackfillReport(publish_id, rows)
 
 
 def format_of(path: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from google_crc32c import extend as crc_extend
 from google_crc32c import value as crc32c
 
-from zbroker.spark.jobs.sequences import Finding, Kind
+from zbroker.spark.jobs.sequences import Kind, SequenceFinding
 
 BUCKET: Final = 1_024  # sequences
 COLUMNS: Final = ("publisher", "sequence", "position", "topic", "payload")
@@ -24,7 +24,7 @@ Bucket = tuple[int, int]  # publisher, sequence // BUCKET
 Digests = dict[Bucket, tuple[int, int]]  # messages, sum of their checksums
 
 
-class Seen(NamedTuple):
+class MessageDigest(NamedTuple):
     """One message."""
 
     publisher: int
@@ -69,14 +69,14 @@ def unlike(here: Digests, there: Digests) -> list[Bucket]:
     )
 
 
-def seen(batches: Iterable[pa.RecordBatch], wanted: Set[Bucket]) -> list[Seen]:
+def seen(batches: Iterable[pa.RecordBatch], wanted: Set[Bucket]) -> list[MessageDigest]:
     """The messages of some buckets."""
-    found: list[Seen] = []
+    found: list[MessageDigest] = []
     for publisher, rows, sums in _checked(batches):
         sequences = rows.column("sequence").to_pylist()
         positions = rows.column("position").to_pylist()
         found += (
-            Seen(publisher, sequence, position, checksum)
+            MessageDigest(publisher, sequence, position, checksum)
             for sequence, position, checksum in zip(
                 sequences, positions, sums.tolist(), strict=True
             )
@@ -114,10 +114,12 @@ def _mixed(sequences: Any, sums: Any) -> Any:  # noqa: ANN401 - arrays
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def compared(here: Iterable[Seen], there: Iterable[Seen]) -> list[Finding]:
+def compared(
+    here: Iterable[MessageDigest], there: Iterable[MessageDigest]
+) -> list[SequenceFinding]:
     """What one has and the other lacks, or has differently; neighbours are one finding."""
     mine, others = _by_name(here), _by_name(there)
-    found: list[Finding] = []
+    found: list[SequenceFinding] = []
     for name in sorted(mine.keys() | others.keys()):
         kind = _kind(mine.get(name), others.get(name))
         if kind is None:
@@ -128,11 +130,11 @@ def compared(here: Iterable[Seen], there: Iterable[Seen]) -> list[Finding]:
         if before and before[:2] == (kind, publisher) and before.last == sequence - 1:
             found[-1] = before._replace(last=sequence)
         else:
-            found.append(Finding(kind, publisher, sequence, sequence, position))
+            found.append(SequenceFinding(kind, publisher, sequence, sequence, position))
     return found
 
 
-def _by_name(messages: Iterable[Seen]) -> dict[tuple[int, int], list[tuple[int, int]]]:
+def _by_name(messages: Iterable[MessageDigest]) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Of each (publisher, sequence) what stands there: position and checksum."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for one in messages:
@@ -149,9 +151,9 @@ def _kind(mine: list[tuple[int, int]] | None, others: list[tuple[int, int]] | No
     return None if same else "different"
 
 
-def rough(buckets: Iterable[Bucket]) -> list[Finding]:
+def rough(buckets: Iterable[Bucket]) -> list[SequenceFinding]:
     """Of buckets that nobody looked into: somewhere in these sequences there is a difference."""
     return [
-        Finding("unlike", publisher, bucket * BUCKET, (bucket + 1) * BUCKET - 1, 0)
+        SequenceFinding("unlike", publisher, bucket * BUCKET, (bucket + 1) * BUCKET - 1, 0)
         for publisher, bucket in buckets
     ]

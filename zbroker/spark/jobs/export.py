@@ -26,9 +26,9 @@ from zbroker.ids import Origin
 from zbroker.spark.jobs import units
 from zbroker.spark.jobs.job_runner import Step, collected
 from zbroker.spark.jobs.stretch import TASK_BYTES, Stretch
-from zbroker.spark.jobs.units import Choice, Done, Progress, Unit
+from zbroker.spark.jobs.units import Choice, ExportProgress, ExportUnit, FinishedUnit
 from zbroker.spark.log_hold import held
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ PROGRESS: Final = "_progress.json"
 LOCK: Final = "_lock"
 
 
-class Report(NamedTuple):
+class ExportReport(NamedTuple):
     """What one run wrote, and how far the export is: everything before `exported` is there."""
 
     messages: int
@@ -58,7 +58,7 @@ def export(  # noqa: PLR0913 - a job's arguments
     since_given: bool = True,
     parts: int = 1,
     unit_bytes: int = TASK_BYTES,
-) -> Report:
+) -> ExportReport:
     """Exports what is not there yet. since_given: else an export that was begun goes on.
 
     Raises: ZBrokerError, as `plan_ranges` and `replay`; bad_field, if the directory has an export
@@ -70,12 +70,12 @@ def export(  # noqa: PLR0913 - a job's arguments
         before = _load(to)
         progress = _planned(stretch, before, since_given, parts, unit_bytes)
         if progress is None:
-            return Report(0, 0, 0, 0, 0, 0, 0)
+            return ExportReport(0, 0, 0, 0, 0, 0, 0)
         _save(to, progress)
         done = _run(spark, stretch, to, progress, step)
         progress = units.with_done(progress, done)
         _save(to, progress)
-    return Report(
+    return ExportReport(
         sum(one.messages for one in done), sum(one.payload_bytes for one in done),
         sum(one.files for one in done), len(done), progress.exported, progress.messages,
         progress.files,
@@ -94,7 +94,7 @@ def _locked(to: Path) -> Iterator[None]:
         yield
 
 
-def _load(to: Path) -> Progress | None:
+def _load(to: Path) -> ExportProgress | None:
     """What is planned, without what was finished since that was saved. Raises: ClientError."""
     if not (to / PROGRESS).exists():
         if next(to.glob("date=*"), None) is not None:
@@ -103,10 +103,12 @@ def _load(to: Path) -> Progress | None:
         return None
     progress = units.decode((to / PROGRESS).read_bytes())
     marks = (path.read_bytes() for path in (to / "_done").glob("*.json"))
-    return units.with_done(progress, [msgspec.json.decode(data, type=Done) for data in marks])
+    return units.with_done(
+        progress, [msgspec.json.decode(data, type=FinishedUnit) for data in marks]
+    )
 
 
-def _save(to: Path, progress: Progress) -> None:
+def _save(to: Path, progress: ExportProgress) -> None:
     """Then what it counts as done needs no mark any more."""
     from zbroker.spark.jobs.parquet import write_whole
 
@@ -115,8 +117,8 @@ def _save(to: Path, progress: Progress) -> None:
 
 
 def _planned(
-    stretch: Stretch, known: Progress | None, since_given: bool, parts: int, unit_bytes: int
-) -> Progress | None:
+    stretch: Stretch, known: ExportProgress | None, since_given: bool, parts: int, unit_bytes: int
+) -> ExportProgress | None:
     """The progress with units for all that is there now; None if there is nothing."""
     if known is not None:
         behind = stretch.behind(known.origin, known.end)
@@ -129,7 +131,7 @@ def _planned(
             return None
         origin = Origin(ranges[0].instance, ranges[0].generation)
         known = units.begun(_choice(stretch, origin), ranges[0].first)
-    return units.with_units(known, [Unit(part.first, part.end) for part in ranges])
+    return units.with_units(known, [ExportUnit(part.first, part.end) for part in ranges])
 
 
 def _choice(stretch: Stretch, origin: Origin) -> Choice:
@@ -140,8 +142,8 @@ def _choice(stretch: Stretch, origin: Origin) -> Choice:
 
 
 def _run(
-    spark: SparkSession, stretch: Stretch, to: Path, progress: Progress, step: Step
-) -> list[Done]:
+    spark: SparkSession, stretch: Stretch, to: Path, progress: ExportProgress, step: Step
+) -> list[FinishedUnit]:
     from zbroker.spark.jobs.parquet import Task, write_unit
 
     if not progress.units:
@@ -153,7 +155,7 @@ def _run(
         return collected(spark, tasks, write_unit, step, "units")
 
 
-def clipped(ranges: Sequence[Range], unit: Unit) -> list[Range]:
+def clipped(ranges: Sequence[LogRange], unit: ExportUnit) -> list[LogRange]:
     """What of `ranges` lies in a unit."""
     return [
         replace(part, first=max(part.first, unit.first), end=min(part.end, unit.end))

@@ -29,7 +29,7 @@ Form = Literal["messages", "arrow"]
 Function = Callable[[Any], Iterable[Any]]
 
 
-class Row(NamedTuple):
+class FunctionRow(NamedTuple):
     """A message, as a function sees it."""
 
     topic: str
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     data: bytes
 
 
-class Named(NamedTuple):
+class FunctionName(NamedTuple):
     """module:function; folder: where modules are looked for besides, "" for nowhere."""
 
     name: str
@@ -66,7 +66,7 @@ class Named(NamedTuple):
         return function
 
 
-def applied(batches: Iterable[pa.RecordBatch], what: Named) -> Iterator[pa.RecordBatch]:
+def applied(batches: Iterable[pa.RecordBatch], what: FunctionName) -> Iterator[pa.RecordBatch]:
     """What the function makes of the batches, in its order. Raises: ClientError bad_field."""
     function = what.load()
     made: list[tuple[Any, ...]] = []
@@ -83,10 +83,10 @@ def applied(batches: Iterable[pa.RecordBatch], what: Named) -> Iterator[pa.Recor
         yield _batch(made)
 
 
-def rows_of(batch: pa.RecordBatch) -> list[Row]:
+def rows_of(batch: pa.RecordBatch) -> list[FunctionRow]:
     """The messages of a batch with the columns of COLUMNS."""
     columns = (batch.column(name).to_pylist() for name in COLUMNS)
-    return [Row._make(row) for row in zip(*columns, strict=True)]
+    return [FunctionRow._make(row) for row in zip(*columns, strict=True)]
 
 
 def _checked(one: Any, name: str) -> tuple[Any, ...]:  # noqa: ANN401 - whatever was yielded

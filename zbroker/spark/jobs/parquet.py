@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zbroker.errors import ClientError
-from zbroker.spark.jobs.units import Done, Unit
-from zbroker.spark.ranges import Range
+from zbroker.spark.jobs.units import ExportUnit, FinishedUnit
+from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import replay_arrow
 
 TEMPORARY: Final = "_temporary"
@@ -50,11 +50,11 @@ class Task(NamedTuple):
     """A unit, and the ranges that it is read from."""
 
     to: str
-    unit: Unit
-    ranges: list[Range]
+    unit: ExportUnit
+    ranges: list[LogRange]
 
 
-def write_unit(task: Task) -> Done:
+def write_unit(task: Task) -> FinishedUnit:
     """In an executor; the unit is there when this returns. Raises: ZBrokerError, OSError."""
     to, unit = Path(task.to), task.unit
     scratch = to / TEMPORARY / f"{unit.name}-{secrets.token_hex(4)}"
@@ -70,7 +70,7 @@ def write_unit(task: Task) -> Done:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _gathered(ranges: Iterable[Range]) -> dict[Group, list[pa.RecordBatch]]:
+def _gathered(ranges: Iterable[LogRange]) -> dict[Group, list[pa.RecordBatch]]:
     groups: dict[Group, list[pa.RecordBatch]] = defaultdict(list)
     for part in ranges:
         for batch in replay_arrow(part, COLUMNS):
@@ -119,11 +119,11 @@ def _publish(written: Path, path: Path) -> None:
         sync(directory)
 
 
-def _finish(to: Path, unit: Unit, groups: dict[Group, list[pa.RecordBatch]]) -> Done:
+def _finish(to: Path, unit: ExportUnit, groups: dict[Group, list[pa.RecordBatch]]) -> FinishedUnit:
     batches = [batch for some in groups.values() for batch in some]
     sizes = (pc.sum(pc.binary_length(batch.column("payload"))).as_py() or 0 for batch in batches)
     messages = sum(batch.num_rows for batch in batches)
-    done = Done(unit.first, unit.end, messages, sum(sizes), len(groups))
+    done = FinishedUnit(unit.first, unit.end, messages, sum(sizes), len(groups))
     write_whole(to / DONE / f"{unit.name}.json", msgspec.json.encode(done))
     return done
 

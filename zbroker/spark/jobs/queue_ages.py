@@ -16,17 +16,24 @@ import numpy as np
 from msgspec import DecodeError
 
 from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
-from zbroker.log.queue_records import QUEUE, AnyFact, Failed, Gone, runs_of, unpack_positions
+from zbroker.log.queue_records import (
+    QUEUE,
+    AnyFact,
+    Failed,
+    MessagesGone,
+    runs_of,
+    unpack_positions,
+)
 from zbroker.log.reader import Gap, Log
 from zbroker.spark.directories import seek
 from zbroker.spark.jobs.tallies import Classes
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 
 _NS_PER_MS: Final = 1_000_000
 _MS: Final = 1_000
 
 
-class Left(NamedTuple):
+class QueueRuns(NamedTuple):
     """Messages of a queue, as runs of positions [first, behind), that left it or came back."""
 
     queue: str
@@ -36,17 +43,17 @@ class Left(NamedTuple):
     runs: list[tuple[int, int]]
 
 
-class Facts(NamedTuple):
+class RangeFacts(NamedTuple):
     """Of one range. marks: (position, time) of batches, rising."""
 
     marks: list[tuple[int, int]]
-    left: list[Left]
+    left: list[QueueRuns]
 
 
-def facts(part: Range) -> Facts:
+def facts(part: LogRange) -> RangeFacts:
     """In an executor; of a range of a directory. Raises: OSError."""
     marks: list[tuple[int, int]] = []
-    left: list[Left] = []
+    left: list[QueueRuns] = []
     with closing(Log(Path(part.source), Path(part.archive) if part.archive else None)) as log:
         for found in log.headers(seek(log, part.first), part.end):
             if isinstance(found, Gap) or found[0].position < part.first:
@@ -56,29 +63,29 @@ def facts(part: Range) -> Facts:
                 marks.append((batch.position, batch.log_time))
             elif batch.kind == KIND_QUEUE and (body := log.body(batch, cursor)) is not None:
                 left += _left(bytes(body), batch.log_time)
-    return Facts(marks, left)
+    return RangeFacts(marks, left)
 
 
-def _left(body: bytes, time_ns: int) -> list[Left]:
+def _left(body: bytes, time_ns: int) -> list[QueueRuns]:
     """What a record says; what cannot be read says nothing."""
     try:
         record = QUEUE.decode(body)
         return [
-            Left(record.queue, fact.why, isinstance(fact, Failed), time_ns, _runs(fact))
+            QueueRuns(record.queue, fact.why, isinstance(fact, Failed), time_ns, _runs(fact))
             for fact in record.facts
-            if isinstance(fact, Gone | Failed)
+            if isinstance(fact, MessagesGone | Failed)
         ]
     except (DecodeError, UnicodeDecodeError, ValueError):
         return []
 
 
 def _runs(fact: AnyFact) -> list[tuple[int, int]]:
-    assert isinstance(fact, Gone | Failed), fact
+    assert isinstance(fact, MessagesGone | Failed), fact
     return list(runs_of(unpack_positions(fact.where)))
 
 
 @dataclass(slots=True)
-class Queue:
+class QueueAges:
     """Of one queue: `ages` in milliseconds, of messages that left it; why, and why some came back.
 
     unknown: messages that left it, and were appended before the stretch.
@@ -105,13 +112,13 @@ class Queue:
         }
 
 
-def queues(parts: Iterable[Facts]) -> dict[str, Queue]:
+def queues(parts: Iterable[RangeFacts]) -> dict[str, QueueAges]:
     """All queues of the stretch, by name. parts: in the order of the log."""
     parts = list(parts)
     marks = np.array([mark for part in parts for mark in part.marks], np.int64).reshape(-1, 2)
-    found: dict[str, Queue] = {}
+    found: dict[str, QueueAges] = {}
     for one in (one for part in parts for one in part.left):
-        queue = found.setdefault(one.queue, Queue())
+        queue = found.setdefault(one.queue, QueueAges())
         counts = queue.back if one.back else queue.left
         counts[one.why] = counts.get(one.why, 0) + sum(end - first for first, end in one.runs)
         if not one.back:
@@ -119,7 +126,7 @@ def queues(parts: Iterable[Facts]) -> dict[str, Queue]:
     return dict(sorted(found.items()))
 
 
-def _take(queue: Queue, marks: Any, time_ns: int, runs: Sequence[tuple[int, int]]) -> None:  # noqa: ANN401
+def _take(queue: QueueAges, marks: Any, time_ns: int, runs: Sequence[tuple[int, int]]) -> None:  # noqa: ANN401
     """Adds the ages of these messages, batch by batch."""
     starts = marks[:, 0]
     for first, end in runs:

@@ -19,12 +19,12 @@ import re2
 from zbroker.client.subscriber.points import since_text
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW
-from zbroker.spark.jobs.functions import COLUMNS, SCHEMA, Named, applied
+from zbroker.spark.jobs.functions import COLUMNS, SCHEMA, FunctionName, applied
 from zbroker.spark.jobs.job_runner import Step, translated
-from zbroker.spark.jobs.sink_job import To, login, register, write
+from zbroker.spark.jobs.sink_job import JobTarget, login, register, write
 from zbroker.spark.jobs.stretch import Stretch
 from zbroker.spark.log_hold import held
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import replay_arrow
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.5
 
 
-class Report(NamedTuple):
+class ReprocessReport(NamedTuple):
     """What ran under which id or checkpoint, and how many messages the function gave or was given.
 
     rows: of a range what was published, now or before; of a stream what was read now.
@@ -47,12 +47,12 @@ class Report(NamedTuple):
 def reprocess(  # noqa: PLR0913 - a job's arguments
     spark: SparkSession,
     stretch: Stretch,
-    what: Named,
-    to: To,
+    what: FunctionName,
+    to: JobTarget,
     step: Step,
     publish_id: str = "",
     parts: int = 1,
-) -> Report:
+) -> ReprocessReport:
     """Publishes what the function makes of the stretch, all of it in the order of the log.
 
     Raises: ClientError bad_field; ZBrokerError: run it again then.
@@ -61,7 +61,7 @@ def reprocess(  # noqa: PLR0913 - a job's arguments
     ranges = stretch.sized(parts)
     publish_id = publish_id or f"reprocess-{identity(ranges, what, to.topic)}"
     if not ranges:
-        return Report(publish_id, 0)
+        return ReprocessReport(publish_id, 0)
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -74,10 +74,10 @@ def reprocess(  # noqa: PLR0913 - a job's arguments
         plan = spark.range(0, len(ranges), 1, len(ranges))
         rows = write(plan.mapInArrow(work, SCHEMA), to, publish_id)
     step("publishing", 1, 1)
-    return Report(publish_id, rows)
+    return ReprocessReport(publish_id, rows)
 
 
-def identity(ranges: list[Range], what: Named, topic: str) -> str:
+def identity(ranges: list[LogRange], what: FunctionName, topic: str) -> str:
     """Names the messages that are read, what is done with them, and the topic."""
     found: list[object] = [what.name, what.form, topic]
     if ranges:
@@ -93,12 +93,12 @@ def identity(ranges: list[Range], what: Named, topic: str) -> str:
 def reprocess_stream(  # noqa: PLR0913 - a job's arguments
     spark: SparkSession,
     stretch: Stretch,
-    what: Named,
-    to: To,
+    what: FunctionName,
+    to: JobTarget,
     step: Step,
     checkpoint: str,
     every_s: float | None = None,
-) -> Report:
+) -> ReprocessReport:
     """Goes on where the checkpoint ends; every_s: for ever, else with what is there now.
 
     Raises: ClientError bad_field; ZBrokerError.
@@ -116,7 +116,7 @@ def reprocess_stream(  # noqa: PLR0913 - a job's arguments
     with translated():
         query = out.option("checkpointLocation", checkpoint).trigger(**timed).start()
         try:
-            return Report(checkpoint, _watch(query, step))
+            return ReprocessReport(checkpoint, _watch(query, step))
         finally:
             query.stop()
 

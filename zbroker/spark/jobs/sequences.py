@@ -22,7 +22,7 @@ Kind = Literal[
 UNSAID: Final = -1
 
 
-class Run(NamedTuple):
+class SequenceRun(NamedTuple):
     """Sequences [first, last] of a publisher, which begin at `position`.
 
     prev: what it had issued before, or UNSAID. late: stored behind higher ones on purpose.
@@ -36,7 +36,7 @@ class Run(NamedTuple):
     late: bool = False
 
 
-class Finding(NamedTuple):
+class SequenceFinding(NamedTuple):
     """Something about sequences [first, last], at or before `position`; damaged: positions."""
 
     kind: Kind
@@ -55,9 +55,9 @@ class Finding(NamedTuple):
         return {**self._asdict(), "publisher": str(self.publisher)}
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def joined(runs: Iterable[SequenceRun]) -> list[SequenceRun]:
     """The same runs, those of a publisher that go on without a break put together."""
-    found: list[Run] = []
+    found: list[SequenceRun] = []
     newest: dict[int, int] = {}  # publisher -> index of its last run
     for run in runs:
         at = newest.get(run.publisher)
@@ -70,29 +70,29 @@ def joined(runs: Iterable[Run]) -> list[Run]:
     return found
 
 
-def _goes_on(before: Run, run: Run) -> bool:
+def _goes_on(before: SequenceRun, run: SequenceRun) -> bool:
     """`prev` can only say more where something was issued in between."""
     return run.first == before.last + 1 and run.prev <= before.last and run.late == before.late
 
 
-def judge(runs: Iterable[Run]) -> list[Finding]:
+def judge(runs: Iterable[SequenceRun]) -> list[SequenceFinding]:
     """Everything that is wrong with runs in the order of the log."""
-    lines: dict[int, _Line] = {}
+    lines: dict[int, _PublisherRuns] = {}
     for run in runs:
-        lines.setdefault(run.publisher, _Line()).take(run)
+        lines.setdefault(run.publisher, _PublisherRuns()).take(run)
     found = [finding for line in lines.values() for finding in line.findings()]
     return sorted(found, key=lambda one: (one.position, one.publisher, one.first))
 
 
-class _Line:
+class _PublisherRuns:
     """One publisher."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []  # sequences that are there, rising, apart
-        self._holes: list[Finding] = []
-        self._others: list[Finding] = []
+        self._holes: list[SequenceFinding] = []
+        self._others: list[SequenceFinding] = []
 
-    def take(self, run: Run) -> None:
+    def take(self, run: SequenceRun) -> None:
         high = self._spans[-1][1] if self._spans else None
         if high is not None:
             self._look_before(run, high)
@@ -104,24 +104,26 @@ class _Line:
             self._look_below(run, high)
             self._spans = _with(self._spans, (run.first, run.last))
 
-    def _look_before(self, run: Run, high: int) -> None:
+    def _look_before(self, run: SequenceRun, high: int) -> None:
         if run.prev > high:
             self._note("gap", run, high + 1, run.prev)
         elif run.prev == UNSAID and run.first > high + 1:
             self._note("jump", run, high + 1, run.first - 1)
 
-    def _note(self, kind: Literal["gap", "jump"], run: Run, first: int, last: int) -> None:
-        self._holes.append(Finding(kind, run.publisher, first, last, run.position))
+    def _note(self, kind: Literal["gap", "jump"], run: SequenceRun, first: int, last: int) -> None:
+        self._holes.append(SequenceFinding(kind, run.publisher, first, last, run.position))
 
-    def _look_below(self, run: Run, high: int) -> None:
+    def _look_below(self, run: SequenceRun, high: int) -> None:
         end = min(run.last, high)
         for first, last in _common(self._spans, run.first, end):
-            self._others.append(Finding("repeat", run.publisher, first, last, run.position))
+            self._others.append(SequenceFinding("repeat", run.publisher, first, last, run.position))
         if not run.late:
             for first, last in _absent(self._spans, run.first, end):
-                self._others.append(Finding("order", run.publisher, first, last, run.position))
+                self._others.append(
+                    SequenceFinding("order", run.publisher, first, last, run.position)
+                )
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[SequenceFinding]:
         """Of a hole only what did not come later."""
         left = [
             hole._replace(first=first, last=last)

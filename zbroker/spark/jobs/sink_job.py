@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PASSWORD: Final = "ZBROKER_SPARK_PASSWORD"
 
 
-class To(NamedTuple):
+class JobTarget(NamedTuple):
     """Where to; topic "": the column of that name says it."""
 
     url: str
@@ -52,7 +52,7 @@ def register(spark: Any) -> None:  # noqa: ANN401 - a SparkSession
     spark.dataSource.register(ZBrokerSource)
 
 
-def write(frame: DataFrame, to: To, publish_id: str) -> int:
+def write(frame: DataFrame, to: JobTarget, publish_id: str) -> int:
     """How many rows were given to the sink. Raises: what Spark says: see `translated`."""
     from pyspark.sql import Observation, functions
 

@@ -9,7 +9,7 @@ from zbroker.client.subscriber.points import Point
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import MIB
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.ranges import Range, plan_ranges
+from zbroker.spark.ranges import LogRange, plan_ranges
 
 TASK_BYTES: Final = 64 * MIB  # of the log; a task costs 50 ms before its first row
 
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
     archive: str | None = None
     credentials: Credentials | None = None
 
-    def ranges(self, parts: int) -> list[Range]:
+    def ranges(self, parts: int) -> list[LogRange]:
         """At least so many parts. Raises: ZBrokerError, as `plan_ranges`."""
         return plan_ranges(
             self.source, self.since, self.until, parts, self.topic, self.regex,
@@ -36,7 +36,7 @@ class Stretch(NamedTuple):
             archive=self.archive, credentials=self.credentials,
         )  # fmt: skip
 
-    def sized(self, parts: int, size: int = TASK_BYTES) -> list[Range]:
+    def sized(self, parts: int, size: int = TASK_BYTES) -> list[LogRange]:
         """The same, with at most about `size` bytes of the log in each."""
         ranges = self.ranges(parts)
         wanted = -(-sum(part.bytes for part in ranges) // size)

@@ -68,7 +68,7 @@ def lowest_of(number: int) -> int:
 
 
 @dataclass(slots=True)
-class Tally:
+class HourTally:
     """Messages of one topic in one hour; times in microseconds since 1970 UTC."""
 
     messages: int
@@ -80,7 +80,7 @@ class Tally:
     longest_gap_us: int
     sizes: Classes
 
-    def append(self, more: Tally) -> None:
+    def append(self, more: HourTally) -> None:
         """What comes behind it in the log."""
         gap = max(more.first_us - self.last_us, self.longest_gap_us, more.longest_gap_us)
         self.messages += more.messages
@@ -111,7 +111,7 @@ class Tally:
         }
 
 
-Tallies = dict[Group, Tally]
+Tallies = dict[Group, HourTally]
 
 
 def tallied(batches: Iterable[pa.RecordBatch]) -> Tallies:
@@ -148,11 +148,11 @@ def _of_batch(batch: pa.RecordBatch) -> Tallies:
     return found
 
 
-def _tally(times: Any, sizes: Any) -> Tally:  # noqa: ANN401 - arrays
+def _tally(times: Any, sizes: Any) -> HourTally:  # noqa: ANN401 - arrays
     classes = Classes()
     classes.add(sizes)
     gaps: Any = np.diff(times)
-    return Tally(
+    return HourTally(
         len(times), int(sizes.sum()), int(sizes.min()), int(sizes.max()), int(times[0]),
         int(times.max()), int(gaps.max(initial=0)), classes,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from zbroker.ids import Origin
 VERSION: Final = 1
 
 
-class Unit(NamedTuple):
+class ExportUnit(NamedTuple):
     """Positions [first, end)."""
 
     first: int
@@ -33,7 +33,7 @@ class Unit(NamedTuple):
         return f"{self.first:020d}-{self.end:020d}"
 
 
-class Done(Struct, frozen=True):
+class FinishedUnit(Struct, frozen=True):
     """What became of a unit."""
 
     first: int
@@ -55,13 +55,13 @@ class Choice(Struct, frozen=True):
     filter_type: str
 
 
-class Progress(Struct, frozen=True):
+class ExportProgress(Struct, frozen=True):
     """`_progress.json`: everything from `begin` to `end` is exported but the `units`."""
 
     choice: Choice
     begin: int
     end: int
-    units: list[Unit] = []
+    units: list[ExportUnit] = []
     messages: int = 0
     payload_bytes: int = 0
     files: int = 0
@@ -78,21 +78,21 @@ class Progress(Struct, frozen=True):
         return min((unit.first for unit in self.units), default=self.end)
 
 
-def begun(choice: Choice, first: int) -> Progress:
+def begun(choice: Choice, first: int) -> ExportProgress:
     """Of an export that begins at `first`."""
-    return Progress(choice, first, first)
+    return ExportProgress(choice, first, first)
 
 
-def with_units(progress: Progress, units: Iterable[Unit]) -> Progress:
+def with_units(progress: ExportProgress, units: Iterable[ExportUnit]) -> ExportProgress:
     """The same with more of the log planned, which begins where it ended."""
     more = [unit for unit in units if unit.first < unit.end]
     end = more[-1].end if more else progress.end
     return replace(progress, units=[*progress.units, *more], end=end)
 
 
-def with_done(progress: Progress, done: Iterable[Done]) -> Progress:
+def with_done(progress: ExportProgress, done: Iterable[FinishedUnit]) -> ExportProgress:
     """The same once these are done; what is not planned (any more) is counted already."""
-    counted = {Unit(one.first, one.end): one for one in done}
+    counted = {ExportUnit(one.first, one.end): one for one in done}
     mine = [counted[unit] for unit in progress.units if unit in counted]
     return replace(
         progress,
@@ -115,15 +115,15 @@ def check_same(known: Choice, wanted: Choice, *, since_given: bool) -> None:
             )
 
 
-def encode(progress: Progress) -> bytes:
+def encode(progress: ExportProgress) -> bytes:
     """As it is kept."""
     return msgspec.json.format(msgspec.json.encode(progress), indent=2)
 
 
-def decode(data: bytes) -> Progress:
+def decode(data: bytes) -> ExportProgress:
     """Raises: ClientError bad_field, for what is none."""
     try:
-        found = msgspec.json.decode(data, type=Progress)
+        found = msgspec.json.decode(data, type=ExportProgress)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClientError("bad_field", f"_progress.json cannot be read: {error}") from None
     if found.version != VERSION:

@@ -19,7 +19,7 @@ _TYPES: Final = {
 _COLUMNS: Final = "payload (or value) binary or string, topic string, key binary or string"
 
 
-class Messages(NamedTuple):
+class SinkMessages(NamedTuple):
     """Of one record batch; topics: one for all, or one for each. keys: None if there are none."""
 
     topics: str | list[str]
@@ -45,14 +45,14 @@ def check(schema: Any, topic: str) -> None:  # noqa: ANN401 - a StructType of Sp
         raise ClientError("bad_field", "there is no topic to publish to", hint)
 
 
-def messages(batch: pa.RecordBatch, topic: str) -> Messages:
+def messages(batch: pa.RecordBatch, topic: str) -> SinkMessages:
     """Its rows, in their order. topic: wins over the column. Raises: ClientError bad_field."""
     names = batch.schema.names
     payloads = _bytes(batch, "payload" if "payload" in names else "value")
     keys = _pylist(batch, "key") if "key" in names else None
     if keys is not None and not any(key is not None for key in keys):
         keys = None
-    return Messages(topic or _topics(batch), payloads, keys)
+    return SinkMessages(topic or _topics(batch), payloads, keys)
 
 
 def _topics(batch: pa.RecordBatch) -> str | list[str]:

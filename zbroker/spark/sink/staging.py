@@ -18,7 +18,7 @@ from zbroker.client.credentials import Credentials
 from zbroker.client.stage_commits import principal_of
 from zbroker.errors import ClientError, NameInUse
 from zbroker.limits import MIB
-from zbroker.spark.sink.rows import Messages, messages
+from zbroker.spark.sink.rows import SinkMessages, messages
 
 CONNECT_S: Final = 60.0
 NAMES_MAX: Final = 100  # that are tried, before one is made up
@@ -33,7 +33,7 @@ class Staged(NamedTuple):
     messages: int
 
 
-class Target(NamedTuple):
+class SinkTarget(NamedTuple):
     """Where to: `topic` "" for the column of that name."""
 
     url: str
@@ -41,7 +41,7 @@ class Target(NamedTuple):
     credentials: Credentials | None
 
 
-def stage(batches: Iterable[pa.RecordBatch], to: Target, name: str) -> Staged:
+def stage(batches: Iterable[pa.RecordBatch], to: SinkTarget, name: str) -> Staged:
     """Stages all rows, in their order; durable when this returns.
 
     name: of the publisher. The broker keeps each name for ever, so it should come again.
@@ -65,7 +65,7 @@ def stage(batches: Iterable[pa.RecordBatch], to: Target, name: str) -> Staged:
     return Staged(token, count)
 
 
-def _connect(to: Target, name: str, token: str) -> Client:
+def _connect(to: SinkTarget, name: str, token: str) -> Client:
     """Another job's task may have the name, or one that lives on although Spark gave it up.
 
     With security on names begin with the principal: its own, which nobody else can take first.
@@ -98,7 +98,7 @@ def _principal(url: str, credentials: Credentials) -> str:
     return principal_of(url, credentials=credentials, timeout=CONNECT_S)
 
 
-def _publish(client: Client, rows: Messages) -> None:
+def _publish(client: Client, rows: SinkMessages) -> None:
     if rows.keys is None:
         client.publish_many(rows.topics, rows.payloads)
         return

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from zbroker.client.stage_commits import abort, commit
 from zbroker.errors import ClientError
 from zbroker.spark.sink import rows
-from zbroker.spark.sink.staging import Staged, Target, stage
+from zbroker.spark.sink.staging import SinkTarget, Staged, stage
 from zbroker.spark.workers import settle
 
 QUERY_ID = "sql.streaming.queryId"  # a local property that Spark sets for tasks of a stream
@@ -35,7 +35,7 @@ _ONLY = 1  # number of the only batch of a job
 
 
 @dataclass(frozen=True)
-class Part(WriterCommitMessage):  # type: ignore[misc]
+class StagedPart(WriterCommitMessage):  # type: ignore[misc]
     """What one task staged for `app`."""
 
     app: str
@@ -47,7 +47,7 @@ class Part(WriterCommitMessage):  # type: ignore[misc]
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """`df.write.format("zbroker").mode("append")`."""
 
-    def __init__(self, to: Target, publish_id: str) -> None:
+    def __init__(self, to: SinkTarget, publish_id: str) -> None:
         self._to = to
         self._app = f"{JOBS}/{publish_id or secrets.token_hex(16)}"
 
@@ -67,7 +67,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """`df.writeStream.format("zbroker")`. Spark makes one anew for each commit."""
 
-    def __init__(self, to: Target) -> None:
+    def __init__(self, to: SinkTarget) -> None:
         self._to = to
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -88,29 +88,29 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         _abort(self._to, _parts(messages))
 
 
-def target(url: str, topic: str, credentials: Any, schema: Any) -> Target:  # noqa: ANN401
+def target(url: str, topic: str, credentials: Any, schema: Any) -> SinkTarget:  # noqa: ANN401
     """Raises: ClientError bad_field, for rows or options that nothing can be published with."""
     if not url:
         raise ClientError("bad_field", "writing needs `endpoint`", "a directory is only read")
     rows.check(schema, topic)
-    return Target(url, topic, credentials)
+    return SinkTarget(url, topic, credentials)
 
 
-def _write(iterator: Iterator[pa.RecordBatch], to: Target, app: str) -> Part:
+def _write(iterator: Iterator[pa.RecordBatch], to: SinkTarget, app: str) -> StagedPart:
     settle()
     task = TaskContext.get()
     partition, attempt = task.partitionId(), task.attemptNumber()
     name = f"spark-{app.partition('/')[0]}-p{partition}-a{attempt}"
     staged: Staged = stage(iterator, to, name)
-    return Part(app, partition, staged.token, staged.messages)
+    return StagedPart(app, partition, staged.token, staged.messages)
 
 
-def _parts(messages: Iterable[WriterCommitMessage | None]) -> list[Part]:
+def _parts(messages: Iterable[WriterCommitMessage | None]) -> list[StagedPart]:
     """Of tasks that succeeded, in the order of their partitions."""
     return sorted((each for each in messages if each is not None), key=lambda one: one.partition)
 
 
-def _commit(to: Target, parts: Sequence[Part], batch: int) -> None:
+def _commit(to: SinkTarget, parts: Sequence[StagedPart], batch: int) -> None:
     chosen = [part for part in parts if part.messages]
     if not chosen:
         return
@@ -120,7 +120,7 @@ def _commit(to: Target, parts: Sequence[Part], batch: int) -> None:
         _abort(to, chosen)  # an earlier attempt of this batch counts
 
 
-def _abort(to: Target, parts: Sequence[Part]) -> None:
+def _abort(to: SinkTarget, parts: Sequence[StagedPart]) -> None:
     tokens = [part.token for part in parts if part.messages]
     if tokens:
         abort(to.url, tokens, credentials=to.credentials)

@@ -9,31 +9,31 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from zbroker.ids import EPOCH
-from zbroker.spark.ranges import Range
+from zbroker.spark.ranges import LogRange
 from zbroker.spark.source import partition_reader
-from zbroker.spark.source.offsets import State
-from zbroker.spark.source.options import Options
+from zbroker.spark.source.offsets import LogState
+from zbroker.spark.source.options import SourceOptions
 from zbroker.spark.source.parsers import Point
-from zbroker.spark.source.places import Place, Wanted, topics_of
+from zbroker.spark.source.places import PlanRequest, SourceLog, topics_of
 
 PARTITIONS_MIN: Final = 4
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
     """Reads a stretch of the log whose end was fixed when the DataFrame was made.
 
     It takes no filters from Spark: Spark 4.3 keeps what was pushed with the table, so two scans of
     one DataFrame would share it, and rows of one of them would be missing.
     """
 
-    def __init__(self, options: Options, schema: pa.Schema, pinned: State | None) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, pinned: LogState | None) -> None:
         self._options = options
         self._schema = schema
         self._pinned = pinned
 
     def partitions(self) -> Sequence[Any]:
         """Plans. Raises: ZBrokerError."""
-        place = Place(self._options)
+        place = SourceLog(self._options)
         try:
             ranges = self._plan(place)
             lease = place.lease()
@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             lease.hold(min(live), renew=False)  # this process may live longer than the job
         return [InputPartition(part) for part in ranges]
 
-    def _plan(self, place: Place) -> list[Range]:
+    def _plan(self, place: SourceLog) -> list[LogRange]:
         given = self._options
         state = self._pinned or place.state()
         first = self._first(place, state)
@@ -53,10 +53,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         end: Point = state.head
         if given.until not in (None, "now"):
             end = min(given.until, end) if isinstance(given.until, int) else given.until
-        wanted = Wanted(*topics_of(given), given.min_partitions or PARTITIONS_MIN)
+        wanted = PlanRequest(*topics_of(given), given.min_partitions or PARTITIONS_MIN)
         return place.plan(first, end, state, wanted)
 
-    def _first(self, place: Place, state: State) -> int:
+    def _first(self, place: SourceLog, state: LogState) -> int:
         since = self._options.since
         first = place.position(EPOCH if since is None else since, state)
         return first if self._options.fail_on_data_loss else max(first, state.floor)

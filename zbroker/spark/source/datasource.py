@@ -18,14 +18,14 @@ from pyspark.sql.datasource import (
 )
 
 from zbroker.errors import ClientError
-from zbroker.spark.sink.staging import Target
+from zbroker.spark.sink.staging import SinkTarget
 from zbroker.spark.sink.writers import BatchWriter, StreamWriter, target
-from zbroker.spark.source.batch import BatchReader
-from zbroker.spark.source.offsets import State
+from zbroker.spark.source.batch import BatchSourceReader
+from zbroker.spark.source.offsets import LogState
 from zbroker.spark.source.options import parse
-from zbroker.spark.source.places import Place
+from zbroker.spark.source.places import SourceLog
 from zbroker.spark.source.schema import chosen, schema_text
-from zbroker.spark.source.stream import StreamReader
+from zbroker.spark.source.stream import StreamSourceReader
 
 
 class ZBrokerSource(DataSource):  # type: ignore[misc]
@@ -35,7 +35,7 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
         """Raises: ClientError bad_field, bad_bookmark. Opens nothing."""
         super().__init__(options)
         self._given = parse(options)
-        self._pinned: State | None = None
+        self._pinned: LogState | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -45,14 +45,14 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """Asked once for each load: `latest` means the same in all actions on its DataFrame."""
         if self._given.until in (None, "now"):
-            self._pinned = _state(Place(self._given))
+            self._pinned = _state(SourceLog(self._given))
         return schema_text(self._given.kafka_columns)
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - a StructType
         """Raises: ClientError bad_field."""
         self._check_reading()
         wanted = chosen(schema, self._given.kafka_columns)
-        return BatchReader(self._given, wanted, self._pinned)
+        return BatchSourceReader(self._given, wanted, self._pinned)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ANN401, N802
         """Raises: ClientError bad_field."""
@@ -60,7 +60,7 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
             what = "a stream has no endingBookmark and no endingTimestamp"
             raise ClientError("bad_field", what, "use .trigger(availableNow=True)")
         self._check_reading()
-        return StreamReader(self._given, chosen(schema, self._given.kafka_columns))
+        return StreamSourceReader(self._given, chosen(schema, self._given.kafka_columns))
 
     def _check_reading(self) -> None:
         if self._given.topic or self._given.publish_id:
@@ -86,12 +86,12 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
             raise ClientError("bad_field", what, "leave it out")
         return StreamWriter(self._target(schema))
 
-    def _target(self, schema: Any) -> Target:  # noqa: ANN401
+    def _target(self, schema: Any) -> SinkTarget:  # noqa: ANN401
         given = self._given
-        return target(given.endpoint, given.topic, Place(given).credentials(), schema)
+        return target(given.endpoint, given.topic, SourceLog(given).credentials(), schema)
 
 
-def _state(place: Place) -> State:
+def _state(place: SourceLog) -> LogState:
     try:
         return place.state()
     finally:

@@ -53,7 +53,7 @@ def parse(given: Mapping[str, object]) -> Offset:
         ) from None
 
 
-class State(NamedTuple):
+class LogState(NamedTuple):
     """A log as it is now: positions [floor, head) can be read, all of them are durable."""
 
     origin: Origin
@@ -65,7 +65,7 @@ class State(NamedTuple):
         return format_vector({self.origin: position - 1})
 
 
-def loss(offset: Offset, state: State) -> ClientError | None:
+def loss(offset: Offset, state: LogState) -> ClientError | None:
     """Why what comes behind `offset` cannot be read any more; None if it can."""
     here, there = state.origin, offset.origin
     if here.instance != there.instance:
@@ -90,7 +90,7 @@ def loss(offset: Offset, state: State) -> ClientError | None:
     return None
 
 
-def resumed(offset: Offset, state: State, kept: int | None = None) -> int:
+def resumed(offset: Offset, state: LogState, kept: int | None = None) -> int:
     """Where to go on after a loss that was accepted: with as much as there is.
 
     kept: for an offset of another generation, the position from which on the log has what comes

@@ -16,7 +16,7 @@ ROWS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What was asked for. Points are texts of `subscribe`, or positions; None: not given."""
 
     endpoint: str = ""
@@ -124,7 +124,7 @@ _SPARKS: Final = ("checkpointlocation", "queryname")  # Spark hands its own ones
 _SECRETS: Final = ("password", "secret", "token", "key")
 
 
-def parse(given: Mapping[str, str]) -> Options:
+def parse(given: Mapping[str, str]) -> SourceOptions:
     """The options that users gave. Raises: ClientError bad_field, bad_bookmark."""
     found: dict[str, object] = {}
     said: dict[str, str] = {}
@@ -138,7 +138,7 @@ def parse(given: Mapping[str, str]) -> Options:
             )
         said[option.field] = name
         found[option.field] = _read(option, value)
-    options = Options(**found)  # type: ignore[arg-type]
+    options = SourceOptions(**found)  # type: ignore[arg-type]
     _check(options)
     return options
 
@@ -165,7 +165,7 @@ def _read(option: Option, value: str) -> object:
         raise ClientError(error.code, f"option {option.name}: {error.reason}", error.hint) from None
 
 
-def _check(options: Options) -> None:
+def _check(options: SourceOptions) -> None:
     """Raises: ClientError bad_field."""
     if not options.endpoint and not options.journal:
         raise ClientError(

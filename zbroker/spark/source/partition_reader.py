@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from zbroker.errors import ZBrokerError
 from zbroker.spark.arrow import record_batches
-from zbroker.spark.ranges import Range
-from zbroker.spark.source.options import Options
-from zbroker.spark.source.places import Place
+from zbroker.spark.ranges import LogRange
+from zbroker.spark.source.options import SourceOptions
+from zbroker.spark.source.places import SourceLog
 from zbroker.spark.workers import settle
 
 _LOG = logging.getLogger(__name__)
 
 
-def read(part: Range | None, schema: pa.Schema, options: Options) -> Iterator[Any]:
+def read(part: LogRange | None, schema: pa.Schema, options: SourceOptions) -> Iterator[Any]:
     """Record batches of a range; none for None, which stands for a plan without ranges.
 
     Raises: ZBrokerError, as `replay`; what was removed since the plan is skipped, with a line in
@@ -42,8 +42,8 @@ def read(part: Range | None, schema: pa.Schema, options: Options) -> Iterator[An
             yield from record_batches(rest, schema, options.rows)
 
 
-def _rest(part: Range, options: Options) -> Range | None:
-    place = Place(options)
+def _rest(part: LogRange, options: SourceOptions) -> LogRange | None:
+    place = SourceLog(options)
     try:
         floor = place.state().floor
     finally:

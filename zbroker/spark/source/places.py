@@ -17,10 +17,10 @@ from zbroker.ids import EPOCH, Origin, format_vector
 from zbroker.limits import MIB
 from zbroker.log.reader import Log
 from zbroker.spark.directories import archive_directory, journal_directory
-from zbroker.spark.log_hold import Lease
-from zbroker.spark.ranges import Range, plan_ranges
-from zbroker.spark.source.offsets import Offset, State
-from zbroker.spark.source.options import Options
+from zbroker.spark.log_hold import LogHold
+from zbroker.spark.ranges import LogRange, plan_ranges
+from zbroker.spark.source.offsets import LogState, Offset
+from zbroker.spark.source.options import SourceOptions
 from zbroker.spark.source.parsers import Point
 from zbroker.spark.splitter import at_most, refine
 
@@ -32,22 +32,22 @@ _GONE: Final = frozenset({"bookmark_not_found", "bookmark_expired", "bookmark_pe
 _CONNECT_S: Final = 15.0  # a query ends when its broker is away for longer
 
 
-class Place:
+class SourceLog:
     """What the options name. Opens nothing before it is asked; pickled without what is open."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client: Client | None = None
 
-    def __getstate__(self) -> Options:
+    def __getstate__(self) -> SourceOptions:
         return self._options
 
-    def __setstate__(self, options: Options) -> None:
+    def __setstate__(self, options: SourceOptions) -> None:
         self.__init__(options)  # type: ignore[misc]
 
     # -- what is there ------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> LogState:
         """The log now. Raises: ZBrokerError timeout, no_journal, segments_missing, ..."""
         if not self._options.endpoint:
             return self._state_of_directory()
@@ -61,18 +61,18 @@ class Place:
             with closing(self._log()) as log:
                 if (log.instance, log.generation) == origin:
                     floor = min(floor, log.first_position)
-        return State(origin, floor, here.persisted)
+        return LogState(origin, floor, here.persisted)
 
-    def _state_of_directory(self) -> State:
+    def _state_of_directory(self) -> LogState:
         with closing(self._log()) as log:
             head = log.end()
-            return State(Origin(log.instance, log.generation), log.first_position, head)
+            return LogState(Origin(log.instance, log.generation), log.first_position, head)
 
     def _log(self) -> Log:
         journal = journal_directory(self._options.journal)
         return Log(journal, archive_directory(journal, self._options.archive or None))
 
-    def position(self, point: Point, state: State) -> int:
+    def position(self, point: Point, state: LogState) -> int:
         """The position of the first message that `point` lets through, not behind the head.
 
         Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
@@ -86,7 +86,7 @@ class Place:
         ranges = self._plan(point, state.behind(state.head), 1, None)
         return ranges[0].first if ranges else state.head
 
-    def kept(self, offset: Offset, state: State) -> int | None:
+    def kept(self, offset: Offset, state: LogState) -> int | None:
         """The position from which on the log has what comes after `offset` of another generation.
 
         At most where that generation ended: what comes after that was never in it. None for a log
@@ -117,7 +117,7 @@ class Place:
 
     # -- planning -----------------------------------------------------------------------------
 
-    def plan(self, first: int, end: Point, state: State, wanted: Wanted) -> list[Range]:
+    def plan(self, first: int, end: Point, state: LogState, wanted: PlanRequest) -> list[LogRange]:
         """Ranges from position `first` to `end`, for the tasks of a job."""
         if isinstance(end, int) and end <= first:
             return []
@@ -125,7 +125,9 @@ class Place:
         ranges = self._plan(state.behind(first), until, wanted.parts, wanted)
         return [piece for part in ranges for piece in self._finer(part)]
 
-    def _plan(self, since: str, until: str, parts: int, wanted: Wanted | None) -> list[Range]:
+    def _plan(
+        self, since: str, until: str, parts: int, wanted: PlanRequest | None
+    ) -> list[LogRange]:
         given = self._options
         both = given.journal if given.endpoint and given.journal else None
         return plan_ranges(
@@ -135,7 +137,7 @@ class Place:
             journal=both, archive=given.archive or None, credentials=self.credentials(),
         )  # fmt: skip
 
-    def _finer(self, part: Range) -> list[Range]:
+    def _finer(self, part: LogRange) -> list[LogRange]:
         cuts = refine([(part.first, part.end, part.bytes)], -(-part.bytes // PARTITION_BYTES))
         if self._options.max_records_per_partition is not None:
             cuts = at_most(cuts, self._options.max_records_per_partition)
@@ -143,13 +145,13 @@ class Place:
 
     # -- the instance -------------------------------------------------------------------------
 
-    def lease(self) -> Lease | None:
+    def lease(self) -> LogHold | None:
         """For what is read from the instance; None without one."""
         given = self._options
         if not given.endpoint:
             return None
         who = f"spark-{given.reader_name or secrets.token_hex(4)}"
-        return Lease(given.endpoint, who, self.credentials(), given.lease_s)
+        return LogHold(given.endpoint, who, self.credentials(), given.lease_s)
 
     def credentials(self) -> Credentials | None:
         """Raises: ClientError bad_field, without the variable of the password."""
@@ -183,7 +185,7 @@ class Place:
             client.close(flush=False)
 
 
-class Wanted:
+class PlanRequest:
     """Topics, and into how many parts to cut at least."""
 
     def __init__(self, topic: str | None, regex: bool, parts: int) -> None:
@@ -192,7 +194,7 @@ class Wanted:
         self.parts = parts
 
 
-def topics_of(options: Options) -> tuple[str | None, bool]:
+def topics_of(options: SourceOptions) -> tuple[str | None, bool]:
     """What to subscribe to, and whether it is a pattern: several topics are one pattern."""
     if options.topic_pattern:
         return options.topic_pattern, True

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from zbroker.errors import ZBrokerError
-from zbroker.spark.log_hold import Lease
+from zbroker.spark.log_hold import LogHold
 from zbroker.spark.source import offsets, partition_reader
-from zbroker.spark.source.offsets import Offset, State
-from zbroker.spark.source.options import Options
-from zbroker.spark.source.places import Place, Wanted, topics_of
+from zbroker.spark.source.offsets import LogState, Offset
+from zbroker.spark.source.options import SourceOptions
+from zbroker.spark.source.places import PlanRequest, SourceLog, topics_of
 
 HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
 _LOG = logging.getLogger(__name__)
@@ -34,25 +34,25 @@ _LOG = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """One query. Made in two processes: one asks for offsets, the other is pickled to the tasks."""
 
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._place = Place(options)
+        self._place = SourceLog(options)
         self._forget()
 
     def _forget(self) -> None:
-        self._known: State | None = None
+        self._known: LogState | None = None
         self._known_at = 0.0
         self._target: Offset | None = None
-        self._lease: Lease | None = None
+        self._lease: LogHold | None = None
 
-    def __getstate__(self) -> tuple[Options, pa.Schema]:
+    def __getstate__(self) -> tuple[SourceOptions, pa.Schema]:
         return self._options, self._schema
 
-    def __setstate__(self, state: tuple[Options, pa.Schema]) -> None:
+    def __setstate__(self, state: tuple[SourceOptions, pa.Schema]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     # -- offsets ------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._hold(begin.next)
         return Offset(state.origin, self._limited(begin.next, head, limit, state)).as_json()
 
-    def _limited(self, first: int, head: int, limit: ReadLimit, state: State) -> int:
+    def _limited(self, first: int, head: int, limit: ReadLimit, state: LogState) -> int:
         if isinstance(limit, ReadAllAvailable):
             return head
         if isinstance(limit, ReadMaxRows):
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             size = limit.max_bytes
         return head if size is None else self._within(first, head, size, state)
 
-    def _within(self, first: int, head: int, size: int, state: State) -> int:
+    def _within(self, first: int, head: int, size: int, state: LogState) -> int:
         """The end of the first part of about `size` bytes."""
         ranges = self._place.plan(first, head, state, self._wanted(1))
         total = sum(part.bytes for part in ranges)
@@ -165,15 +165,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     # -- helpers ------------------------------------------------------------------------------
 
-    def _resumed(self, offset: Offset, state: State) -> int:
+    def _resumed(self, offset: Offset, state: LogState) -> int:
         if offset.origin == state.origin:
             return offsets.resumed(offset, state)
         return offsets.resumed(offset, state, self._place.kept(offset, state))
 
-    def _wanted(self, parts: int) -> Wanted:
-        return Wanted(*topics_of(self._options), parts)
+    def _wanted(self, parts: int) -> PlanRequest:
+        return PlanRequest(*topics_of(self._options), parts)
 
-    def _state(self, *, fresh: bool = False) -> State:
+    def _state(self, *, fresh: bool = False) -> LogState:
         """The log now, or a moment ago; within one log the head never goes back."""
         now = time.monotonic()
         if self._known is None or fresh or now - self._known_at >= HEAD_KEPT_S:
@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         _LOG.warning("%s; the query goes on, because failOnDataLoss is false", error.reason)
 
 
-def _shorter(stop: Offset, state: State) -> ZBrokerError:
+def _shorter(stop: Offset, state: LogState) -> ZBrokerError:
     return ZBrokerError(
         "bookmark_not_found",
         f"the checkpoint goes on to position {stop.next}, the log ends at {state.head}",
