@@ -24,8 +24,9 @@ pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(600)]
 WAIT_S = 240
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A log of its own for each attempt: where Spark gives up, a test is run again."""
     with LocalBroker(tmp_path_factory.mktemp("sink") / "data") as made:
         yield made
 
@@ -176,7 +177,7 @@ topics = ["open"]
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     place = tmp_path_factory.mktemp("secured")
     with Secured(place, {"ann": ["ann"], "eve": ["eve"]}, ROLES) as made:
