@@ -165,7 +165,7 @@ _ROWS = Stages.rows
 #: owner, method, and what is done instead
 BUGS: Final[dict[str, tuple[type, str, Callable[..., Any]]]] = {
     "the end of a stage is not read again": (Fold, "_abort", lambda self, batch: None),
-    "a stage is that of whoever names its token": (Stages, "_key", _key_of_anybody),
+    "any client that names its token owns a stage": (Stages, "_key", _key_of_anybody),
     "an abort ends the stages of others": (Stages, "ended", _ended_of_everybody),
     "commits of other principals count": (Stages, "last", _app_of_anybody),
     "a snapshot forgets whose a stage is": (Stages, "rows", _rows_without_owner),

@@ -272,8 +272,8 @@ _OPEN, _CLOSE = Accounts.open, ConnectionUse.close
 BUGS: Final[dict[str, tuple[type, str, Callable[..., Any]]]] = {
     "all principals have one budget": (Accounts, "open", _one_account),
     "each connection has a budget of its own": (Accounts, "open", _account_of_its_own),
-    "credit of who left stays promised": (ConnectionUse, "close", _credit_kept),
-    "subscriptions of who left count": (ConnectionUse, "close", _subscriptions_kept),
+    "credit of a closed connection stays promised": (ConnectionUse, "close", _credit_kept),
+    "subscriptions of a closed connection count": (ConnectionUse, "close", _subscriptions_kept),
     "what ends late is taken off again": (ConnectionUse, "close", _account_kept),
     "connections that are over count": (ConnectionUse, "close", _connection_kept),
 }
