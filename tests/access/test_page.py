@@ -53,6 +53,6 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 
 def test_the_names_that_everybody_has_are_those_of_the_code() -> None:
-    shown = re.search(r"those\s+that clients make up, ([^.]*)\. What", PAGE)
+    shown = re.search(r"generated\s+names, ([^.]*)\. A name", PAGE)
     assert shown is not None
     assert re.findall(r"`([^`]+)`", shown[1]) == list(MADE_UP)

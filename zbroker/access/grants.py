@@ -11,9 +11,9 @@ from zbroker.access.patterns import AccessPattern
 #: action -> what it is needed for
 ACTIONS: Final[dict[str, str]] = {
     "publish": "publish to a topic",
-    "subscribe": "receive what comes from now on: no bookmark, no `until`",
-    "replay": "receive what is recorded, from any point and on: `bookmark`, `until`, ranges",
-    "consume": "take messages from a queue, or look at them: `topics` are names of queues",
+    "subscribe": "receive new messages: no bookmark, no `until`",
+    "replay": "receive recorded messages, from any point on: `bookmark`, `until`, ranges",
+    "consume": "take messages from a queue, or browse them: `topics` are names of queues",
     "replicate": "nothing yet",
     "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
     "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
