@@ -5,7 +5,8 @@
 - imports run downward, and rooms never import each other: they send messages
 - a function has at most 60 lines, a file at most 500 (tests mirror the package: there it is
   the file they test that has to be short)
-- words of the field lead to files by their names (tools/field_words.py)
+- words of the field lead to files by their names (tools/field_words.py); names of files and classes
+  are nouns of the field, each for one thing (tools/names.py)
 - nothing is left over: no marks of unfinished work, no breakpoints, no `print` outside the programs
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tools import field_words
+from tools import field_words, names
 from tools.layers import LAYERS
 
 FILE_LINES_MAX: Final = 500
@@ -242,7 +243,7 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def main() -> int:
     """Prints every complaint; exit 1 if there is one."""
     root = Path(__file__).resolve().parent.parent
-    complaints = check(root) + field_words.check(root)
+    complaints = check(root) + field_words.check(root) + names.check(root)
     for complaint in complaints:
         print(complaint)
     return 1 if complaints else 0
