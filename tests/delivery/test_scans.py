@@ -34,6 +34,15 @@ def waiting(*, lowest_first: bool = True) -> Waiting:
     return Waiting(count(-1, -1), lowest_first=lowest_first)
 
 
+def taken(many: Waiting) -> tuple[Replay | Scan, int]:
+    """Whose turn it is, and what that is taken for."""
+    one, limit = many.first()
+    assert many.first() == (one, limit), "asking changes nothing"
+    many.check()
+    assert many.take() is one
+    return one, limit
+
+
 def block_of(world: World, first: int = 0, last: int | None = None) -> Block:
     return Block(world._cursor(first), world.log[first:last], world._cursor(last or len(world.log)))
 
@@ -43,18 +52,16 @@ def test_replays_at_one_position_become_one_scan():
     replays = [replay(key, 5) for key in (1, 2, 3)]
     for one in replays:
         many.add(one)
-    scan, limit = many.take()
+    scan, limit = taken(many)
     assert isinstance(scan, Scan)
     assert (set(scan.members), limit, bool(many.queue)) == ({1, 2, 3}, U63_MAX, False)
-    assert many.read(scan.key) is scan
-    assert many.read(scan.key) is None
 
 
 def test_a_replay_alone_reads_for_itself():
     many = waiting()
     one = replay(1, 5)
     many.add(one)
-    assert many.take() == (one, U63_MAX)
+    assert taken(many) == (one, U63_MAX)
 
 
 def test_a_scan_whose_others_have_left_is_a_replay_alone():
@@ -64,7 +71,7 @@ def test_a_scan_whose_others_have_left_is_a_replay_alone():
     many.add(other)
     assert many.discard(other)
     many.check()
-    assert many.take() == (one, U63_MAX)
+    assert taken(many) == (one, U63_MAX)
     assert not many.discard(one)
 
 
@@ -73,32 +80,32 @@ def test_turns_alternate_between_the_lowest_and_who_waited_longest():
     high, middle, low = (replay(key, at) for key, at in ((1, 90), (2, 50), (3, 10)))
     for one in (high, middle, low):
         many.add(one)
-    assert many.take() == (low, 50)
+    assert taken(many) == (low, 50)
     low.position = 20
     many.add(low)
-    assert many.take() == (high, U63_MAX)
-    assert many.take() == (low, 50)
+    assert taken(many) == (high, U63_MAX)
+    assert taken(many) == (low, 50)
 
 
 def test_those_that_have_caught_up_take_turns_by_age_only():
     many = waiting(lowest_first=False)
     for key, at in ((1, 90), (2, 50)):
         many.add(replay(key, at))
-    assert [many.take()[0].position for _ in range(2)] == [90, 50]
+    assert [taken(many)[0].position for _ in range(2)] == [90, 50]
 
 
 def test_scans_that_meet_become_one():
     many = waiting()
     for key, at in ((1, 5), (2, 5), (3, 5), (4, 9), (5, 9)):
         many.add(replay(key, at))
-    low, _ = many.take()
+    low, _ = taken(many)
     assert isinstance(low, Scan)
     low.position = 9
     for one in low.members.values():
         one.position = 9
-    many.put_back(many.read(low.key))
+    many.put_back(low)
     many.check()
-    scan, _ = many.take()
+    scan, _ = taken(many)
     assert isinstance(scan, Scan)
     assert set(scan.members) == {1, 2, 3, 4, 5}
 
@@ -107,8 +114,7 @@ def test_a_scan_takes_in_who_waits_alone_at_its_position():
     many = waiting()
     for key in (1, 2):
         many.add(replay(key, 5))
-    scan, _ = many.take()
-    many.read(scan.key)
+    scan, _ = taken(many)
     many.add(replay(3, 5))
     many.put_back(scan)
     many.check()
@@ -119,8 +125,8 @@ def test_a_scan_at_rest_waits_for_a_longer_log():
     many = waiting(lowest_first=False)
     for key in (1, 2):
         many.add(replay(key, 5))
-    scan, _ = many.take()
-    many.rest(many.read(scan.key))
+    scan, _ = taken(many)
+    many.rest(scan)
     many.wake(5)
     assert not many.queue
     many.wake(6)
@@ -144,7 +150,7 @@ def test_clearing_says_who_waited():
     replays = [replay(key, at) for key, at in ((1, 5), (2, 5), (3, 9))]
     for one in replays:
         many.add(one)
-    many.take()
+    many.first()
     assert {one.key for one in many.clear()} == {1, 2, 3}
     assert not many.queue
     many.check()

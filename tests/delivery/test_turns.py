@@ -6,7 +6,7 @@ import pytest
 
 from tests.delivery.world import ANN, HERE, World, ready
 from zbroker.delivery import scans
-from zbroker.delivery.turns import STEP_BYTES_MAX, Turns
+from zbroker.delivery.turns import STEP_BYTES_MAX
 from zbroker.ids import format_vector
 from zbroker.wire import messages as m
 
@@ -235,14 +235,29 @@ def test_a_journal_that_was_started_again_finds_all_members():
         assert world.got(f"s{number}") == world.wanted(topic)
 
 
-def test_a_turn_is_for_scans_that_are_known(monkeypatch: pytest.MonkeyPatch):
+def test_what_is_read_next_is_asked_for_again_when_the_journal_was_started_again():
     world = ready()
     topics = topics_of(world, 3)
     subscribed(world, topics)
-    read = world.core.next_read()
-    assert read is not None
+    early = world.core.next_read()
+    assert early is not None
+    assert world.core.next_read() == early, "asking changes nothing"
     world.incarnation += 1
     world.say_marks()
-    monkeypatch.setattr(Turns, "_shared", None)
-    assert world.core.blocks(read, world.read(read), 0) == []
-    assert world.core.read_failed(read, "EIO") == []
+    with pytest.raises(AssertionError, match="when it is asked for"):
+        world.core.blocks(early, world.read(early), 0)
+
+
+def test_what_is_read_next_has_the_topics_of_those_who_joined_last():
+    """A read that waits would pass over them."""
+    world = ready()
+    topics = topics_of(world, 3)
+    subscribed(world, topics[:2])
+    early = world.core.next_read()
+    world.subscribe(topics[2], "joined", credit=PLENTY)
+    read = world.core.next_read()
+    assert early is not None
+    assert read is not None
+    assert [early.wants(topics[2]), read.wants(topics[2])] == [False, True]
+    world.pump()
+    assert world.got("joined") == world.wanted(topics[2])

@@ -169,8 +169,8 @@ class ScansWorld:
 
     def _turn(self, read: Any) -> None:
         world = self.world
-        reading = [waiting._reading.get(read.key) for waiting in world.core.cursors.waiting]
-        for scan in filter(None, reading):
+        waiting = [one for each in world.core.cursors.waiting for one in each.queue.values()]
+        for scan in [one for one in waiting if isinstance(one, Scan) and one.key == read.key]:
             self._note(scan)
             if self.rng.random() < 0.02:
                 self.seen.add("failed")

@@ -162,13 +162,6 @@ class Cursors:
         if any(waiting.discard(replay) for waiting in self.waiting):
             replay.queued = False
 
-    def taken(self, key: int) -> tuple[Scan, Waiting] | None:
-        """The scan that something was read for, which `next_read` gave out."""
-        if key > 0:
-            return None
-        reading = ((waiting.read(key), waiting) for waiting in self.waiting)
-        return next(((scan, waiting) for scan, waiting in reading if scan is not None), None)
-
     def _close(self, replay: Replay) -> None:
         replay.running = False
         self._eager.discard(replay.key)
@@ -251,27 +244,40 @@ class Cursors:
         return any(self._queues) or any(self._waits)
 
     def next_read(self) -> Read | None:
-        """Whose turn it is, and what it has to read."""
+        """Whose turn it is, and what it has to read. Asking changes nothing: see `take`."""
         while self.busy:
-            one, limit = self._next()
+            old, shared = self._whose_turn()
+            one, limit = self.waiting[old].first() if shared else (self._queues[old][0], U63_MAX)
             if isinstance(one, Scan):
                 return one.read(min(limit, self.persisted))
-            one.queued = False
             if one.due(self.limit(one)):
                 return self._read(one, limit)
+            self._take()  # it has nothing to do any more
         return None
 
-    def _next(self) -> tuple[Replay | Scan, int]:
-        """Who is next, and up to where it reads at most."""
-        self._turn ^= 1
-        old = self._turn
+    def _whose_turn(self) -> tuple[int, bool]:
+        """Those that have caught up (0) or the old ones (1), and whether one that may share."""
+        old = self._turn ^ 1
         if not (self._queues[old] or self._waits[old]):
             old ^= 1
-        queue = self._queues[old]
+        shared = not self._queues[old] or (self._turns[old] == 0 and bool(self._waits[old]))
+        return old, shared
+
+    def take(self, read: Read) -> tuple[Replay | Scan, Waiting]:
+        """For whom this was read. It is what `next_read` said last, and nothing came between."""
+        one, waiting = self._take()
+        assert one.key == read.key, "a read is done when it is asked for"
+        return one, waiting
+
+    def _take(self) -> tuple[Replay | Scan, Waiting]:
+        old, shared = self._whose_turn()
+        waiting = self.waiting[old]
+        self._turn ^= 1
         self._turns[old] ^= 1
-        if queue and not (self._turns[old] and self._waits[old]):
-            return queue.popleft(), U63_MAX
-        return self.waiting[old].take()
+        one = waiting.take() if shared else self._queues[old].popleft()
+        if not isinstance(one, Scan):
+            one.queued = False
+        return one, waiting
 
     def _read(self, replay: Replay, limit: int) -> Read:
         limit = min(limit, self.limit(replay), replay.until)

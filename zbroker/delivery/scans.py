@@ -214,8 +214,7 @@ class Waiting:
         self._lowest_first = lowest_first
         self.queue: OrderedDict[int, Replay | Scan] = OrderedDict()
         self.at_rest: list[Scan] = []
-        self._scans: dict[int, Scan] = {}  # by the key of a member, also while they are read for
-        self._reading: dict[int, Scan] = {}  # by their own keys
+        self._scans: dict[int, Scan] = {}  # by the key of a member, also while they are served
         self._lowest: list[int] = []  # a heap of the positions, and of some of the past
         self._turn = 0
 
@@ -264,12 +263,11 @@ class Waiting:
         found = list(self._all())
         for replay in found:
             self.discard(replay)
-        self._reading.clear()
         self.at_rest.clear()
         return found
 
     def _all(self) -> Iterator[Replay]:
-        for one in (*self.queue.values(), *self._reading.values(), *self.at_rest):
+        for one in (*self.queue.values(), *self.at_rest):
             if isinstance(one, Replay):
                 yield one
             else:
@@ -277,35 +275,44 @@ class Waiting:
 
     # -- whose turn it is ---------------------------------------------------------------------
 
-    def take(self) -> tuple[Replay | Scan, int]:
-        """Whose turn it is, and up to where it reads at most."""
-        self._turn ^= self._lowest_first
-        limit = U63_MAX
-        if self._turn:
-            one = self.queue.pop(self._next_lowest())
-            if self.queue:
-                limit = self._next_lowest()
-                heappush(self._lowest, limit)
+    def first(self) -> tuple[Replay | Scan, int]:
+        """Whose turn it is, and up to where it reads at most. Asking changes nothing."""
+        if self._turn ^ self._lowest_first:
+            position, limit = self._two_lowest()
         else:
-            _, one = self.queue.popitem(last=False)
-        if isinstance(one, Replay):
-            return one, limit
-        if len(one.members) == 1:
-            (alone,) = one.members.values()
-            self.discard(alone)
-            return alone, limit
-        self._reading[one.key] = one
+            position, limit = next(iter(self.queue)), U63_MAX
+        one = self.queue[position]
+        if isinstance(one, Scan) and len(one.members) == 1:
+            one = self.queue[position] = self._alone(one)
         return one, limit
 
-    def _next_lowest(self) -> int:
-        """Takes the lowest position at which somebody waits out of the heap; there is one."""
-        while (position := heappop(self._lowest)) not in self.queue:
-            pass
-        return position
+    def _two_lowest(self) -> tuple[int, int]:
+        """The lowest position at which somebody waits, and the next one above it."""
+        heap, queue = self._lowest, self.queue
+        while heap[0] not in queue:
+            heappop(heap)
+        if len(queue) == 1:
+            return heap[0], U63_MAX
+        lowest = heappop(heap)
+        while heap[0] == lowest or heap[0] not in queue:
+            heappop(heap)
+        above = heap[0]
+        heappush(heap, lowest)
+        return lowest, above
 
-    def read(self, key: int) -> Scan | None:
-        """The scan that something was read for; None if it is over."""
-        return self._reading.pop(key, None)
+    def _alone(self, scan: Scan) -> Replay:
+        """The only member, which reads for itself from now on."""
+        (alone,) = scan.members.values()
+        del self._scans[alone.key]
+        scan.discard(alone)
+        return alone
+
+    def take(self) -> Replay | Scan:
+        """What was read is for this one: it does not wait any more."""
+        one, _ = self.first()
+        self._turn ^= self._lowest_first
+        del self.queue[one.position]
+        return one
 
     def put_back(self, scan: Scan) -> None:
         """It waits again, with those at its position."""
@@ -343,7 +350,7 @@ class Waiting:
             assert one.position == position, one
             if isinstance(one, Scan):
                 assert one.members
-        for scan in (*self.queue.values(), *self._reading.values(), *self.at_rest):
+        for scan in (*self.queue.values(), *self.at_rest):
             if isinstance(scan, Scan):
                 scan.check()
                 members |= dict.fromkeys(scan.members, scan)

@@ -30,11 +30,9 @@ class Turns:
 
     def turn(self, read: Read, block: Block, now_ns: int) -> list[Effect]:
         """What was read. Nothing, in spite of marks: who wanted it waits for the next."""
-        if (taken := self._cursors.taken(read.key)) is not None:
-            return self._shared(taken, block, partial(self._send, now_ns))
-        replay = self._cursors.running.get(read.key)
-        if replay is None:
-            return []
+        replay, waiting = self._cursors.take(read)
+        if isinstance(replay, Scan):
+            return self._shared(replay, waiting, block, partial(self._send, now_ns))
         effects = self._send(now_ns, replay, block, self._cursors.limit(replay))
         if not replay.running:
             return effects
@@ -49,13 +47,13 @@ class Turns:
 
         The members of a scan try it each for itself, since each wants less of the log.
         """
-        if (taken := self._cursors.taken(read.key)) is not None:
-            for replay in list(taken[0].members.values()):
-                replay.dense = True
-                self._leave(replay)
-            return []
-        one = self._cursors.running.get(read.key)
-        return [] if one is None else self._fail(one, reason)
+        one, _ = self._cursors.take(read)
+        if not isinstance(one, Scan):
+            return self._fail(one, reason)
+        for replay in list(one.members.values()):
+            replay.dense = True
+            self._leave(replay)
+        return []
 
     def _fail(self, replay: Replay, reason: str) -> list[Effect]:
         error = ClientError("internal", f"position {replay.position} could not be read")
@@ -83,9 +81,8 @@ class Turns:
 
     # -- scans --------------------------------------------------------------------------------
 
-    def _shared(self, taken: tuple[Scan, Waiting], block: Block, send: _Sender) -> list[Effect]:
+    def _shared(self, scan: Scan, waiting: Waiting, block: Block, send: _Sender) -> list[Effect]:
         """All that members want of a block, as far as one turn goes."""
-        scan, waiting = taken
         found = scan.find(block, self._cursors.persisted)
         if not block.items or found.gap:
             return self._apart(scan, block, send)
