@@ -6,9 +6,13 @@ import pytest
 
 from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
 from zbroker.delivery import reports
-from zbroker.delivery.core import PLANS_MAX, Core, Settings
+from zbroker.delivery.core import PLANS_MAX
+from zbroker.delivery.events import Planned
+from zbroker.delivery.journal_follower import HOLDS_MS
 from zbroker.delivery.pending_lookups import PATIENCE_MS
 from zbroker.delivery.replay import BLOCK_MAX_BYTES
+from zbroker.engine.events import Gone, ReadFailed
+from zbroker.errors import StorageError
 from zbroker.ids import format_vector
 from zbroker.limits import (
     CREDIT_MAX_BYTES,
@@ -482,8 +486,10 @@ def test_a_peer_that_is_gone_is_noticed_by_its_heartbeat():
     assert not world.core.connections
 
 
-def test_the_core_sleeps_when_nobody_is_connected():
-    assert Core(Settings(KEY, 1)).next_wake_ms() is None
+def test_the_core_sleeps_until_the_next_beat_when_nobody_is_connected():
+    world = ready(logon=False)
+    world.pass_time(10)
+    assert world.core.next_wake_ms() == 10 + HOLDS_MS
 
 
 # -- the journal --------------------------------------------------------------------------------
@@ -634,14 +640,11 @@ def test_a_failed_read_ends_one_subscription_only():
     world.persist()
     world.subscribe("t|u", sid="a", regex=True, credit=0)
     world.subscribe("t|u", sid="b", regex=True, credit=0)
-    world.core.turn([], 0, 0)
     for sid in ("a", "b"):
         one = world.core.connections[ANN].subscriptions[sid]
         one.credit = 1000
         world.core.cursors.wake(world.core.cursors.of[one.names.key])
-    read = world.core.next_read()
-    assert read is not None
-    world.perform(world.core.read_failed(read, "EIO"))
+    world.failing = 1
     world.pump()
     assert world.errors() == ["internal"]
     assert (len(world.got("a")), len(world.got("b"))) == (0, 1)
@@ -655,7 +658,7 @@ def test_an_empty_read_waits_for_the_next_marks():
     hidden, world.log = world.log, []
     world.say_marks()
     world.pump()
-    assert not world.core.busy
+    assert world.core.next_read() is None
     world.log = hidden
     world.say_marks()
     world.pump()
@@ -672,7 +675,7 @@ def test_ranges_are_planned_between_two_points():
     world.send(m.Ranges("r", bookmark="1|1|", parts=4))
     [plan] = world.plans
     assert (plan.start.position, plan.end, plan.parts) == (2, 4, 4)
-    world.perform(world.core.plans.planned(plan, [(2, 4, 99)]))
+    world.hear(Planned(plan, [(2, 4, 99)]))
     answer = world.last()
     assert (answer.cid, answer.ranges, answer.instance) == ("r", [(2, 4, 99)], HERE.instance)
     assert (answer.floor, answer.persisted, answer.generation) == (1, 4, HERE.generation)
@@ -688,7 +691,7 @@ def test_now_is_what_the_journal_says_even_if_its_marks_come_later():
     world.send(m.Ranges("r"))
     (plan,) = world.plans
     assert (plan.end, plan.persisted) == (3, 3)
-    world.perform(world.core.plans.planned(plan, [(1, 3, 99)]))
+    world.hear(Planned(plan, [(1, 3, 99)]))
     assert world.last().persisted == 3
 
 
@@ -703,7 +706,7 @@ def test_ranges_of_points_that_are_not_there_are_refused():
 def test_a_plan_that_failed_is_answered():
     world = ready()
     world.send(m.Ranges("r"))
-    world.perform(world.core.plans.failed(world.plans[0], "EIO"))
+    world.hear(ReadFailed(world.plans[0], StorageError("damaged", "EIO")))
     assert (world.last().code, world.last().cid) == ("internal", "r")
     assert "EIO" not in world.last().reason
 
@@ -718,9 +721,13 @@ def test_too_many_plans_at_a_time_are_refused():
 def test_a_plan_whose_client_is_gone_is_dropped():
     world = ready()
     world.send(m.Ranges("r"))
-    world.core.gone(ANN)
-    assert world.core.plans.planned(world.plans[0], []) == []
-    assert world.core.plans.failed(world.plans[0], "") == []
+    world.send(m.Ranges("q"))
+    world.hear(Gone(ANN))
+    before = len(world.answers)
+    world.hear(Planned(world.plans[0], []))
+    world.hear(ReadFailed(world.plans[1], StorageError("damaged", "EIO")))
+    assert len(world.answers) == before
+    assert world.notes == []
 
 
 # -- fairness -----------------------------------------------------------------------------------

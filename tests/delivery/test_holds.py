@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 
 from tests.delivery.world import ANN, World
-from zbroker.delivery.effects import Ask, Effect, Plan
+from zbroker.delivery.effects import Plan
 from zbroker.delivery.points import Point
+from zbroker.engine.effects import Say
+from zbroker.engine.events import Gone
 from zbroker.ids import format_bookmark, format_vector
 from zbroker.limits import HOLDINGS_MAX, KIB, U63_MAX
 from zbroker.wire import messages as m
@@ -21,23 +23,23 @@ class LateWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.late = False
-        self.asked: list[Located] = []  # what the journal answered, on its way
+        self.answered: list[Located] = []  # on its way
         self.welcome()
         self.logon()
 
-    def perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if self.late and isinstance(effect, Ask):
-                self.asked.append(self.locate(effect.locate))
-            else:
-                super().perform([effect])
+    def say(self, effect: Say) -> Located | None:
+        answer = super().say(effect)
+        if answer is None or not self.late:
+            return answer
+        self.answered.append(answer)
+        return None
 
     def arrive(self, count: int = 1_000) -> None:
         """The journal's answers arrive; what they lead to asking is answered at once."""
         self.late = False
-        answers, self.asked = self.asked[:count], self.asked[count:]
+        answers, self.answered = self.answered[:count], self.answered[count:]
         for located in answers:
-            self.perform(self.core.located(located))
+            self.hear(located)
         self.pump()
 
     def raise_floor(self, floor: int) -> None:
@@ -85,7 +87,7 @@ def test_an_ended_subscription_holds_nothing() -> None:
 def test_a_client_that_is_gone_holds_nothing() -> None:
     world = filled()
     world.subscribe(credit=1)
-    world.core.gone(ANN)
+    world.hear(Gone(ANN))
     assert world.holds().lowest == U63_MAX
 
 

@@ -9,10 +9,12 @@ import zstandard
 
 from tests.delivery.world import ANN, BOB, World, expand, ready
 from zbroker.config import RecordConfig
-from zbroker.delivery.live import WANTED_MS, Taking
+from zbroker.delivery.effects import GrantLive
+from zbroker.delivery.events import LiveReceived
+from zbroker.delivery.live_grants import GRANT_BYTES, WANTED_MS, LiveGrants
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW
-from zbroker.limits import LIVE_CREDIT_BYTES
+from zbroker.limits import BEAT_MS, LIVE_CREDIT_BYTES
 from zbroker.log.format import crc32c
 from zbroker.recording import Recording
 from zbroker.wire import bodies, codec
@@ -25,7 +27,9 @@ WALL_NS = 1_700_000_000_000_000_000
 
 @pytest.fixture
 def world() -> World:
-    return ready(recording=RECORDING)
+    made = ready(recording=RECORDING)
+    made.wall_ns = WALL_NS
+    return made
 
 
 def live(world: World, *topics: str, seq: int = 1, zstd: bool = False, **more: object) -> None:
@@ -41,7 +45,7 @@ def live(world: World, *topics: str, seq: int = 1, zstd: bool = False, **more: o
     entry = i.Entry(
         7, 1, seq, len(topics), None, crc32c(body), codec_name, names, columns=columns, **more
     )  # type: ignore[arg-type]
-    world.perform(world.core.live.fan_out([entry], [body], WALL_NS))
+    world.pass_on([entry], [body])
     world.core.check()
 
 
@@ -60,11 +64,12 @@ def test_a_plain_subscription_gets_them_as_they_come(world: World) -> None:
 
 def test_their_header_has_no_position(world: World) -> None:
     world.subscribe("u", bookmark=None)
-    entry = i.Entry(7, 1, 1, 1, None, 5, None, ["u"])
-    [send] = world.core.live.fan_out([entry], [b"\x91\xc4\x01x"], WALL_NS)
-    msg = codec.decode(codec.ANSWERS, send.header)  # type: ignore[union-attr]
+    body = bodies.pack([b"x"])
+    world.pass_on([i.Entry(7, 1, 1, 1, None, crc32c(body), None, ["u"])], [body])
+    [send] = world.sent
+    msg = codec.decode(codec.ANSWERS, send.header)
     assert isinstance(msg, m.Msg)
-    assert b"position" not in send.header  # type: ignore[union-attr]
+    assert b"position" not in send.header
     assert (msg.sid, msg.seq, msg.count, msg.origin) == ("s", 1, 1, None)
 
 
@@ -181,7 +186,7 @@ def test_a_batch_that_names_a_topic_twice_comes_once(world: World) -> None:
     body = bodies.pack([b"a", b"b"])
     columns = m.Columns(array("H", [0, 1]).tobytes())
     entry = i.Entry(7, 1, 1, 2, None, crc32c(body), None, ["u", "u"], columns=columns)
-    world.perform(world.core.live.fan_out([entry], [body], WALL_NS))
+    world.pass_on([entry], [body])
     assert got(world) == [(1, "u", b"a"), (2, "u", b"b")]
 
 
@@ -198,45 +203,88 @@ def test_parts_are_made_once_for_all_that_want_the_same(world: World) -> None:
     body = bodies.pack([b"a", b"b"])
     columns = m.Columns(array("H", [0, 1]).tobytes())
     entry = i.Entry(7, 1, 1, 2, None, crc32c(body), None, ["u", "v"], columns=columns)
-    one, other = world.core.live.fan_out([entry], [body], WALL_NS)
-    assert one.body is other.body  # type: ignore[union-attr]
-    msg = codec.decode(codec.ANSWERS, one.header)  # type: ignore[union-attr]
+    world.pass_on([entry], [body])
+    one, other = world.sent
+    assert one.body is other.body
+    msg = codec.decode(codec.ANSWERS, one.header)
     assert isinstance(msg, m.Msg)
-    assert [seen.data for seen in expand(msg, one.body)] == [b"a"]  # type: ignore[union-attr]
+    assert [seen.data for seen in expand(msg, one.body)] == [b"a"]
 
 
 # -- the link ---------------------------------------------------------------------------------
 
 
+MINE = 21
+
+
+def hello(rid: bytes, incarnation: int) -> LiveReceived:
+    return LiveReceived(rid, i.Hello("ingest", incarnation), [], 0)
+
+
+def batches(rid: bytes, size: int, incarnation: int = MINE) -> LiveReceived:
+    return LiveReceived(rid, i.Live(incarnation, []), [b"x" * size], size)
+
+
+def granted(rid: bytes, echo: int, taken: int, credit: int = LIVE_CREDIT_BYTES) -> GrantLive:
+    return GrantLive(rid, i.LiveCredit(MINE, echo, taken, credit))
+
+
 def test_a_hello_is_answered_with_credit() -> None:
-    taking = Taking(21)
-    assert taking.hello(ANN, i.Hello("ingest", 5)) == i.LiveCredit(21, 5, 0, LIVE_CREDIT_BYTES)
-    assert taking.takes(ANN, 21, 10)
-    assert taking.grant().taken_bytes == 10
-    assert taking.hello(BOB, i.Hello("ingest", 6)).taken_bytes == 0
-    assert taking.requester == BOB
+    grants = LiveGrants(MINE)
+    assert grants.answer(hello(ANN, 5)) == granted(ANN, 5, 0)
+    assert grants.answer(batches(ANN, 10)) is None
+    assert grants.taken() == []
+    assert grants.tick(0, wanted=True) == [granted(ANN, 5, 10)]
+    assert grants.answer(hello(BOB, 6)) == granted(BOB, 6, 0)
+    assert grants.answer(batches(ANN, 10)) == granted(ANN, 0, 0, 0), "only the newest is heard"
 
 
 @pytest.mark.parametrize(("rid", "incarnation"), [(BOB, 21), (ANN, 20)])
 def test_what_was_meant_for_a_dead_delivery_is_not_taken(rid: bytes, incarnation: int) -> None:
-    taking = Taking(21)
-    taking.hello(ANN, i.Hello("ingest", 5))
-    assert not taking.takes(rid, incarnation, 10)
-    assert taking.grant().taken_bytes == 0
-    assert taking.ask_hello().echo == 0
+    grants = LiveGrants(MINE)
+    grants.answer(hello(ANN, 5))
+    assert grants.answer(batches(rid, 10, incarnation)) == granted(rid, 0, 0, 0), "say Hello"
+    assert grants.tick(0, wanted=True) == [granted(ANN, 5, 0)]
+
+
+def test_more_is_granted_as_soon_as_a_part_was_taken() -> None:
+    grants = LiveGrants(MINE)
+    grants.answer(hello(ANN, 5))
+    grants.answer(batches(ANN, GRANT_BYTES - 1))
+    assert grants.taken() == []
+    grants.answer(batches(ANN, 1))
+    assert grants.taken() == [granted(ANN, 5, GRANT_BYTES)]
+    assert grants.taken() == [], "once"
+
+
+def test_a_grant_comes_on_each_beat() -> None:
+    grants = LiveGrants(MINE)
+    assert grants.tick(1, wanted=True) == [], "no ingest has said Hello"
+    grants.answer(hello(ANN, 5))
+    assert grants.next_wake_ms == 1 + BEAT_MS
+    assert grants.tick(BEAT_MS, wanted=True) == []
+    assert grants.tick(1 + BEAT_MS, wanted=True) == [granted(ANN, 5, 0)]
 
 
 def test_nothing_is_granted_while_nobody_is_there_to_send_it_to() -> None:
-    taking = Taking(21)
-    assert taking.grant().credit_bytes == LIVE_CREDIT_BYTES
-    assert taking.want(5, wanted=False)
-    assert taking.hello(ANN, i.Hello("ingest", 5)).credit_bytes == 0
-    assert taking.want(6, wanted=True)
-    assert taking.grant().credit_bytes == LIVE_CREDIT_BYTES
-    assert not taking.want(6 + WANTED_MS - 1, wanted=False)
-    assert taking.grant().credit_bytes == LIVE_CREDIT_BYTES
-    assert taking.want(6 + WANTED_MS, wanted=False)
-    assert taking.grant().credit_bytes == 0
+    grants = LiveGrants(MINE)
+    assert grants.answer(hello(ANN, 5)) == granted(ANN, 5, 0)
+    assert grants.tick(5, wanted=False) == [granted(ANN, 5, 0, 0)]
+    assert grants.answer(hello(ANN, 5)) == granted(ANN, 5, 0, 0)
+    assert grants.tick(6, wanted=True) == [granted(ANN, 5, 0)], "at once"
+    assert grants.tick(5 + WANTED_MS, wanted=False) == [granted(ANN, 5, 0)]
+    assert grants.tick(6 + WANTED_MS, wanted=False) == [granted(ANN, 5, 0, 0)], "at once"
+
+
+def test_the_process_grants_while_a_client_is_logged_on(world: World) -> None:
+    world.hear(hello(BOB, 5))
+    world.pass_time(1)
+    found = [effect for effect in world.done if isinstance(effect, GrantLive)]
+    assert [grant.grant.credit_bytes for grant in found] == [LIVE_CREDIT_BYTES]
+    world.send(m.Logoff())
+    world.pass_time(WANTED_MS)
+    found = [effect for effect in world.done if isinstance(effect, GrantLive)]
+    assert found[-1].grant.credit_bytes == 0
 
 
 def test_a_refusal_says_what_to_do() -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.delivery.test_live import RECORDING, WALL_NS
+from tests.delivery.test_live import RECORDING
 from tests.delivery.test_rights import MIXED, READS, A, grant, rules
 from tests.delivery.world import World, ready
 from zbroker.delivery import conflation
+from zbroker.engine.events import RulesChanged
 from zbroker.ids import EPOCH
 from zbroker.log.format import crc32c
 from zbroker.wire import bodies
@@ -35,7 +36,7 @@ def live(world: World, *ids: str, topic: str = "u") -> None:
     data = [json.dumps({"id": one, "n": first + at}).encode() for at, one in enumerate(ids)]
     body = bodies.pack(data)
     entry = i.Entry(7, 1, first, len(ids), None, crc32c(body), None, [topic])
-    world.perform(world.core.unrecorded([entry], [body], WALL_NS, world.now_ms))
+    world.pass_on([entry], [body])
     world.core.check()
 
 
@@ -147,7 +148,7 @@ def test_what_may_not_be_read_any_more_is_not_sent() -> None:
     made.logon_as("ann", A)
     made.subscribe("half", bookmark=None, options=KEYED, credit=1 << 20)
     live(made, "a", topic="half")
-    made.perform(made.core.entitle(rules(MIXED)))
+    made.hear(RulesChanged(rules(MIXED)))
     live(made, "b", topic="half")
     made.wake_until(5_000)
     assert [row[1] for row in got(made)] == ["b"]

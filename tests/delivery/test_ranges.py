@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.delivery.room import INSTANCE
+from tests.delivery.process import INSTANCE
 from zbroker.delivery import ranges
 from zbroker.delivery.points import Point
 from zbroker.delivery.ranges import Mark, split

@@ -18,10 +18,12 @@ from zbroker.access.core import Access
 from zbroker.access.format import parse
 from zbroker.access.permits import Permit
 from zbroker.delivery.connections import CREDIT_MIN_BYTES
-from zbroker.delivery.core import Core
+from zbroker.delivery.core import DeliveryCore
+from zbroker.delivery.events import Planned
 from zbroker.delivery.pending_lookups import Asking
 from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.engine.events import RulesChanged
 from zbroker.server.budgets import Budget
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
@@ -152,7 +154,7 @@ def test_what_is_not_recorded_obeys_the_same_rules() -> None:
     body = bodies.pack(data)
     columns = m.Columns(index=bytes.fromhex("0000010001000200"))
     entry = Entry(1, 1, 1, 4, 0, 0, None, ["open", "half", "shut"], None, columns)
-    made.perform(made.core.unrecorded([entry], [body], 0))
+    made.pass_on([entry], [body])
     (passed,) = [body for _, _, body in made.passed]
     assert bodies.unpack(passed, None, 2, 1 << 20) == [payload(1), payload(2)]
 
@@ -222,7 +224,7 @@ def test_a_look_up_for_ranges_ends_with_its_right(until: str) -> None:
     made.up = False
     made.send(m.Ranges("c", topic="open", until=until))
     made.send(m.Ranges("d", topic="half", until=until))
-    made.perform(made.core.entitle(rules(grant("allow", READS, "half"))))
+    made.hear(RulesChanged(rules(grant("allow", READS, "half"))))
     assert [(one.code, one.cid) for _, one in made.answers if isinstance(one, m.Error)] == [
         ("not_entitled", "c")
     ]
@@ -265,11 +267,11 @@ class Asked:
                 self.ask(f"c{number}")
             elif draw < 0.9:
                 self.rules = self.rng.randrange(len(RULES))
-                self.step(lambda: self.made.core.entitle(rules(RULES[self.rules])))
+                self.step(lambda: self.made.hear(RulesChanged(rules(RULES[self.rules]))))
             else:
                 self.made.up = not self.made.up
                 if self.made.up:
-                    self.step(lambda: self.made.core.welcomed(self.made.greeting()))
+                    self.step(self.made.welcome)
             self.made.core.check()
         return self.wrong
 
@@ -289,21 +291,21 @@ class Asked:
             command = m.Subscribe(sid=cid, cid=cid, **what)
         before = len(self.made.asked)
         self.open[cid] = topic
-        self.step(lambda: self.made.send(command) or [])
+        self.step(lambda: self.made.send(command))
         if not self.may(topic) and (len(self.made.asked) > before or cid in self.open):
             self.wrong.append(("looked up", command))
 
-    def step(self, act: Callable[[], Any]) -> None:
+    def step(self, act: Callable[[], None]) -> None:
         """Every answer that comes is judged by the rules as they are now."""
         answers, plans = len(self.made.answers), len(self.made.plans)
-        self.made.perform(act())
+        act()
         for _, answer in self.made.answers[answers:]:
             topic = self.open.pop(getattr(answer, "cid", None) or getattr(answer, "sid", ""), None)
             code = getattr(answer, "code", "")
             if topic is not None and (code == "not_entitled") is self.may(topic):
                 self.wrong.append((topic, self.rules, answer))
         for plan in self.made.plans[plans:]:
-            self.made.perform(self.made.core.plans.planned(plan, []))
+            self.made.hear(Planned(plan, []))
             topic = self.open.pop(plan.cid or "", None)
             if topic is not None and not self.may(topic):
                 self.wrong.append((topic, self.rules, plan))
@@ -324,7 +326,7 @@ BUGS: dict[str, tuple[object, str, Any]] = {
     "subscriptions are checked after their places": (Subscriptions, "check", lambda *_: None),
     "ranges are not checked": (Rights, "check_ranges", lambda *_: None),
     "ranges that are looked up are not checked again": (Asking, "ranges_of", lambda *_: []),
-    "subscriptions are not checked again": (Core, "_entitle", lambda *_: []),
+    "subscriptions are not checked again": (DeliveryCore, "_entitle", lambda *_: []),
     "a pattern is always permitted": (
         Permit,
         "nothing",
@@ -376,7 +378,7 @@ def test_a_token_is_worth_nothing_with_another_key() -> None:
 def test_a_key_that_is_taken_away_ends_its_connection_at_once() -> None:
     made = world()
     made.subscribe("open")
-    made.perform(made.core.entitle(parse(f'[principal.bob]\nkeys = ["{B}"]', "access.toml")))
+    made.hear(RulesChanged(parse(f'[principal.bob]\nkeys = ["{B}"]', "access.toml")))
     assert made.errors() == ["auth_failed"]
     made.publish("open", payloads=[payload(1)])
     made.persist()
@@ -390,7 +392,7 @@ def test_rights_that_are_taken_away_end_a_subscription_or_narrow_it() -> None:
     made.subscribe("open", "o")
     made.subscribe("half", "h")
     made.subscribe(".*", "all", regex=True)
-    made.perform(made.core.entitle(rules(grant("allow", READS, "half", "/n < 5"))))
+    made.hear(RulesChanged(rules(grant("allow", READS, "half", "/n < 5"))))
     assert [(one.code, one.sid) for _, one in made.answers if isinstance(one, m.Error)] == [
         ("not_entitled", "o")
     ]
@@ -405,7 +407,7 @@ def test_what_conflation_holds_is_looked_at_anew() -> None:
     made.persist()
     made.subscribe("half", options=m.Options(conflation_s=100.0), credit=1 << 20)
     assert made.got() == []
-    made.perform(made.core.entitle(rules(MIXED)))
+    made.hear(RulesChanged(rules(MIXED)))
     made.wake_until(200_000)
     assert made.got() == []
 
@@ -423,7 +425,7 @@ def test_resume_points_do_not_name_what_may_not_be_seen() -> None:
 def test_more_rights_come_into_force_at_once() -> None:
     made = world()
     made.subscribe(".*", regex=True)
-    made.perform(made.core.entitle(rules(grant("allow", READS, "*"))))
+    made.hear(RulesChanged(rules(grant("allow", READS, "*"))))
     made.publish("shut", payloads=[payload(9)])
     made.persist()
     assert [one.topic for one in made.got()] == ["shut"]
@@ -575,7 +577,7 @@ def test_rights_that_change_in_the_middle_of_a_shared_scan_hold_for_the_rest_of_
         made.subscribe(topic, f"s{number}", credit=1 << 40)
     made.pump(1)
     assert [read.key for read in made.reads] == [-1], "all of them share it"
-    made.perform(made.core.entitle(rules(grant("allow", READS, "half", "/n = 9"))))
+    made.hear(RulesChanged(rules(grant("allow", READS, "half", "/n = 9"))))
     made.pump()
     assert made.errors() == ["not_entitled"]
     assert [len(made.got(f"s{number}")) for number in range(3)] == [2, 3, 3]

@@ -117,7 +117,7 @@ def test_what_is_not_recorded_is_picked_by_headers_too() -> None:
     columns = m.Columns(headers=codec.encode([None, {"book": "b1"}]))
     body = bodies.pack([b"x", b"y"])
     entry = Entry(7, 1, 1, 2, None, crc32c(body), None, ["u"], columns=columns)
-    world.perform(world.core.unrecorded([entry], [body], 0))
+    world.pass_on([entry], [body])
     assert [seen.data for seen in world.got()] == [b"y"]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.delivery.world import ANN, HERE, World, ready
+from zbroker.blocks.read_request import BlockRead
 from zbroker.delivery import scans
 from zbroker.delivery.turns import STEP_BYTES_MAX
+from zbroker.engine.events import Gone
 from zbroker.ids import format_vector
 from zbroker.wire import messages as m
 
@@ -139,12 +141,7 @@ def test_a_failed_read_is_tried_again_by_each_member():
     world = ready()
     topics = topics_of(world, 3)
     subscribed(world, topics)
-    read = world.core.next_read()
-    assert read is not None
-    world.perform(world.core.read_failed(read, "EIO"))
-    read = world.core.next_read()
-    assert read is not None
-    world.perform(world.core.read_failed(read, "EIO"))
+    world.failing = 2
     world.pump()
     assert world.errors() == ["internal"]
     assert sum(len(world.got(f"s{number}")) for number in range(3)) == 2
@@ -156,7 +153,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for():
     subscribed(world, topics)
     log, world.log = world.log, []
     world.pump()
-    assert not world.core.busy
+    assert world.core.next_read() is None
     world.log = log
     world.say_marks()
     world.pump()
@@ -171,9 +168,7 @@ def test_dear_filters_of_many_members_take_several_turns(monkeypatch):
         world.publish("t", payloads=[b'{"x": "' + b"a" * 200 + b'"}'])
     world.persist()
     subscribed(world, ["t"] * 5, filter="/x LIKE '[ab]+'")
-    read = world.core.next_read()
-    assert read is not None
-    world.perform(world.core.blocks(read, world.read(read), 0))
+    world.pump(1)
     assert sum(len(world.got(f"s{number}")) for number in range(5)) < 20
     world.pump()
     assert [len(world.got(f"s{number}")) for number in range(5)] == [4] * 5
@@ -217,7 +212,7 @@ def test_the_end_of_a_member_is_the_end_of_it_alone():
     world.send(m.Unsubscribe("s1", "u"))
     world.pump()
     assert [len(world.got(f"s{number}")) for number in range(3)] == [1, 0, 1]
-    world.core.gone(ANN)
+    world.hear(Gone(ANN))
     world.core.check()
 
 
@@ -245,7 +240,7 @@ def test_what_is_read_next_is_asked_for_again_when_the_journal_was_started_again
     world.incarnation += 1
     world.say_marks()
     with pytest.raises(AssertionError, match="when it is asked for"):
-        world.core.blocks(early, world.read(early), 0)
+        world.hear(BlockRead(early, world.read(early)))
 
 
 def test_what_is_read_next_has_the_topics_of_those_who_joined_last():

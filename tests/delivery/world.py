@@ -1,4 +1,4 @@
-"""A delivery core with a log in memory, a journal that answers at once, and clients that decode.
+"""A delivery core and its Turn, a log in memory, a journal that answers at once, and clients.
 
 Clients expand what they get by the rules of the wire protocol alone, so that a test compares what
 a subscriber sees with what was published.
@@ -7,18 +7,23 @@ a subscriber sees with what was published.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, get_args
 
 from google_crc32c import value as crc32c
 
 from zbroker.access.core import Access
 from zbroker.blocks.frame_builder import Block
-from zbroker.blocks.read_request import Read
+from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import is_time, parse_time
-from zbroker.delivery.core import Core, Settings
-from zbroker.delivery.effects import Ask, Effect, Plan
-from zbroker.engine.effects import Note, Send
+from zbroker.delivery.core import DeliveryCore, DeliverySettings
+from zbroker.delivery.effects import Effect, Plan
+from zbroker.delivery.events import LiveReceived
+from zbroker.engine.contract import Now, TurnPlan
+from zbroker.engine.effects import Note, Say, Send
+from zbroker.engine.events import Commands, Gone, ReadFailed
+from zbroker.engine.turn import Turn
+from zbroker.errors import StorageError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector, point_name
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, Batch
@@ -29,7 +34,7 @@ from zbroker.server.peers import Received
 from zbroker.topics import Matcher
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Locate, Located, Watermarks, Welcome
+from zbroker.wire.internal import Entry, Hello, Live, Locate, Located, Watermarks, Welcome
 
 KEY = b"k" * 32
 EVERYTHING = Recording([])
@@ -37,6 +42,8 @@ INSTANCE, GENERATION = 0xABC, 1
 HERE = Origin(INSTANCE, GENERATION)
 ANN = b"\0ann1"
 BOB = b"\0bob1"
+INGEST = b"\0ing1"
+MINE = 0  # incarnation of the process
 STEP_NS = 1_000_000_000
 NOW_S = 1_000.0
 
@@ -63,10 +70,12 @@ class World:
         access: Access | None = None,
         vocabulary: Vocabulary = BUILT_IN,
     ) -> None:
-        settings = Settings(
-            KEY, clients_max, recording, access or Access.off(), 0, vocabulary, budget
+        settings = DeliverySettings(
+            KEY, clients_max, recording, access or Access.off(), MINE, vocabulary, budget
         )
-        self.core = Core(settings)
+        self.core = DeliveryCore(settings)
+        self.turn_plan = TurnPlan([], (Read, *get_args(Effect)), read_slice_ms=1 << 40)
+        self.turn: Turn[Any, Any] = Turn(self.core, self.turn_plan, self._performers(), self._now)
         self.keys: dict[bytes, str] = {}  # of the connections that have one
         self.passed: list[tuple[bytes, bytes, bytes]] = []  # rid, header, body: all that went out
         self.log: list[Batch | Gap] = []
@@ -77,6 +86,7 @@ class World:
         self.time_ns = 0
         self.incarnation = 7
         self.now_ms = 0
+        self.wall_ns = int(NOW_S * 1e9)
         self.up = True
         self.asleep = False  # the core is not asked for reads until `pump` is called by the test
         self.published: list[Seen] = []
@@ -84,7 +94,10 @@ class World:
         self.seen: dict[tuple[bytes, str], list[Seen]] = {}
         self.arrived: list[tuple[str, Seen]] = []  # with the sid, in the order of arrival
         self.batches: list[tuple[bytes, str, int]] = []  # rid, sid, body bytes
+        self.sent: list[Send] = []  # messages, as they are on the wire
         self.notes: list[Note] = []
+        self.failing = 0  # so many reads fail
+        self.done: list[Any] = []  # all other effects
         self.reads: list[Read] = []
         self.steps_max = 1 << 30  # items that one read looks at
         self.cache: dict[Hashable, Block] = {}  # who reads the same shares what is made
@@ -168,17 +181,17 @@ class World:
         self.pump()
 
     def say_marks(self) -> None:
-        self.perform(self.core.marks(Watermarks(
+        self.hear(Watermarks(
             self.incarnation, INSTANCE, GENERATION, self.floor, max(self.written, self.persisted),
             self.persisted, 1, self.time_ns,
-        )))  # fmt: skip
+        ))  # fmt: skip
 
     def welcome(self) -> None:
-        self.perform(self.core.welcomed(self.greeting()))
+        self.hear(self.greeting())
 
     def greeting(self) -> Welcome:
         return Welcome(
-            self.incarnation, 1, INSTANCE, GENERATION, 0, "disk", self.floor, self.persisted,
+            self.incarnation, MINE, INSTANCE, GENERATION, 0, "disk", self.floor, self.persisted,
             self.persisted,
         )  # fmt: skip
 
@@ -261,18 +274,14 @@ class World:
     ) -> None:
         """With the key of a connection."""
         self.keys[rid] = key
-        said = token.Token(principal or "ann", principal, "i", 1, int(NOW_S) + 60, key)
+        said = token.Token(principal or "ann", principal, "i", 1, self.wall_ns // 10**9 + 60, key)
         self.send(m.ListenerLogon(token.make(KEY, said), "1", heartbeat_s), rid)
 
     def send(self, command: m.ClientCommand, rid: bytes = ANN) -> None:
         self.frames([codec.encode(command)], rid)
 
     def frames(self, frames: list[bytes], rid: bytes = ANN, *, over: bool = False) -> None:
-        self.perform(
-            self.core.turn(
-                [Received(rid, frames, over, self.keys.get(rid, ""))], self.now_ms, NOW_S
-            )
-        )
+        self.hear(Commands([Received(rid, frames, over, self.keys.get(rid, ""))]))
         if not self.asleep:
             self.pump()
 
@@ -280,13 +289,21 @@ class World:
         more.setdefault("bookmark", EPOCH)
         self.send(m.Subscribe(sid, topic, f"c-{sid}", **more), rid)
 
+    def pass_on(self, entries: list[Entry], bodies: list[bytes]) -> None:
+        """ingest sends what is not recorded."""
+        self.hear(LiveReceived(INGEST, Hello("ingest", 5), [], 0))
+        size = sum(map(len, bodies))
+        self.hear(LiveReceived(INGEST, Live(MINE, entries), bodies, size))
+        self.core.check()
+
+    def hear(self, event: Any) -> None:
+        """One event, and all that follows from it."""
+        self.turn.hear(event)
+
     def pump(self, turns: int = 10_000) -> None:
-        """Lets the core read until it has nothing to do."""
-        for _ in range(turns):
-            read = self.core.next_read()
-            if read is None:
-                break
-            self.perform(self.core.blocks(read, self.read(read), self.now_ms))
+        """Lets the core read until it has nothing to do, or so many blocks."""
+        self.turn_plan.reads_max = turns
+        self.turn.run({})
         self.core.check()
 
     def wake_until(self, end_ms: int) -> None:
@@ -298,29 +315,48 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
-        self.perform(self.core.tick(self.now_ms))
+        self.turn_plan.reads_max = 0
+        self.turn.run({})
         self.pump()
 
-    def perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._deliver(effect)
-            elif isinstance(effect, Ask):
-                self.asked.append(effect.locate)
-                if self.up:
-                    self.perform(self.core.located(self.locate(effect.locate)))
-            elif isinstance(effect, Plan):
-                self.plans.append(effect)
-            else:
-                self.notes.append(effect)
+    def _now(self) -> Now:
+        return Now(self.now_ms, self.wall_ns)
 
-    def _deliver(self, send: Send) -> None:
+    def _performers(self) -> dict[type, Callable[[Any], Any]]:
+        kinds = get_args(Effect)
+        performers: dict[type, Callable[[Any], Any]] = dict.fromkeys(kinds, self._do)
+        return performers | {
+            Read: self._read, Send: self._deliver, Say: self.say, Plan: self._plan,
+            Note: lambda note: self.notes.append(note),
+        }  # fmt: skip
+
+    def _do(self, effect: Effect) -> None:
+        self.done.append(effect)
+
+    def _read(self, read: Read) -> BlockRead | ReadFailed:
+        if self.failing:
+            self.failing -= 1
+            return ReadFailed(read, StorageError("damaged", "EIO"))
+        return BlockRead(read, self.read(read))
+
+    def say(self, effect: Say) -> Located | None:
+        """The journal hears it, and answers if it is up."""
+        if not isinstance(effect.message, Locate):
+            self._do(effect)
+            return None
+        self.asked.append(effect.message)
+        return self.locate(effect.message) if self.up else None
+
+    def _plan(self, plan: Plan) -> None:
+        self.plans.append(plan)
+
+    def _deliver(self, send: Send) -> Gone | None:
         if send.rid in self.unreachable:
-            self.perform(self.core.gone(send.rid))
-            return
+            return Gone(send.rid)
         answer = codec.decode(codec.ANSWERS, send.header)
         if isinstance(answer, m.Msg):
             assert send.body is not None
+            self.sent.append(send)
             self.batches.append((send.rid, answer.sid, len(send.body)))
             self.passed.append((send.rid, send.header, _plain(answer, send.body)))
             found = expand(answer, send.body)
@@ -328,6 +364,7 @@ class World:
             self.arrived += [(answer.sid, seen) for seen in found]
         else:
             self.answers.append((send.rid, answer))
+        return None
 
     def last(self) -> Any:
         return self.answers[-1][1]

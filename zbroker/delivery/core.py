@@ -1,13 +1,11 @@
 """What delivery decides: logons, subscriptions, what to read next, what to send. Pure.
 
-    turn(commands)      frames of clients            -> answers, look-ups, plans
-    marks, welcomed     how far the log is durable   -> what is due changes
-    located             where a point is             -> answers
-    next_read, blocks   what was read                -> messages
-    gone, tick          peers that left, time        -> heartbeats, errors
+    handle(event)   commands, answers of the journal, watermarks, blocks of the log, questions,
+                    what is not recorded   -> answers, look-ups, plans, messages
+    tick            time                   -> heartbeats, reports to the journal, what is late
 
-Reads are effects with completions, taken in turns: each due subscription gets one block, so that a
-replay of everything starves nobody.
+Reads are taken in turns: each due subscription gets one block, so a replay of everything does not
+starve the others.
 """
 
 from __future__ import annotations
@@ -16,14 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from zbroker.access.core import Access
-from zbroker.blocks.frame_builder import Block
-from zbroker.blocks.read_request import Read
+from zbroker.blocks.read_request import BlockRead, Read
+from zbroker.delivery import reports
 from zbroker.delivery.commands import cid_of, refusal, sid_of
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.effects import Counts, Effect, Plan
+from zbroker.delivery.events import LiveReceived, Planned
 from zbroker.delivery.holds import Needs
+from zbroker.delivery.journal_follower import JournalFollower
 from zbroker.delivery.live import Live
+from zbroker.delivery.live_grants import LiveGrants
 from zbroker.delivery.lookups import Locating
 from zbroker.delivery.options import chars_of
 from zbroker.delivery.pending_lookups import Asking, Question
@@ -33,30 +34,32 @@ from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription import Subscription
 from zbroker.delivery.subscription_commands import Subscriptions
 from zbroker.delivery.turns import Turns
-from zbroker.engine.effects import Note, Send
+from zbroker.engine import events as e
+from zbroker.engine.contract import MS_NS, Now
+from zbroker.engine.effects import Exit, NoteDisconnected, Send, Tell
+from zbroker.engine.journal_session import JournalSession
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.heartbeats import QuietMs
-from zbroker.ids import Origin
 from zbroker.recording import Recording
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Received, admit, check_key, decode, welcome
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Entry, Located, Watermarks, Welcome
+from zbroker.wire.disconnects import NONE, Disconnects
+from zbroker.wire.internal import Hello, Located, Watermarks, Welcome
 from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
+from zbroker.wire.surveys import AskRefusals, Disconnect, Disconnected, Peers, unknown
 
-NS_PER_MS: Final = 1_000_000
 TICK_MS: Final = 250  # how exact the patience with the journal is
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
-TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
 
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
 
-class Settings(NamedTuple):
-    """key: of the instance's tokens. clients_max: logged-on connections."""
+class DeliverySettings(NamedTuple):
+    """key: of the instance's tokens. clients_max: logged-on connections. name: of the process."""
 
     key: bytes
     clients_max: int
@@ -65,18 +68,23 @@ class Settings(NamedTuple):
     incarnation: int = 0  # of this process
     vocabulary: Vocabulary = BUILT_IN  # what filters of subscriptions may call
     budget: Budget = DEFAULT  # of each principal
+    disconnects: Disconnects = NONE
+    name: str = "delivery"
 
 
-class Core:
-    """The pure part of the delivery room."""
+class DeliveryCore:
+    """See zbroker.engine.contract.Core."""
 
-    def __init__(self, settings: Settings, quiet_ms: QuietMs | None = None) -> None:
-        """quiet_ms: see DoorHeartbeats."""
+    def __init__(
+        self, settings: DeliverySettings, quiet_ms: QuietMs | None = None, peers: Peers = unknown
+    ) -> None:
+        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
         self.counts = Counts()
         self.refusals = RefusalLog(settings.incarnation)
         self.connections = Connections(quiet_ms, settings.budget)
+        self.connections.disconnects = settings.disconnects
         self.cursors = Cursors()
-        self._settings = settings
+        self._settings, self._peers = settings, peers
         self._asking = Asking(settings.budget.lookups)
         self.needs = Needs(self.connections, self.cursors, self._asking)
         self.live = Live(self.counts)
@@ -89,11 +97,19 @@ class Core:
         self._progress = Progress(self.cursors, self.counts, self._end)
         self._turns = Turns(self.cursors, self.counts, self._progress)
         self._locating = Locating(
-            self._asking, self.cursors, (self.connections, many), self._progress, self._refusal,
-            self._end,
+            self._asking, self.cursors, (self.connections, many, self.plans), self._progress,
+            self._refusal, self._end,
         )  # fmt: skip
-        self._next_tick_ms = self._next_told_ms = 0
-        self._handlers: dict[type, Callable[[Connection, Any], list[Effect]]] = {
+        self._journal = JournalFollower(
+            self._session(), self.cursors, self._locating, self.needs, self.plans, self.counts
+        )
+        recorded = settings.recording.everything
+        self._grants = None if recorded else LiveGrants(settings.incarnation)
+        self._now = Now(0, 0)
+        self._next_tick_ms = 0
+        self._commands: dict[type, Callable[[Connection, Any], list[Effect]]] = {
+            m.Subscribe: self._subscribe,
+            m.Ranges: self._ranges,
             m.Flow: many.flow,
             m.Pause: many.pause,
             m.Resume: many.resume,
@@ -102,33 +118,62 @@ class Core:
             m.Heartbeat: lambda _connection, _command: [],
             m.Logoff: self._logoff,
         }
+        self._handlers = self._events()
+
+    def _session(self) -> JournalSession:
+        name, incarnation = self._settings.name, self._settings.incarnation
+        return JournalSession(incarnation, lambda number: Hello(name, incarnation, number=number))
+
+    def _events(self) -> dict[type, Callable[[Any], Sequence[Effect]]]:
+        journal = self._journal
+        return {
+            BlockRead: lambda event: self._turns.turn(event.read, event.block, self._now_ns),
+            Watermarks: lambda event: journal.watermarks(event, self._now.mono_ms),
+            Welcome: journal.welcome,
+            Located: self._locating.located,
+            LiveReceived: self._unrecorded,
+            Planned: self.plans.planned,
+            e.Commands: self._burst,
+            e.Asked: self._asked,
+            e.Gone: self._left,
+            e.ReadFailed: self._read_failed,
+            e.RulesChanged: lambda event: self._entitle_all(event.access),
+            e.Unauthenticated: self._unauthenticated,
+            e.StopAsked: lambda _: [Exit()],
+        }
+
+    def handle(self, event: object, now: Now) -> Sequence[Effect]:
+        """What follows at once."""
+        self._now = now
+        return self._handlers[type(event)](event)
+
+    @property
+    def _now_ns(self) -> int:
+        """Monotonic."""
+        return self._now.mono_ms * MS_NS
 
     # -- commands -----------------------------------------------------------------------------
 
-    def turn(self, commands: Sequence[Received], now_ms: int, now_s: float) -> list[Effect]:
+    def _burst(self, commands: e.Commands) -> list[Effect]:
         """Everything that clients sent since the last turn."""
         effects: list[Effect] = []
-        for received in commands:
-            effects += self._one(received, now_ms, now_s)
+        for received in commands.received:
+            effects += self._one(received)
         return effects
 
-    def _one(self, received: Received, now_ms: int, now_s: float) -> list[Effect]:
+    def _one(self, received: Received) -> list[Effect]:
         rid, frames = received.rid, received.frames
         command: m.DeliveryCommand | None = None
         try:
             command = decode(codec.DELIVERY, received)
             if isinstance(command, m.ListenerLogon):
-                return self._logon(received, command, now_ms, now_s)
+                return self._logon(received, command)
             connection = self.connections.get(rid)
             if connection is None:
                 raise ClientError("not_logged_on", "this connection has no logon on this door")
             check_key(connection, received.key)
-            self.connections.heard(connection, command, now_ms)
-            if isinstance(command, m.Subscribe):
-                return self._subscribe(connection, command, now_ms, now_s)
-            if isinstance(command, m.Ranges):
-                return self._ranges(connection, command, now_ms)
-            return self._handlers[type(command)](connection, command)
+            self.connections.heard(connection, command, self._now.mono_ms)
+            return self._commands[type(command)](connection, command)
         except ClientError as error:
             cid = cid_of(command, frames)
             if error.code in CODES:
@@ -143,26 +188,26 @@ class Core:
     def _refusal(self, rid: bytes, error: ClientError, cid: str | None, sid: str | None) -> Send:
         return refusal(self.counts, rid, error, cid, sid)
 
-    def _logon(
-        self, received: Received, command: m.ListenerLogon, now_ms: int, now_s: float
-    ) -> list[Effect]:
-        rid, access = received.rid, self._rights.access
-        token = self.connections.token_of(command, received, self._settings.key, access, now_s)
-        self._drop(rid)
+    def _logon(self, received: Received, command: m.ListenerLogon) -> list[Effect]:
+        rid, access, now = received.rid, self._rights.access, self._now
+        token = self.connections.token_of(
+            command, received, self._settings.key, access, now.wall_ns / 1e9
+        )
+        self.gone(rid)
         if len(self.connections) >= self._settings.clients_max:
             raise ClientError("too_many", f"{len(self.connections)} clients are connected here")
-        connection = self.connections.logon(rid, token, command.heartbeat_s, now_ms)
+        connection = self.connections.logon(rid, token, command.heartbeat_s, now.mono_ms)
         answer = welcome(connection, command.cid)
         answer.origin = self.cursors.here
         return [Send(rid, codec.encode(answer))]
 
-    def _subscribe(
-        self, connection: Connection, command: m.Subscribe, now_ms: int, now_s: float
-    ) -> list[Effect]:
+    def _subscribe(self, connection: Connection, command: m.Subscribe) -> list[Effect]:
         self.subscriptions.check(connection, command)
-        question = Question.of(connection.rid, command, now_ms)
+        question = Question.of(connection.rid, command, self._now.mono_ms)
         self._locating.check(question, connection)
-        question.key = self.subscriptions.begin(connection, command, now_s).names.key
+        question.key = self.subscriptions.begin(
+            connection, command, self._now.wall_ns / 1e9
+        ).names.key
         return self._locating.ask(question)
 
     def _unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
@@ -171,7 +216,7 @@ class Core:
             self._end(one)
         return self.subscriptions.unsubscribe(connection, command)
 
-    def _ranges(self, connection: Connection, command: m.Ranges, now_ms: int) -> list[Effect]:
+    def _ranges(self, connection: Connection, command: m.Ranges) -> list[Effect]:
         self._rights.check_ranges(connection.token.principal, command)
         if connection.plans >= PLANS_MAX:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
@@ -179,16 +224,16 @@ class Core:
             connection.use.account.compile(
                 chars_of(command), lambda: matcher(topic, regex=command.regex)
             )
-        question = Question.of(connection.rid, command, now_ms)
+        question = Question.of(connection.rid, command, self._now.mono_ms)
         self._locating.check(question, connection)
         connection.plans += 1
         return self._locating.ask(question)
 
     def _logoff(self, connection: Connection, command: m.Logoff) -> list[Effect]:
-        self._drop(connection.rid)
+        self.gone(connection.rid)
         return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
 
-    def entitle(self, access: Access) -> list[Effect]:
+    def _entitle_all(self, access: Access) -> list[Effect]:
         """The rules have changed: who may not be here any more is told and forgotten."""
         self._rights.access = access
         effects: list[Effect] = []
@@ -197,7 +242,7 @@ class Core:
                 admit(access, connection.token, connection.token.key)
             except ClientError as error:
                 self._note(connection.rid, "stay logged on", error.code)
-                self._drop(connection.rid)
+                self.gone(connection.rid)
                 effects.append(self._refusal(connection.rid, error, None, None))
                 continue
             for one in list(connection.subscriptions.values()):
@@ -224,111 +269,99 @@ class Core:
             return self._locating.refuse(question, error)
         return []
 
-    # -- the journal --------------------------------------------------------------------------
-
-    def marks(self, marks: Watermarks) -> list[Effect]:
-        """How far the log is durable. Another incarnation has to be asked everything again."""
-        if marks.incarnation != self.cursors.incarnation:
-            self._locating.lost()
-        return self._heard(marks)
-
-    def welcomed(self, welcome: Welcome) -> list[Effect]:
-        """A journal that has not been asked yet."""
-        return self._heard(welcome) + self._locating.welcomed()
-
-    def _heard(self, said: Watermarks | Welcome) -> list[Effect]:
-        here = Origin(said.instance, said.generation)
-        rewound = self.cursors.heard(
-            said.incarnation, here, said.floor, said.written, said.persisted
-        )
-        if not rewound:
-            return []
-        self.counts.rewound += rewound
-        return [Note(
-            "delivery.rewound",
-            f"the log ends at position {said.persisted}, before {rewound} subscriptions; "
-            "what they had seen behind it is not in the log; they go on from its end",
-        )]  # fmt: skip
-
-    def located(self, located: Located) -> list[Effect]:
-        """The journal's answer to one look-up."""
-        return self._locating.located(located)
-
     # -- reading and sending ------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """True if a read is wanted now."""
-        return self.cursors.busy
-
     def next_read(self) -> Read | None:
-        """What to read next, if anything."""
+        """What of the log is to be read next."""
         return self.cursors.next_read()
 
-    def blocks(self, read: Read, block: Block, now_ms: int) -> list[Effect]:
-        """What was read for a replay. Nothing, in spite of marks: it waits for the next."""
-        return self._turns.turn(read, block, now_ms * NS_PER_MS)
+    def _read_failed(self, failed: e.ReadFailed) -> list[Effect]:
+        """A replay whose log could not be read ends, and so does a plan; the others go on."""
+        if isinstance(failed.of, Plan):
+            return self.plans.failed(failed.of, str(failed.error))
+        return self._turns.failed(failed.of, str(failed.error))
 
-    def read_failed(self, read: Read, reason: str) -> list[Effect]:
-        """The log could not be read for a replay: it ends, the others go on."""
-        return self._turns.failed(read, reason)
-
-    def unrecorded(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes], wall_ns: int, now_ms: int = 0
-    ) -> list[Effect]:
+    def _unrecorded(self, received: LiveReceived) -> list[Effect]:
         """What ingest passed on; a subscription may reach its limit by it."""
-        return self._passed(self.live.fan_out(entries, bodies, wall_ns, now_ms * NS_PER_MS))
+        grants = self._grants
+        assert grants is not None, "nothing comes where everything is recorded"
+        answer = grants.answer(received)
+        if answer is not None:
+            return [answer]
+        assert not isinstance(received.message, Hello)
+        entries = received.message.entries
+        self.counts.unrecorded += sum(entry.count for entry in entries)
+        sends = self.live.fan_out(entries, received.bodies, self._now.wall_ns, self._now_ns)
+        return [*self._passed(sends), *grants.taken()]
 
     def _passed(self, effects: list[Effect]) -> list[Effect]:
         for one in list(self.live.over):
             effects += self._progress.look(self.cursors.of[one.names.key])
         return effects
 
+    # -- questions ----------------------------------------------------------------------------
+
+    def _asked(self, asked: e.Asked) -> list[Effect]:
+        """A question of the admin."""
+        rid, ask = asked.rid, asked.question
+        if isinstance(ask, Disconnect):
+            count, effects = reports.disconnect(self, ask.client, ask.number)
+            answer = Tell(rid, Disconnected(ask.cid, count))
+            return [NoteDisconnected(ask.client, count), *effects, answer]
+        if isinstance(ask, AskRefusals):
+            return [Tell(rid, self.refusals.told(ask, self._peers))]
+        incarnation = self._settings.incarnation
+        return [Tell(rid, reports.answer(self, ask, self._peers, self._now, incarnation))]
+
+    def stats(self) -> dict[str, int | float | str]:
+        """What the process reports."""
+        return reports.numbers(self, unrecorded=self._grants is not None)
+
     # -- peers and time -----------------------------------------------------------------------
 
-    def gone(self, rid: bytes) -> list[Effect]:
-        """A peer cannot be reached any more."""
-        self._drop(rid)
-        return []
+    def _left(self, event: e.Gone) -> Sequence[Effect]:
+        self.gone(event.rid)
+        return ()
 
-    def tick(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
+    def _unauthenticated(self, event: e.Unauthenticated) -> Sequence[Effect]:
+        self.refusals.add(b"", stranger(event.key), "connect", "auth_failed", event.host)
+        return ()
+
+    def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """Times that have come, heartbeats, silent peers, patience with a silent journal.
 
-        drained: this turn has everything that waited at the door.
+        drained: this turn has everything that clients sent.
         """
-        self.cursors.ring(now_ms * NS_PER_MS)
-        effects = self._beat(now_ms, drained)
-        if self.live.is_due(now_ms * NS_PER_MS):
-            effects += self._passed(self.live.tick(now_ms * NS_PER_MS))
-        if now_ms < self._next_tick_ms:
-            return effects
-        self._next_tick_ms = now_ms + TICK_MS
-        return effects + self._locating.tick(now_ms) + self._tell(now_ms)
+        self._now = now
+        now_ms = now.mono_ms
+        effects = self._journal.tick(now_ms)
+        self.cursors.ring(self._now_ns)
+        effects += self._beat(now_ms, drained)
+        if self.live.is_due(self._now_ns):
+            effects += self._passed(self.live.tick(self._now_ns))
+        if self._grants is not None:
+            effects += self._grants.tick(now_ms, wanted=bool(self.connections))
+        if now_ms >= self._next_tick_ms:
+            self._next_tick_ms = now_ms + TICK_MS
+            effects += self._locating.tick(now_ms) + self._progress.due(now_ms)
+        effects += self.connections.moved()
+        effects += self._journal.report(now)
+        return effects
 
     def _beat(self, now_ms: int, drained: bool) -> list[Effect]:
         silent, due = self.connections.beats(now_ms, drained=drained)
         effects: list[Effect] = [Send(rid, _HEARTBEAT) for rid in due]
         for rid in silent:
-            self._drop(rid)
+            self.gone(rid)
             error = ClientError("not_logged_on", "nothing was heard for two heartbeats")
             effects.append(self._refusal(rid, error, None, None))
         return effects
 
-    def _tell(self, now_ms: int) -> list[Effect]:
-        """Resume points for those that passed something and may have been sent nothing of it."""
-        if now_ms < self._next_told_ms:
-            return []
-        self._next_told_ms = now_ms + TOLD_MS + len(self.subscriptions)  # many: less often
-        persisted = self.cursors.persisted
-        return [
-            self._progress.told(replay, one, "persisted")
-            for replay in self.cursors.running.values() for one in replay.members
-            if min(one.safe(replay.position), persisted) > one.told
-        ]  # fmt: skip
-
     def next_wake_ms(self) -> int | None:
         """When the next tick has something to do."""
-        wakes: list[int] = []
+        wakes = [self._journal.next_wake_ms()]
+        if self._grants is not None:
+            wakes.append(self._grants.next_wake_ms)
         if self.connections:
             beat_ms = self.connections.heartbeats.due_ms
             wakes += [self._next_tick_ms] if beat_ms is None else [self._next_tick_ms, beat_ms]
@@ -336,15 +369,16 @@ class Core:
             wakes.append(self._next_tick_ms)
         for time_ns in (self.cursors.next_ns, self.live.next_ns):
             if time_ns is not None:
-                wakes.append(-(-time_ns // NS_PER_MS))
-        return min(wakes, default=None)
+                wakes.append(-(-time_ns // MS_NS))
+        return min(wakes)
 
     def _end(self, one: Subscription) -> None:
         if one.names.key not in self.cursors.of:
             self._asking.forget(one.names.rid, one.names.key)
         self.subscriptions.end(one)
 
-    def _drop(self, rid: bytes) -> None:
+    def gone(self, rid: bytes) -> None:
+        """Forgets a connection, if it is known."""
         connection = self.connections.get(rid)
         if connection is None:
             return

@@ -1,25 +1,21 @@
-"""What the delivery core wants done, as values; loop.py does it in this order."""
+"""What the delivery core wants done, as values; loop.py and ports.py perform it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from zbroker.delivery.points import Point
-from zbroker.engine.effects import Note, Send
-from zbroker.wire.internal import Locate
+from zbroker.engine import effects as e
+from zbroker.wire.internal import LiveCredit
 
 
-class Ask(NamedTuple):
-    """Send this to the journal."""
-
-    locate: Locate
-
-
-class Plan(NamedTuple):
+class Plan(Struct, gc=False):
     """Split the log between two points by bytes; a long log takes several turns.
 
-    persisted: what the journal said; marks that tell it may come later. Done with `Core.plans`.
+    persisted: what the journal said; watermarks that say it may come later. Answered by Planned or
+    ReadFailed.
     """
 
     rid: bytes
@@ -30,7 +26,24 @@ class Plan(NamedTuple):
     persisted: int
 
 
-Effect = Send | Ask | Plan | Note
+class GrantLive(Struct, gc=False):
+    """Tell an ingest process how much of what is not recorded it may send. It may be lost."""
+
+    rid: bytes
+    grant: LiveCredit
+
+
+class CloseFiles(Struct, gc=False):
+    """Close the files of the log: some may have been removed, and take space while they are open.
+
+    Those that are needed are opened again.
+    """
+
+
+Effect = (
+    e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Tell | e.NoteDisconnected
+    | e.ForgetBlocks | e.Exit | Plan | GrantLive | CloseFiles
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -39,6 +52,7 @@ class Counts:
 
     messages_out: int = 0
     bytes_out: int = 0
+    unrecorded: int = 0  # messages that ingest passed on
     dropped: int = 0  # unrecorded messages for subscriptions without credit
     errors: int = 0
     rewound: int = 0

@@ -1,15 +1,8 @@
 """Messages that are not recorded: from ingest to whoever is subscribed now. Pure.
 
-ingest sends within the bytes granted here and is told what was taken, so what it has to drop for
-lack of credit is bounded by this room alone. Each subscription gets what it wants while it has
-credit; what comes when it has none is dropped and counted, never kept.
-
-A room in which nobody is logged on grants nothing: ingest then sends it nothing. It grants from the
-first logon on, so long before the first subscription is answered, and a while longer than anybody
-stays.
-
-The link begins with a Hello: ZeroMQ hands frames that were queued for a dead delivery to this one,
-which knows neither them nor their sender, drops them and asks for a Hello.
+ingest sends within the bytes that live_grants.py grants, so what it has to drop for lack of credit
+is bounded by this process alone. Each subscription gets what it wants while it has credit; what
+comes when it has none is dropped and counted, never kept.
 """
 
 from __future__ import annotations
@@ -24,56 +17,13 @@ from zbroker.delivery.live_intervals import LiveIntervals
 from zbroker.delivery.subscription import Subscription
 from zbroker.engine.effects import Send
 from zbroker.ids import Origin
-from zbroker.limits import LIVE_CREDIT_BYTES
 from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Entry, Hello, LiveCredit
-
-WANTED_MS: Final = 10_000  # longer than the last one stays: most come back
+from zbroker.wire.internal import Entry
 
 _NOWHERE: Final = Cursor(0, 0, 0)
-
-
-class Taking:
-    """This end of the link: who said Hello last, and how much was taken from it."""
-
-    def __init__(self, incarnation: int) -> None:
-        self.requester: bytes | None = None
-        self._mine = incarnation
-        self._theirs = 0
-        self._taken = 0
-        self._wanted = True
-        self._wanted_until_ms = 0
-
-    def hello(self, rid: bytes, hello: Hello) -> LiveCredit:
-        """A new ingest, or a new socket of it: only the newest is listened to."""
-        self.requester, self._theirs, self._taken = rid, hello.incarnation, 0
-        return self.grant()
-
-    def takes(self, rid: bytes, incarnation: int, size: int) -> bool:
-        """False for what was sent to another incarnation, or by who has not said Hello."""
-        if rid != self.requester or incarnation != self._mine:
-            return False
-        self._taken += size
-        return True
-
-    def grant(self) -> LiveCredit:
-        """What may be sent now."""
-        credit = LIVE_CREDIT_BYTES if self._wanted else 0
-        return LiveCredit(self._mine, self._theirs, self._taken, credit)
-
-    def want(self, now_ms: int, *, wanted: bool) -> bool:
-        """Whether there is anybody to send it to; True if ingest should hear of a change."""
-        if wanted:
-            self._wanted_until_ms = now_ms + WANTED_MS
-        before, self._wanted = self._wanted, now_ms < self._wanted_until_ms
-        return before is not self._wanted
-
-    def ask_hello(self) -> LiveCredit:
-        """The answer to a stranger."""
-        return LiveCredit(self._mine, 0, 0, 0)
 
 
 class Live:

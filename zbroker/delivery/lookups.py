@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Ask, Effect, Plan
+from zbroker.delivery.effects import Effect, Plan
 from zbroker.delivery.pending_lookups import Asking, Question
+from zbroker.delivery.plans import Plans
 from zbroker.delivery.progress import Progress
 from zbroker.delivery.subscription import Subscription
 from zbroker.delivery.subscription_commands import Subscriptions
-from zbroker.engine.effects import Send
+from zbroker.engine.effects import JOURNAL, Say, Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -32,26 +33,26 @@ class Locating:
         self,
         asking: Asking,
         cursors: Cursors,
-        many: tuple[Connections, Subscriptions],
+        many: tuple[Connections, Subscriptions, Plans],
         progress: Progress,
         refuse: Refuse,
         end: Callable[[Subscription], None],
     ) -> None:
         self._asking = asking
         self._cursors = cursors
-        self._connections, self._subscriptions = many
+        self._connections, self._subscriptions, self._plans = many
         self._progress = progress
         self._refuse = refuse
         self._end = end
-        self._welcomed = False  # by the journal that is there now
+        self._journal_listens = False
 
     def lost(self) -> None:
         """It is another journal than before: it has to be asked everything again."""
-        self._welcomed = False
+        self._journal_listens = False
 
-    def welcomed(self) -> list[Effect]:
-        """A journal that has not been asked yet."""
-        self._welcomed = True
+    def again(self) -> list[Effect]:
+        """A journal listens that has not been asked yet."""
+        self._journal_listens = True
         return _asks(self._asking.again())
 
     def check(self, question: Question, connection: Connection) -> None:
@@ -61,7 +62,7 @@ class Locating:
 
     def ask(self, question: Question) -> list[Effect]:
         """Begins to look up what was checked."""
-        if self._welcomed:
+        if self._journal_listens:
             return _asks(self._asking.ask(question))
         self._asking.keep(question)
         return []
@@ -85,7 +86,8 @@ class Locating:
             assert end is not None, "ranges have an end by default"
             persisted, command = question.persisted, question.command  # newer than marks may be
             last = min(end.position, persisted)
-            return [Plan(question.rid, command.cid, start, last, command.parts, persisted)]
+            plan = Plan(question.rid, command.cid, start, last, command.parts, persisted)
+            return self._plans.begin(plan)
         one = self._subscriptions[question.key]
         one.start(start, end, question.persisted)
         replay = self._cursors.add(one, start)
@@ -100,7 +102,7 @@ class Locating:
     def tick(self, now_ms: int) -> list[Effect]:
         """Asks again what was not here yet; gives up what was waited for long enough."""
         effects: list[Effect] = []
-        if self._welcomed:
+        if self._journal_listens:
             effects += _asks(self._asking.moved(self._cursors.persisted, now_ms))
         for question in self._asking.overdue(now_ms):
             effects += self._give_up(question, question.late())
@@ -120,4 +122,4 @@ class Locating:
 
 
 def _asks(messages: list[Locate]) -> list[Effect]:
-    return [Ask(message) for message in messages]
+    return [Say(JOURNAL, message) for message in messages]

@@ -1,4 +1,4 @@
-"""Answers to `ranges`: what became of a plan that the loop worked on. Pure."""
+"""Plans that are worked on, for `ranges`: they begin again with another journal. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from zbroker.delivery.commands import refusal
 from zbroker.delivery.connections import Connection, Connections
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Counts, Effect, Plan
+from zbroker.delivery.events import Planned
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -13,15 +14,22 @@ from zbroker.wire import messages as m
 
 
 class Plans:
-    """Plans end here; each one frees a place of its connection."""
+    """open: those that were not answered; the log from their start on is held."""
 
     def __init__(self, connections: Connections, cursors: Cursors, counts: Counts) -> None:
+        self.open: list[Plan] = []
         self._connections = connections
         self._cursors = cursors
         self._counts = counts
 
-    def planned(self, plan: Plan, ranges: list[tuple[int, int, int]]) -> list[Effect]:
+    def begin(self, plan: Plan) -> list[Effect]:
+        """Its points are known."""
+        self.open.append(plan)
+        return [plan]
+
+    def planned(self, planned: Planned) -> list[Effect]:
         """The log between two points is split."""
+        plan = planned.plan
         connection, here = self._ended(plan), self._cursors.here
         if connection is None or here is None:
             return []
@@ -31,7 +39,7 @@ class Plans:
             here.instance,
             floor,
             plan.persisted,
-            ranges,
+            planned.ranges,
             plan.cid,
             plan.start.position,
         )
@@ -48,6 +56,7 @@ class Plans:
         ]
 
     def _ended(self, plan: Plan) -> Connection | None:
+        self.open.remove(plan)
         connection = self._connections.get(plan.rid)
         if connection is not None:
             connection.plans -= 1

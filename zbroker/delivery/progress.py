@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from zbroker.delivery.commands import refusal
 from zbroker.delivery.cursors import Cursors
@@ -16,6 +17,8 @@ from zbroker.log.reader import Gap
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 
+TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
+
 
 class Progress:
     """end: forgets a subscription."""
@@ -26,6 +29,7 @@ class Progress:
         self._cursors = cursors
         self._counts = counts
         self._end = end
+        self._next_told_ms = 0
 
     def look(self, replay: Replay) -> list[Effect]:
         """What becomes of subscriptions that may have come to an end or caught up.
@@ -56,6 +60,18 @@ class Progress:
             vector=self._vector(safe), ended=ended,
         )  # fmt: skip
         return Send(one.names.rid, codec.encode(answer))
+
+    def due(self, now_ms: int) -> list[Effect]:
+        """Resume points for those that passed something and may have been sent nothing of it."""
+        if now_ms < self._next_told_ms:
+            return []
+        self._next_told_ms = now_ms + TOLD_MS + len(self._cursors.of)  # many: less often
+        persisted = self._cursors.persisted
+        return [
+            self.told(replay, one, "persisted")
+            for replay in self._cursors.running.values() for one in replay.members
+            if min(one.safe(replay.position), persisted) > one.told
+        ]  # fmt: skip
 
     def _vector(self, position: int) -> str:
         """The resume point that goes on at `position`."""

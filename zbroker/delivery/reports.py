@@ -18,35 +18,64 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from heapq import nsmallest
-from typing import Final
+from typing import Final, Protocol
 
 from zbroker.delivery.commands import refusal
-from zbroker.delivery.connections import Connection
-from zbroker.delivery.core import Core
-from zbroker.delivery.effects import Effect
+from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.cursors import Cursors
+from zbroker.delivery.effects import Counts, Effect
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.engine.contract import MS_NS, Now
 from zbroker.errors import ClientError
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.wire.surveys import (
     DISCONNECTED,
+    Answer,
     AskClients,
     AskSubscriptions,
+    AskTopics,
     ClientRow,
+    Clients,
     Peers,
     SubscriptionRow,
     TopicRow,
+    Topics,
 )
+from zbroker.wire.surveys import Subscriptions as AllSubscriptions
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn of this room has to stay short
 TOPICS_MAX: Final = 10_000  # likewise, of smaller rows
-_NS_PER_MS: Final = 1_000_000
-
-
 _Found = tuple[int, str, str, int]  # minus its lag, client, sid, key: as rows are sorted
 
 
-def rows(core: Core, ask: AskSubscriptions, now_ms: int) -> tuple[list[SubscriptionRow], int]:
+class Reported(Protocol):
+    """What is reported of the delivery core."""
+
+    connections: Connections
+    cursors: Cursors
+    subscriptions: Subscriptions
+    counts: Counts
+
+    def gone(self, rid: bytes) -> None:
+        """Forgets a connection."""
+
+
+def answer(
+    core: Reported, ask: AskClients | AskTopics | AskSubscriptions, peers: Peers, now: Now,
+    incarnation: int,
+) -> Answer:  # fmt: skip
+    """The answer to a question. peers: the address of a connection. incarnation: of the process."""
+    if isinstance(ask, AskClients):
+        return Clients(ask.cid, *clients(core, ask, peers, now.mono_ms))
+    if isinstance(ask, AskTopics):
+        return Topics(ask.cid, *topics(core))
+    found, left_out = rows(core, ask, now.mono_ms)
+    return AllSubscriptions(ask.cid, incarnation, core.cursors.persisted, found, left_out)
+
+
+def rows(core: Reported, ask: AskSubscriptions, now_ms: int) -> tuple[list[SubscriptionRow], int]:
     """The subscriptions that `ask` wants, the farthest behind first; how many were left out.
 
     `now_ms` is monotonic.
@@ -56,7 +85,7 @@ def rows(core: Core, ask: AskSubscriptions, now_ms: int) -> tuple[list[Subscript
     return [_row(core, one, now_ms) for one in first], len(found) - len(first)
 
 
-def _found(core: Core, ask: AskSubscriptions) -> Iterator[_Found]:
+def _found(core: Reported, ask: AskSubscriptions) -> Iterator[_Found]:
     connections, replays, persisted = core.connections, core.cursors.of, core.cursors.persisted
     for key, one in core.subscriptions.items():
         if ask.topic and one.topic != ask.topic:
@@ -71,12 +100,12 @@ def _found(core: Core, ask: AskSubscriptions) -> Iterator[_Found]:
         yield min(0, ahead), client, one.names.sid, key
 
 
-def _row(core: Core, found: _Found, now_ms: int) -> SubscriptionRow:
+def _row(core: Reported, found: _Found, now_ms: int) -> SubscriptionRow:
     ahead, client, _, key = found
     one, replay = core.subscriptions[key], core.cursors.of.get(key)
     due_ms = None
     if replay is not None and replay.due_ns is not None:
-        due_ms = max(0, replay.due_ns // _NS_PER_MS - now_ms)
+        due_ms = max(0, replay.due_ns // MS_NS - now_ms)
     state = _state(one, replay, core.cursors.persisted)
     return SubscriptionRow(
         client, one.names.sid, one.topic, one.regex, one.filter_text, one.options, state,
@@ -104,7 +133,9 @@ def _state(one: Subscription, replay: Replay | None, persisted: int) -> str:
 # -- connections ------------------------------------------------------------------------------
 
 
-def clients(core: Core, ask: AskClients, peers: Peers, now_ms: int) -> tuple[list[ClientRow], int]:
+def clients(
+    core: Reported, ask: AskClients, peers: Peers, now_ms: int
+) -> tuple[list[ClientRow], int]:
     """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
     found = _named(core, ask.client)
     first = nsmallest(min(ask.limit, ROWS_MAX), found)
@@ -112,7 +143,7 @@ def clients(core: Core, ask: AskClients, peers: Peers, now_ms: int) -> tuple[lis
     return rows, len(found) - len(first)
 
 
-def _named(core: Core, client: str) -> list[tuple[str, bytes]]:
+def _named(core: Reported, client: str) -> list[tuple[str, bytes]]:
     """Name and routing id of every connection of `client`, or of all clients."""
     tokens = [(one.token.name, rid) for rid, one in core.connections.items()]
     return [found for found in tokens if found[0] == client] if client else tokens
@@ -129,14 +160,31 @@ def _client(one: Connection, rid: bytes, peers: Peers, now_ms: int) -> ClientRow
     )  # fmt: skip
 
 
-def topics(core: Core) -> tuple[list[TopicRow], int]:
+def topics(core: Reported) -> tuple[list[TopicRow], int]:
     """What is subscribed to, the most wanted first; how many more topics and patterns there are."""
     counts = Counter((one.topic, one.regex) for one in core.subscriptions.values())
     first = counts.most_common(TOPICS_MAX)
     return [TopicRow(*key, count) for key, count in first], len(counts) - len(first)
 
 
-def disconnect(core: Core, client: str, number: int = 0) -> tuple[int, list[Effect]]:
+def numbers(core: Reported, *, unrecorded: bool) -> dict[str, int | float | str]:
+    """For `status` and metrics. unrecorded: some messages are not recorded."""
+    counts, cursors = core.counts, core.cursors
+    live = {"unrecorded": counts.unrecorded, "dropped": counts.dropped} if unrecorded else {}
+    return {
+        "clients": len(core.connections),
+        "subscriptions": sum(len(one.subscriptions) for one in core.connections.values()),
+        "lag_max": cursors.lag_max,
+        "messages_out": counts.messages_out,
+        "bytes_out": counts.bytes_out,
+        "errors": counts.errors,
+        "rewound": counts.rewound,
+        "fell_back": cursors.fell_back,
+        **live,
+    }
+
+
+def disconnect(core: Reported, client: str, number: int = 0) -> tuple[int, list[Effect]]:
     """Ends every connection of `client`; how many those were, and what they are told.
 
     number: see zbroker.wire.surveys.Disconnect.
@@ -145,5 +193,6 @@ def disconnect(core: Core, client: str, number: int = 0) -> tuple[int, list[Effe
     found = core.connections.disconnect(client, number)
     for rid in found:
         error = ClientError("session_ended", DISCONNECTED, "ask whoever operates this broker")
-        effects += [*core.gone(rid), refusal(core.counts, rid, error, None)]
+        core.gone(rid)
+        effects.append(refusal(core.counts, rid, error, None))
     return len(found), effects

@@ -1,8 +1,8 @@
-"""zbroker/server/journal_link.py: the sockets of a room that reads the log, whatever dies."""
+"""zbroker/server/ports.py: the sockets to the journal with a session on them, whatever dies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,16 @@ import zmq
 
 from zbroker import sockets
 from zbroker.clock import SystemClock
+from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.effects import JOURNAL, Reconnect, Say
+from zbroker.engine.journal_session import WELCOME_WAIT_MS, JournalSession
+from zbroker.engine.turn import Turn
 from zbroker.paths import Paths
-from zbroker.server.journal_link import WELCOME_WAIT_MS, JournalLink
+from zbroker.server.ports import JournalPort
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 
-ROOM = 70
+MINE = 70
 LIMIT_MS = 10_000
 
 
@@ -27,8 +31,38 @@ class Directory(Paths):
         return f"ipc://{self.data}/{name}"
 
 
+class SessionCore:
+    """A core that only keeps its session with the journal."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.session = JournalSession(MINE, lambda number: i.Hello("queues", MINE, number=number))
+
+    def handle(self, event: Any, now: Now) -> Sequence[Reconnect | Say]:
+        if isinstance(event, i.Watermarks):
+            effects = self.session.watermarks(event.incarnation, now.mono_ms)
+            self._bench.marks.append(event)
+        else:
+            found = self.session.welcome(event) if isinstance(event, i.Welcome) else []
+            if found is None:
+                return []
+            effects = found
+            self._bench.answers.append(event)
+        self._bench.order.append(event)
+        return effects
+
+    def tick(self, now: Now, *, drained: bool) -> Sequence[Reconnect | Say]:
+        return self.session.tick(now.mono_ms)
+
+    def next_read(self) -> None:
+        return None
+
+    def next_wake_ms(self) -> int | None:
+        return self.session.next_wake_ms()
+
+
 class Bench:
-    """A link, and a journal that says what the test tells it."""
+    """A port, and a journal that says what the test tells it."""
 
     def __init__(self, directory: Path) -> None:
         self.paths = Directory(directory, directory, directory, 1)
@@ -46,7 +80,17 @@ class Bench:
         self.marks: list[i.Watermarks] = []
         self.router: zmq.Socket[bytes] | None = None
         self.publisher: zmq.Socket[bytes] | None = None
-        self.link = JournalLink(self.context, self.paths, i.Hello("queues", ROOM), self.poller)
+        self.port = JournalPort(self.context, self.paths, self.poller)
+        self.core = SessionCore(self)
+        plan = TurnPlan([(self.port, Limit(1))], (Say, Reconnect))
+        performers = {Say: self.port.say, Reconnect: self.port.reconnect}
+        self._turn: Turn[Any, Any] = Turn(
+            self.core, plan, performers, lambda: Now(self.now_ms, 0)
+        )  # fmt: skip
+
+    @property
+    def welcomed_by(self) -> int:
+        return self.core.session.welcomed_by
 
     def journal(self) -> None:
         """One begins."""
@@ -65,7 +109,7 @@ class Bench:
         assert self.router is not None
         sockets.send_to(self.router, self.rid, codec.encode(message))
 
-    def welcome(self, incarnation: int, echo: int = ROOM) -> None:
+    def welcome(self, incarnation: int, echo: int = MINE) -> None:
         self.say(i.Welcome(incarnation, echo, 1, 1, 0, "disk", 1, 1, 1))
 
     def mark(self, incarnation: int, persisted: int = 1) -> None:
@@ -75,10 +119,7 @@ class Bench:
     def turn(self) -> None:
         """Both sides, once."""
         events = dict(self.poller.poll(5))
-        self.link.tick(self.now_ms)
-        for message in self.link.heard(events, self.now_ms):
-            (self.marks if isinstance(message, i.Watermarks) else self.answers).append(message)
-            self.order.append(message)
+        self._turn.run(events)
         while self.router is not None and (got := sockets.receive_from(self.router)) is not None:
             message = codec.TO_JOURNAL.decode(got[1][0].buffer)
             if isinstance(message, i.Hello):
@@ -96,7 +137,7 @@ class Bench:
             self.turn()
 
     def wait(self, sockets: int, each: Callable[[], None] = lambda: None) -> None:
-        """Until something waits in so many of the link's sockets; it is not read."""
+        """Until something waits in so many of the port's sockets; it is not read."""
         deadline = self.clock.mono_ms() + LIMIT_MS
         while len(self.poller.poll(5)) < sockets:
             assert self.clock.mono_ms() < deadline, "not in time"
@@ -107,7 +148,7 @@ class Bench:
         self.until(lambda: len(self.hellos) > self.answered)
         self.answered = len(self.hellos)
         self.welcome(incarnation)
-        self.until(lambda: self.link.welcomed_by == incarnation)
+        self.until(lambda: self.welcomed_by == incarnation)
 
 
 @pytest.fixture
@@ -120,14 +161,14 @@ def at(tmp_path: Path) -> Iterator[Bench]:
 def test_a_journal_is_told_who_is_there(at: Bench) -> None:
     at.journal()
     at.met(5)
-    assert at.hellos == [i.Hello("queues", ROOM, number=1)]
+    assert at.hellos == [i.Hello("queues", MINE, number=1)]
     assert [type(answer) for answer in at.answers] == [i.Welcome]
 
 
 def test_what_is_said_comes_with_its_bodies(at: Bench) -> None:
     at.journal()
     at.met(5)
-    at.link.say(i.Locate(1, "0"), [b"one", memoryview(b"two")])
+    at.port.say(Say(JOURNAL, i.Locate(1, "0"), [b"one", memoryview(b"two")]))
     at.until(lambda: at.heard)
     assert at.heard == [i.Locate(1, "0")]
     assert at.said == [[b"one", b"two"]]
@@ -145,11 +186,11 @@ def test_answers_come_in_order(at: Bench) -> None:
 def test_a_welcome_to_another_process_is_not_listened_to(at: Bench) -> None:
     at.journal()
     at.until(lambda: at.hellos)
-    at.welcome(5, echo=ROOM + 1)
+    at.welcome(5, echo=MINE + 1)
     at.say(i.Located(1))
     at.until(lambda: at.answers)
     assert at.answers == [i.Located(1)]
-    assert at.link.welcomed_by == 0
+    assert at.welcomed_by == 0
 
 
 def test_a_hello_that_is_not_answered_is_said_again(at: Bench) -> None:
@@ -163,7 +204,7 @@ def test_a_hello_that_is_not_answered_is_said_again(at: Bench) -> None:
     at.until(lambda: len(at.hellos) == 2)
     assert at.rid != first, "on a new socket"
     at.welcome(5)
-    at.until(lambda: at.link.welcomed_by == 5)
+    at.until(lambda: at.welcomed_by == 5)
     at.now_ms += 10 * WELCOME_WAIT_MS
     at.turn()
     assert len(at.hellos) == 2
@@ -193,7 +234,7 @@ def test_for_marks_of_the_same_journal_nothing_else_is_read(
     monkeypatch.setattr(sockets, "receive", counted)
     at.until(lambda: at.marks[-1].persisted == 2, lambda: at.mark(5, 2))
     assert reads
-    assert set(reads) == {at.link._marks}
+    assert set(reads) == {at.port._marks}
 
 
 def test_marks_of_another_journal_lead_to_a_new_hello(at: Bench) -> None:
@@ -203,7 +244,7 @@ def test_marks_of_another_journal_lead_to_a_new_hello(at: Bench) -> None:
     at.kill()
     at.journal()
     at.until(lambda: at.marks[-1].incarnation == 6, lambda: at.mark(6))
-    assert at.link.welcomed_by == 0
+    assert at.welcomed_by == 0
     at.met(6)
     at.until(lambda: len(at.marks) > 1 and at.marks[-1].incarnation == 6, lambda: at.mark(6))
 
@@ -224,7 +265,7 @@ def test_what_a_journal_answered_before_it_died_comes_before_the_marks_of_the_ne
     at.turn()
     assert [type(message) for message in at.order] == [i.Welcome, i.Located]
     at.until(lambda: at.marks, lambda: at.mark(6))
-    assert at.link.welcomed_by == 0
+    assert at.welcomed_by == 0
     at.met(6)
 
 
@@ -239,7 +280,7 @@ def test_marks_of_a_journal_that_died_do_not_come_after_the_welcome_of_the_next(
     at.turn()
     at.turn()
     assert at.order == at.answers
-    assert at.link.welcomed_by == 6
+    assert at.welcomed_by == 6
 
 
 def test_a_second_welcome_of_the_same_journal_keeps_the_sockets(at: Bench) -> None:
@@ -256,5 +297,5 @@ def test_both_sockets_and_no_more_are_waited_for(at: Bench) -> None:
     for incarnation in (5, 6, 7):
         at.until(lambda: at.hellos)
         at.welcome(incarnation)
-        at.until(lambda wanted=incarnation: at.link.welcomed_by == wanted)
+        at.until(lambda wanted=incarnation: at.welcomed_by == wanted)
     assert len(at.poller.sockets) == 2

@@ -1,4 +1,4 @@
-"""A real delivery room in a thread: real log, real sockets, and a stand-in for the journal process.
+"""A real delivery process in a thread: real log, real sockets, and a stand-in for the journal.
 
 The stand-in writes with the broker's own writer and answers Hello and Locate like the journal.
 """
@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 from tests.waiting import Limit
 from zbroker import sockets
 from zbroker.config import Config
-from zbroker.delivery.loop import DeliveryRoom
+from zbroker.delivery.loop import DeliveryLoop
 from zbroker.ids import EPOCH, is_vector, parse_vector
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -34,12 +34,12 @@ DEADLINE_S = 20.0
 
 
 class Journal:
-    """Writes the log; `serve` answers what the room asks, as long as the test calls it."""
+    """Writes the log; `serve` answers what delivery asks, as long as the test calls it."""
 
     def __init__(self, paths: Paths, context: zmq.Context[Any], incarnation: int = 1) -> None:
         self.incarnation = incarnation
         self.floor = 1
-        self.holds: list[Holds] = []  # what the room said
+        self.holds: list[Holds] = []  # what delivery said
         self.disk = RealDisk(paths.journal)
         self.disk.lock()
         self.writer = self._recovered()
@@ -104,8 +104,8 @@ class Journal:
         self.disk.close()
 
 
-class Room:
-    """The room in its thread, its journal, and clients."""
+class DeliveryProcess:
+    """Its loop in a thread, its journal, and clients."""
 
     def __init__(self, directory: Path) -> None:
         self.paths = Paths(directory, directory / "journal", directory / "archive", INSTANCE)
@@ -116,8 +116,8 @@ class Room:
         self.journal = Journal(self.paths, self.context)
         self.clients: list[Client] = []
         self.process = Process("delivery", Config(), self.paths, "tcp://127.0.0.1:0")
-        self.room = DeliveryRoom(self.process)
-        self.endpoint = self.room.open()
+        self.loop = DeliveryLoop(self.process)
+        self.endpoint = self.loop.open()
         self.process.ready(self.endpoint)
         self.failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -125,8 +125,8 @@ class Room:
 
     def _run(self) -> None:
         try:
-            while not self.process.stopping:
-                self.room.turn()
+            while not self.loop.done:
+                self.loop.turn()
         except BaseException as error:  # the test shall see it
             self.failure = error
 
@@ -154,9 +154,9 @@ class Room:
 class Client:
     """A DEALER as a hand-written client has it."""
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
-        self.socket = sockets.dealer(room.context, room.endpoint)
+    def __init__(self, delivery: DeliveryProcess) -> None:
+        self.delivery = delivery
+        self.socket = sockets.dealer(delivery.context, delivery.endpoint)
         self.data: list[bytes] = []
         self.vectors: list[str] = []
 
@@ -174,7 +174,7 @@ class Client:
         """The next answer of `kind` with these fields; messages on the way are kept in `data`."""
         limit = Limit(DEADLINE_S)
         while not limit.is_over:
-            self.room.journal.serve()
+            self.delivery.journal.serve()
             if not self.socket.poll(5):
                 continue
             frames = sockets.receive(self.socket)
@@ -187,7 +187,7 @@ class Client:
             same = all(getattr(answer, key, None) == value for key, value in fields.items())
             if isinstance(answer, kind) and same:
                 return answer
-        raise TimeoutError(f"no {kind.__name__} with {fields}; room: {self.room.failure!r}")
+        raise TimeoutError(f"no {kind.__name__} with {fields}; delivery: {self.delivery.failure!r}")
 
     def collect(self, count: int) -> list[bytes]:
         """Waits until there are `count` messages in all."""

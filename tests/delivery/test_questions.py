@@ -1,4 +1,4 @@
-"""The socket at which a delivery worker tells of its subscriptions."""
+"""What the admin process asks a delivery worker, over its socket."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.delivery.test_reports import World
+from tests.delivery.world import MINE, World, ready
 from zbroker import sockets
-from zbroker.delivery.admin_endpoint import Desk
-from zbroker.server.admin_endpoint import QUESTIONS_MAX
+from zbroker.engine.contract import Now, TurnPlan
+from zbroker.engine.effects import NoteDisconnected, Send, Tell
+from zbroker.engine.turn import Turn
+from zbroker.server.admin_endpoint import QUESTIONS_MAX, AdminEndpoint
+from zbroker.server.ports import ONE, QuestionsPort
 from zbroker.wire import codec
 from zbroker.wire import surveys as s
 from zbroker.wire.surveys import FROM_DESK, AskSubscriptions
@@ -22,22 +25,47 @@ BOUND_MS = 10_000
 
 
 class Bench:
-    """A desk and somebody who asks."""
+    """The port, a core that answers, and a socket that asks."""
 
     def __init__(self, directory: Path) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.poller = zmq.Poller()
         endpoint = f"ipc://{directory}/desk"
-        self.desk = Desk(self.context, endpoint, 7, self.poller, logging.getLogger("test"))
+        desk = AdminEndpoint(
+            self.context, endpoint, s.TO_DESK, self.poller, logging.getLogger("test")
+        )
+        self.port = QuestionsPort(desk)
         self.asker = sockets.dealer(self.context, endpoint)
-        self.world = World()
+        self.world: World = ready()
+        self.effects: list[Any] = []
+        do = self.effects.append
+        performers = dict.fromkeys(self.world.turn_plan.effects, do) | {
+            Tell: self.port.tell, NoteDisconnected: self.port.note_disconnected,
+        }  # fmt: skip
+        plan = TurnPlan([(self.port, ONE)], self.world.turn_plan.effects)
+        self.turn: Turn[Any, Any] = Turn(self.world.core, plan, performers, lambda: Now(0, 0))
+        self.turn.run({})  # it says Hello to the journal
+        self.effects.clear()
+
+    def one_behind(self) -> None:
+        """A subscription that is 60 positions behind."""
+        for _ in range(99):
+            self.world.publish("t", size=20)
+        self.world.persisted = self.world.next_position
+        self.world.say_marks()
+        self.world.asleep = True
+        self.world.subscribe("t", bookmark="1|39|")
+
+    def run(self) -> None:
+        """One turn with what waits."""
+        assert self.poller.poll(BOUND_MS), "nothing came"
+        self.turn.run(dict(self.poller.poll(0)))
 
     def answered(self, *frames: bytes) -> Any:
         """The answer to the last of these frames."""
         for frame in frames:
             self.asker.send(frame)
-        assert self.poller.poll(BOUND_MS), "nothing came"
-        self.effects = self.desk.answer(self.world, 0)
+        self.run()
         found = sockets.receive(self.asker) if self.asker.poll(BOUND_MS) else None
         return FROM_DESK.decode(found[0].buffer) if found else None
 
@@ -50,10 +78,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_question_is_answered_with_rows(bench: Bench) -> None:
-    bench.world.add(40)
+    bench.one_behind()
     told = bench.answered(codec.encode(AskSubscriptions(3, limit=10)))
     assert isinstance(told, s.Subscriptions)
-    assert (told.cid, told.incarnation, told.persisted, told.left_out) == (3, 7, 100, 0)
+    assert (told.cid, told.incarnation, told.persisted, told.left_out) == (3, MINE, 100, 0)
     assert [(row.client, row.lag) for row in told.rows] == [("ann", 60)]
 
 
@@ -70,8 +98,7 @@ def test_questions_that_one_turn_leaves_wait_for_the_next(bench: Bench) -> None:
         bench.asker.send(codec.encode(AskSubscriptions(cid)))
     told: list[int] = []
     while len(told) < count:
-        assert bench.poller.poll(BOUND_MS), "a question was forgotten"
-        bench.desk.answer(bench.world, 0)
+        bench.run()
         while bench.asker.poll(0) or (len(told) < count and not bench.poller.poll(0)):
             assert bench.asker.poll(BOUND_MS), "a question was not answered"
             told.append(FROM_DESK.decode(bench.asker.recv()).cid)
@@ -87,13 +114,14 @@ def test_questions_that_one_turn_leaves_wait_for_the_next(bench: Bench) -> None:
     ],
 )
 def test_every_question_has_its_answer(bench: Bench, question: Any, answer: Any) -> None:
-    bench.world.add(40)
+    bench.one_behind()
     assert bench.answered(codec.encode(question)) == answer
-    assert len(bench.effects) == getattr(answer, "count", 0)
+    sends = [effect for effect in bench.effects if isinstance(effect, Send)]
+    assert len(sends) == getattr(answer, "count", 0)
 
 
 def test_connections_are_told(bench: Bench) -> None:
-    bench.world.add(40)
+    bench.one_behind()
     told = bench.answered(codec.encode(s.AskClients(5, limit=3)))
     assert isinstance(told, s.Clients)
     assert ([row.client for row in told.rows], told.left_out) == (["ann"], 0)
