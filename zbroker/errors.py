@@ -1,23 +1,23 @@
-"""Errors: whose fault they are, and what a program does about them.
+"""Errors, by fault, and by what a program can do about them.
 
-    ZBrokerError         has .code, .reason, .hint; what users catch
+    ZBrokerError         has .code, .reason, .hint; users catch it
       ClientError        a request that is wrong or cannot be served now: answered, kept on
         Refused          the same again never succeeds: change it
         Unavailable      not now: the same again succeeds later
-        NotInLog         the log does not hold that: begin elsewhere
+        NotInLog         the log does not have that: begin elsewhere
         NameInUse        another client has this name
-      StorageError       the disk or what lies on it: who needs it stops, nothing is acknowledged
+      StorageError       the disk or its content: the process stops, nothing is acknowledged
         StoreDamaged     a store of this client cannot be read: move it away
       ConfigError        the settings: exit 78, never retried
       Timeout            also a TimeoutError: it goes on, the wait was too short
       StoreFull          no room to keep another message until the broker acknowledges some
-      ClientEnded        nothing more is published by this client: connect again
+      ClientEnded        this client publishes nothing more: connect again
         Closed, Forked, SessionEnded, BrokerBehind, GaveUp
     Bug                  an assertion of ours: crash, be restarted, be counted
 
 `CODES` is the one list of codes that may cross the wire; `docs/reference/errors.md` shows it.
 `LOCAL_CODES` are the others. Each code has one class: `ZBrokerError("timeout", ...)` makes a
-Timeout, `ClientError` and `StorageError` likewise as far as that class is one of theirs.
+Timeout, `ClientError` and `StorageError` likewise if that class is a subclass of theirs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "send [msgpack map, body...] as in docs/reference/wire.md",
     ),
     "bad_command": (
-        "no such command on this door",
+        "this listener has no such command",
         "see the table of commands in docs/reference/wire.md",
     ),
     "bad_field": ("a key is missing or has the wrong type or value", "the reason names the key"),
-    "bad_version": ("the protocol version is not spoken here", "use version 1"),
+    "bad_version": ("this protocol version is not supported", "use version 1"),
     "not_logged_on": (
         "this connection has no logon",
         "send logon first; after a restart of the broker, again",
@@ -45,7 +45,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "your key must be in the access file; a token ends after a day: log on at ingest again",
     ),
     "not_entitled": (
-        "whoever is logged on here may not do that",
+        "this principal has no right to do that",
         "see the roles in the access file: `zbroker-admin access explain`",
     ),
     "name_in_use": ("another connection publishes under this client name", "choose another name"),
@@ -58,7 +58,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     "bad_filter": ("the filter or pattern cannot be used", "the reason says why"),
     "bad_bookmark": ("this is not a bookmark, time or vector", "see docs/reference/bookmarks.md"),
     "bookmark_not_found": (
-        "the log does not hold this bookmark",
+        "the log does not have this bookmark",
         "subscribe from epoch, now or a time",
     ),
     "bookmark_expired": (
@@ -66,10 +66,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "the reason names the oldest one",
     ),
     "topic_not_recorded": (
-        "the topic is not recorded, so nothing of it can be replayed",
+        "the topic is not recorded, so it cannot be replayed",
         "subscribe without a bookmark, or record it: [[record]] in the config",
     ),
-    "bookmark_pending": ("this instance does not hold that sequence yet", "try again later"),
+    "bookmark_pending": ("this instance does not have that sequence yet", "try again later"),
     "sequence_gap": (
         "a message before this one is missing here",
         "go back to `high` + 1 and send again",
@@ -79,8 +79,8 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "the limits are in the answer to logon",
     ),
     "stage_unknown": (
-        "not all of what is to be committed is staged here",
-        "it was aborted, or nothing was added for a day: stage it again, under new tokens",
+        "a stage of the commit is not here, or not complete",
+        "it was aborted, or got nothing for a day: stage it again, under new tokens",
     ),
     "too_many": ("too many of these on one connection or instance", "close some first"),
     "disk_full": (
@@ -95,18 +95,18 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     "publisher_collision": ("two names have the same publisher id", "choose another name"),
     "gap": (
         "a damaged range of the log cannot be served",
-        "the reason names the positions; resume behind them",
+        "the reason names the positions; resume after them",
     ),
     "segment_held": (
-        "somebody still needs this part of the log",
-        "`zbroker-admin journal holders` names them",
+        "this part of the log is still needed",
+        "`zbroker-admin journal holders` names the readers",
     ),
     "unknown_sid": ("no subscription with this sid", "subscribe first"),
     "sid_in_use": (
         "this connection has a subscription with this sid",
         "unsubscribe it or choose another sid",
     ),
-    "bad_queue": ("a queue cannot be what was asked for", "the reason says why"),
+    "bad_queue": ("the queue definition is not valid", "the reason says why"),
     "unknown_queue": ("there is no queue with this name", "`zbroker-admin queue ls` names them"),
     "queue_exists": (
         "there is a queue with this name",
@@ -118,7 +118,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     ),
     "stale_epoch": (
         "these positions are of an older generation of the log",
-        "take the messages anew, or name them by bookmarks",
+        "take the messages again, or name them by bookmarks",
     ),
     "unknown_point": ("there is no point with this name", "`zbroker-admin point ls` names them"),
     "internal": (
@@ -130,29 +130,35 @@ CODES: Final[dict[str, tuple[str, str]]] = {
 #: codes that come from the library, the tools or a start, and never cross the wire
 LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
     # the client library
-    "timeout": ("no answer in the time given", "it goes on; wait again, or see why it takes long"),
+    "timeout": (
+        "no answer in the given time",
+        "it continues; wait again, or find out why it takes long",
+    ),
     "store_full": (
-        "no room in the publish store in the time given",
+        "no room in the publish store in the given time",
         "publish again later, or connect with larger store_bytes",
     ),
     "store_in_use": ("another client or process has this store open", "give each one its own"),
-    "store_failed": ("a store cannot be written any more", "the reason says why; connect again"),
+    "store_failed": ("a store cannot be written any longer", "the reason says why; connect again"),
     "store_damaged": (
         "a store cannot be read",
         "move its directory away; the reason names what is lost",
     ),
     "broker_behind": (
         "the broker lacks messages that were acknowledged",
-        'look at its disk; broker_behind="go_on" publishes on without them',
+        'check its disk; broker_behind="go_on" continues without them',
     ),
-    "gave_up": ("no broker gave a session for `give_up`", "connect again; a store in a file lasts"),
+    "gave_up": (
+        "no session for the time `give_up`",
+        "connect again; a store in a directory keeps its messages",
+    ),
     "closed": ("the client, subscription or store was closed", "connect or subscribe again"),
     "forked": ("the client was made before a fork", "connect again in the child process"),
     "bad_checksum": (
         "a batch was changed on its way; nothing of it was handed out",
-        "subscribe again from behind the last message",
+        "subscribe again after the last message",
     ),
-    "bad_payload": ("a payload is not what its type says", "the reason says where"),
+    "bad_payload": ("a payload is not of its type", "the reason says where"),
     # a start
     "not_started": ("LocalBroker did not start", "the reason has the end of its log"),
     "already_running": ("another instance runs on the data directory", "stop it first"),
@@ -162,32 +168,32 @@ LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
     "disk_error": ("the operating system failed a read or write", "check disk and permissions"),
     "io": ("a file of the data directory cannot be read or written", "check its permissions"),
     "file_missing": ("a file is not there", "put it back from a copy"),
-    "segments_missing": ("segments are missing and nobody removed them", "put them back"),
+    "segments_missing": ("segments are missing that were not removed", "put them back"),
     "serial_gap": ("a segment between others is missing", "put it back"),
     "foreign_instance": ("a segment belongs to another instance", "take it away"),
     "unknown_version": ("a newer zbroker wrote this", "use that one"),
     "second_writer": ("another process writes here", "stop it first"),
-    "tail_damaged": ("what was acknowledged at the end of the log is damaged", "repair it"),
-    "damaged": ("a file of the data directory is not what was written", "put back a copy"),
-    "unreadable": ("a segment is beyond repair by itself", "the reason says what can be done"),
+    "tail_damaged": ("the acknowledged end of the log is damaged", "repair it"),
+    "damaged": ("a file of the data directory was changed", "put back a copy"),
+    "unreadable": ("a segment cannot be repaired alone", "the reason says what can be done"),
     "index_failed": ("the index of bookmarks cannot be made", "the reason says why"),
     # archiving, packing and the tools
-    "copy_differs": ("a copy is not what was written", "the original stays; try again"),
-    "segment_open": ("the segment has the write head", "wait until the next one is begun"),
+    "copy_differs": ("a copy differs from the original", "the original stays; try again"),
+    "segment_open": ("the segment is the open one", "wait until the next one begins"),
     "segment_unreadable": ("the segment is damaged", "repair it first"),
-    "not_found": ("no instance, file or segment there", "the reason says what was looked for"),
+    "not_found": ("no instance, file or segment there", "the reason names it"),
     "bad_url": ("this is not a URL of an instance", "the reason says what one looks like"),
-    "forbidden": ("the admin door did not accept the token", "the hint names its file"),
-    "exists": ("something is there already", "name another place"),
-    "blocked": ("something stands in the way of that action", "the reason names it"),
+    "forbidden": ("the admin endpoint did not accept the token", "the hint names its file"),
+    "exists": ("a file or directory is there already", "name another place"),
+    "blocked": ("an obstacle blocks that action", "the reason names it"),
     "failed": ("an action of the instance failed", "the reason says why"),
     "refused": ("an action of the instance was refused", "the reason says why"),
-    "interrupted": ("you left before the action ended", "it goes on in the instance"),
+    "interrupted": ("you left before the action ended", "the instance continues it"),
     # Spark and the demo
     "missing_package": ("a package is not installed", "the hint has the command"),
     "no_java": ("there is no Java 17 or later", "the hint says how to get one"),
     "no_spark": ("pyspark is not installed", "install the extra `spark`"),
-    "spark_failed": ("a job of Spark failed", "the reason has what Spark says"),
+    "spark_failed": ("a job of Spark failed", "the reason has the error of Spark"),
     "no_journal": ("no journal there", "name a data or journal directory"),
     "no_table": ("the demo has no table of flights", "the hint says how to get it"),
     "not_a_demo": ("the directory was not made by the demo", "name another one"),
@@ -199,16 +205,16 @@ TEMPORARY: Final = frozenset({"disk_full", "not_ready", "window_full"})
 
 
 class ZBrokerError(Exception):
-    """What a user of zbroker catches.
+    """The base of all errors that zbroker raises.
 
     `code` is one of `CODES` or `LOCAL_CODES`, `reason` says what happened to this request, `hint`
-    what to do about it. `codes` of a class are those that are it and none of its subclasses.
+    what to do about it. `codes` of a class are those for which it is raised, and no subclass.
     """
 
     codes: ClassVar[frozenset[str]] = frozenset()
 
     def __new__(cls, code: str, reason: str, hint: str = "") -> Self:
-        """The class of the code, where that is a kind of `cls`."""
+        """Make an instance of the code's class, if that is a subclass of `cls`."""
         kind = class_of(code) if cls in _MAKERS else cls
         kind = kind if issubclass(kind, cls) else cls
         # one argument: with two, an OSError would take them for number and text
@@ -229,13 +235,13 @@ class ClientError(ZBrokerError):
 
 
 def unknown_point(name: str) -> ClientError:
-    """A place was named that has no such name; whether it ever had is not remembered."""
+    """The error for a name that no point has now; removed names are not remembered."""
     reason = f"there is no point {name!r}: it was removed, or never set"
     return ClientError("unknown_point", reason)
 
 
 class Refused(ClientError):
-    """The request is wrong or not allowed; the same again never succeeds. Change it."""
+    """The request is wrong or not allowed; repeating it never succeeds. Change it."""
 
     codes = frozenset(
         {"bad_frame", "bad_command", "bad_field", "bad_version", "bad_topic", "bad_filter"}
@@ -247,7 +253,7 @@ class Refused(ClientError):
 
 
 class Unavailable(ClientError):
-    """Not now; the same again succeeds later, or once something else was closed."""
+    """The request succeeds later, or once something else was closed."""
 
     codes = frozenset(
         {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
@@ -256,7 +262,7 @@ class Unavailable(ClientError):
 
 
 class NotInLog(ClientError):
-    """The log does not hold what was asked for. Begin elsewhere."""
+    """The log does not have the requested message. Begin elsewhere."""
 
     codes = frozenset({"bookmark_not_found", "bookmark_expired", "gap", "unknown_point"})
 
@@ -268,7 +274,7 @@ class NameInUse(ClientError):
 
 
 class StorageError(ZBrokerError):
-    """The disk failed or lies: who needs it stops, nothing more is acknowledged."""
+    """The disk failed: the process stops, nothing more is acknowledged."""
 
     codes = frozenset(
         {"disk_full", "disk_error", "file_missing", "second_writer", "unknown_version", "io"}
@@ -278,7 +284,7 @@ class StorageError(ZBrokerError):
 
 
 class StoreDamaged(StorageError):
-    """A publish or bookmark store cannot be read. Move it away; what it holds stays in it."""
+    """A publish or bookmark store cannot be read. Move it away; its content is not changed."""
 
     codes = frozenset({"store_damaged"})
 
@@ -290,19 +296,19 @@ class ConfigError(ZBrokerError):
 
 
 class Timeout(ZBrokerError, TimeoutError):
-    """It took longer than you waited, and goes on. Wait again, or find out why."""
+    """The operation took longer than you waited, and continues. Wait again, or find out why."""
 
     codes = frozenset({"timeout"})
 
 
 class StoreFull(ZBrokerError):
-    """The publish store has no room: the broker does not acknowledge. The message is not kept."""
+    """The publish store is full: the broker does not acknowledge. The message is not kept."""
 
     codes = frozenset({"store_full"})
 
 
 class ClientEnded(ZBrokerError):
-    """Nothing more is published by this client. Connect again, if that is right."""
+    """This client publishes nothing more. Connect again, if that is right."""
 
 
 class Closed(ClientEnded):
@@ -312,35 +318,35 @@ class Closed(ClientEnded):
 
 
 class Forked(ClientEnded):
-    """It was made before a fork and belongs to the parent process. Connect in the child."""
+    """The client was made before a fork and belongs to the parent process. Connect in the child."""
 
     codes = frozenset({"forked"})
 
 
 class SessionEnded(ClientEnded):
-    """Another client logged on, or published, under this name. Find it before you go on."""
+    """Another client logged on, or published, under this name. Find it before you continue."""
 
     codes = frozenset({"session_ended"})
 
 
 class BrokerBehind(ClientEnded):
-    """The broker lacks what was acknowledged: look what became of its disk before you go on."""
+    """The broker lacks acknowledged messages: find out what happened to its disk first."""
 
     codes = frozenset({"broker_behind"})
 
 
 class GaveUp(ClientEnded):
-    """No broker gave a session for as long as `give_up` says."""
+    """There was no session for the time `give_up`."""
 
     codes = frozenset({"gave_up"})
 
 
 class Bug(AssertionError):
-    """What must never be: crash, be restarted, be counted."""
+    """An assertion of zbroker failed: the process ends, is restarted, and the crash is counted."""
 
 
 def class_of(code: str) -> type[ZBrokerError]:
-    """What is raised for a code; of one that is not known here, ZBrokerError."""
+    """The class that is raised for a code; for an unknown one, ZBrokerError."""
     return _CLASSES.get(code, ZBrokerError)
 
 
@@ -350,7 +356,7 @@ def _text(code: str, reason: str, hint: str) -> str:
 
 
 def hint_of(code: str) -> str:
-    """What to do about a code, where nothing more is known; "" for an unknown one."""
+    """The general hint for a code; "" for an unknown one."""
     return (CODES.get(code) or LOCAL_CODES.get(code) or ("", ""))[1]
 
 

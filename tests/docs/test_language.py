@@ -10,14 +10,7 @@ import pytest
 from tests.docs.pages import Page, prose_of, read_pages
 
 #: pages that are not checked yet: rewrite one and take it out, the list only gets shorter
-UNCHECKED: Final = frozenset(
-    f"docs/{folder}/{name}.md"
-    for folder, names in {
-        "explanation": "decisions",
-        "reference": "admin cli config errors filters python",
-    }.items()
-    for name in names.split()
-)
+UNCHECKED: Final = frozenset({"docs/reference/admin.md", "docs/reference/cli.md"})
 #: a word that is easily written for another one, and that other one
 FORBIDDEN: Final = {
     r"\b(anew)\b": "again",

@@ -30,15 +30,15 @@ class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
             ge=limits.SEGMENT_MIN_BYTES,
             le=1 << 40,
             extra=BYTES,
-            description="Size of one file of the log, 1MiB at least; the first one may be smaller.",
+            description="Size of one file of the log, at least 1MiB; the first one may be smaller.",
         ),
     ] = limits.SEGMENT_BYTES
     preallocate: Annotated[
         bool | Annotated[int, Meta(ge=1, le=PREALLOCATE_MAX)],
         Meta(
-            description="Files that are made ahead, after the start, with the one in use: 2 has\n"
-            "the next one filled with zeros (faster writes), 1 begins it when this one is\n"
-            "half full, false fills none. Each takes segment_size of the disk."
+            description="Files that are prepared, including the one in use: 2 has the next one\n"
+            "filled with zeros in advance (faster writes), 1 begins it when the current one\n"
+            "is half full, false fills none. Each takes segment_size of the disk."
         ),
     ] = PREALLOCATE
     flush_interval: Annotated[
@@ -48,14 +48,14 @@ class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
             le=FLUSH_MAX_US,
             extra=MICROS,
             description="A written message is on stable storage after this time at most: 30us to\n"
-            "100ms. Nothing waits for it: each group is synced at once; a slower disk is an alarm.",
+            "100ms. It delays nothing: each group is synced at once; a slower disk is an alarm.",
         ),
     ] = FLUSH_MAX_US
     record: Annotated[
         Literal["everything", "nothing"],
         Meta(
-            description='What is recorded without any [[record]] table: "everything" or\n'
-            '"nothing". With one, only what fits a table.'
+            description='The topics recorded without any [[record]] table: "everything" or\n'
+            '"nothing". With tables, only topics that match one.'
         ),
     ] = "everything"
     durability: Annotated[
@@ -74,7 +74,7 @@ class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
             return PREALLOCATE * self.preallocate
         return self.preallocate
 
-    #: `zbroker start --accept-tail-loss`: not in the file, or it would accept every loss to come
+    #: `zbroker start --accept-tail-loss`: not in the file, or it would accept every future loss
     accept_tail_loss: Annotated[bool, Meta(extra=LAUNCH)] = False
-    #: `zbroker start --accept-missing`: go on without the oldest segments, which are not there
+    #: `zbroker start --accept-missing`: start without the oldest segments, which are missing
     accept_missing: Annotated[bool, Meta(extra=LAUNCH)] = False

@@ -1,4 +1,4 @@
-"""The [[queue]] tables: what a queue is. docs/reference/queues.md tells what each key does."""
+"""The [[queue]] tables: queue definitions. docs/reference/queues.md describes each key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from zbroker.config.units import BYTES, DURATION
 class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A queue over recorded topics. Any number of queues may have the same topic."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=255, description="What consumers ask for.")]
+    name: Annotated[
+        str, Meta(min_length=1, max_length=255, description="The name that consumers use.")
+    ]
     topic: Annotated[
         str,
         Meta(description='A topic, or with regex = true a pattern; "" is the name of the queue.'),
@@ -21,8 +23,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     kind: Annotated[
         Literal["work", "replayable"],
         Meta(
-            description='"work": each message is done by one consumer, then it is gone;\n'
-            '"replayable": one consumer reads it from any place, nothing goes until it is purged.'
+            description='"work": one consumer processes each message, then it is gone;\n'
+            '"replayable": one consumer reads from any place, messages stay until purged.'
         ),
     ] = "work"
     semantics: Annotated[
@@ -43,44 +45,47 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         ),
     ] = 30_000
     max_backlog: Annotated[
-        int, Meta(ge=0, description="Leased messages of the whole queue at most; 0 is no limit.")
+        int, Meta(ge=0, description="The most leased messages of the whole queue; 0: unlimited.")
     ] = 0
     max_per_subscription: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Leased messages of one consumer at most.")
+        int, Meta(ge=1, le=1_000_000, description="The most leased messages of one consumer.")
     ] = 64
     fairness: Annotated[
         Literal["", "proportional", "round-robin", "fast"],
         Meta(
-            description='Who gets the next: "proportional": who has the least of its backlog in\n'
-            'use; "round-robin": in turn; "fast": who has room first. "" is proportional, of\n'
-            "at-most-once round-robin."
+            description='The consumer of the next message: "proportional": the one that uses the\n'
+            'smallest part of its backlog; "round-robin": in turn; "fast": first with room.\n'
+            '"" is proportional, for at-most-once round-robin.'
         ),
     ] = ""
     leasing: Annotated[
         Literal["sublet", "strict"],
-        Meta(description='"sublet": anybody may acknowledge; "strict": who has the lease.'),
+        Meta(description='"sublet": any consumer may acknowledge; "strict": only the holder.'),
     ] = "sublet"
     filter: Annotated[
-        str, Meta(description='Only messages this is true for enter: "/price > 100". "" is all.')
+        str,
+        Meta(description='Only messages for which it is true enter: "/price > 100". "" is all.'),
     ] = ""
     priority: Annotated[
         str,
-        Meta(description='Higher first, then older: an expression like "/urgency". "" is none.'),
+        Meta(description='Higher first, then older: an expression such as "/urgency". "" is none.'),
     ] = ""
     barrier: Annotated[
         str,
         Meta(
-            description="A message this is true for waits until all before it are acknowledged,\n"
-            'goes to every consumer, and holds back what follows. "" is none.'
+            description="A message for which it is true waits until all before it are\n"
+            'acknowledged, goes to every consumer, and holds back later messages. "" is none.'
         ),
     ] = ""
     group_key: Annotated[
         str,
-        Meta(description='One at a time of each value, in order: "/customer". "" is none.'),
+        Meta(
+            description='One message at a time for each value, in order: "/customer". "" is none.'
+        ),
     ] = ""
     expiration: Annotated[
         int,
-        Meta(ge=0, extra=DURATION, description="What is older leaves the queue; 0 is never."),
+        Meta(ge=0, extra=DURATION, description="Older messages leave the queue; 0 is never."),
     ] = 0
     expiration_model: Annotated[
         Literal["default", "queue", "latest", "earliest"],
@@ -90,28 +95,31 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         ),
     ] = "default"
     max_deliveries: Annotated[
-        int, Meta(ge=0, description="After so many a message is a dead letter; 0 is no limit.")
+        int, Meta(ge=0, description="After this many a message is a dead letter; 0: unlimited.")
     ] = 0
     max_cancels: Annotated[
-        int, Meta(ge=0, description="Likewise after so many releases; 0 is no limit.")
+        int,
+        Meta(
+            ge=0, description="After this many releases a message is a dead letter; 0: unlimited."
+        ),
     ] = 0
     retry_delay: Annotated[
         list[Annotated[int, Meta(ge=0, le=366 * 86_400_000)]],
         Meta(
             extra=DURATION,
             description='How long a message waits after each failure: ["1s", "10s"]; the last one\n'
-            "holds for all that follow.",
+            "applies to all later failures.",
         ),
     ] = []
     dead_letter: Annotated[
         str,
-        Meta(description='The topic that what is given up goes to; "" is none: it is counted.'),
+        Meta(description='Topic for dead letters; "" is none: they are only counted.'),
     ] = ""
     recovery_point: Annotated[
         str,
         Meta(
-            description='Where a new queue begins: "epoch": with all that the log holds; "now":\n'
-            "with what comes after it was made; or behind a bookmark, a time or a vector."
+            description='Where a new queue begins: "epoch": with the whole log; "now": with\n'
+            "messages after its creation; or after a bookmark, a time or a vector."
         ),
     ] = "epoch"
     max_hold: Annotated[
@@ -119,23 +127,23 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         Meta(
             ge=0,
             extra=BYTES,
-            description="A replayable queue holds at most so much of the log, of all topics: it\n"
-            "lets go of its oldest messages, as a purge does; 0 is no limit.",
+            description="A replayable queue holds at most this much of the log, of all topics: it\n"
+            "drops its oldest messages, as a purge does; 0: unlimited.",
         ),
     ] = 0
     size_alarm: Annotated[
         int,
-        Meta(ge=0, extra=BYTES, description="Alarm when it holds more of the log; 0 is none."),
+        Meta(ge=0, extra=BYTES, description="Alarm if it holds more of the log; 0 is none."),
     ] = 10 << 30
     idle_alarm: Annotated[
         int,
         Meta(
             ge=0,
             extra=DURATION,
-            description="Alarm when it holds messages and nobody takes any for so long; 0 is none.",
+            description="Alarm if it has messages and no consumer takes one that long; 0 is none.",
         ),
     ] = 3_600_000
     scope: Annotated[
         Literal["local"],
-        Meta(description='"local": the queue is of this instance alone.'),
+        Meta(description='"local": the queue belongs to this instance alone.'),
     ] = "local"

@@ -1,4 +1,4 @@
-"""The settings of what is recorded: `[[record]]`."""
+"""The topics that are recorded: `[[record]]`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from zbroker.formats.types import MessageType
 
 
 class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is recorded in the log; without any such table: what [journal] record says.
+    """The topics that the log records; without any such table, `record` of [journal] decides.
 
-    A topic is recorded if one of the tables fits; the first that fits says its type. What is not
-    recorded is live only: subscribers get it as it comes, nothing of it can be read again.
+    A topic is recorded if one of the tables matches; the first that matches sets its type. Other
+    topics are live only: subscribers get messages as they come, and cannot read them again.
     """
 
     topic: Annotated[
@@ -24,31 +24,31 @@ class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
     type: Annotated[
         Literal["auto", "json", "msgpack", "nvfix", "fix", "binary", "bson", "protobuf", "xml"],
         Meta(
-            description='How filters, keys and tools read payloads; "auto": as JSON where they\n'
-            'are, else binary. "bson" and "protobuf" need the extra of that name.'
+            description='How filters, keys and tools read payloads; "auto": as JSON if they are,\n'
+            'else binary. "bson" and "protobuf" need the extra of that name.'
         ),
     ] = "auto"
     message: Annotated[
-        str, Meta(description='Of type "protobuf": the full name of the message, "shop.Order".')
+        str, Meta(description='For type "protobuf": the full name of the message, "shop.Order".')
     ] = ""
     descriptors: Annotated[
         str,
         Meta(
-            description="Of the same: a file that describes it and all it imports, made by\n"
+            description='For type "protobuf": a file with it and all it imports, made by\n'
             "`protoc --include_imports --descriptor_set_out=FILE`. Read once, at the start."
         ),
     ] = ""
     filter: Annotated[
         str,
         Meta(
-            description='Records only messages this is true for, read by `type`: "/price > 100";\n'
+            description='Records only messages for which it is true, by `type`: "/price > 100";\n'
             'the others are live only. "" is all.'
         ),
     ] = ""
-    #: what `descriptors` had for `message` when the instance started
+    #: the part of `descriptors` for `message`, as it was when the instance started
     described: Annotated[bytes, Meta(extra=LAUNCH)] = b""
 
     @property
     def payload_type(self) -> str:
-        """The type with all that is needed to read a payload."""
+        """The type, with everything needed to read a payload."""
         return str(MessageType(self.type, self.message, self.described))

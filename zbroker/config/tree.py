@@ -21,13 +21,13 @@ from zbroker.config.record import RecordConfig
 from zbroker.config.units import BYTES, DURATION, LAUNCH
 from zbroker.paths import Paths
 
-WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of what is not recorded
+WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of unrecorded messages
 
 Positive = Annotated[int, Meta(ge=1)]
 
 
 class InstanceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who this instance is and where it keeps everything."""
+    """The identity of this instance, and where it keeps its files."""
 
     name: Annotated[
         str, Meta(min_length=1, max_length=255, description="Shown by status and to clients.")
@@ -36,24 +36,24 @@ class InstanceConfig(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(min_length=1, max_length=255, description="Instances that belong together.")
     ] = "default"
     data_dir: Annotated[
-        str, Meta(min_length=1, description="Everything of this instance; made when missing.")
+        str, Meta(min_length=1, description="All files of this instance; created if missing.")
     ] = "zbroker-data"
 
 
 class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where clients connect. Port 0 picks a free one; `status` tells which.
+    """The addresses to which clients connect. Port 0 picks a free one; `status` shows it.
 
     IPv6 addresses are written in brackets; "tcp://[::]:9101" listens on both kinds.
     """
 
-    ingest: Annotated[str, Meta(description="Publishers, and the URL that clients are given.")] = (
+    ingest: Annotated[str, Meta(description="Publishers; this is the URL that clients use.")] = (
         "tcp://127.0.0.1:9101"
     )
     delivery: Annotated[
         str,
         Meta(
-            description="Subscribers; of several delivery workers the first one's, the others get\n"
-            "the ports behind it."
+            description="Subscribers; with several delivery workers, the first one: the others\n"
+            "get the following ports."
         ),
     ] = "tcp://127.0.0.1:9102"
     queues: Annotated[str, Meta(description="Consumers of queues.")] = "tcp://127.0.0.1:9103"
@@ -61,12 +61,12 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
         "http://127.0.0.1:9105"
     )
     advertise: Annotated[
-        str, Meta(description='Host that clients are told instead of the bound one; "" is none.')
+        str, Meta(description='Host that clients connect to, instead of the bound one; "" is none.')
     ] = ""
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of old segments; 0 is never. Nothing is removed unless you say so here.
+    """Rules for old segments; 0 is never. By default nothing is removed.
 
     Ages are in log time: from a segment's last message to now, or, with journal.time = "publisher",
     to the newest message of the log.
@@ -90,10 +90,14 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
     remove_share_max: Annotated[
         int,
-        Meta(ge=1, le=100, description="Percent of the log that one run removes at most."),
+        Meta(
+            ge=1,
+            le=100,
+            description="The largest part of the log, in percent, that one run removes.",
+        ),
     ] = 50
     every: Annotated[
-        int, Meta(ge=1_000, extra=DURATION, description="How often all this is looked at.")
+        int, Meta(ge=1_000, extra=DURATION, description="How often these rules are applied.")
     ] = 60_000
     held_alarm: Annotated[
         int,
@@ -107,7 +111,7 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is refused with a code. Clients are told the sizes at logon."""
+    """Limits; beyond them requests are refused with a code. The logon gives clients the sizes."""
 
     message_bytes: Annotated[
         int,
@@ -115,7 +119,7 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
             ge=1024,
             le=limits.MESSAGE_LARGEST_BYTES,
             extra=BYTES,
-            description="One message that is published; what the log holds is read all the same.",
+            description="One published message; larger ones in the log are still read.",
         ),
     ] = limits.MESSAGE_MAX_BYTES
     batch_bytes: Annotated[
@@ -131,21 +135,21 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(ge=1024, le=1 << 40, extra=BYTES, description="Unacknowledged, per publisher."),
     ] = limits.WINDOW_BYTES
-    clients: Annotated[Positive, Meta(description="Logged-on connections of one door.")] = (
+    clients: Annotated[Positive, Meta(description="Logged-on connections of one listener.")] = (
         limits.CLIENTS_MAX
     )
     clients_per_principal: Annotated[
         int,
         Meta(
             ge=0,
-            description="Logged-on connections of one principal at one door, with security on;\n"
+            description="Logged-on connections of one principal at a listener, with security on;\n"
             "0 is half of `clients`.",
         ),
     ] = 0
     names_per_principal: Annotated[
         Positive,
         Meta(
-            description="Client names that one principal has published under, with security on.\n"
+            description="Client names under which one principal has published, with security on.\n"
             "The log keeps each of them for ever."
         ),
     ] = limits.NAMES_MAX
@@ -155,33 +159,34 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
             ge=limits.MIB,
             le=1 << 40,
             extra=BYTES,
-            description="Of what one principal staged and did not commit: its bytes, and how much\n"
-            "of the log it may hold back from removal.",
+            description="Stages of one principal that are not committed: their bytes, and how\n"
+            "much of the log they may hold back from removal.",
         ),
     ] = limits.STAGED_BYTES
     connections: Annotated[
-        Positive, Meta(description="Connections of one door, whether logged on or not.")
+        Positive, Meta(description="Connections of one listener, whether logged on or not.")
     ] = limits.CONNECTIONS_MAX
     subscriptions_per_principal: Annotated[
-        Positive, Meta(description="Subscriptions, or consumers, of one principal at one door.")
+        Positive, Meta(description="Subscriptions, or consumers, of one principal at one listener.")
     ] = limits.PRINCIPAL_SUBSCRIPTIONS_MAX
     credit_bytes_per_principal: Annotated[
-        int, Meta(ge=1 << 20, extra=BYTES, description="Sent to one principal and not read yet.")
+        int,
+        Meta(ge=1 << 20, extra=BYTES, description="Bytes sent to one principal and not read yet."),
     ] = limits.PRINCIPAL_CREDIT_BYTES
     lookups_per_principal: Annotated[
-        int, Meta(ge=1000, description="Bookmarks that are looked up or waited for.")
+        int, Meta(ge=1000, description="Bookmarks that one principal looks up or waits for.")
     ] = limits.LOOKUPS_MAX
     compile_ms_per_principal: Annotated[
         Positive,
         Meta(
-            description="For compiling filters, topic patterns and selectors of one principal: ms\n"
-            "of each second, estimated from their texts. Ten seconds of it may be saved up."
+            description="Time to compile filters, topic patterns and selectors of one principal:\n"
+            "ms per second, estimated from their texts. Ten seconds of it may accumulate."
         ),
     ] = limits.COMPILE_MS
 
     @property
     def clients_of_one(self) -> int:
-        """How many connections of one principal may be logged on at ingest."""
+        """The connections that one principal may have logged on at ingest."""
         return self.clients_per_principal or max(1, self.clients // 2)
 
 
@@ -193,8 +198,8 @@ class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             le=WORKERS_MAX,
-            description="Processes, 64 at most. Each has a door of its own, and each client is told"
-            "\none of them; more than one pays where one core is too little for all subscribers.",
+            description="Processes, 64 at most. Each has its own listener, and each client gets one"
+            "\nof them; more than one pays off if one core is not enough for all subscribers.",
         ),
     ] = 1
 
@@ -205,35 +210,35 @@ class FiltersConfig(Struct, frozen=True, forbid_unknown_fields=True):
     functions: Annotated[
         list[str],
         Meta(
-            description='Functions that filters of subscriptions may call besides, ["REGION"]:\n'
-            "what installed packages offer as entry points of the group zbroker_functions."
+            description='Additional functions for filters of subscriptions, such as ["REGION"]:\n'
+            "installed packages offer them as entry points of the group zbroker_functions."
         ),
     ] = []
 
 
 class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The front door."""
+    """The publishers' side."""
 
     spin_us: Annotated[
         int,
         Meta(
             ge=0,
             le=1_000_000,
-            description="How long it and the journal look for work before they sleep, in us:\n"
-            "lower latency, some CPU. 0 is off, as on a machine with one core.",
+            description="How long ingest and the journal poll for work before they sleep, in us:\n"
+            "lower latency for some CPU time. 0 is off, as on a machine with one core.",
         ),
     ] = 300
 
 
 class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may connect, and do what. With a key every connection is encrypted and authenticated."""
+    """Authentication and rights. With a key every connection is encrypted and authenticated."""
 
     key: Annotated[
         str,
         Meta(
             description="Secret key file of this instance (`zbroker-admin key new`). With it\n"
-            "security is on: CURVE on every door, and nobody may do anything unless\n"
-            '`access` says so. "" is off.'
+            "security is on: CURVE on every listener, and only what `access` permits is\n"
+            'allowed. "" is off.'
         ),
     ] = ""
     access: Annotated[
@@ -243,8 +248,8 @@ class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
     allow_unauthenticated: Annotated[
         bool,
         Meta(
-            description="true: whoever reaches the port may publish and read. An address that is\n"
-            "not loopback is refused without it or a key."
+            description="true: every client that reaches the port may publish and read. Without\n"
+            "it or a key, an address that is not loopback is refused."
         ),
     ] = False
 
@@ -255,7 +260,7 @@ class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the processes tell, on stderr by default."""
+    """The log lines of the processes, on stderr by default."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -264,13 +269,11 @@ class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
     format: Annotated[
         Literal["text", "json"],
         Meta(
-            description='"text", or "json": an object a line with time, level, room, code, '
-            "message, and the numbers of the message by name."
+            description='"text", or "json": one object per line with time, level, room, code, '
+            "message, and the values of the message by name."
         ),
     ] = "text"
-    file: Annotated[
-        str, Meta(description='Appended to instead of stderr (may be rotated); "" is stderr.')
-    ] = ""
+    file: Annotated[str, Meta(description='File to append to (may be rotated); "" is stderr.')] = ""
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -291,11 +294,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def records_nothing(self) -> bool:
-        """True if the log records no topic: everything is live only."""
+        """True if no topic is recorded: everything is live only."""
         return not self.record and self.journal.record == "nothing"
 
     def accepting(self, *, tail_loss: bool = False, missing: bool = False) -> Config:
-        """These settings for a journal that may give something up, once.
+        """These settings for a journal that accepts a loss, once.
 
         tail_loss: a damaged acknowledged tail. missing: the oldest segments, which are not there.
         """
@@ -305,7 +308,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, journal=journal)
 
     def paths(self, instance: int) -> Paths:
-        """Where the instance with this id keeps what."""
+        """The paths of the instance with this id."""
         data = Path(self.instance.data_dir).absolute()
         journal, archive = self.journal.directory, self.journal.archive_directory
         return Paths(
