@@ -185,7 +185,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
     program = (
         "import os, signal, sys, pathlib\n"
         "from zbroker.queues import tables as t\n"
-        "from zbroker.queues.registry import Saved\n"
+        "from zbroker.queues.registry import SavedQueue\n"
         "from zbroker.ids import Origin\n"
         "from zbroker.queues.snapshots import Snapshot\n"
         "class Rows(dict):\n"
@@ -193,7 +193,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
         "        yield 'here', b'new'\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "one = t.Tables(pathlib.Path(sys.argv[1]))\n"
-        "many = {('a', 1): Saved(300, 0, Rows())}\n"
+        "many = {('a', 1): SavedQueue(300, 0, Rows())}\n"
         "one.save(Origin(0xABC, 2), Snapshot(False, 0, many, {('a', 1): 1}, []))\n"
     )
     ended = subprocess.run(

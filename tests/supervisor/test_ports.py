@@ -15,7 +15,7 @@ from zbroker.supervisor.ports import Ports
 
 @pytest.fixture
 def ports() -> Iterator[Ports]:
-    ports = Ports()
+    ports = Ports(pause=lambda _: None)
     yield ports
     ports.close()
 
@@ -47,6 +47,22 @@ def test_a_port_that_another_program_uses_is_a_config_error(ports: Ports) -> Non
         with pytest.raises(ConfigError, match=r"`listen\.ingest`: cannot listen on tcp:") as caught:
             ports.hold("listen.ingest", endpoint)
     assert "0 picks a free one" in caught.value.hint
+
+
+def test_a_port_of_a_process_that_is_being_killed_is_waited_for() -> None:
+    other = socket.create_server(("127.0.0.1", 0))
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            other.close()
+
+    ports = Ports(pause)
+    endpoint = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+    assert ports.hold("listen.admin", endpoint) == endpoint
+    assert len(pauses) == 3
+    ports.close()
 
 
 def test_an_address_of_another_host_is_a_config_error(ports: Ports) -> None:

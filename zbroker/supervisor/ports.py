@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import time
+from collections.abc import Callable
 from typing import Final
 
 from zbroker import endpoints
@@ -17,13 +19,18 @@ from zbroker.errors import ConfigError
 
 _ANY: Final = {"*": "0.0.0.0"}
 _TAKEN: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
+#: A killed process may listen a moment longer than it holds the lock of its directory, since the
+#: kernel closes its descriptors one by one: a restart right after a kill is not a wrong config.
+PAUSES_MAX: Final = 40
+PAUSE_S: Final = 0.05
 
 
 class Ports:
     """Holds ports until closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: Callable[[float], None] = time.sleep) -> None:
         self._held: list[socket.socket] = []
+        self._pause = pause
 
     def hold(self, key: str, endpoint: str) -> str:
         """`endpoint` with a concrete port, which is held; `key` is its setting.
@@ -36,7 +43,7 @@ class Ports:
         holder = socket.socket(family, socket.SOCK_STREAM)
         try:
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind((_ANY.get(at.host, at.host.strip("[]")), at.port))
+            self._bind(holder, (_ANY.get(at.host, at.host.strip("[]")), at.port))
         except OSError as error:
             holder.close()
             if error.errno not in _TAKEN:
@@ -46,6 +53,17 @@ class Ports:
             raise ConfigError("bad_config", reason, hint) from None
         self._held.append(holder)
         return str(at._replace(port=holder.getsockname()[1]))
+
+    def _bind(self, holder: socket.socket, address: tuple[str, int]) -> None:
+        """Raises: OSError: another program goes on listening there."""
+        for left in reversed(range(PAUSES_MAX)):
+            try:
+                holder.bind(address)
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or not left:
+                    raise
+            self._pause(PAUSE_S)
 
     def close(self) -> None:
         """Gives them back."""
