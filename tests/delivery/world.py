@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from google_crc32c import value as crc32c
 
+from tests.sim.ports import Ordered
 from zbroker.access.core import Access
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
@@ -59,8 +60,15 @@ class Seen(NamedTuple):
     data: bytes
 
 
+def _wrong(what: str) -> None:
+    raise AssertionError(what)
+
+
 class World:
-    """Everything around one core."""
+    """Everything around one core. checks: of the core, after each step."""
+
+    checks = True
+    turn_class: type[Turn[Any, Any]] = Turn
 
     def __init__(
         self,
@@ -75,7 +83,9 @@ class World:
         )
         self.core = DeliveryCore(settings)
         self.turn_plan = TurnPlan([], (Read, *get_args(Effect)), read_slice_ms=1 << 40)
-        self.turn: Turn[Any, Any] = Turn(self.core, self.turn_plan, self._performers(), self._now)
+        ordered = Ordered(self.core, _wrong)
+        performers = ordered.performers(self._performers())
+        self.turn = self.turn_class(ordered, self.turn_plan, performers, self._now)
         self.keys: dict[bytes, str] = {}  # of the connections that have one
         self.passed: list[tuple[bytes, bytes, bytes]] = []  # rid, header, body: all that went out
         self.log: list[Batch | Gap] = []
@@ -304,7 +314,8 @@ class World:
         """Lets the core read until it has nothing to do, or so many blocks."""
         self.turn_plan.reads_max = turns
         self.turn.run({})
-        self.core.check()
+        if self.checks:
+            self.core.check()
 
     def wake_until(self, end_ms: int) -> None:
         """Time passes up to `end_ms`; the core is woken whenever it wants to be."""
@@ -334,10 +345,14 @@ class World:
         self.done.append(effect)
 
     def _read(self, read: Read) -> BlockRead | ReadFailed:
-        if self.failing:
-            self.failing -= 1
+        if self.fails(read):
             return ReadFailed(read, StorageError("damaged", "EIO"))
         return BlockRead(read, self.read(read))
+
+    def fails(self, _read: Read) -> bool:
+        """Whether the disk fails when this is read."""
+        failing, self.failing = self.failing, max(0, self.failing - 1)
+        return failing > 0
 
     def say(self, effect: Say) -> Located | None:
         """The journal hears it, and answers if it is up."""
@@ -389,9 +404,17 @@ def _plain(msg: m.Msg, body: bytes) -> bytes:
     return bytes(bodies.inflate(body, msg.codec, 1 << 30))
 
 
-def ready(*, logon: bool = True, recording: Recording = EVERYTHING) -> World:
+W = TypeVar("W", bound=World)
+
+
+def ready(
+    *,
+    logon: bool = True,
+    recording: Recording = EVERYTHING,
+    kind: type[W] = World,  # type: ignore[assignment]
+) -> W:
     """A world whose core knows the journal, with one client logged on."""
-    world = World(recording=recording)
+    world = kind(recording=recording)
     world.welcome()
     if logon:
         world.logon()

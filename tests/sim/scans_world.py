@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from tests.delivery.world import ANN, BOB, HERE, Seen, World, ready
+from zbroker.blocks.read_request import Read
 from zbroker.delivery.scans import Scan
 from zbroker.ids import format_vector
 from zbroker.wire import messages as m
@@ -48,14 +50,22 @@ class Wish:
         )
 
 
-class ScansWorld:
-    """One history. checks: of the core, beside what subscribers get."""
+class ReadWorld(World):
+    """The world of the core, whose reads may fail."""
 
-    checks = True
+    before: Callable[[Read], bool] = staticmethod(lambda read: False)
+
+    def fails(self, read: Read) -> bool:
+        return self.before(read)
+
+
+class ScansWorld:
+    """One history."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.world: World = ready()
+        self.world = ready(kind=ReadWorld)
+        self.world.before = self.before
         self.world.logon(BOB)
         self.world.asleep = True
         self.world.steps_max = self.rng.choice([2, 5, 40])
@@ -156,31 +166,18 @@ class ScansWorld:
         self.seen.add("restarted")
 
     def turns(self) -> None:
-        for _ in range(self.rng.choice([1, 3, 20])):
-            read = self.world.core.next_read()
-            if read is None:
-                break
-            self._turn(read)
-        self._check()
+        self.world.pump(self.rng.choice([1, 3, 20]))
 
-    def _check(self) -> None:
-        if self.checks:
-            self.world.core.check()
-
-    def _turn(self, read: Any) -> None:
-        world = self.world
-        waiting = [one for each in world.core.cursors.waiting for one in each.queue.values()]
+    def before(self, read: Read) -> bool:
+        """What is to be read is noted. True if it cannot be."""
+        waiting = [one for each in self.world.core.cursors.waiting for one in each.queue.values()]
         for scan in [one for one in waiting if isinstance(one, Scan) and one.key == read.key]:
-            self._note(scan)
+            if len(scan.members) > 1:
+                self.seen.add("shared at the end" if scan.live else "shared")
             if self.rng.random() < 0.02:
                 self.seen.add("failed")
-                world.perform(world.core.read_failed(read, "EIO"))
-                return
-        world.perform(world.core.blocks(read, world.read(read), world.now_ms))
-
-    def _note(self, scan: Scan) -> None:
-        if len(scan.members) > 1:
-            self.seen.add("shared at the end" if scan.live else "shared")
+                return True
+        return False
 
     def _some(self, most: int = 8) -> list[Wish]:
         wishes = list(self.wishes.values())
@@ -193,14 +190,9 @@ class ScansWorld:
         for wish in self.wishes.values():
             self.world.send(m.Resume([wish.sid]), wish.rid)
             self.world.send(m.Flow(wish.sid, PLENTY), wish.rid)
-        for _ in range(TURNS_MAX):
-            read = self.world.core.next_read()
-            if read is None:
-                break
-            self._turn(read)
-        else:
+        self.world.pump(TURNS_MAX)
+        if self.world.core.next_read() is not None:
             raise Violation("it reads for ever")
-        self._check()
 
     def judge(self) -> None:
         ended = {

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.delivery.world import World
+from tests.sim.queues_bugs import TURNS
 from tests.sim.scans_world import ScansWorld
 from zbroker.blocks.frame_builder import Block, item_end
 from zbroker.delivery import scans
@@ -83,13 +85,14 @@ def _no_gap(self: Scan, block: Block, limit: int) -> Any:
         pytest.param(Turns, "_look", _stays_without_credit, id="no credit, still a member"),
         pytest.param(Scan, "reached", _never_reached, id="ends are passed"),
         pytest.param(Scan, "find", _no_gap, id="gaps are passed"),
+        *(pytest.param(World, "turn_class", turn, id=bug) for bug, turn in TURNS.items()),
     ],
 )
 def test_a_planted_bug_is_found(
     owner: type, name: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, bug)
-    monkeypatch.setattr(ScansWorld, "checks", False)  # what subscribers get has to be enough
+    monkeypatch.setattr(World, "checks", False)  # what subscribers get has to be enough
     monkeypatch.setattr("tests.sim.scans_world.TURNS_MAX", 5_000)
     for seed in range(SEEDS_OF_BUG):
         try:
