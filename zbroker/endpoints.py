@@ -1,4 +1,4 @@
-"""Endpoints as text: which may be listened on, which are loopback, and what clients are told.
+"""Endpoints as text: which may be listened on, which are loopback, and which clients get.
 
 tcp://127.0.0.1:9101    a door; port 0 picks a free one
 tcp://[::1]:9101        IPv6: an address in brackets
@@ -102,7 +102,7 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def told(bound: str, advertise: str) -> str:
-    """What clients are told of a `bound` endpoint: with the host `advertise`, if there is one."""
+    """The URL that clients get for `bound`: with the host `advertise`, if there is one."""
     endpoint = split(bound)
     if advertise:
         return str(endpoint._replace(host=advertise))

@@ -4,22 +4,22 @@ A client that asked for an interval, at its logon or by a heartbeat that names o
 per interval and must be heard within two intervals, by any byte. It takes a broker for gone that
 was not heard for two intervals.
 
-    heard --two intervals without a byte, while there was somebody to hear it--> silent
-      ^------------------- anything arrives, or nobody was listening -------------+
+    heard --two intervals without a byte, while the observer was running-----> silent
+      ^------------------- anything arrives, or the observer slept ---------------+
 
-| what happens | who notices, by what |
+| what happens | noticed by |
 |---|---|
 | link cut, or process stopped | client: its PINGs are unanswered (sockets.ask_for_heartbeats) |
 |   | broker: not one byte arrives, not even PINGs (DoorHeartbeats) |
 | the broker's loop hangs, its sockets live | client: no beat arrives (Silence) |
-| only the way to the broker is cut | broker: silence; told so, the client connects anew |
-| a handler is long, a program computes | nobody: libzmq sends PINGs without Python |
-| this process was stopped, or is behind | nobody: silence counts only while it listens |
-| a beat comes late or is lost | nobody: there are four of them in two intervals |
+| only the way to the broker is cut | broker: silence; notified, the client reconnects |
+| a handler is long, a program computes | not an alarm: libzmq sends PINGs without Python |
+| this process was stopped, or lags | not an alarm: silence counts only while it listens |
+| a beat comes late or is lost | not an alarm: there are four of them in two intervals |
 
-What follows is always the same. The client makes a new connection and goes on where it was. The
-broker forgets the connection: its session is closed, its name is free; should it be heard again,
-it is told `not_logged_on`.
+The reaction is always the same. The client makes a new connection and resumes where it was. The
+broker forgets the connection: its session is closed, its name is free; if the client is heard
+again, it gets `not_logged_on`.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ from zbroker.limits import HEARTBEAT_MS
 
 BEATS_PER_INTERVAL: Final = 2
 SILENT_INTERVALS: Final = 2
-EARLY_PART: Final = 8  # what is due within this part of its time goes together: few wakes
+EARLY_PART: Final = 8  # beats due within this part of the interval are sent together: few wakes
 
 QuietMs = Callable[[bytes], int | None]
 
 
 class Silence:
-    """Of a client's broker: how long nothing came. Without an interval it is never too long."""
+    """Measures how long a client's broker was silent. Without an interval it is never too long."""
 
     __slots__ = ("_heard_ms", "_interval_ms", "_looked_ms", "fresh")
 
     def __init__(self, interval_s: float | None) -> None:
         self._interval_ms = None if interval_s is None else max(1, int(interval_s * 1_000))
         self._heard_ms = self._looked_ms = 0
-        self.fresh = True  # something came since the last look; set by who reads
+        self.fresh = True  # something came since the last check; set by the reader
 
     def look(self, now_ms: int) -> bool:
         """True if the broker is silent. To be called when nothing waits to be read."""
         if self._interval_ms is None:
             return False
-        away = now_ms - self._looked_ms >= self._interval_ms  # what came then may not be here yet
+        away = (
+            now_ms - self._looked_ms >= self._interval_ms
+        )  # bytes of that time may not be here yet
         if self.fresh or away:
             self._heard_ms = now_ms
         self.fresh, self._looked_ms = False, now_ms
@@ -66,7 +68,7 @@ class Silence:
 
 
 class Pulse:
-    """Of one client. interval_ms: None if it asked for none, which ends it for no silence."""
+    """The heartbeat of one client. interval_ms: None without a request: silence never ends it."""
 
     __slots__ = ("beat_ms", "heard_ms", "interval_ms")
 
@@ -99,12 +101,12 @@ class Pulse:
 
 
 class ListenerHeartbeats:
-    """Of all clients of a door: who is due a beat, who is silent."""
+    """The heartbeats of all clients of a listener: which are due, which clients are silent."""
 
     def __init__(self, quiet_ms: QuietMs | None = None) -> None:
         """quiet_ms: how long ago a peer's connection brought the last byte, None: not known.
 
-        It is asked about who said nothing: the PINGs of libzmq are no messages, but bytes.
+        It is asked about silent clients: the PINGs of libzmq are not messages, but they are bytes.
         """
         self._quiet_ms: QuietMs = quiet_ms if quiet_ms is not None else lambda _rid: None
         self._looked_ms = 0
@@ -128,7 +130,7 @@ class ListenerHeartbeats:
     def tick(
         self, now_ms: int, clients: Iterable[tuple[bytes, Pulse]], *, drained: bool
     ) -> tuple[list[bytes], list[bytes]]:
-        """Who is silent, and who is to be sent a heartbeat now. To be called in each turn.
+        """The silent clients, and those due for a heartbeat now. To be called in each turn.
 
         drained: this turn read all that waited at the door.
         """
@@ -162,7 +164,7 @@ class ListenerHeartbeats:
         return now_ms >= silent_ms
 
     def _plan(self, pulse: Pulse) -> None:
-        """What was planned before may be too early, never too late: a look more."""
+        """An earlier plan may be too early, never too late: that costs one more check."""
         silent_ms = pulse.silent_ms(self._since_ms)
         due_ms = pulse.beat_ms if silent_ms is None else min(pulse.beat_ms, silent_ms)
         self.due_ms = due_ms if self.due_ms is None else min(self.due_ms, due_ms)

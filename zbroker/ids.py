@@ -24,7 +24,7 @@ _VECTOR_ENTRY: Final = re.compile(r"([0-9a-f]{16})\.(\d{1,10})\.(\d{1,19})")
 
 
 class Bookmark(NamedTuple):
-    """One message: who published it and which of theirs it was."""
+    """One message, by its publisher and its sequence."""
 
     publisher: int
     sequence: int
@@ -38,7 +38,7 @@ class Origin(NamedTuple):
 
 
 def publisher_id(name: str) -> int:
-    """The u64 that stands for a client name: the first 8 bytes of BLAKE2b, little-endian."""
+    """The publisher id of a client name: the first 8 bytes of BLAKE2b as a u64, little-endian."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=64).digest()[:8], "little")
 
 

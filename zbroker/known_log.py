@@ -28,7 +28,7 @@ class KnownLog(NamedTuple):
 
 
 def read(directory: Path, instance: int) -> KnownLog | None:
-    """What is known here of the log of `instance`; None if nothing is, or it cannot be read.
+    """The last known state of the log of `instance`; None if it is unknown or cannot be read.
 
     It only adds to what the log proves by itself, so damage of it stops nothing.
     """

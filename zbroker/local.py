@@ -4,7 +4,7 @@
         broker.url, broker.data_dir, broker.pids
 
 It runs `zbroker start` on free ports, with small segments, in a temporary directory that is removed
-at the end unless `data_dir` is given. However the block ends, the processes are gone behind it.
+at the end unless `data_dir` is given. However the block ends, the processes are gone after it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LocalBroker:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._process = self._spawn(settings or {}, arguments)
-            # for whoever forgets close(): at the end of the program, or of this object
+            # in case close() is forgotten: at the end of the program, or of this object
             self._finalizer = weakref.finalize(self, _end, self._process, self._own)
             self.url = self._wait_ready(self._process, timeout)
         except BaseException:
@@ -132,7 +132,7 @@ class LocalBroker:
             self._finalizer.detach()
         if self._own.exists():
             directory.clean_after_kill(self.data_dir)
-            shutil.rmtree(self._own, ignore_errors=True)  # what is left is in a temporary place
+            shutil.rmtree(self._own, ignore_errors=True)  # leftovers are in a temporary place
 
     def _stop(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()
@@ -157,7 +157,7 @@ class LocalBroker:
 
 
 def _end(process: subprocess.Popen[bytes], own: Path) -> None:
-    """Stops a broker that nobody closed."""
+    """Stops a broker that was not closed."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)

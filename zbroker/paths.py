@@ -14,7 +14,7 @@
     <data>/run/sockets       where its ipc sockets are
 
 ipc paths longer than 107 bytes do not bind, so sockets are in the system's directory for temporary
-files, in a 0700 directory that each start makes: nobody else can know its name before.
+files, in a 0700 directory that each start makes: its name cannot be guessed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Paths:
 
     @property
     def admin_read_token(self) -> Path:
-        """What it wants to see of who only reads, with security on; likewise."""
+        """The token that it requires for reading, with security on; likewise."""
         return self.run / "admin-read.token"
 
     @property
@@ -100,7 +100,7 @@ class Paths:
 
     @property
     def sockets(self) -> Path:
-        """The directory that the note names; without a note, one in which nobody listens."""
+        """The directory that the note names; without a note, one without listeners."""
         try:
             return Path(self.sockets_note.read_text().rstrip("\n"))
         except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""What is recorded in the log, and what type its payloads have: the `[[record]]` tables. Pure.
+"""Decides what the log records, and the types of payloads, by the `[[record]]` tables. Pure.
 
 Without any table everything is recorded, or nothing ([journal] record). With some, the first one
-that fits the topic decides: it says the type, and, if it has a filter, that only messages whose
-content it is true for are recorded. What is not recorded is live only: it goes from ingest to
-delivery, has no position and no bookmark, and nothing of it can be read again.
+that matches the topic decides: it sets the type, and, if it has a filter, only messages for which
+it is true are recorded. Other messages are live only: they go from ingest to delivery, have no
+position and no bookmark, and cannot be read again.
 
 The answer for a message depends on its topic, payload and headers, its publisher's time and the
 tables: the same message that comes again gets the same answer.

@@ -19,7 +19,7 @@ from zbroker.endpoints import is_ipv6
 from zbroker.limits import FRAMES_MAX
 
 LINGER_MS: Final = 500
-HEARTBEAT_IVL_MS: Final = 2_000  # together eight seconds, for who asked for no interval
+HEARTBEAT_IVL_MS: Final = 2_000  # together eight seconds, for a client without an interval
 HEARTBEAT_TIMEOUT_MS: Final = 6_000
 #: of an interval that was asked for: a PING is sent, and unanswered long enough, within two of them
 HEARTBEAT_IVL_PART: Final = 0.5
@@ -35,7 +35,7 @@ LAST_DATA_RECV: Final = struct.Struct("=I")  # milliseconds; of struct tcp_info,
 LAST_DATA_RECV_AT: Final = 52
 TCP_INFO_BYTES: Final = LAST_DATA_RECV_AT + LAST_DATA_RECV.size
 
-ZAP_DOMAIN: Final = "zbroker"  # enforced: without an answer to it nobody gets in
+ZAP_DOMAIN: Final = "zbroker"  # enforced: without an answer to it no client is admitted
 
 Frames = list[zmq.Frame]
 #: without the Python layer of pyzmq: half the time of a send
@@ -77,7 +77,7 @@ def public_router(
 ) -> zmq.Socket[bytes]:
     """A tcp ROUTER for clients, not bound yet. A frame over the limit closes its connection.
 
-    curve: who connects is asked for a key, and this context's ZAP handler whether it may come in.
+    curve: a client must show a key, and this context's ZAP handler decides whether it is admitted.
     """
     socket = context.socket(zmq.ROUTER)
     _common(socket, sndhwm, 1_000)
@@ -104,9 +104,9 @@ def ask_for_heartbeats(socket: zmq.Socket[bytes], interval_s: float | None) -> N
     """Has libzmq send PINGs, and close a connection on which nothing comes: as Disconnected.
 
     interval_s: noticed within two of them; None: within eight seconds. Its thread answers PINGs
-    however busy Python is. What waits unread in a full buffer is answered late, so a peer that
-    may leave things unread has to send something of its own accord. No TTL: whatever comes behind
-    a PING disarms it, so a peer that is stopped just then is not noticed.
+    however busy Python is. A PING that waits unread in a full buffer is answered late, so a peer
+    that may stop reading has to send something by itself. No TTL: any frame after a PING disarms
+    it, so a peer that is stopped just then is not noticed.
     """
     ivl_ms, timeout_ms = HEARTBEAT_IVL_MS, HEARTBEAT_TIMEOUT_MS
     if interval_s is not None:
@@ -142,7 +142,7 @@ def prepared_dealer(
     max_frame_bytes: int = -1,
     curve: Curve | None = None,
 ) -> zmq.Socket[bytes]:
-    """The same, not connected yet: who wants to hear of its handshake must listen before it."""
+    """The same, not connected yet: to observe the handshake, attach the monitor before it."""
     socket = context.socket(zmq.DEALER)
     _common(socket, 0, 0)
     know_ipv6(socket, endpoint)
@@ -187,7 +187,7 @@ def marks_subscriber(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> 
 
 
 class Wires:
-    """The TCP connections behind the peers of a ROUTER, by routing id.
+    """The TCP connections of the peers of a ROUTER, by routing id.
 
     libzmq does not tell when it was sent a PING; the kernel tells when it got bytes.
     """
@@ -203,7 +203,7 @@ class Wires:
         self._rids[fd], self.fds[rid] = rid, fd
 
     def drop(self, fd: int) -> None:
-        """What was behind this descriptor has ended: its peer may come back under its old name."""
+        """The connection of this descriptor has ended: its peer may return under its old name."""
         rid = self._rids.pop(fd, None)
         if rid is not None:
             del self.fds[rid]
@@ -220,7 +220,7 @@ class Wires:
             try:
                 info = copy.getsockopt(tcp.IPPROTO_TCP, tcp.TCP_INFO, TCP_INFO_BYTES)
             except OSError:
-                return None  # the number stands for something else by now
+                return None  # the number belongs to something else by now
         return int(LAST_DATA_RECV.unpack_from(info, LAST_DATA_RECV_AT)[0])
 
 
@@ -240,7 +240,7 @@ def copy_of(fd: int) -> tcp.socket | None:
 def receive_from(
     router: zmq.Socket[bytes], frames_max: int = FRAMES_MAX
 ) -> tuple[bytes, Frames, bool] | None:
-    """One command from a ROUTER: who sent it, its frames, and whether there were too many.
+    """One command from a ROUTER: its sender, its frames, and whether there were too many.
 
     Returns: None when nothing waits. Frames over `frames_max` (0: no limit, for our own processes)
     are read and dropped, so that the next command begins where it should. (`recv_multipart` costs

@@ -234,7 +234,7 @@ def test_nothing_starts_without_rules(tmp_path: Path, content: bytes | None, rea
 
 def test_what_is_no_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for path, reason in ((tmp_path / "fifo", "is no file"), (tmp_path, "Is a directory")):
+    for path, reason in ((tmp_path / "fifo", "is not a file"), (tmp_path, "Is a directory")):
         with pytest.raises(ConfigError, match=reason):
             AccessFile(path, FakeClock(), LOG)
 

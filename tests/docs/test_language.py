@@ -7,10 +7,16 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import Page, prose_of, read_pages
+from tests.docs.pages import ROOT, Page, prose_of, read_pages
+from tests.docs.source_prose import sentences_of
 
 #: pages that are not checked yet: rewrite one and take it out, the list only gets shorter
 UNCHECKED: Final = frozenset({"docs/reference/admin.md", "docs/reference/cli.md"})
+#: packages whose docstrings, comments and texts are not checked yet: the list only gets shorter
+UNCHECKED_PACKAGES: Final = frozenset(
+    {"admin", "bookmarks", "cli", "client", "delivery", "demo", "filters", "ingest", "journal"}
+    | {"log", "queues", "server", "spark", "wire"}
+)
 #: a word that is easily written for another one, and that other one
 FORBIDDEN: Final = {
     r"\b(anew)\b": "again",
@@ -33,6 +39,7 @@ FIELD: Final = (
     "visibility timeout", "watermark",
 )  # fmt: skip
 PAGES: Final = {page.name: page for page in read_pages()}
+SOURCE: Final = ROOT / "zbroker"
 GLOSSARY: Final = "docs/reference/glossary.md"
 
 
@@ -73,6 +80,57 @@ def test_a_forbidden_word_is_noticed(text: str) -> None:
 )  # fmt: skip
 def test_plain_words_are_left_alone(text: str) -> None:
     assert complaints(text) == []
+
+
+# -- source files ---------------------------------------------------------------------------------
+
+#: every package, and "" for the files beside them
+PACKAGES: Final = sorted({"", *(path.parent.name for path in SOURCE.glob("*/__init__.py"))})
+
+
+def complaints_about(source: str) -> list[str]:
+    """Forbidden words in the sentences of a source file, each with its line."""
+    return [
+        f"{line}: {complaint}"
+        for line, text in sentences_of(source)
+        for complaint in complaints(text)
+    ]
+
+
+@pytest.mark.parametrize("package", sorted({*PACKAGES} - UNCHECKED_PACKAGES))
+def test_a_package_has_no_forbidden_words(package: str) -> None:
+    paths = sorted((SOURCE / package).rglob("*.py")) if package else sorted(SOURCE.glob("*.py"))
+    assert paths
+    found = {str(path.relative_to(ROOT)): complaints_about(path.read_text()) for path in paths}
+    assert {path: told for path, told in found.items() if told} == {}
+
+
+def test_every_unchecked_package_is_there() -> None:
+    assert {*PACKAGES} >= UNCHECKED_PACKAGES
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Of a queue: its name."""',
+        'def f():\n    """Sends it.\n\n    Who asks is\n    told so.\n    """',
+        "x = 1  # behind it",
+        "# nobody\n# reads it",
+        'raise ValueError(f"{x} is no number")',
+    ],
+)
+def test_a_forbidden_word_of_a_source_file_is_noticed(source: str) -> None:
+    assert complaints_about(source)
+
+
+@pytest.mark.parametrize(
+    "source", ['BEHIND = "behind"', "behind = told", "x = 1  # `behind` is a name", 'f("stood in")']
+)
+def test_names_and_keys_of_a_source_file_are_left_alone(source: str) -> None:
+    assert complaints_about(source) == []
+
+
+# -- the glossary ---------------------------------------------------------------------------------
 
 
 def rows_of(page: Page, columns: int) -> list[list[str]]:

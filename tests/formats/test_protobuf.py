@@ -174,7 +174,7 @@ def large() -> bytes:
 @pytest.mark.parametrize(
     ("data", "message", "reason"),
     [
-        (b"\xff", "shop.Order", "the file is no FileDescriptorSet"),
+        (b"\xff", "shop.Order", "the file is not a FileDescriptorSet"),
         (b"", "shop.Order", "the file describes no message 'shop.Order'"),
         (SHOP, "Order", "the file describes no message 'Order'"),
         (without("google/protobuf/wrappers.proto"), "shop.Order", "imports 'google/protobuf/wra"),

@@ -1,4 +1,4 @@
-"""Who may do what: principals, their keys and passwords, and the roles that grant them actions.
+"""Access rules: principals, their keys and passwords, and the roles that grant them actions.
 
     access file -> format -> core.Access -> permits.Permit -> content.Content
                      file: reads it again when it changes

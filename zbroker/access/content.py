@@ -1,8 +1,8 @@
 """Which messages of a topic are permitted where filters decide. Pure.
 
-It fails closed: a payload that is not what its type says is permitted by no filter that looks into
-it, and taken away by each deny that does. A payload of type `auto` that is no JSON, and every one
-of type `binary`, has nothing to look into either.
+It fails closed: no filter that names a field permits a payload that is not of its type, and every
+deny that names one applies to it. The same holds for a payload of type `auto` that is not JSON, and
+for every one of type `binary`.
 """
 
 from __future__ import annotations

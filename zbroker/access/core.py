@@ -1,7 +1,7 @@
-"""Who is who, and what each may do: the rules of one version of the access file. Pure.
+"""Principals and their rights: the rules of one version of the access file. Pure.
 
-A logon with a password takes three steps, in this order, so that nobody learns anything of a user
-whose password he does not know: `identify`, `passwords.verify` of `password_of`, `check_name`.
+A logon with a password takes three steps, in this order, so that a client learns nothing about a
+user whose password it does not know: `identify`, `passwords.verify` of `password_of`, `check_name`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Access:
     # -- who ------------------------------------------------------------------------------------
 
     def principals_of(self, key: str) -> tuple[str, ...]:
-        """The principals that a public key may stand for."""
+        """The principals that have a public key."""
         return self._by_key.get(key, ())
 
     def identify(self, key: str, user: str | None) -> str:
@@ -90,7 +90,7 @@ class Access:
             raise ClientError("not_entitled", f"you may not use the client name {name!r}")
 
     def holds(self, principal: str, key: str) -> bool:
-        """True if this key still stands for this principal."""
+        """True if this principal still has this key."""
         return not self.on or principal in self.principals_of(key)
 
     def password_of(self, principal: str) -> str:
@@ -147,7 +147,7 @@ class Access:
         return not permit.nothing if topic is None else permit.verdict(topic) != "no"
 
     def grants(self, principal: str, action: str) -> list[Grant]:
-        """The grants of its roles that are about an action, as they stand in the file."""
+        """The grants of its roles that are about an action, in the order of the file."""
         found = self.principals.get(principal)
         roles = found.roles if found else ()
         return [one for role in roles for one in self.roles[role] if action in one.actions]

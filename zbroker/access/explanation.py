@@ -18,7 +18,7 @@ class AccessDecision(NamedTuple):
 def explain(
     access: Access, principal: str, action: str, topic: str | None = None
 ) -> AccessDecision:
-    """Who decides over an action with a topic; None: "some" if only some topics are permitted."""
+    """The grants that decide about an action with a topic; None: "some" if not all are."""
     permit = access.permit(principal, action)
     grants = access.grants(principal, action)
     if topic is None:
@@ -27,7 +27,7 @@ def explain(
     fitting = [grant for grant in grants if grant.fits(topic)]
     verdict = permit.verdict(topic)
     if verdict == "no":
-        # what is not denied as a whole is refused because nothing allows it
+        # a topic that is not denied as a whole is refused because nothing allows it
         return AccessDecision(verdict, tuple(one for one in fitting if _denies_all(one)))
     if verdict == "all":
         return AccessDecision(verdict, tuple(one for one in fitting if one.clause is None))

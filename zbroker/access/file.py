@@ -39,7 +39,7 @@ class AccessFile:
         self._log = log
         self._look_ms = 0
         self._stamp: Stamp | None = None  # of what was read last; None: read again
-        self._text = ""  # what was judged last
+        self._text = ""  # the content that was judged last
         self._fault = ""  # why it is not used
         self._waiting: str | None = None  # read once; half of it may be missing
         if path is not None:
@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[str, Stamp]:
     except OSError as error:
         raise _bad(f"{path}: {error.strerror}", "security.access names the file") from None
     if not stat.S_ISREG(found.st_mode):
-        raise _bad(f"{path} is no file", "security.access names a file")
+        raise _bad(f"{path} is not a file", "security.access names a file")
     if found.st_mode & 0o022:
         raise _bad(f"others than its owner may write {path}", f"chmod go-w {path}")
     if len(data) > FILE_MAX_BYTES:

@@ -24,7 +24,7 @@ from zbroker.access.patterns import ANY, AccessPattern
 from zbroker.errors import ClientError, ConfigError
 from zbroker.limits import MIB, NAME_MAX_BYTES
 
-FILE_MAX_BYTES: Final = 1 * MIB  # reading that takes a second or two, and rooms stand still
+FILE_MAX_BYTES: Final = 1 * MIB  # reading that takes a second or two, blocking its process
 PATTERNS_MAX: Final = 1_000  # of one principal; a topic that is new is compared with all of them
 FILTERS_MAX: Final = 100  # of one principal; each may be asked for every message
 
@@ -85,7 +85,7 @@ def parse(text: str, name: str) -> Access:
     ]
     if not principals:
         hint = "write [principal.NAME] and its keys; see `zbroker-admin access example`"
-        source.fail((), "there is no principal, so nobody could log on", hint)
+        source.fail((), "there is no principal, so no client could log on", hint)
     _check_shared_keys(source, principals)
     access = Access(principals, roles)
     _check_sizes(source, access)
@@ -222,7 +222,7 @@ def _check_password(source: _RulesSource, path: Path, hashed: str) -> None:
 
 
 def _check_shared_keys(source: _RulesSource, principals: list[Principal]) -> None:
-    """Of those that share a key each needs a password: only it tells them apart."""
+    """Principals that share a key each need a password: only it distinguishes them."""
     holders: dict[str, Principal] = {}
     for one in principals:
         for key in one.keys:
@@ -271,7 +271,7 @@ def _pattern(source: _RulesSource, path: Path, text: str, what: str) -> AccessPa
     try:
         return AccessPattern(text)
     except ValueError as error:
-        source.fail(path, f"{what} cannot be used: {error}", "* stands for any characters")
+        source.fail(path, f"{what} cannot be used: {error}", "* matches any characters")
 
 
 def _known(

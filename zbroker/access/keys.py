@@ -145,7 +145,7 @@ def _read(path: Path) -> tuple[str, int]:
         with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - a descriptor
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
-                _fail(path, "is no file")
+                _fail(path, "is not a file")
             data = file.read(FILE_MAX_BYTES + 1)
     except OSError as error:
         reason = f"{path}: {error.strerror}"

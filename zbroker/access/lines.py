@@ -1,7 +1,7 @@
-"""On which line of a TOML text a key stands, to say it in an error. Pure.
+"""Finds the line of a key in a TOML text, for error messages. Pure.
 
 Headers and keys are read by the TOML parser itself, one line at a time, so quoted names come out
-right. Of a value over several lines the first one is meant.
+right. For a value over several lines it is the first one.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Hashed(NamedTuple):
 
 
 def hash_password(password: str) -> str:
-    """The text that stands in the access file. Raises: ValueError for an empty or too long one."""
+    """The text for the access file. Raises: ValueError for an empty or too long one."""
     data = _encoded(password)
     if not data or len(data) > PASSWORD_MAX_BYTES:
         raise ValueError(f"a password has 1 to {PASSWORD_MAX_BYTES} bytes")

@@ -1,7 +1,7 @@
-"""Patterns of topics and names: `*` stands for any characters, everything else for itself. Pure.
+"""Patterns of topics and names: `*` matches any characters, everything else itself. Pure.
 
-The parts between the stars are looked for from left to right, each as early as it stands. That
-finds a match if there is one, so nothing is ever tried twice.
+The parts between the stars are searched from left to right, each at its first occurrence. That
+finds a match if there is one, without backtracking.
 """
 
 from __future__ import annotations

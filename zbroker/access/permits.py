@@ -86,7 +86,7 @@ class Permit:
 
 
 def rules_of(grants: Iterable[Grant]) -> Rules:
-    """Every pair of a pattern and the filter that stands beside it."""
+    """Every pair of a pattern and its filter."""
     return {
         (pattern.text, grant.clause.text if grant.clause else ""): (pattern, grant.clause)
         for grant in grants

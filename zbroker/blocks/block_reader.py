@@ -32,12 +32,12 @@ class BlockReader:
         self._blocks: OrderedDict[_Key, Block] = OrderedDict()
         self._bytes = 0
         self._used: tuple[_Key, int] | None = None  # read last, and what it weighed then
-        self._newest = Cursor(0, 0, 0)  # a batch that stands near the end
+        self._newest = Cursor(0, 0, 0)  # a batch near the end
         self.hits = 0
         self.misses = 0
 
     def reset(self) -> None:
-        """Forgets everything: the journal was started anew and may have set bytes aside."""
+        """Forgets everything: the journal restarted and may have cut off bytes."""
         self._blocks.clear()
         self._bytes, self._newest, self._used = 0, Cursor(0, 0, 0), None
         for log in self._logs:
@@ -54,7 +54,7 @@ class BlockReader:
             log.close()
 
     def read(self, read: Read) -> Block:
-        """What stands at a cursor, mostly without reading it again. Raises: StorageError."""
+        """The block at a cursor, mostly without reading it again. Raises: StorageError."""
         cursor = self._seek(read) if read.seek else read.cursor
         key = cursor, read.wants_key
         self._weigh()
@@ -91,7 +91,7 @@ class BlockReader:
             self._newest = Cursor(block.start.serial, first.offset, first.position)
 
     def _weigh(self) -> None:
-        """Counts what was made of the block that was read last; nobody makes more of it now."""
+        """Counts the frames made of the last block, once no more are made of it."""
         if self._used is not None:
             key, before = self._used
             self._used = None

@@ -1,9 +1,10 @@
-"""What was read from the log, and the messages made of it, shared by all subscriptions.
+"""Blocks read from the log, and the messages made of them, shared by all subscriptions.
 
 A batch that a subscription wants as a whole goes out as it came in: same body, same CRC. Its header
-is encoded once; only the sid, which differs, is put in between. Where only some topics match, the
-body is packed anew with what matched, once for all that want the same ones. To who may not have all
-of a batch (`sees_all` False) its body never goes out as it is, also where a part of it counts.
+is encoded once; only the sid, which differs, is put in between. If only some topics match, the body
+is repacked with the matching messages, once for all that want the same ones. To a subscriber that
+may not have all of a batch (`sees_all` False) its body is never sent unchanged, not even if only a
+part of it counts.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ Dress = Callable[[Msg | Job, Sequence[int]], None]
 
 
 class Projection(NamedTuple):
-    """How messages look that are made anew: which fields are sent. type_of: what a topic holds.
+    """The form of messages that are encoded again: which fields are sent. type_of: the type of a
+    topic.
 
-    dress: what is added to the header of each part.
+    dress: keys added to the header of each part.
     """
 
     type_of: Callable[[str], str]
@@ -76,7 +78,7 @@ def item_first(item: Item) -> int:
 
 
 def item_end(item: Item) -> int:
-    """The position behind it."""
+    """The position after it."""
     return item.end_position if isinstance(item, Batch) else item.end
 
 
@@ -143,7 +145,7 @@ class FrameBuilder:
     def whole(self, block: Block, index: int, wanted: Wanted, *, zstd: bool) -> Parts:
         """All messages of batch `index` that count and whose topic is wanted; made once.
 
-        For who may have all of them. zstd: the subscriber takes compressed bodies.
+        For a subscriber that may have all of them. zstd: it accepts compressed bodies.
         """
         key = (index, zstd) if False not in wanted else (index, zstd, wanted)
         parts = block.parts.get(key)
@@ -191,7 +193,7 @@ class FrameBuilder:
     def _made(
         self, block: Block, index: int, picks: Sequence[int], least: int, look: Projection
     ) -> Parts:
-        """The body as it is if `least` neighbours are all that is picked, else packed anew."""
+        """The unchanged body if exactly `least` neighbours are picked, else a repacked one."""
         if least == len(picks) == picks[-1] - picks[0] + 1:
             span = MessageSpan(picks[0], picks[-1] + 1)
             part = self._unchanged(block.batch(index), span, look)
@@ -202,7 +204,7 @@ class FrameBuilder:
         return self._repacked(block, index, picks, chosen, look.dress)
 
     def held(self, held: Held, look: Projection) -> Frame:
-        """The message that stands for one key of an interval."""
+        """The message of one key of an interval."""
         data = held.data
         if look.select is not None:
             data = look.select.apply(look.type_of(held.topic), data)
@@ -237,7 +239,7 @@ class FrameBuilder:
         self, block: Block, index: int, picks: Sequence[int], messages: Sequence[bytes],
         dress: Dress | None,
     ) -> Parts:  # fmt: skip
-        """What was picked, in as many parts as it takes to keep each header within its limit."""
+        """The picked messages, in as many parts as needed to keep each header within its limit."""
         batch = block.batch(index)
         body = bodies.pack(messages)
         msg = self._msg(batch, picks[0], len(picks))
@@ -350,7 +352,7 @@ def _part(msg: Msg | Job, body: bytes) -> Frame:
 
 
 def _sid_at(kind: type[Msg] | type[Job]) -> int:
-    """Where the sid stands in the header: the map's size and `cmd` come first, always the same."""
+    """The place of the sid in the header: the map's size and `cmd` come first, always the same."""
     return codec.encode(kind("", 0, 0, 0, 0, 0)).index(_SID) + len(_SID)
 
 

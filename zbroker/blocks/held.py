@@ -18,8 +18,9 @@ class MessagePlace(NamedTuple):
 
 class Held(NamedTuple):
     """One key at the end of an interval: `first` names the key's first message, the rest is the
-    newest one's. since: position of the first message of all that ended with it; who goes on from
-    there gets all of it again, alike. extra: columns of one, its key, headers and expiry.
+    newest one's. since: position of the first message of all that ended with it; a subscriber that
+    resumes there gets all of it again, unchanged. extra: columns of one, its key, headers and
+    expiry.
     """
 
     first: MessagePlace

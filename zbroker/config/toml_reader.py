@@ -144,7 +144,9 @@ def _check_values(config: Config, source: _TomlSource) -> None:
             reason = f"`listen.admin`: {value} is not loopback"
             source.fail(("listen", key), reason, "use http://127.0.0.1:9105 and a tunnel")
         if not config.security.on and not config.security.allow_unauthenticated:
-            reason = f"`listen.{key}`: {value} is open to other hosts and asks nobody for a name"
+            reason = (
+                f"`listen.{key}`: {value} is open to other hosts and does not authenticate clients"
+            )
             hint = (
                 "set security.key and security.access (`zbroker-admin key new`), listen on "
                 "127.0.0.1, or set security.allow_unauthenticated = true"

@@ -2,7 +2,7 @@
 
     worker     room          door                                ipc sockets
     1          delivery      [listen] delivery                   live, desk
-    2          delivery-2    the same host, the port behind it   live-2, desk-2
+    2          delivery-2    the same host, the next port   live-2, desk-2
 
 With port 0 each worker gets a free one. Pure.
 """
@@ -64,7 +64,7 @@ def clashes(config: Config) -> Iterator[tuple[str, str, str]]:
     for (one, left), (other, right) in combinations(found.items(), 2):
         if _meet(endpoints.split(left), endpoints.split(right)):
             reason = f"{one} and {other} would both listen on port {endpoints.split(right).port}"
-            hint = "choose another; of several delivery workers each takes the port behind the last"
+            hint = "choose another; several delivery workers take consecutive ports"
             yield setting_of(other), reason, hint
 
 

@@ -3,9 +3,9 @@
     $XDG_CONFIG_HOME/zbroker/contexts/NAME.toml   0600: url, data_dir, config, [credentials]
     $XDG_CONFIG_HOME/zbroker/context              the name of the one in use
 
-A context that is named (--context, ZBROKER_CONTEXT) gives whatever an option does not say. The one
-in use steps aside when another place is given: its keys are for its own broker. Secrets stand in
-files of their own; only their names are kept here.
+A named context (--context, ZBROKER_CONTEXT) supplies everything that no option gives. The one in
+use is ignored if another place is given: its keys are for its own broker. Secrets are in files of
+their own; only their names are kept here.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 def resolve(given: Context, name: str | None = None) -> Context:
-    """What was `given` by options, over the context `name`, that of the environment, or in use.
+    """The `given` options, over the context `name`, that of the environment, or in use.
 
     Raises: ZBrokerError, ConfigError.
     """
@@ -121,7 +121,7 @@ def directory() -> Path:
 
 
 def names() -> list[str]:
-    """Of every context there is."""
+    """The names of all contexts."""
     found = directory().glob("*.toml")
     return sorted(path.stem for path in found if _NAME.fullmatch(path.stem))
 
@@ -237,7 +237,7 @@ def read_password(path: Path) -> str:
 def check_name(name: str) -> str:
     """Raises: ZBrokerError bad_field."""
     if not _NAME.fullmatch(name):
-        reason = f"{name!r} is no name of a context"
+        reason = f"{name!r} is not a name for a context"
         hint = "1 to 64 letters, digits, '-', '_' and '.', a letter or digit first"
         raise ZBrokerError("bad_field", reason, hint)
     return name
@@ -261,7 +261,7 @@ def _keys(tree: dict[str, Any]) -> list[str]:
 
 
 def _again(name: str) -> str:
-    return f"zbroker-admin context add {name} --force writes it anew"
+    return f"zbroker-admin context add {name} --force overwrites it"
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,8 +1,8 @@
 """Logging on at an ingest door, to learn where the admin is and to be known there.
 
-The answer names the admin's URL and carries a session token, which the admin takes as proof of who
-asks. What a handshake fails of is told by ZeroMQ's monitor only; without it every refusal would
-look like a broker that does not answer.
+The answer names the admin's URL and carries a session token, by which the admin identifies the
+client. Only ZeroMQ's monitor reports why a handshake fails; without it every refusal would look
+like a broker that does not answer.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _logon(credentials: Credentials | None) -> m.Logon:
 
 
 def _send(dealer: zmq.Socket[bytes], command: m.ClientCommand) -> None:
-    """A broker that refused the handshake by now has left nobody to send it to: events say why."""
+    """Without a peer, as after a refused handshake, nothing is sent: the events say why."""
     with suppress(zmq.Again):
         dealer.send(codec.encode(command), zmq.NOBLOCK)
 
@@ -96,7 +96,7 @@ def _answer(
     if closed:
         raise ZBrokerError("auth_failed", f"{url} ends each connection at its handshake", _KEYS)
     why = diagnosis.probe(url)
-    told = f"nobody answers at {url}" + (f": {why}" if why else "")
+    told = f"no answer at {url}" + (f": {why}" if why else "")
     raise ZBrokerError("not_found", told, "is the instance running?")
 
 
@@ -104,10 +104,10 @@ _KEYS: Final = "compare the broker's public key: zbroker-admin key show"
 
 
 def _refused(event: int, url: str, *, secured: bool) -> ZBrokerError:
-    """Why nobody could log on."""
+    """The reason why the logon failed."""
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         reason = f"{url} does not know this key"
-        return ZBrokerError("auth_failed", reason, "it stands in no principal of the access file")
+        return ZBrokerError("auth_failed", reason, "no principal of the access file has it")
     if secured:
         reason = f"{url} does not encrypt, or has another key"
         return ZBrokerError("auth_failed", reason, _KEYS)
@@ -121,5 +121,5 @@ def _session(answer: object, url: str) -> AdminSession:
     told = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
     if not told:
         raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")
-    assert isinstance(answer, m.Ack), "only an Ack told it"
+    assert isinstance(answer, m.Ack), "only an Ack names it"
     return AdminSession(told, answer.token or "")

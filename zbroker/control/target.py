@@ -35,7 +35,7 @@ _WRITE_TOKEN: Final = "admin.token"
 
 @dataclass(slots=True)
 class Target:
-    """The options of `zbroker-admin` that stand before the command, and its context."""
+    """The options of `zbroker-admin` before the command, and its context."""
 
     url: str | None
     config_path: Path | None
@@ -222,7 +222,7 @@ def _answer(request: urllib.request.Request, timeout_s: float) -> dict[str, Any]
         with error:
             raise _refused(request, error) from None
     except (urllib.error.URLError, OSError) as error:
-        reason = f"nobody answers at {request.host}: {getattr(error, 'reason', error)}"
+        reason = f"no answer at {request.host}: {getattr(error, 'reason', error)}"
         raise ZBrokerError("not_found", reason, "is the instance running on this host?") from None
 
 

@@ -25,7 +25,7 @@ _OF_WORK: Final = {
     "group_key": "it is read in the order of the log",
     "expiration": "nothing goes until it is purged",
     "expiration_model": "nothing goes until it is purged",
-    "max_deliveries": "reading again is no failure",
+    "max_deliveries": "reading again is not a failure",
     "max_cancels": "nothing can be given back",
     "retry_delay": "nothing can be given back",
     "dead_letter": "nothing is given up",
@@ -33,7 +33,7 @@ _OF_WORK: Final = {
 #: likewise of a queue that sends each message once
 _OF_MANY_DELIVERIES: Final = {
     "max_deliveries": "each message is delivered once",
-    "max_cancels": "what was sent is gone and cannot be given back",
+    "max_cancels": "a message is gone once it was sent, and cannot be given back",
     "retry_delay": "nothing is sent again",
 }
 

@@ -1,8 +1,8 @@
 """What of a batch of the log enters a queue, and how. Pure.
 
-Of a batch with one topic, for a queue that does not look into messages, one range enters, and no
-payload is touched. What a message enters with depends on the message and the definition only, so
-whoever reads the log again finds the same.
+If a batch has one topic, and the queue does not look into messages, one range enters, and no
+payload is touched. The result depends on the message and the definition only, so reading the log
+again gives the same queue.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class _Content:
 
 
 def priority_of(value: Any) -> int:  # noqa: ANN401 - what a payload may hold
-    """A value as a priority of 64 bits, rounded down; 0 for what is no number, or below 0."""
+    """A value as a priority of 64 bits, rounded down; 0 for other values and below 0."""
     found = value if value.__class__ is int else number(value)
     if found is None or not found > 0:  # not so of NaN, either
         return 0
@@ -216,7 +216,7 @@ def priority_of(value: Any) -> int:  # noqa: ANN401 - what a payload may hold
 
 
 def group_hash(data: bytes) -> int:
-    """The 64 bits, signed, that stand for a key; never 0, which is no key."""
+    """A hash of a key, 64 bits, signed; never 0, which means that there is no key."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True) or 1
 
 
@@ -249,7 +249,7 @@ def _runs(ends: Iterable[int], positions: Sequence[int]) -> list[Run]:
     """Neighbours that end at the same time, as runs; without those that never do."""
     found: list[Run] = []
     end = first = behind = 0
-    for each, position in zip(ends, positions):  # noqa: B905 - one end may stand for all
+    for each, position in zip(ends, positions):  # noqa: B905 - there may be one end for all
         if each != end or position != behind:
             if end:
                 found.append((end, first, behind))

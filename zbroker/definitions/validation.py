@@ -60,7 +60,9 @@ def changed(old: QueueConfig, new: Mapping[str, Any] | QueueConfig) -> QueueConf
     for key in FIXED:
         if getattr(made, key) != getattr(old, key):
             reason = f"`{key}` of queue {old.name[:64]!r} cannot change"
-            raise bad_queue(key, reason, "delete the queue and make it anew, or make another one")
+            raise bad_queue(
+                key, reason, "delete the queue and create it again, or create another one"
+            )
     compile_queue(made)
     return made
 

@@ -62,7 +62,7 @@ class Limit(Struct, gc=False):
 class Source(Protocol):
     """One socket, mailbox of a helper thread, or file that is watched. drained: it was read empty.
 
-    Events are taken one by one: what is read next may depend on what the last one led to.
+    Events are taken one by one: the next read may depend on the result of the last event.
     """
 
     drained: bool

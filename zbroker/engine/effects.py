@@ -66,7 +66,7 @@ class Reconnect(Struct, gc=False):
 
 
 class LoggedOff(Struct, gc=False):
-    """The listener may close this connection if nobody logs on with it."""
+    """The listener may close this connection if no client logs on with it."""
 
     rid: bytes
 
@@ -92,7 +92,7 @@ class NoteDisconnected(Struct, gc=False):
 
 
 class ForgetBlocks(Struct, gc=False):
-    """Another journal listens, which may have set bytes aside: what was read may be wrong."""
+    """Another journal process serves, which may have cut off bytes that were read before."""
 
 
 class Gate(Struct, gc=False):

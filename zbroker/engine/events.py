@@ -64,11 +64,11 @@ class RulesChanged(Struct, gc=False):
 
 
 class Unauthenticated(Struct, gc=False):
-    """A connection was refused because nobody has this key."""
+    """A connection was refused because no principal has this key."""
 
     key: str
     host: str
 
 
 class StopAsked(Struct, gc=False):
-    """The process was told to stop."""
+    """The process was asked to stop."""

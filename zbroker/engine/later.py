@@ -1,4 +1,4 @@
-"""What is to be done again at its time, such as a read that failed. Pure.
+"""Work to be repeated at its time, such as a read that failed. Pure.
 
 Whatever waits may be stale when its time has come: the core looks again before it does it.
 """

@@ -41,7 +41,7 @@ CHAIN_MAX: Final = 1_000
 
 
 class Turn(Generic[Event, Effect]):
-    """Of one core. clock: gives the time as the core wants it."""
+    """Turns one core. clock: gives the time in the core's unit."""
 
     def __init__(
         self, core: Core[Event, Effect], plan: TurnPlan, performers: Performers,
@@ -113,7 +113,7 @@ class Turn(Generic[Event, Effect]):
         raise Bug(f"a chain of completions does not end: {heard[0]!r:.200}")
 
     def _perform(self, effects: Sequence[Any]) -> list[Any]:
-        """Performs all of them. Returns: what came of them at once."""
+        """Performs all of them. Returns: their immediate results."""
         completions = []
         performers, not_sent = self._performers, self._not_sent
         for effect in effects:

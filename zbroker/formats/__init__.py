@@ -12,7 +12,7 @@
 | `binary` | None: it has no fields |
 | `auto` | as `json` where it is JSON, else as `binary` |
 
-`decode` is for whoever looks into a payload, `show` for whoever prints it.
+`decode` is for code that looks into a payload, `show` for code that prints it.
 """
 
 from zbroker.formats.decoder import TYPES, FormatError, decode, reader

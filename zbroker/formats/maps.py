@@ -1,7 +1,7 @@
-"""Which maps of msgpack are read: those that cannot be made slow by whoever chose their keys.
+"""Decides which maps of msgpack are read: those that chosen keys cannot make slow.
 
-The hash of text and of binary has a seed that nobody outside knows. That of a number or an array
-has none: keys can be computed that all fall on one another, and a map of n of them takes n * n
+The hash of text and of binary has a secret seed. That of a number or an array has
+none: keys can be computed that all collide, and a map of n of them takes n * n
 steps to build. So a map of more than `ODD_KEYS_MAX` entries has keys of text or binary, or its
 payload is unreadable.
 """

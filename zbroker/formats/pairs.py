@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 SOH: Final = b"\x01"
 TAGS_MAX: Final = 4_096  # different ones of a message; FIX 5.0 SP2 knows some 1,600
 
-#: data field -> the length field that stands right before it (FIX 5.0 SP2 and its extensions)
+#: data field -> the length field right before it (FIX 5.0 SP2 and its extensions)
 _LENGTH_OF: Final[dict[bytes, bytes]] = {
     b"89": b"93", b"91": b"90", b"96": b"95", b"213": b"212", b"349": b"348", b"351": b"350",
     b"353": b"352", b"355": b"354", b"357": b"356", b"359": b"358", b"361": b"360", b"363": b"362",

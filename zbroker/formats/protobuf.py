@@ -58,7 +58,7 @@ def pruned(descriptors: bytes, message: str) -> bytes:
     try:
         files = {one.name: one for one in pb2.FileDescriptorSet.FromString(descriptors).file}
     except decode_error:
-        raise ClientError("bad_field", "the file is no FileDescriptorSet", HINT) from None
+        raise ClientError("bad_field", "the file is not a FileDescriptorSet", HINT) from None
     first = next((one for one in files.values() if message in _messages_of(one)), None)
     if first is None:
         known = sorted(name for one in files.values() for name in _messages_of(one))
@@ -153,7 +153,7 @@ class ProtobufReader:
 
 
 def _bytes_max(descriptor: Any) -> int:  # noqa: ANN401 - a descriptor
-    """How long a payload may be: of the largest submessage one may stand in two of its bytes."""
+    """The longest payload: every two of its bytes may be one of the largest submessages."""
     known: dict[str, Any] = {}
     waiting = [descriptor]
     while waiting:

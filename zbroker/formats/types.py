@@ -3,8 +3,8 @@
     json
     protobuf;message=shop.Order;descriptors=<base64 of a FileDescriptorSet>
 
-Whoever keeps the text beside payloads (a queue's definition, a plan of Spark) reads them the same
-way whatever a config says later. So it is text everywhere, and compared as text.
+A queue definition or a Spark plan, which store the text, read payloads the same way whatever a
+config says later. So it is text everywhere, and compared as text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse(text: str) -> MessageType:
             raise ValueError
         found = b64decode(descriptors.removeprefix(_DESCRIPTORS), validate=True)
     except ValueError:
-        raise ClientError("bad_field", f"this is no {name} type: {text[:64]!r}") from None
+        raise ClientError("bad_field", f"this is not a {name} type: {text[:64]!r}") from None
     return MessageType(name, message.removeprefix(_MESSAGE), found)
 
 

@@ -46,7 +46,7 @@ class XmlNode:
 
     @property
     def text(self) -> str:
-        """What stands in it outside of its elements."""
+        """Its text outside of its elements."""
         return "".join(item for item in self.items if isinstance(item, str))
 
     def value(self) -> Any:  # noqa: ANN401 - text or an element

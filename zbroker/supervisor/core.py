@@ -27,7 +27,7 @@ START_SILENT_MAX_MS: Final = 60_000  # from the last progress: one step of a rec
 STOP_MAX_MS: Final = 10_000  # a room that is asked to stop has at most a group to sync
 BACKOFF_MIN_MS: Final = 100  # a crash must cost clients little
 BACKOFF_MAX_MS: Final = 5_000  # and a crash loop must cost the machine little
-HEALTHY_MS: Final = 10_000  # ready for so long: what comes is a new problem
+HEALTHY_MS: Final = 10_000  # ready for this long: a later failure is a new problem
 LAUNCH_MAX_MS: Final = 30_000  # a fork takes milliseconds; the zygote's first imports take longer
 ZYGOTE_TRIES_MAX: Final = 5  # without a single fork in this run: it cannot work here
 
@@ -37,7 +37,7 @@ RoomStatus = dict[str, StatValue | dict[str, StatValue]]
 
 @dataclass(slots=True)
 class ProcessState:
-    """What is known of one room. `pid` is 0 while no process of it is."""
+    """The state of one process. `pid` is 0 while it does not run."""
 
     name: str
     needs: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class ProcessState:
     since_ms: int = 0  # of `state`
     started_ms: int = 0
     heard_ms: int = 0
-    launched: bool = False  # asked for, its pid not told yet
+    launched: bool = False  # requested, its pid not reported yet
     killed: bool = False
     ever_ready: bool = False
     restarts: int = 0
@@ -163,7 +163,7 @@ Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | LogLine |
 
 @dataclass(slots=True)
 class ZygoteState:
-    """What is known of the process that forks the rooms."""
+    """The state of the zygote, which forks the processes."""
 
     is_up: bool = True  # it is started before there is a core
     ending: bool = False
@@ -241,7 +241,7 @@ class SupervisorCore:
             room.backoff_ms = min(2 * room.backoff_ms, BACKOFF_MAX_MS)
 
     def _zygote_lost(self, now_ms: int) -> None:
-        """What it was asked for will never come; what it forked is nobody's but ours."""
+        """Its pending forks will never be reported; the supervisor owns what it forked."""
         zygote = self.zygote
         zygote.is_up, zygote.ending = False, False
         zygote.restarts += 1
@@ -353,7 +353,7 @@ class SupervisorCore:
     # -- what others see
 
     def state(self) -> str:
-        """Of the whole instance."""
+        """The state of the whole instance."""
         if self.stopping:
             return "stopping"
         if not self.ready:

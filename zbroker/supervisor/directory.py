@@ -1,6 +1,6 @@
 """The data directory of an instance: made, locked, and given its identity and keys.
 
-lock            flock; its holder's pid stands in it
+lock flock; has the pid of its holder
 instance.json   {"version": 1, "instance": "<16 hex digits>"}, made once, durable before use
 run/            0700: token.key (32 bytes, 0600), instance.json of the running instance, sockets:
                 the directory of its ipc sockets, which has a file `data` that names this one;
@@ -88,7 +88,7 @@ def prepare(config: Config, *, shared: bool = False) -> Paths:
             durable_files.write(paths.token_key, secrets.token_bytes(TOKEN_KEY_BYTES))
             paths.disconnects.unlink(missing_ok=True)  # about tokens of keys that are gone
         if not joins:
-            _make_sockets(paths)  # after the key: who finds them finds it
+            _make_sockets(paths)  # after the key: a process that finds the sockets finds the key
     except OSError as error:
         raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
     return paths
@@ -103,7 +103,7 @@ def read_identity(data: Path) -> int | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
-        hint = "restore the file; the id also stands in the header of every segment"
+        hint = "restore the file; the header of every segment also has the id"
         raise StorageError("damaged", f"{path} is damaged", hint) from None
     if version > VERSION:
         reason = f"{path} is of version {version}, this release knows {VERSION}"
@@ -112,7 +112,7 @@ def read_identity(data: Path) -> int | None:
 
 
 def identity(instance: int) -> str:
-    """What stands in instance.json."""
+    """The content of instance.json."""
     return json.dumps({"version": VERSION, "instance": f"{instance:016x}"}) + "\n"
 
 
@@ -126,7 +126,7 @@ def _identity(path: Path) -> int:
 
 
 def _make_sockets(paths: Paths) -> None:
-    """A new directory, with a name that nobody could know: others may write to its parent too.
+    """A new directory with a random name: other users may write to its parent, too.
 
     Also with a note of an earlier start: that may be a copy, of an instance that runs.
     """
@@ -158,7 +158,7 @@ def _are_ours(paths: Paths) -> bool:
 def remove_sockets(paths: Paths) -> None:
     """Removes the directory of the ipc sockets; one that is not of this instance stays."""
     if _are_ours(paths):
-        shutil.rmtree(paths.sockets, ignore_errors=True)  # a leftover socket harms nobody
+        shutil.rmtree(paths.sockets, ignore_errors=True)  # a leftover socket does no harm
     paths.sockets_note.unlink(missing_ok=True)
 
 
@@ -179,7 +179,7 @@ def clean_after_kill(data: Path) -> None:
     """Removes the sockets that a killed instance left in `data`; those of a running one stay.
 
     It holds the lock meanwhile. Where it cannot, because the directory is in use, damaged or
-    read-only, nothing is removed: leftover sockets harm nobody.
+    read-only, nothing is removed: leftover sockets do no harm.
     """
     with contextlib.suppress(ZBrokerError, OSError):
         instance = read_identity(data)

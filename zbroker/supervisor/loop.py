@@ -54,7 +54,7 @@ class ProcessPlan(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-#: admin needs nobody, so that `status` can tell how far a long recovery is
+#: admin needs none, so that `status` can report the progress of a long recovery
 ROOMS: Final = (
     ProcessPlan("journal", "zbroker.journal.loop"),
     ProcessPlan("ingest", "zbroker.ingest.loop", ("journal",)),
@@ -75,7 +75,7 @@ def rooms_of(config: Config, plan: tuple[ProcessPlan, ...]) -> tuple[ProcessPlan
 def run(
     config: Config, announce: Callable[[str], None], plan: tuple[ProcessPlan, ...] = ROOMS
 ) -> int:
-    """Runs an instance until it is told to stop; calls `announce` with its URL when it serves.
+    """Runs an instance until it is asked to stop; calls `announce` with its URL when it serves.
 
     Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
     """
@@ -107,7 +107,7 @@ def run(
 def _wait_for_children() -> None:
     """Waits until all of them are gone; each was asked or killed."""
     deadline = time.monotonic() + CHILDREN_END_S
-    with contextlib.suppress(ChildProcessError):  # none left: what is waited for
+    with contextlib.suppress(ChildProcessError):  # none left: the awaited state
         while time.monotonic() < deadline:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 time.sleep(0.005)
@@ -136,7 +136,7 @@ class Forker:
             self.link.send(msgspec.json.encode(message))
 
     def receive(self) -> Iterator[zygote.ChildForked | zygote.NotForked | None]:
-        """What was said; None when nothing more will be."""
+        """The next message; None after the last one."""
         if self.link.fileno() < 0:
             return  # between two of them
         try:
@@ -149,7 +149,7 @@ class Forker:
         yield None
 
     def refuse(self) -> None:
-        """Kills it. What was said can still be read, then the end; what comes late ends itself."""
+        """Kills it. Messages sent before can still be read; a late process ends itself."""
         with contextlib.suppress(OSError):  # it was closed at the other end
             self.link.shutdown(socket.SHUT_RDWR)
         self._process.kill()
@@ -234,7 +234,7 @@ class Supervisor:
             number = self._signals.pop()
             self._log.info("%s: stopping", signal.Signals(number).name)
             self._core.handle(c.StopSignal(), now_ms)
-        ended = list(_reaped())  # before what they said is read, so that nobody ends unknown
+        ended = list(_reaped())  # before their messages are read, so that no process ends unknown
         self._receive_zygote(now_ms)
         for pid, status in ended:
             self._exited(pid, status, now_ms)
@@ -256,7 +256,7 @@ class Supervisor:
                 self._core.handle(c.ZygoteLost(), now_ms)
 
     def _exited(self, pid: int, status: int, now_ms: int) -> None:
-        """Of a room; what else was reaped is the zygote, or a helper that a room left behind."""
+        """Handles the exit of a process; other children are the zygote and orphaned helpers."""
         self._rids.pop(pid, None)
         for room in self._core.rooms.values():
             if room.pid == pid:

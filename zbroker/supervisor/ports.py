@@ -1,8 +1,9 @@
 """The public ports of an instance, held while it runs, so that a restarted room finds its own.
 
 A held port is bound and not listened on. The room binds and listens beside it (both set
-SO_REUSEADDR); nobody else gets the port while the room is down, and the system does not give it to
-an outgoing connection (a client that tries again and again would in the end connect to itself).
+SO_REUSEADDR); no other program gets the port while the process is down, and the system does not
+give it to an outgoing connection (a client that tries again and again would in the end connect to
+itself).
 """
 
 from __future__ import annotations

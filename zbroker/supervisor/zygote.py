@@ -8,8 +8,9 @@
                                          <-    NotForked{room}
 
 Only the forking is done here. The supervisor is the parent of every room: it signals and reaps
-them, and the end of the zygote costs none of them anything. A room that cannot say Forked, because
-nobody reads it any more, ends: no process runs that the supervisor does not know.
+them, and the end of the zygote costs none of them anything. A process whose Forked message is not
+read
+ends: so the supervisor knows every process that runs.
 
 The zygote is executed, not forked, so that glibc reads its malloc settings, and in a session of its
 own, so that a terminal's signals reach the supervisor alone. It ends when its socket or the
@@ -43,7 +44,7 @@ from zbroker.supervisor.core import EX_BUG, EX_OK
 
 MESSAGE_MAX_BYTES: Final = CONFIG_MAX_BYTES + 8 * KIB  # a Setup carries the whole config
 HANDED_OVER_S: Final = 0.000_2  # between two looks whether the supervisor is the parent
-GC_THRESHOLD: Final = (50_000, 20, 50)  # what lives long is frozen; a turn leaves no cycles behind
+GC_THRESHOLD: Final = (50_000, 20, 50)  # long-lived objects are frozen; a turn leaves no cycles
 
 #: Memory of large messages is kept and used again: giving it back costs page faults on every batch
 #: (68 instead of 21 ns for encoding a message of 100 bytes). glibc reads these when it starts.
