@@ -10,7 +10,7 @@ from tests.journal.build import append, positions, start, writer
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.log.disk import RealDisk
-from zbroker.log.format import DATA_AT
+from zbroker.log.format import DATA_AT, Batch
 from zbroker.log.reader import Cursor, Gap
 from zbroker.log.segments import segment_name
 
@@ -55,3 +55,22 @@ def test_a_damaged_place_is_looked_for_once(disk: RealDisk, tmp_path: Path) -> N
     misses = reading.misses
     everything(reading, end)
     assert reading.misses == misses
+
+
+def test_an_announcement_that_is_older_than_the_limit_hides_no_recovery(tmp_path: Path) -> None:
+    """Behind the end at which a recovery sealed the segment there may be batches that look good."""
+    disk = RealDisk(tmp_path)
+    to = writer(disk, start(disk))
+    append(to, b"first")
+    announced = to.serial, to.position
+    (torn,) = append(to, b"torn", sync=False)
+    append(to, b"good, but behind it", sync=False)
+    with (tmp_path / segment_name(1)).open("r+b") as file:
+        file.seek(torn.offset + torn.header_length)
+        file.write(b"T")
+    reading = BlockReader(tmp_path, None, lambda: announced)
+    everything(reading, announced[1])
+    again = writer(disk, start(disk), seed=5)
+    append(again, b"the new second")
+    found = everything(reading, again.position)
+    assert [item.body for item in found if isinstance(item, Batch)] == [b"first", b"the new second"]

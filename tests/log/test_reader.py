@@ -61,6 +61,33 @@ def test_a_log_on_a_real_disk_is_read_from_its_directory(tmp_path: Path) -> None
     disk.close()
 
 
+class CountingDisk(SimDisk):
+    """Counts how often it is asked whether a file exists."""
+
+    asked = 0
+
+    def exists(self, name: str) -> bool:
+        """See Disk."""
+        self.asked += 1
+        return super().exists(name)
+
+
+def test_a_reader_that_knows_the_open_segment_asks_no_directory() -> None:
+    disk = CountingDisk(random.Random(1))
+    to = writer(disk, start(disk))
+    append(to, b"1")
+    log = Log(disk=disk)
+    cursor = log.seek(1)
+    while to.serial < 3:
+        append(to, b"x" * 2_000)
+        disk.asked, before = 0, cursor
+        items, cursor = log.read(cursor, to.position, 1 << 20, None, newest=to.serial)
+        assert positions(items)[-1] == to.position - 1
+        assert disk.asked == 0 or cursor.serial > before.serial
+    log.read(cursor, to.position + 1, 1 << 20)
+    assert disk.asked > 0
+
+
 def test_nothing_at_or_above_the_limit_is_served() -> None:
     disk, to, _ = history(5)
     log = Log(disk=disk)

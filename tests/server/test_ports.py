@@ -41,7 +41,7 @@ from zbroker.server.ports import (
 )
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Confirm, InternalMessage, Located, Watermarks
+from zbroker.wire.internal import Confirm, InternalMessage, Located, Watermarks, Welcome
 
 WAIT_S = 20.0
 MANY = Limit(1_000)
@@ -49,6 +49,10 @@ MANY = Limit(1_000)
 
 def marks(incarnation: int, persisted: int = 1) -> Watermarks:
     return Watermarks(incarnation, 1, 1, 1, persisted, persisted, 1, 0)
+
+
+def welcome_of(incarnation: int) -> Welcome:
+    return Welcome(incarnation, 1, 1, 1, 1, "sync", 1, 1, 1)
 
 
 class Rig(Protocol):
@@ -234,6 +238,27 @@ def test_watermarks_of_a_journal_that_died_are_dropped_with_their_socket(rig: Ri
     assert next(events) == Located(1, 1)
     rig.port.reconnect(Reconnect(WATERMARKS))
     assert list(events) == []
+
+
+def test_the_open_segment_is_that_of_the_watermarks_of_the_same_journal() -> None:
+    with TemporaryDirectory(prefix="zb") as directory:
+        rig = Real(directory)
+        rig.start()
+        rig.port.say(say(1))
+        rig.got(1)
+        assert rig.port.open_segment() == (0, 0)
+        for welcome, expected in [(welcome_of(7), (1, 5)), (welcome_of(8), (0, 0))]:
+            rig.publish(marks(7, 5))
+            assert list(rig.heard()) == [marks(7, 5)]
+            assert rig.port.open_segment() == (1, 5)
+            rig.answer(welcome)
+            assert list(rig.heard()) == [welcome]
+            assert rig.port.open_segment() == expected
+        rig.publish(marks(7, 5))
+        list(rig.heard())
+        rig.port.reconnect(Reconnect(JOURNAL))
+        assert rig.port.open_segment() == (0, 0)
+        rig.close()
 
 
 def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:

@@ -8,7 +8,7 @@ a time: little at the end of the log, much in a replay.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +25,19 @@ _Key = tuple[Cursor, Hashable]  # where, and with what was passed over
 
 
 class BlockReader:
-    """The logs of one process and the blocks read lately."""
+    """The logs of one process and the blocks read lately.
 
-    def __init__(self, directory: Path, archive: Path | None = None) -> None:
+    open_segment: the serial of the open segment and a position that is not beyond it, as the
+    journal announced both; 0 if it announced nothing yet.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        archive: Path | None = None,
+        open_segment: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    ) -> None:
+        self._open_segment = open_segment
         self._logs = (Log(directory, archive), Log(directory, archive))
         self._blocks: OrderedDict[_Key, Block] = OrderedDict()
         self._bytes = 0
@@ -66,7 +76,7 @@ class BlockReader:
             return block
         self.misses += 1
         items, behind = self._logs[read.live].read(
-            cursor, read.limit, read.max_bytes, wants=read.wants
+            cursor, read.limit, read.max_bytes, read.wants, newest=self._open_serial(read.limit)
         )
         batches = [item for item in items if isinstance(item, Batch)]
         size = sum(batch.header_length + batch.body_length for batch in batches)
@@ -74,6 +84,11 @@ class BlockReader:
         if items and (len(batches) == len(items) or not _may_come_back(items)):
             self._keep(key, block)
         return block
+
+    def _open_serial(self, limit: int) -> int:
+        # a limit beyond what was announced came with an answer, which does not name the segment
+        serial, written = self._open_segment()
+        return serial if limit <= written else 0
 
     def _seek(self, read: Read) -> Cursor:
         serial, offset, position = read.cursor

@@ -88,7 +88,9 @@ class DeliveryLoop:
         self._questions = ports.QuestionsPort(desk)
         self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), clock)
         self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
-        self._log = LogPort(lambda: BlockReader(paths.journal, paths.archive))
+        self._log = LogPort(
+            lambda: BlockReader(paths.journal, paths.archive, self._journal.open_segment)
+        )
         self._turn: Turn[Any, Any] = Turn(
             self.core, self._plan(), self._performers(),
             lambda: Now(clock.mono_ms(), clock.wall_ns()),

@@ -57,7 +57,7 @@ class BatchReader:
     collect nothing and stop at the first thing that is no good batch. stored: commits come as they
     stand, not what they show. only: without bodies, collect
     what this Sparse needs; or with bodies, what this Wanted wants and what is no publish: only then
-    there is anything Skipped in `out`.
+    there is anything Skipped in `out`. newest: see Files.segment.
     """
 
     def __init__(  # noqa: PLR0913 - what is collected, all with defaults
@@ -70,6 +70,7 @@ class BatchReader:
         to_end: bool = False,
         stored: bool = False,
         only: Sparse | TopicSelection | None = None,
+        newest: int = 0,
     ) -> None:
         self.serial, self.offset, self.position = cursor
         self.limit = limit
@@ -78,6 +79,7 @@ class BatchReader:
         self.block = BLOCK_MIN_BYTES if bodies else HEADERS_BLOCK_BYTES
         self._block_max = BLOCK_MAX_BYTES if bodies else HEADERS_BLOCK_BYTES
         self._files = files
+        self._newest = newest
         self._bodies = bodies
         self._to_end = to_end
         self._shows = bodies and not to_end and not stored
@@ -98,7 +100,7 @@ class BatchReader:
 
     def _step(self) -> bool:
         """What can be had from one segment; False if there is nothing to go on with."""
-        segment = self._files.segment(self.serial)
+        segment = self._files.segment(self.serial, self._newest)
         if segment is None:
             return self._start_again()
         if segment.header is None or (segment.end is not None and self.offset >= segment.end):

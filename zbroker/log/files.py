@@ -184,16 +184,21 @@ class Files:
         """Why there is no such segment, for who stands there."""
         return "missing" if self._oldest and serial >= self._oldest else "removed"
 
-    def segment(self, serial: int) -> Segment | None:
+    def segment(self, serial: int, newest: int = 0) -> Segment | None:
         """What is known of a segment; looks again if nothing is, or if a newer one exists.
 
         Without that a reader would run past the end at which a recovery sealed the segment.
+        newest: the open segment, if the caller knows it; 0: the directories are asked.
         """
         segment = self._segments.get(serial)
-        if segment is None or (segment.last and self.places.exists(serial + 1)):
+        if segment is None or (segment.last and self._has_successor(serial, newest)):
             self.refresh()
             segment = self._segments.get(serial)
         return segment
+
+    def _has_successor(self, serial: int, newest: int) -> bool:
+        # four access(2), since the next one may have been archived and packed meanwhile
+        return newest > serial if newest else self.places.exists(serial + 1)
 
     def start(self, position: int) -> Cursor:
         """The start of the segment that holds `position`, or of the oldest one."""

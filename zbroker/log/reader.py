@@ -109,7 +109,13 @@ class Log:
 
     @overload
     def read(
-        self, cursor: Cursor, limit: int, max_bytes: int, wants: Matcher | None
+        self,
+        cursor: Cursor,
+        limit: int,
+        max_bytes: int,
+        wants: Matcher | None,
+        *,
+        newest: int = 0,
     ) -> tuple[list[Item], Cursor]: ...
 
     def read(
@@ -120,6 +126,7 @@ class Log:
         wants: Matcher | None = None,
         *,
         stored: bool = False,
+        newest: int = 0,
     ) -> tuple[list[Batch | Gap] | list[Item], Cursor]:
         """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
 
@@ -133,9 +140,14 @@ class Log:
 
         What a commit shows comes in its place (references.py), with the commit's `offset`; stored:
         it comes as it stands.
+
+        newest: the segment that has the position before `limit`, or a later one, if the caller
+        knows it; then no directory is looked at while there is none behind the one that is read.
         """
         only = None if wants is None else self._remembering(wants)
-        reading = BatchReader(self._files, cursor, limit, bodies=True, stored=stored, only=only)
+        reading = BatchReader(
+            self._files, cursor, limit, bodies=True, stored=stored, only=only, newest=newest
+        )
         reading.block = self._block
         reading.run(max_bytes)
         self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)

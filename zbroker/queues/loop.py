@@ -89,7 +89,8 @@ class QueuesLoop:
         self._saving = TableWriter(Path(process.paths.queues), clock)
         self._delivered: Delivered | None = None
         self._work = LogWork(
-            BlockReader(process.paths.journal, process.paths.archive), self._listener.sent,
+            BlockReader(process.paths.journal, process.paths.archive, self._journal.open_segment),
+            self._listener.sent,
             Matcher(recording.type_of, Payloads), self._sending,
             sees_all=not self._front.access.on,
         )  # fmt: skip

@@ -43,6 +43,7 @@ from zbroker.server.peers import Received
 from zbroker.server.process import Process, Stats
 from zbroker.server.public_listener import LOOK_MS, PublicListener
 from zbroker.wire import codec
+from zbroker.wire.internal import Welcome
 
 ONE: Final = Limit(1)  # of sources with a bound of their own
 
@@ -58,6 +59,7 @@ class JournalPort:
     def __init__(self, context: Context, paths: Paths, poller: zmq.Poller) -> None:
         self._context, self._paths, self._poller = context, paths, poller
         self._incarnation = 0  # of the journal whose watermarks came last
+        self._open_segment = 0, 0
         self._marks = self._opened(sockets.marks_subscriber(context, paths.ipc("marks")))
         self._dealer = self._opened(sockets.dealer(context, paths.ipc("journal")))
 
@@ -87,11 +89,19 @@ class JournalPort:
             yield from self._answers()
             if self._marks is not socket:
                 return  # renewed meanwhile: these are watermarks of a journal that is dead
+        self._open_segment = marks.serial, marks.written
         yield marks
 
     def _answers(self) -> Iterator[Any]:
         while (frames := sockets.receive(self._dealer)) is not None:
-            yield codec.FROM_JOURNAL.decode(frames[0].buffer)
+            said = codec.FROM_JOURNAL.decode(frames[0].buffer)
+            if isinstance(said, Welcome) and said.incarnation != self._incarnation:
+                self._open_segment = 0, 0  # it may have sealed that segment before `written`
+            yield said
+
+    def open_segment(self) -> tuple[int, int]:
+        """Of the newest watermarks: the open segment, and `written`; 0, 0 for a new journal."""
+        return self._open_segment
 
     def say(self, effect: Say) -> None:
         """Sends a message with its bodies."""
@@ -99,6 +109,7 @@ class JournalPort:
 
     def reconnect(self, effect: Reconnect) -> None:
         """What is queued in the old socket goes with it."""
+        self._open_segment = 0, 0
         if effect.link == JOURNAL:
             self._close(self._dealer)
             self._dealer = self._opened(sockets.dealer(self._context, self._paths.ipc("journal")))
