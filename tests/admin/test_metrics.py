@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.admin.queue_rows import SECOND_NS, row
 from zbroker.admin import metrics
-from zbroker.wire.queue_surveys import QueueRow
+from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
 STATUS = {
     "state": "ready",
@@ -149,3 +149,7 @@ def test_the_door_of_queues_tells_its_peers() -> None:
     assert one(found, "zbroker_clients", room="queues") == 2
     assert one(found, "zbroker_connections", room="queues") == 3
     assert one(found, "zbroker_errors_total", door="queues", code="unknown_queue") == 4
+
+
+def test_every_counter_of_a_queue_is_a_metric() -> None:
+    assert {name for _, name, _ in metrics.QUEUE_COUNTERS} == set(QueueCounters.__struct_fields__)

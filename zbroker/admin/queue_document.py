@@ -6,28 +6,18 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import structs
+
 from zbroker.clock import format_time
 from zbroker.config.queues import QueueConfig
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.queue_messages import BrowsedRow
 
 NS_PER_S: Final = 1_000_000_000
+COUNTERS: Final = q.QueueCounters.__struct_fields__
 _DEFAULTS: Final = QueueConfig(name="-")
 #: numbers of a row that are added up over all queues
-SUMS: Final = (
-    "depth",
-    "ready",
-    "leased",
-    "delayed",
-    "consumers",
-    "entered",
-    "delivered",
-    "redelivered",
-    "acked",
-    "failed",
-    "dead",
-    "expired",
-)
+SUMS: Final = ("depth", "ready", "leased", "delayed", "consumers", *COUNTERS)
 
 
 def queue(row: q.QueueRow, rates: Mapping[str, float], now_ns: int) -> dict[str, Any]:
@@ -58,13 +48,7 @@ def queue(row: q.QueueRow, rates: Mapping[str, float], now_ns: int) -> dict[str,
         "bytes": row.bytes,
         "idle_s": None if row.idle_ms is None else row.idle_ms / 1_000,
         "memory_bytes": row.memory_bytes,
-        "entered": row.entered,
-        "delivered": row.delivered,
-        "redelivered": row.redelivered,
-        "acked": row.acked,
-        "failed": row.failed,
-        "dead": row.dead,
-        "expired": row.expired,
+        **{name: getattr(row, name) for name in COUNTERS},
         "rates": dict(rates),
     }
 
@@ -94,20 +78,7 @@ def totals(rows: Sequence[q.QueueRow]) -> dict[str, Any]:
 
 def consumer(row: q.ConsumerRow) -> dict[str, Any]:
     """One consumer."""
-    return {
-        "queue": row.queue,
-        "client": row.client,
-        "sid": row.sid,
-        "address": row.address,
-        "backlog": row.backlog,
-        "held": row.held,
-        "credit": row.credit,
-        "delivered": row.delivered,
-        "acked": row.acked,
-        "filter": row.filter,
-        "next_end_ms": row.next_end_ms,
-        "gone": row.gone,
-    }
+    return structs.asdict(row)
 
 
 def message(row: BrowsedRow) -> dict[str, Any]:
@@ -136,9 +107,4 @@ def payload(data: bytes) -> dict[str, str]:
 
 def point(row: q.PointRow) -> dict[str, Any]:
     """One named place. set_at: the position of the record that set it."""
-    return {
-        "name": row.name,
-        "position": row.position,
-        "vector": row.vector,
-        "set_at": row.set_at,
-    }
+    return structs.asdict(row)

@@ -10,17 +10,9 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from zbroker.wire.queue_surveys import QueueRow
+from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
-COUNTERS: Final = (
-    "entered",
-    "delivered",
-    "redelivered",
-    "acked",
-    "failed",
-    "dead",
-    "expired",
-)
+COUNTERS: Final = QueueCounters.__struct_fields__
 RATES: Final = {"entered_s": "entered", "delivered_s": "delivered", "acked_s": "acked"}
 LATELY_S: Final = 5  # what rates are the mean of
 DEAD_LATELY_S: Final = 600  # how long a dead letter is news

@@ -25,7 +25,6 @@ from zbroker.queues import events as qe
 from zbroker.queues import reports
 from zbroker.queues.admin_commands import AdminCommands
 from zbroker.queues.clients import QueuesConnection
-from zbroker.queues.commands import cid_of, sid_of
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.dead_letters import DeadLetters
 from zbroker.queues.dispatch import Dispatcher
@@ -168,7 +167,7 @@ class QueuesCore:
         except ClientError as error:
             if error.code in CODES:
                 self._note(rid, told_as(command), error.code, stranger(received.key))
-            self._refuse(rid, error, cid_of(command, received), sid_of(command, error))
+            self._refuse(rid, error, _cid_of(command, received), _sid_of(command, error))
 
     def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
         """For the audit log. who: as long as nobody is logged on."""
@@ -395,3 +394,17 @@ class QueuesCore:
             for consumer in connection.consumers.values()
         }
         assert held == set(self.shared.consumers)
+
+
+def _cid_of(command: q.QueuesCommand | None, received: Received) -> str | None:
+    """The cid that a refusal carries, also of a command that could not be decoded."""
+    if command is None:
+        return codec.cid_of(received.frames[0]) if received.frames else None
+    return None if isinstance(command, m.Flow | m.Heartbeat) else command.cid
+
+
+def _sid_of(command: q.QueuesCommand | None, error: ClientError) -> str | None:
+    """An error with a sid ends it: so not where it is in use, nor for what is about messages."""
+    if error.code == "sid_in_use":
+        return None
+    return command.sid if isinstance(command, q.Consume | q.Cancel | m.Flow) else None

@@ -32,7 +32,7 @@ from zbroker.queues.message_finder import FoundMessages
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Arrivals, Outcome
-from zbroker.wire.queue_surveys import QueueRow
+from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
 #: why a message became a dead letter, or would have, if there were a topic for these
 GIVEN_UP: Final = frozenset(
@@ -54,17 +54,8 @@ class Parked(NamedTuple):
     give: Give
 
 
-@dataclass(slots=True)
-class QueueCounts:
-    """Messages, since the start of the process."""
-
-    entered: int = 0
-    delivered: int = 0
-    redelivered: int = 0
-    acked: int = 0
-    failed: int = 0
-    dead: int = 0
-    expired: int = 0
+class QueueCounts(QueueCounters):
+    """What the queue itself counts."""
 
     def landed(self, outcome: Outcome) -> None:
         """An outcome is in the log."""

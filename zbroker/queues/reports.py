@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import nsmallest
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.queues.clients import RemoteConsumer
@@ -55,9 +55,7 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
         first=queue.here.min() if queue.here else 0, last=queue.here.max() if queue.here else 0,
         oldest_ns=one.oldest_ns, bytes=one.log_bytes,
         idle_ms=None if one.taken_ms is None else now_ms - one.taken_ms,
-        memory_bytes=queue.memory_bytes(), entered=counts.entered, delivered=counts.delivered,
-        redelivered=counts.redelivered, acked=counts.acked, failed=counts.failed,
-        dead=counts.dead, expired=counts.expired,
+        memory_bytes=queue.memory_bytes(), **structs.asdict(counts),
     )  # fmt: skip
     if isinstance(queue, Queue):
         numbers = queue.counts()

@@ -37,14 +37,29 @@ class AskQueues(InternalMessage, tag="ask_queues"):
     of: int = 0
 
 
-class QueueRow(Struct, omit_defaults=True):
+class QueueCounters(Struct, kw_only=True):
+    """Messages of a queue that went each way since the start of the process; the one list of them.
+
+    delivered, redelivered: each time that they were sent. failed: deliveries.
+    """
+
+    entered: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    failed: int = 0
+    dead: int = 0
+    expired: int = 0
+
+
+class QueueRow(QueueCounters, omit_defaults=True):
     """One queue: what it is, what it holds, what was done.
 
     depth: messages in it; of these ready, leased, delayed, going (an end of them is on its way to
     the disk). first, last: positions of the oldest and newest one, 0 if there is none.
     oldest_ns: log time of the oldest. behind: positions of the log that it has not read yet.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
-    which on it needs the log. The counts are since the start of the process. What follows from the
+    which on it needs the log. What follows from the
     time or from the end of the log alone is no change: idle_ms, behind, holding without messages.
     """
 
@@ -72,13 +87,6 @@ class QueueRow(Struct, omit_defaults=True):
     bytes: int = 0
     idle_ms: int | None = None
     memory_bytes: int = 0
-    entered: int = 0
-    delivered: int = 0
-    redelivered: int = 0
-    acked: int = 0
-    failed: int = 0
-    dead: int = 0
-    expired: int = 0
 
 
 class Queues(InternalMessage, tag="queues"):
