@@ -11,15 +11,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.ingest.rig import Rig, item, made
 from zbroker.blocks.frame_builder import Block, FrameBuilder, Projection
 from zbroker.client.message import Message, decode
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.packer import Extra
 from zbroker.config import RecordConfig
 from zbroker.ids import Origin
-from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.effects import Send
-from zbroker.ingest.link import Forward
+from zbroker.ingest.settings import Limits
 from zbroker.limits import KIB, U63_MAX
 from zbroker.log import format as f
 from zbroker.log.reader import Cursor
@@ -109,25 +108,14 @@ def ingested(
     published: list[tuple[m.Publish, bytes]], recording: Recording | None
 ) -> list[f.Batch]:
     """What ingest forwards to the journal."""
-    core = IngestCore(Limits(1 << 20, 1 << 20, 1 << 25, 3), 5, recording)
-    core.tick(0)
-    core.on_welcome(i.Welcome(11, 5, 9, 1, 1 << 30, "disk", 1, 1, 1))
-    (opening,) = core.turn([Item(RID, m.Logon("p", "x"), None)], 0)
-    assert isinstance(opening, Forward)
-    assert isinstance(opening.message, i.Open)
-    core.on_opened(i.Opened(opening.message.cid, "p", 42, 100))
-    items = []
-    for publish, body in published:
-        frame = codec.encode(publish)
-        items.append(Item(RID, codec.decode(codec.INGEST, frame), body))
+    rig = Rig(made(Limits(1 << 20, 1 << 20, 1 << 25, 3), recording))
+    rig.turn(item(RID, m.Logon("p", "x"), None))
+    told = rig.turn(*(item(RID, publish, body) for publish, body in published))
+    assert not [one for one in told if isinstance(one, m.Error)]
     batches, position = [], 1
-    for effect in core.turn(items, 0):
-        assert not (isinstance(effect, Send) and isinstance(effect.message, m.Error)), effect
-        if not isinstance(effect, Forward) or not isinstance(effect.message, i.Append):
-            continue
-        for entry, body in zip(effect.message.entries, effect.bodies, strict=True):
-            batches.append(batch := stored(entry, bytes(body), position))
-            position = batch.end_position
+    for _, entry, body in rig.appended:
+        batches.append(batch := stored(entry, body, position))
+        position = batch.end_position
     return batches
 
 

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from tests.ingest.rig import item
 from tests.ingest.test_recording import A, Bench, accepted, pack, persisted, refused, unrecorded
 from zbroker.config import RecordConfig
 from zbroker.ingest.content import About
-from zbroker.ingest.core import Item
 from zbroker.ingest.split import Part, Splitter
 from zbroker.limits import FILTERED_RUNS_MAX
 from zbroker.recording import Recording
+from zbroker.server.peers import Received
 from zbroker.wire import bodies, codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -38,13 +39,13 @@ def bench() -> Bench:
     return Bench(recording=RECORDING)
 
 
-def one(seq: int, data: bytes, topic: str = "j", prev: int | None = None) -> Item:
-    return Item(A, m.Publish(seq, topic, prev=prev, ack=["persisted"]), data)
+def one(seq: int, data: bytes, topic: str = "j", prev: int | None = None) -> Received:
+    return item(A, m.Publish(seq, topic, prev=prev, ack=["persisted"]), data)
 
 
-def packed(seq: int, *messages: bytes, topic: str = "j", prev: int | None = None) -> Item:
+def packed(seq: int, *messages: bytes, topic: str = "j", prev: int | None = None) -> Received:
     publish = m.Publish(seq, topic, count=len(messages), prev=prev, ack=["persisted"])
-    return Item(A, publish, pack(messages))
+    return item(A, publish, pack(messages))
 
 
 def entry(
@@ -192,7 +193,7 @@ def test_headers_say_what_is_recorded_however_messages_come(
     door = Bench(recording=BY_HEADER)
     if single:
         publishes = [
-            Item(A, m.Publish(n + 1, topic, prev=n, headers=encoded(headers)), data)
+            item(A, m.Publish(n + 1, topic, prev=n, headers=encoded(headers)), data)
             for n, (topic, data, headers) in enumerate(rows)
         ]
         door.turn(*publishes)
@@ -206,7 +207,7 @@ def test_headers_say_what_is_recorded_however_messages_come(
             1, None if several else names[0], names if several else None, len(rows), 0,
             columns=columns,
         )  # fmt: skip
-        door.turn(Item(A, publish, pack([data for _, data, _ in rows])))
+        door.turn(item(A, publish, pack([data for _, data, _ in rows])))
     recorded = {n for seq, count, _ in door.runs() for n in range(seq, seq + count)}
     assert recorded == {n for n, row in enumerate(rows, 1) if wanted_with(*row)}
 
@@ -232,7 +233,7 @@ def test_payloads_that_cannot_be_read_are_live_only_and_counted() -> None:
     door = bench()
     door.turn(packed(1, KEEP, b"{", DROP, b'{"keep":"', prev=0), one(5, b'{"keep":', prev=4))
     assert (door.runs(), door.live()) == ([(1, 1, 0)], [(2, 3), (5, 1)])
-    assert door.core.unrecorded() == {
+    assert door.unrecorded() == {
         "unrecorded": 4, "live_dropped": 0, "filtered": 4, "unreadable": 3,
     }  # fmt: skip
 
@@ -241,7 +242,7 @@ def test_a_payload_without_the_field_is_not_unreadable() -> None:
     door = bench()
     door.turn(packed(1, b"{}", b'{"keep":null}', b"[]", b"7"))
     assert door.runs() == []
-    assert door.core.unrecorded()["unreadable"] == 0
+    assert door.unrecorded()["unreadable"] == 0
 
 
 # -- acks and what comes again ----------------------------------------------------------------

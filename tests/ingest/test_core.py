@@ -6,26 +6,29 @@ import msgspec
 import pytest
 import zstandard
 
+from tests.ingest.rig import MINE, Rig, item, made
 from zbroker.access.core import Access
+from zbroker.engine.effects import JOURNAL as TO_JOURNAL
+from zbroker.engine.effects import Reconnect, Say
 from zbroker.errors import ClientError
 from zbroker.ingest import core as core_module
-from zbroker.ingest.core import PROBE_MS, PROBES, IngestCore, Item, Limits
-from zbroker.ingest.effects import Effect, Send, Token, Verify
-from zbroker.ingest.link import Forward
+from zbroker.ingest.contests import PROBE_MS, PROBES
+from zbroker.ingest.events import EndpointsRead
+from zbroker.ingest.settings import Limits
 from zbroker.limits import EXTRA_MAX_BYTES
 from zbroker.log.format import crc32c
 from zbroker.recording import Recording
+from zbroker.server.peers import Received
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
-MINE, JOURNAL = 5, 11
 A, B = b"\0aaaa", b"\0bbbb"
 pack = msgspec.msgpack.encode
 
 
-class Bench:
-    """A core with a journal that answers what the test says."""
+class Bench(Rig):
+    """A core with the limits that the test says."""
 
     def __init__(
         self,
@@ -37,41 +40,7 @@ class Bench:
         recording: Recording | None = None,
     ) -> None:
         limits = Limits(1_000, 2_000, window_bytes, clients, publisher_time, clients_per_principal)
-        self.core = IngestCore(limits, MINE, recording, access=access)
-        self.asked: list[Verify] = []
-        self.now_ms = 0
-        self.appended: list[tuple[int, i.Entry, bytes]] = []
-        self.core.tick(0)
-        self.core.on_welcome(i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
-
-    def turn(self, *items: Item) -> list[m.ServerAnswer | m.Heartbeat]:
-        return self.take(self.core.turn(list(items), self.now_ms))
-
-    def take(self, effects: list[Effect]) -> list[m.ServerAnswer | m.Heartbeat]:
-        """Remembers appends and opens sessions at once; returns what clients are told."""
-        told: list[m.ServerAnswer | m.Heartbeat] = []
-        for effect in effects:
-            if isinstance(effect, Send):
-                told.append(effect.message)
-            elif isinstance(effect, Token):
-                told.append(effect.answer)
-            elif isinstance(effect, Verify):
-                self.asked.append(effect)
-            elif isinstance(effect, Forward) and isinstance(effect.message, i.Append):
-                for n, entry in enumerate(effect.message.entries):
-                    self.appended.append(
-                        (effect.message.ordinal + n, entry, bytes(effect.bodies[n]))
-                    )
-            elif isinstance(effect, Forward) and isinstance(effect.message, i.Open):
-                opened = i.Opened(
-                    effect.message.cid, effect.message.name, 42, 100 + effect.message.cid
-                )
-                told += self.take(self.core.on_opened(opened))
-        self.core.check()
-        return told
-
-    def settle(self, *items: i.ReceiptItem) -> list[m.ServerAnswer | m.Heartbeat]:
-        return self.take(self.core.on_receipt(i.JournalReceipt(JOURNAL, 100, list(items))))
+        super().__init__(made(limits, recording, access))
 
     def lines(self) -> list[tuple[int, int | None]]:
         """First sequence and `prev` of everything that went to the journal."""
@@ -80,21 +49,21 @@ class Bench:
     def logon(
         self, rid: bytes = A, name: str = "p", instance: str = "x", **more: float
     ) -> m.ServerAnswer | m.Heartbeat:
-        [answer] = self.turn(Item(rid, m.Logon(name, instance, "1", **more), None))
+        [answer] = self.turn(item(rid, m.Logon(name, instance, "1", **more), None))
         return answer
 
 
 def single(
     seq: int, topic: str = "t", ack: bool = True, prev: int | None = None, rid: bytes = A
-) -> Item:
-    return Item(
+) -> Received:
+    return item(
         rid, m.Publish(seq, topic, prev=prev, ack=["persisted"] if ack else None), b"data%d" % seq
     )
 
 
-def packed(seq: int, *messages: bytes, rid: bytes = A, **more: object) -> Item:
+def packed(seq: int, *messages: bytes, rid: bytes = A, **more: object) -> Received:
     body = pack(list(messages))
-    return Item(
+    return item(
         rid,
         m.Publish(seq, "t", count=len(messages), crc=crc32c(body), ack=["persisted"], **more),
         body,
@@ -130,8 +99,8 @@ def test_singles_of_a_turn_become_one_batch_whatever_their_topics() -> None:
     assert entry.crc == crc32c(body)
 
 
-def extra(seq: int, **more: object) -> Item:
-    return Item(A, m.Publish(seq, "t", **more), b"data%d" % seq)  # type: ignore[arg-type]
+def extra(seq: int, **more: object) -> Received:
+    return item(A, m.Publish(seq, "t", **more), b"data%d" % seq)  # type: ignore[arg-type]
 
 
 def test_keys_headers_and_expiry_of_singles_become_columns() -> None:
@@ -227,11 +196,11 @@ def test_a_refusal_breaks_the_run_of_acks_in_its_place() -> None:
 def test_flush_is_answered_when_everything_before_it_is_persisted() -> None:
     bench = Bench()
     bench.logon()
-    assert bench.turn(single(1, ack=False), Item(A, m.Flush("f"), None)) == []
+    assert bench.turn(single(1, ack=False), item(A, m.Flush("f"), None)) == []
     assert bench.settle(i.ReceiptItem(1, 5, 1)) == [
         m.Ack("persisted", "f", seq=1, durability="disk")
     ]
-    assert bench.turn(Item(A, m.Flush("g"), None)) == [
+    assert bench.turn(item(A, m.Flush("g"), None)) == [
         m.Ack("persisted", "g", seq=1, durability="disk")
     ]
 
@@ -281,7 +250,7 @@ def test_what_is_wrong_with_a_publish_has_a_code(
 ) -> None:
     bench = Bench()
     bench.logon()
-    answer = error(bench.turn(Item(A, publish, body)))
+    answer = error(bench.turn(item(A, publish, body)))
     assert (answer.code, answer.seq) == (code, 1)
     assert bench.appended == []
     assert bench.core.errors[code] == 1
@@ -297,7 +266,7 @@ def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
     bench = Bench(publisher_time=True)
     bench.logon()
     assert error(bench.turn(single(1))).code == "bad_field"
-    bench.turn(Item(A, m.Publish(1, "t", time_ns=7), b"x"))
+    bench.turn(item(A, m.Publish(1, "t", time_ns=7), b"x"))
     [(_, entry, _)] = bench.appended
     assert entry.columns is not None
     assert entry.columns.time == (7).to_bytes(8, "little")
@@ -306,24 +275,26 @@ def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
 @pytest.mark.seed("002-20")
 def test_nobody_logs_on_before_every_endpoint_is_known() -> None:
     bench = Bench()
-    bench.core.clients.unknown = ["delivery", "queues"]
-    [refused] = bench.turn(Item(A, m.Logon("p", "x", "c"), None))
+    bench.hear(EndpointsRead({}, ["delivery", "queues"]))
+    [refused] = bench.turn(item(A, m.Logon("p", "x", "c"), None))
     assert isinstance(refused, m.Error)
     assert (refused.code, refused.cid) == ("not_ready", "c")
     assert "delivery, queues cannot be reached yet" in refused.reason
-    bench.core.clients.unknown = []
-    assert isinstance(bench.logon(), m.Ack)
+    bench.hear(EndpointsRead({"delivery": "tcp://d", "queues": "tcp://q"}))
+    answer = bench.logon()
+    assert isinstance(answer, m.Ack)
+    assert answer.endpoints == {"delivery": "tcp://d", "queues": "tcp://q"}
 
 
 def test_what_came_before_a_logon_is_refused() -> None:
     bench = Bench()
     assert error(bench.turn(single(1))).code == "not_logged_on"
-    assert error(bench.turn(Item(A, m.Heartbeat(), None))).code == "not_logged_on"
+    assert error(bench.turn(item(A, m.Heartbeat(), None))).code == "not_logged_on"
 
 
 def test_what_cannot_be_decoded_is_answered_with_its_cid() -> None:
-    bad = ClientError("bad_command", "no such command")
-    answer = error(Bench().turn(Item(A, bad, None, "7")))
+    bad = Received(A, [pack({"cmd": "publich", "cid": "7"})])
+    answer = error(Bench().turn(bad))
     assert (answer.code, answer.cid) == ("bad_command", "7")
 
 
@@ -331,8 +302,8 @@ def test_a_full_window_refuses_and_holds_what_follows_without_prev() -> None:
     bench = Bench(window_bytes=1_000)
     bench.logon()
     bench.turn(packed(1, bytes(900)))
-    big = Item(A, m.Publish(2, "t"), bytes(200))
-    small = Item(A, m.Publish(3, "t"), b"x")
+    big = item(A, m.Publish(2, "t"), bytes(200))
+    small = item(A, m.Publish(3, "t"), b"x")
     assert error(bench.turn(big, small)).code == "window_full"
     assert bench.lines() == [(1, 0), (3, 2)], "so the journal refuses 3 until it has 2"
     bench.settle(i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 0, 1, 0, "sequence_gap", ""))
@@ -343,8 +314,8 @@ def test_a_full_window_refuses_and_holds_what_follows_without_prev() -> None:
 def test_without_prev_the_sequence_used_before_is_filled_in() -> None:
     bench = Bench()
     bench.logon()
-    for item in (packed(5, b"a", b"b"), single(9), packed(5, b"a", b"b"), single(6), single(9)):
-        bench.turn(item)
+    for one in (packed(5, b"a", b"b"), single(9), packed(5, b"a", b"b"), single(6), single(9)):
+        bench.turn(one)
     assert bench.lines() == [(5, 0), (9, 6), (5, 0), (6, 5), (9, 6)]
     bench.settle(i.ReceiptItem(1, 2, 6), i.ReceiptItem(2, 3, 9))
     bench.turn(single(3))
@@ -356,9 +327,9 @@ def test_what_was_refused_for_good_is_not_waited_for() -> None:
     bench = Bench(window_bytes=1_000)
     bench.logon()
     bench.turn(packed(1, bytes(900)))
-    big = Item(A, m.Publish(2, "t"), bytes(200))
+    big = item(A, m.Publish(2, "t"), bytes(200))
     assert error(bench.turn(big)).code == "window_full"
-    bad = Item(A, m.Publish(2, "t", crc=1), b"x")
+    bad = item(A, m.Publish(2, "t", crc=1), b"x")
     assert error(bench.turn(bad)).code == "bad_frame"
     bench.turn(single(3))
     assert bench.lines() == [(1, 0), (3, 1)]
@@ -371,7 +342,7 @@ def test_a_session_that_was_refused_too_many_runs_of_sequences_ends(
     bench = Bench(window_bytes=1_000)
     bench.logon()
     bench.turn(packed(1, bytes(900)))
-    told = bench.turn(*(Item(A, m.Publish(seq, "t"), bytes(200)) for seq in (4, 6, 8)))
+    told = bench.turn(*(item(A, m.Publish(seq, "t"), bytes(200)) for seq in (4, 6, 8)))
     codes = [answer.code for answer in told if isinstance(answer, m.Error)]
     assert codes == ["window_full", "window_full", "session_ended", "not_logged_on"]
 
@@ -380,22 +351,22 @@ def test_a_session_that_was_refused_too_many_runs_of_sequences_ends(
 def test_a_name_in_use_is_refused_unless_its_holder_is_gone() -> None:
     bench = Bench()
     bench.logon(A)
-    assert bench.turn(Item(B, m.Logon("p", "y", "2"), None)) == [m.Heartbeat()], (
+    assert bench.turn(item(B, m.Logon("p", "y", "2"), None)) == [m.Heartbeat()], (
         "the holder is probed"
     )
     for bench.now_ms in range(PROBE_MS, PROBES * PROBE_MS, PROBE_MS):
-        assert bench.take(bench.core.tick(bench.now_ms)) == [m.Heartbeat()]
+        assert bench.tick(bench.now_ms) == [m.Heartbeat()]
     bench.now_ms += PROBE_MS
-    assert error(bench.take(bench.core.tick(bench.now_ms))).code == "name_in_use"
-    bench.turn(Item(B, m.Logon("p", "y", "3"), None))
-    told = bench.take(bench.core.gone(A, bench.now_ms))
+    assert error(bench.tick(bench.now_ms)).code == "name_in_use"
+    bench.turn(item(B, m.Logon("p", "y", "3"), None))
+    told = bench.gone(A)
     assert [a.cid for a in told if isinstance(a, m.Ack)] == ["3"]
 
 
 def test_the_same_instance_takes_its_name_over_and_the_old_session_is_told() -> None:
     bench = Bench()
     bench.logon(A)
-    told = bench.turn(Item(B, m.Logon("p", "x", "2"), None))
+    told = bench.turn(item(B, m.Logon("p", "x", "2"), None))
     assert [type(a) for a in told] == [m.Error, m.Ack]
     assert error(told[:1]).code == "session_ended"
     assert error(bench.turn(single(1, rid=A))).code == "not_logged_on"
@@ -408,8 +379,8 @@ def test_a_silent_client_ends_after_two_intervals_only_if_it_asked_for_heartbeat
     bench.logon(B, "q")
     while bench.now_ms < 2_000:
         assert list(bench.core.clients.by_rid) == [A, B]
-        bench.now_ms = bench.core.next_wake_ms(bench.now_ms)
-        told = bench.take(bench.core.tick(bench.now_ms))
+        bench.now_ms = bench.core.next_wake_ms()
+        told = bench.tick(bench.now_ms)
     assert (bench.now_ms, list(bench.core.clients.by_rid)) == (2_000, [B])
     assert error([one for one in told if isinstance(one, m.Error)]).code == "not_logged_on"
 
@@ -418,12 +389,12 @@ def test_a_silent_client_ends_after_two_intervals_only_if_it_asked_for_heartbeat
 def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
     bench = Bench()
     bench.logon(A)
-    bench.turn(Item(A, m.Heartbeat(1.0), None))
+    bench.turn(item(A, m.Heartbeat(1.0), None))
     assert bench.core.clients.by_rid[A].heartbeat_s == 1.0
     beats = 0
     while bench.core.clients.by_rid:
-        bench.now_ms = bench.core.next_wake_ms(bench.now_ms)
-        told = bench.take(bench.core.tick(bench.now_ms))
+        bench.now_ms = bench.core.next_wake_ms()
+        told = bench.tick(bench.now_ms)
         beats += sum(isinstance(one, m.Heartbeat) for one in told)
     assert (bench.now_ms, beats) == (2_000, 3)
 
@@ -438,7 +409,7 @@ def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
     ],
 )
 def test_what_is_wrong_with_a_logon_has_a_code(rid: bytes, logon: m.Logon, code: str) -> None:
-    assert error(Bench().turn(Item(rid, logon, None))).code == code
+    assert error(Bench().turn(item(rid, logon, None))).code == code
 
 
 def test_more_clients_than_allowed_are_refused() -> None:
@@ -451,15 +422,12 @@ def test_after_a_restart_of_the_journal_sessions_that_it_refused_are_told() -> N
     bench = Bench()
     bench.logon(A)
     bench.turn(single(1))
-    bench.core.on_marks(i.Watermarks(12, 9, 1, 1, 1, 1, 1, 0))
-    effects = bench.core.tick(10)
-    hello = effects[1]
-    assert isinstance(hello, Forward)
+    reconnect, hello = bench.core.handle(i.Watermarks(12, 9, 1, 1, 1, 1, 1, 0), bench.now)
+    assert reconnect == Reconnect(TO_JOURNAL)
+    assert isinstance(hello, Say)
     assert isinstance(hello.message, i.Hello)
     assert [s.name for s in hello.message.sessions] == ["p"]
-    told = bench.take(
-        bench.core.on_welcome(i.Welcome(12, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1, ["p"]))
-    )
+    told = bench.hear(i.Welcome(12, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1, ["p"]))
     assert error(told).code == "session_ended"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zbroker.ingest.link import WELCOME_WAIT_MS, Forward, Link, LinkEffect, Reconnect
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
+from zbroker.engine.journal_session import WELCOME_WAIT_MS
+from zbroker.ingest.link import CONFIRM_MS, Link, LinkEffect
 from zbroker.wire import internal as m
 
 MINE, J1, J2 = 5, 11, 12
@@ -17,8 +19,22 @@ def welcome(incarnation: int, echo: int = MINE) -> m.Welcome:
 
 
 def up(link: Link, incarnation: int = J1) -> list[LinkEffect]:
-    link.tick(0, [])
-    return link.on_welcome(welcome(incarnation))
+    link.tick(0)
+    sent = link.on_welcome(welcome(incarnation))
+    assert sent is not None
+    assert sent[0] == Reconnect(WATERMARKS), "watermarks of the one before may wait"
+    return sent
+
+
+def up_again(link: Link) -> list[LinkEffect]:
+    """Another journal welcomes us, to which Hello was said already."""
+    sent = link.on_welcome(welcome(J2))
+    assert sent is not None
+    return sent
+
+
+def watermarks(incarnation: int) -> m.Watermarks:
+    return m.Watermarks(incarnation, 9, 1, 1, 1, 1, 1, 0)
 
 
 def appended(effects: list[LinkEffect]) -> list[int]:
@@ -26,7 +42,7 @@ def appended(effects: list[LinkEffect]) -> list[int]:
     return [
         e.message.ordinal + n
         for e in effects
-        if isinstance(e, Forward) and isinstance(e.message, m.Append)
+        if isinstance(e, Say) and isinstance(e.message, m.Append)
         for n in range(len(e.message.entries))
     ]
 
@@ -36,41 +52,43 @@ def receipt(incarnation: int, *ordinals: int) -> m.JournalReceipt:
 
 
 def test_nothing_is_sent_before_the_journal_welcomes_us() -> None:
-    link = Link(MINE)
+    link = Link(MINE, list)
     link.append(entry(1), b"a")
     assert link.flush() == []
     assert appended(up(link)) == [1]
 
 
 def test_a_welcome_for_an_older_incarnation_of_us_is_ignored() -> None:
-    link = Link(MINE)
-    assert link.on_welcome(welcome(J1, echo=MINE - 1)) == []
+    link = Link(MINE, list)
+    assert link.on_welcome(welcome(J1, echo=MINE - 1)) is None
     assert not link.up
 
 
 def test_another_journal_gets_a_new_socket_and_everything_outstanding_in_order() -> None:
-    link = Link(MINE)
+    link = Link(MINE, lambda: [m.OpenSession("p", "", 1)])
     up(link)
     for seq in (1, 2, 3):
         link.append(entry(seq), b"a")
     assert appended(link.flush()) == [1, 2, 3]
     link.on_receipt(receipt(J1, 1))
-    link.on_marks(J2)
-    hello = link.tick(10, [m.OpenSession("p", "", 1)])
-    assert isinstance(hello[0], Reconnect)
-    assert appended(link.on_welcome(welcome(J2))) == [2, 3]
+    hello = link.on_watermarks(watermarks(J2), 10)
+    assert hello == [
+        Reconnect(JOURNAL),
+        Say(JOURNAL, m.Hello("ingest", MINE, [m.OpenSession("p", "", 1)], 2)),
+    ]
+    assert appended(up_again(link)) == [2, 3]
     link.check()
 
 
 def test_a_hello_without_answer_is_said_again_on_a_new_socket() -> None:
-    link = Link(MINE)
-    assert len(link.tick(0, [])) == 2
-    assert link.tick(WELCOME_WAIT_MS - 1, []) == []
-    assert isinstance(link.tick(WELCOME_WAIT_MS, [])[0], Reconnect)
+    link = Link(MINE, list)
+    assert len(link.tick(0)) == 2
+    assert link.tick(WELCOME_WAIT_MS - 1) == []
+    assert isinstance(link.tick(WELCOME_WAIT_MS)[0], Reconnect)
 
 
 def test_receipts_of_another_journal_are_ignored() -> None:
-    link = Link(MINE)
+    link = Link(MINE, list)
     up(link)
     link.append(entry(1), b"a")
     link.flush()
@@ -78,7 +96,7 @@ def test_receipts_of_another_journal_are_ignored() -> None:
 
 
 def test_receipts_settle_in_order_whatever_is_repeated_or_lost() -> None:
-    link = Link(MINE)
+    link = Link(MINE, list)
     up(link)
     for seq in (1, 2, 3):
         link.append(entry(seq), b"a")
@@ -91,14 +109,26 @@ def test_receipts_settle_in_order_whatever_is_repeated_or_lost() -> None:
 
 
 def test_a_logon_stands_behind_what_was_appended_before_it() -> None:
-    link = Link(MINE)
+    link = Link(MINE, list)
     up(link)
     link.append(entry(1), b"a")
-    kinds = [type(e.message) for e in link.open(1, "p", "") if isinstance(e, Forward)]
+    kinds = [type(e.message) for e in link.open(1, "p", "") if isinstance(e, Say)]
     assert kinds == [m.Append, m.Open]
-    link.on_marks(J2)
-    link.tick(0, [])
-    again = [type(e.message) for e in link.on_welcome(welcome(J2)) if isinstance(e, Forward)]
+    link.on_watermarks(watermarks(J2), 0)
+    again = [type(e.message) for e in up_again(link) if isinstance(e, Say)]
     assert again == [m.Append, m.Open]
     assert link.on_opened(m.Opened(1, "p", 1, 1))
     assert not link.on_opened(m.Opened(1, "p", 1, 2)), "answered already"
+
+
+def test_receipts_that_were_seen_are_confirmed_on_a_beat() -> None:
+    link = Link(MINE, list)
+    assert link.tick(0)[1:] == [Say(JOURNAL, m.Hello("ingest", MINE, [], 1))]
+    link.on_welcome(welcome(J1))
+    link.append(entry(1), b"a")
+    link.flush()
+    link.on_receipt(receipt(J1, 1))
+    for now_ms in (0, CONFIRM_MS):
+        assert link.next_wake_ms() == now_ms
+        assert link.tick(now_ms) == [Say(JOURNAL, m.Confirm(J1, 1))]
+        assert link.tick(now_ms + CONFIRM_MS - 1) == []

@@ -7,19 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zbroker.engine.effects import Reconnect, Say
 from zbroker.ingest.live import (
     HELLO_WAIT_MS,
     SILENCE_MS,
     LiveEffect,
-    LiveForward,
     LiveLink,
-    LiveReconnect,
 )
 from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as i
 
 MINE, DELIVERY = 5, 21
-BEAT = [LiveForward(i.Live(DELIVERY, []), [])]
+LINKS = ("live", "live-2", "live-3")
+BEAT = [Say("live", i.Live(DELIVERY, []))]
 
 
 def entry(count: int = 1) -> i.Entry:
@@ -40,8 +40,8 @@ def linked() -> LiveLink:
 
 def hello(link: LiveLink, now_ms: int) -> None:
     reconnect, said = link.tick(now_ms)
-    assert reconnect == LiveReconnect()
-    assert isinstance(said, LiveForward)
+    assert reconnect == Reconnect("live")
+    assert isinstance(said, Say)
     assert said.message == i.Hello("ingest", MINE, [])
 
 
@@ -61,7 +61,7 @@ def test_what_is_granted_is_sent_in_one_message() -> None:
     link.take(entry(2), bytes(40))
     link.take(entry(3), bytes(1))
     [live] = link.flush()
-    assert isinstance(live, LiveForward)
+    assert isinstance(live, Say)
     assert live.message == i.Live(DELIVERY, [entry(), entry(2)])
     assert (link.passed, link.dropped) == (3, 3)
     assert link.flush() == []
@@ -81,7 +81,7 @@ def test_another_delivery_is_greeted_and_what_was_taken_for_the_old_one_is_dropp
     link.on_grant(grant(incarnation=22))
     link.take(entry(), b"x")
     [live] = link.flush()
-    assert isinstance(live, LiveForward)
+    assert isinstance(live, Say)
     assert isinstance(live.message, i.Live)
     assert live.message.incarnation == 22
 
@@ -113,8 +113,8 @@ def test_a_delivery_that_grants_nothing_wants_nothing() -> None:
 
 def pair() -> LiveLink:
     """Two workers, both up; delivery of the second is one higher."""
-    link = LiveLink(MINE, 2)
-    assert [effect.worker for effect in link.tick(0)] == [0, 0, 1, 1]
+    link = LiveLink(MINE, LINKS[:2])
+    assert [effect.link for effect in link.tick(0)] == ["live", "live", "live-2", "live-2"]
     for worker in (0, 1):
         link.on_grant(grant(incarnation=DELIVERY + worker), worker)
     return link
@@ -124,10 +124,11 @@ def sent(link: LiveLink) -> list[tuple[int, int]]:
     """(worker, messages) of what goes out."""
     found = []
     for effect in link.flush():
-        assert isinstance(effect, LiveForward)
+        assert isinstance(effect, Say)
         assert isinstance(effect.message, i.Live)
-        assert effect.message.incarnation == DELIVERY + effect.worker
-        found.append((effect.worker, sum(one.count for one in effect.message.entries)))
+        worker = LINKS.index(effect.link)
+        assert effect.message.incarnation == DELIVERY + worker
+        found.append((worker, sum(one.count for one in effect.message.entries)))
     return found
 
 
@@ -160,8 +161,8 @@ def test_a_dead_worker_holds_nobody_up() -> None:
         link.tick(now_ms)
     link.on_grant(grant(), 0)
     effects = link.tick(SILENCE_MS + BEAT_MS)
-    assert LiveReconnect(1) in effects
-    assert LiveReconnect(0) not in effects
+    assert Reconnect("live-2") in effects
+    assert Reconnect("live") not in effects
     link.take(entry(), b"x")
     assert (link.up, sent(link), link.passed, link.dropped) == (True, [(0, 1)], 1, 1)
     link.on_grant(grant(incarnation=DELIVERY + 1), 1)
@@ -184,7 +185,7 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_several_workers_are_as_many_links_of_one(events: list[tuple[Any, ...]]) -> None:
     """What one worker grants or does not hear changes nothing for the others."""
-    link, alone = LiveLink(MINE, 3), [LiveLink(MINE) for _ in range(3)]
+    link, alone = LiveLink(MINE, LINKS), [LiveLink(MINE, [link]) for link in LINKS]
     now_ms, used = 0, 0
     for event in events:
         sent: list[LiveEffect] = []
@@ -204,7 +205,7 @@ def test_several_workers_are_as_many_links_of_one(events: list[tuple[Any, ...]])
             case _:
                 sent, wanted = link.flush(), [one.flush() for one in alone]
         for worker in range(3):
-            got = [effect._replace(worker=0) for effect in sent if effect.worker == worker]
+            got = [effect for effect in sent if effect.link == LINKS[worker]]
             assert got == wanted[worker]
         assert link.dropped == sum(one.dropped for one in alone)
     messages = sum(event[0] == "take" for event in events)

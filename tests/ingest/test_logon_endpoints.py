@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zbroker import config
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.logon_endpoints import Spread, doors_for, missing
+from zbroker.ingest.logon_endpoints import Spread, endpoints_for, missing
 
 ROOMS = ("delivery", "delivery-2")
 KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "queues": "q", "admin": "a"}
@@ -21,18 +21,18 @@ def client(rid: int, name: str) -> Client:
 
 def test_a_logon_is_told_one_delivery_door() -> None:
     others = {"queues": "q", "admin": "a"}
-    assert doors_for(0, ROOMS, KNOWN) == {"delivery": "d1", **others}
-    assert doors_for(1, ROOMS, KNOWN) == {"delivery": "d2", **others}
+    assert endpoints_for(0, ROOMS, KNOWN) == {"delivery": "d1", **others}
+    assert endpoints_for(1, ROOMS, KNOWN) == {"delivery": "d2", **others}
 
 
 def test_a_worker_that_has_not_started_is_stood_in_for() -> None:
-    assert doors_for(1, ROOMS, {"delivery": "d1"}) == {"delivery": "d1"}
-    assert doors_for(0, ROOMS, {"delivery-2": "d2"}) == {"delivery": "d2"}
-    assert doors_for(0, ROOMS, {"admin": "a"}) == {"admin": "a"}
+    assert endpoints_for(1, ROOMS, {"delivery": "d1"}) == {"delivery": "d1"}
+    assert endpoints_for(0, ROOMS, {"delivery-2": "d2"}) == {"delivery": "d2"}
+    assert endpoints_for(0, ROOMS, {"admin": "a"}) == {"admin": "a"}
 
 
 def test_the_doors_of_one_worker_are_as_ever() -> None:
-    assert doors_for(0, ("delivery",), {"ingest": "i", "delivery": "d"}) == {"delivery": "d"}
+    assert endpoints_for(0, ("delivery",), {"ingest": "i", "delivery": "d"}) == {"delivery": "d"}
 
 
 def test_clients_that_come_by_turns_are_not_put_in_one_place() -> None:

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from array import array
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 import zstandard
 
+from tests.ingest.rig import MINE, Rig, Told, item, made
 from zbroker.config import RecordConfig
+from zbroker.engine.effects import JOURNAL, Say
 from zbroker.ingest.chain import Chain
-from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.effects import Effect, Send, Token
-from zbroker.ingest.link import Forward
-from zbroker.ingest.live import LiveForward
+from zbroker.ingest.events import Granted
+from zbroker.ingest.settings import Limits
 from zbroker.ingest.split import Splitter
 from zbroker.limits import UNRECORDED_NAMED_MAX
 from zbroker.log.format import crc32c
 from zbroker.recording import Recording
-from zbroker.wire import bodies
+from zbroker.server.peers import Received
+from zbroker.wire import bodies, codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
-MINE, JOURNAL, DELIVERY = 5, 11, 21
+DELIVERY = 21
 A = b"\0aaaa"
 RECORDING = Recording([RecordConfig("r.*", regex=True)])
-Answer = m.ServerAnswer | m.Heartbeat
 pack = msgspec.msgpack.encode
 
 
-class Bench:
-    """A core with one publisher, a journal that answers what the test says, and a delivery."""
+class Bench(Rig):
+    """A core with one publisher, and a delivery."""
 
     def __init__(
         self,
@@ -40,43 +41,32 @@ class Bench:
         window: int = 10_000,
         recording: Recording = RECORDING,
     ) -> None:
-        self.core = IngestCore(Limits(1_000, 2_000, window, 3), MINE, recording)
+        super().__init__(made(Limits(1_000, 2_000, window, 3), recording))
         self.high = high
-        self.appended: list[tuple[int, i.Entry, bytes]] = []
         self.passed: list[tuple[i.Entry, bytes]] = []
-        self.core.tick(0)
-        self.core.on_welcome(i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
         if credit:
-            self.core.live.on_grant(i.LiveCredit(DELIVERY, MINE, 0, credit))
-        [self.hello] = self.turn(Item(A, m.Logon("p", "x", "1"), None))
+            self.grant(credit)
+        [self.hello] = self.turn(item(A, m.Logon("p", "x", "1"), None))
 
-    def turn(self, *items: Item) -> list[Answer]:
-        return self.take(self.core.turn(list(items), 0))
+    def grant(self, credit: int) -> None:
+        self.hear(Granted(0, i.LiveCredit(DELIVERY, MINE, 0, credit)))
 
-    def take(self, effects: list[Effect]) -> list[Answer]:
-        told: list[Answer] = []
-        for effect in effects:
-            if isinstance(effect, Send):
-                told.append(effect.message)
-            elif isinstance(effect, Token):
-                told.append(effect.answer)
-            elif isinstance(effect, LiveForward):
-                assert isinstance(effect.message, i.Live)
-                assert effect.message.incarnation == DELIVERY
-                pairs = zip(effect.message.entries, effect.bodies, strict=True)
-                self.passed += [(entry, bytes(body)) for entry, body in pairs]
-            elif isinstance(effect, Forward) and isinstance(effect.message, i.Append):
-                for n, entry in enumerate(effect.message.entries):
-                    ordinal = effect.message.ordinal + n
-                    self.appended.append((ordinal, entry, bytes(effect.bodies[n])))
-            elif isinstance(effect, Forward) and isinstance(effect.message, i.Open):
-                opened = i.Opened(effect.message.cid, "p", 42, 100, self.high, self.high)
-                told += self.take(self.core.on_opened(opened))
-        self.core.check()
-        return told
+    def said(self, say: Say) -> list[Told]:
+        if say.link == JOURNAL:
+            return super().said(say)
+        assert isinstance(say.message, i.Live)
+        assert say.message.incarnation == DELIVERY
+        pairs = zip(say.message.entries, say.bodies, strict=True)
+        self.passed += [(entry, bytes(body)) for entry, body in pairs]
+        return []
 
-    def settle(self, *items: i.ReceiptItem) -> list[Answer]:
-        return self.take(self.core.on_receipt(i.JournalReceipt(JOURNAL, 100, list(items))))
+    def opened(self, asked: i.Open) -> i.Opened:
+        return i.Opened(asked.cid, "p", 42, 100, self.high, self.high)
+
+    def unrecorded(self) -> dict[str, Any]:
+        """What the process reports of messages that are not recorded."""
+        names = ("unrecorded", "live_dropped", "filtered", "unreadable")
+        return {name: count for name, count in self.core.stats().items() if name in names}
 
     def runs(self) -> list[tuple[int, int, int | None]]:
         """(first sequence, messages, prev) of what went to the journal."""
@@ -86,12 +76,12 @@ class Bench:
         return [(entry.seq, entry.count) for entry, _ in self.passed]
 
 
-def single(seq: int, topic: str = "r", prev: int | None = None, *ack: str) -> Item:
+def single(seq: int, topic: str = "r", prev: int | None = None, *ack: str) -> Received:
     asked = list(ack) or ["persisted"]
-    return Item(A, m.Publish(seq, topic, prev=prev, ack=asked), b"data%d" % seq)
+    return item(A, m.Publish(seq, topic, prev=prev, ack=asked), b"data%d" % seq)
 
 
-def mixed(seq: int, topics: str, prev: int | None = None, **more: object) -> Item:
+def mixed(seq: int, topics: str, prev: int | None = None, **more: object) -> Received:
     """One packed publish: a message per letter, whose topic it is."""
     names = sorted(set(topics))
     body = pack([b"%d" % (seq + n) for n in range(len(topics))])
@@ -100,7 +90,7 @@ def mixed(seq: int, topics: str, prev: int | None = None, **more: object) -> Ite
         seq, topics=names, count=len(topics), prev=prev, columns=columns, ack=["persisted"],
         **more,  # type: ignore[arg-type]
     )  # fmt: skip
-    return Item(A, publish, body)
+    return item(A, publish, body)
 
 
 def persisted(seq: int, duplicate: int = 0) -> m.Ack:
@@ -119,7 +109,7 @@ def refused(ordinal: int, high: int, code: str) -> i.ReceiptItem:
     return i.ReceiptItem(ordinal, 0, high, 0, code, "because")
 
 
-def codes(answers: list[Answer]) -> list[tuple[str, int | None, int | None]]:
+def codes(answers: list[Told]) -> list[tuple[str, int | None, int | None]]:
     return [(a.code, a.seq, a.high) for a in answers if isinstance(a, m.Error)]
 
 
@@ -136,10 +126,11 @@ def test_a_batch_of_one_kind_goes_on_untouched() -> None:
     recorded, other = mixed(1, "rsr", prev=0), mixed(4, "uvu", prev=3)
     bench.turn(mixed(1, "rrr", prev=0), other)
     assert bench.runs() == [(1, 3, 0)]
-    assert bench.appended[0][2] == recorded.body
+    assert bench.appended[0][2] == recorded.frames[1]
     [(entry, body)] = bench.passed
-    assert isinstance(other.command, m.Publish)
-    assert (entry.topics, entry.columns, body) == (["u", "v"], other.command.columns, other.body)
+    publish = codec.decode(codec.INGEST, other.frames[0])
+    assert isinstance(publish, m.Publish)
+    assert (entry.topics, entry.columns, body) == (["u", "v"], publish.columns, other.frames[1])
 
 
 def test_a_mixed_batch_is_cut_into_runs() -> None:
@@ -278,15 +269,15 @@ def test_many_topics_are_named_in_several_acks() -> None:
     publish = m.Publish(
         1, topics=topics, count=len(topics), columns=m.Columns(index), ack=["persisted"]
     )
-    told = bench.turn(Item(A, publish, body))
+    told = bench.turn(item(A, publish, body))
     named = [name for ack in told if isinstance(ack, m.Ack) for name in ack.unrecorded or []]
     assert (len(told), named) == (2, topics)
 
 
 def test_who_asked_for_processed_hears_it_twice_of_an_unrecorded_message() -> None:
     bench = Bench()
-    asked = Item(A, m.Publish(1, "u", ack=["processed"], cid="c"), b"x")
-    told = bench.turn(asked, Item(A, m.Publish(2, "r", ack=["processed"], cid="d"), b"x"))
+    asked = item(A, m.Publish(1, "u", ack=["processed"], cid="c"), b"x")
+    told = bench.turn(asked, item(A, m.Publish(2, "r", ack=["processed"], cid="d"), b"x"))
     assert told == [
         m.Ack("processed", "c", seq=1), m.Ack("processed", "d", seq=2), unrecorded(1, "u"),
     ]  # fmt: skip
@@ -295,12 +286,12 @@ def test_who_asked_for_processed_hears_it_twice_of_an_unrecorded_message() -> No
 
 def test_who_asks_for_nothing_is_told_nothing() -> None:
     bench = Bench()
-    assert bench.turn(Item(A, m.Publish(1, "u"), b"x")) == []
+    assert bench.turn(item(A, m.Publish(1, "u"), b"x")) == []
 
 
 def test_a_flush_is_answered_when_unrecorded_messages_before_it_are_settled_too() -> None:
     bench = Bench(high=3)
-    flush = Item(A, m.Flush("f"), None)
+    flush = item(A, m.Flush("f"), None)
     assert bench.turn(flush) == [m.Ack("persisted", "f", seq=3, durability="disk")]
     told = bench.turn(mixed(4, "r", 3), mixed(5, "u", 4), flush)
     assert told == []
@@ -385,18 +376,18 @@ def test_a_copy_that_was_on_its_way_ends_what_the_refusal_of_another_holds() -> 
 
 def test_what_waits_takes_room_in_the_window() -> None:
     bench = Bench(window=300)
-    bench.turn(single(1, "r", 0), Item(A, m.Publish(2, "u", prev=1), bytes(280)))
-    assert codes(bench.turn(Item(A, m.Publish(3, "u", prev=2), bytes(50)))) == [
+    bench.turn(single(1, "r", 0), item(A, m.Publish(2, "u", prev=1), bytes(280)))
+    assert codes(bench.turn(item(A, m.Publish(3, "u", prev=2), bytes(50)))) == [
         ("window_full", 3, None)
     ]
     bench.settle(accepted(1, 1))
-    assert bench.turn(Item(A, m.Publish(3, "u", prev=2), bytes(50))) == []
+    assert bench.turn(item(A, m.Publish(3, "u", prev=2), bytes(50))) == []
 
 
 def test_an_ended_session_is_not_answered_any_more() -> None:
     bench = Bench()
     bench.turn(single(1, "r", 0), single(2, "u", 1))
-    bench.take(bench.core.gone(A, 0))
+    bench.gone(A)
     assert bench.settle(accepted(1, 1)) == []
 
 
@@ -406,12 +397,12 @@ def test_an_ended_session_is_not_answered_any_more() -> None:
 def test_without_delivery_or_credit_unrecorded_messages_are_dropped_and_counted() -> None:
     bench = Bench(credit=0)
     assert bench.turn(mixed(1, "uu", 0)) == [unrecorded(2, "u")], "acknowledged all the same"
-    assert (bench.live(), bench.core.unrecorded()) == ([], {"unrecorded": 0, "live_dropped": 2})
-    bench.core.live.on_grant(i.LiveCredit(DELIVERY, MINE, 0, 10))
+    assert (bench.live(), bench.unrecorded()) == ([], {"unrecorded": 0, "live_dropped": 2})
+    bench.grant(10)
     bench.turn(mixed(3, "u" * 20, 2))
     assert bench.live() == [(3, 20)], "with nothing under way one of any size may go"
     bench.turn(mixed(23, "u", 22))
-    assert bench.core.unrecorded() == {"unrecorded": 20, "live_dropped": 3}
+    assert bench.unrecorded() == {"unrecorded": 20, "live_dropped": 3}
 
 
 def test_dropping_never_holds_up_what_is_recorded() -> None:

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 import pytest
 
+from tests.ingest.rig import MINE, Rig, Told, item
 from zbroker.config import RecordConfig
-from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.effects import Effect, Send, Token
-from zbroker.ingest.link import Forward, Reconnect
+from zbroker.engine.effects import JOURNAL, Reconnect, Say
+from zbroker.ingest.core import IngestCore
+from zbroker.ingest.effects import Effect
+from zbroker.ingest.settings import IngestSettings, Limits
 from zbroker.recording import Recording
+from zbroker.server.peers import Received
 from zbroker.wire import bodies
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -90,7 +94,7 @@ class Publisher:
         self.acked = 0
         self.refused = self.resent = False
 
-    def issue(self) -> Item:
+    def issue(self) -> Received:
         prev = max(self.topics, default=0)
         first = prev + self.rng.choice([1, 1, 1, 4])
         count = self.rng.choice([0, 1, 2, 5])  # 0: a single publish
@@ -100,19 +104,19 @@ class Publisher:
         self.unacked.append((first, last, prev))
         return self.item(first, last, prev, packed=count > 0)
 
-    def item(self, first: int, last: int, prev: int, *, packed: bool = True) -> Item:
+    def item(self, first: int, last: int, prev: int, *, packed: bool = True) -> Received:
         publish = m.Publish(first, prev=prev if self.chained else None, ack=["persisted"])
         payloads = [payload(self.topics[seq], seq) for seq in range(first, last + 1)]
         if not packed:
             publish.topic = self.topics[first]
-            return Item(A, publish, payloads[0])
+            return item(A, publish, payloads[0])
         names = [self.topics[sequence] for sequence in range(first, last + 1)]
         publish.topics, publish.count = sorted(set(names)), len(names)
         index = b"".join(publish.topics.index(name).to_bytes(2, "little") for name in names)
         publish.columns = m.Columns(index)
-        return Item(A, publish, bodies.pack(payloads))
+        return item(A, publish, bodies.pack(payloads))
 
-    def again(self) -> list[Item]:
+    def again(self) -> list[Received]:
         self.refused, self.resent = False, True
         return [self.item(*one) for one in self.unacked]
 
@@ -124,50 +128,53 @@ class Publisher:
         self.unacked = [one for one in self.unacked if one[1] > self.acked]
 
 
-class History:
+class History(Rig):
     """One seed."""
 
     def __init__(self, seed: int, *, chained: bool) -> None:
+        limits = Limits(1 << 20, 1 << 20, 1 << 20, 3)
+        super().__init__(IngestCore(IngestSettings(limits, MINE, RECORDING)))
         self.rng = Random(seed)
-        self.core = IngestCore(Limits(1 << 20, 1 << 20, 1 << 20, 3), 5, RECORDING)
         self.journal = Journal(self.rng)
         self.publisher = Publisher(self.rng, chained=chained)
         self.wire: deque[tuple[int, int, i.Entry, bytes]] = deque()  # to the journal
         self.receipts: deque[i.JournalReceipt] = deque()
-        self.now_ms = 0
-        self.perform(self.core.tick(0))
+        self.tick()
         self.welcome()
-        self.perform(self.core.turn([Item(A, m.Logon("p", "x", "1"), None)], 0))
+        self.turn(item(A, m.Logon("p", "x", "1"), None))
 
     def welcome(self) -> None:
-        welcome = i.Welcome(self.journal.incarnation, 5, 9, 1, 1 << 20, "disk", 1, 1, 1)
-        self.perform(self.core.on_welcome(welcome))
+        self.hear(i.Welcome(self.journal.incarnation, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
 
-    def perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.answer(effect.message)
-            elif isinstance(effect, Reconnect):
-                self.wire.clear()
-                self.receipts.clear()
-            elif isinstance(effect, Forward) and isinstance(effect.message, i.Append):
-                append = effect.message
-                self.wire += (
-                    (append.incarnation, append.ordinal + n, entry, bytes(effect.bodies[n]))
-                    for n, entry in enumerate(append.entries)
-                )
-            elif isinstance(effect, Forward) and isinstance(effect.message, i.Open):
-                self.perform(self.core.on_opened(i.Opened(effect.message.cid, "p", 42, 100)))
-            else:
-                assert not isinstance(effect, Token) or effect.answer.type == "processed"
-        self.core.check()
+    def take(self, effects: Sequence[Effect]) -> list[Told]:
+        for message in super().take(effects):
+            self.answer(message)
+        return []
 
-    def answer(self, message: m.ServerAnswer | m.Heartbeat) -> None:
+    def reconnected(self, effect: Reconnect) -> None:
+        if effect.link == JOURNAL:
+            self.wire.clear()
+            self.receipts.clear()
+
+    def said(self, say: Say) -> list[Told]:
+        append = say.message
+        if not isinstance(append, i.Append):
+            return super().said(say)
+        self.wire += (
+            (append.incarnation, append.ordinal + n, entry, bytes(say.bodies[n]))
+            for n, entry in enumerate(append.entries)
+        )
+        return []
+
+    def opened(self, asked: i.Open) -> i.Opened:
+        return i.Opened(asked.cid, "p", 42, 100)
+
+    def answer(self, message: Told) -> None:
         publisher = self.publisher
         if isinstance(message, m.Error):
             assert message.code in ("disk_full", "sequence_gap"), message
             publisher.refused = True
-        elif isinstance(message, m.Ack):
+        elif isinstance(message, m.Ack) and message.token is None:
             publisher.hear(message)
             durable = set(self.journal.sequences[: self.journal.durable])
             for sequence, topic in publisher.topics.items():
@@ -179,13 +186,13 @@ class History:
         roll = self.rng.random()
         if roll < 0.45:
             items = [self.publisher.issue() for _ in range(self.rng.randint(1, 4))]
-            self.perform(self.core.turn(items, self.now_ms))
+            self.turn(*items)
         elif roll < 0.70:
             self.commit(self.rng.randint(1, 8))
         elif roll < 0.90 and self.receipts:
-            self.perform(self.core.on_receipt(self.receipts.popleft()))
+            self.hear(self.receipts.popleft())
         elif roll < 0.95 and self.publisher.refused:
-            self.perform(self.core.turn(self.publisher.again(), self.now_ms))
+            self.turn(*self.publisher.again())
         elif roll > 0.98:
             self.restart()
 
@@ -209,11 +216,8 @@ class History:
 
     def restart(self) -> None:
         self.journal.restart()
-        self.perform(
-            self.core.on_marks(i.Watermarks(self.journal.incarnation, 9, 1, 1, 1, 1, 1, 0))
-        )
-        self.now_ms += 2_000
-        self.perform(self.core.tick(self.now_ms))
+        self.hear(i.Watermarks(self.journal.incarnation, 9, 1, 1, 1, 1, 1, 0))
+        self.tick(self.now_ms + 2_000)
         self.welcome()
 
     def heal(self) -> None:
@@ -226,9 +230,9 @@ class History:
                 return
             self.commit(1_000)
             while self.receipts:
-                self.perform(self.core.on_receipt(self.receipts.popleft()))
+                self.hear(self.receipts.popleft())
             if not self.under_way:
-                self.perform(self.core.turn(self.publisher.again(), self.now_ms))
+                self.turn(*self.publisher.again())
         raise AssertionError(f"never acknowledged: {self.publisher.unacked}")
 
     def verdict(self) -> None:

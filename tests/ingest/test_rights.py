@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from tests.ingest.rig import item
 from tests.ingest.test_core import A, B, Bench, error
 from zbroker.access.core import NOT_ACCEPTED, Access
 from zbroker.access.format import parse
 from zbroker.config import RecordConfig
-from zbroker.ingest.core import Item
 from zbroker.ingest.identity import PENALTY_MAX_MS, PENALTY_MIN_MS, VERIFYING_MAX
 from zbroker.recording import Recording
+from zbroker.server.peers import Received
 from zbroker.wire import messages as m
 
 ANN, BOB, DESK = "a" * 40, "b" * 40, "d" * 40
@@ -55,13 +56,13 @@ def door() -> Bench:
     return Bench(access=rules(), clients=100)
 
 
-def logon(name: str, key: str, rid: bytes = A, instance: str = "x", **given: str) -> Item:
+def logon(name: str, key: str, rid: bytes = A, instance: str = "x", **given: str) -> Received:
     command = m.Logon(name, instance, "1", credentials=given or None)
-    return Item(rid, command, None, key=key)
+    return item(rid, command, None, key=key)
 
 
-def publish(seq: int, topic: str, data: bytes, key: str = ANN, rid: bytes = A) -> Item:
-    return Item(rid, m.Publish(seq, topic, prev=seq - 1), data, key=key)
+def publish(seq: int, topic: str, data: bytes, key: str = ANN, rid: bytes = A) -> Received:
+    return item(rid, m.Publish(seq, topic, prev=seq - 1), data, key=key)
 
 
 def payload(n: int) -> bytes:
@@ -79,7 +80,7 @@ def test_a_key_stands_for_its_principal(door: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "code"),
+    ("command", "code"),
     [
         (logon("eve", "e" * 40), "auth_failed"),
         (logon("eve", ""), "auth_failed"),
@@ -89,8 +90,8 @@ def test_a_key_stands_for_its_principal(door: Bench) -> None:
         (logon("carol", DESK, user="carol"), "auth_failed"),
     ],
 )
-def test_others_are_refused(door: Bench, item: Item, code: str) -> None:
-    assert error(door.turn(item)).code == code
+def test_others_are_refused(door: Bench, command: Received, code: str) -> None:
+    assert error(door.turn(command)).code == code
     assert len(door.core.clients) == 0
 
 
@@ -106,7 +107,7 @@ def test_a_password_is_looked_at_beside_the_turn(door: Bench) -> None:
     (asked,) = door.asked
     assert (asked.password, asked.hashed) == ("right", HASH)
     assert "right" not in repr(asked)
-    [answer] = door.take(door.core.on_verified(asked.number, 0, good=True))
+    [answer] = door.verified(asked.number, good=True)
     assert isinstance(answer, m.Ack)
 
 
@@ -114,7 +115,7 @@ def test_wrong_passwords_cost_more_and_more_time(door: Bench) -> None:
     wait = PENALTY_MIN_MS
     while wait < PENALTY_MAX_MS:
         door.turn(logon("carol", DESK, user="carol", password="wrong"))
-        told = door.take(door.core.on_verified(door.asked[-1].number, door.now_ms, good=False))
+        told = door.verified(door.asked[-1].number, good=False)
         assert (error(told).code, error(told).reason) == ("auth_failed", NOT_ACCEPTED)
         door.now_ms += wait - 1
         asked = len(door.asked)
@@ -129,9 +130,9 @@ def test_wrong_passwords_for_one_user_keep_no_other_out() -> None:
     """Whoever has a shared key could lock out all its users, when the wait was by key."""
     door = Bench(access=rules(), clients=100)
     door.turn(logon("dave", DESK, user="dave", password="guess"))
-    door.take(door.core.on_verified(door.asked[-1].number, 0, good=False))
+    door.verified(door.asked[-1].number, good=False)
     assert door.turn(logon("carol", DESK, B, user="carol", password="right")) == []
-    [answer] = door.take(door.core.on_verified(door.asked[-1].number, 0, good=True))
+    [answer] = door.verified(door.asked[-1].number, good=True)
     assert isinstance(answer, m.Ack)
 
 
@@ -148,7 +149,7 @@ def test_one_principal_cannot_take_all_places() -> None:
         assert isinstance(door.turn(logon(f"bob-{n}", BOB, b"\0%4d" % n))[0], m.Ack)
     assert error(door.turn(logon("bob-2", BOB, b"\0more"))).code == "too_many"
     assert isinstance(door.turn(logon("ann", ANN))[0], m.Ack)
-    door.take(door.core.gone(b"\0%4d" % 0, 0))
+    door.gone(b"\0%4d" % 0)
     assert isinstance(door.turn(logon("bob-2", BOB, b"\0more"))[0], m.Ack), "there is room again"
 
 
@@ -166,7 +167,7 @@ def test_nobody_learns_by_the_answer_who_there_is(door: Bench) -> None:
     told = []
     for at, user in enumerate(("carol", "nobody", "nobody")):
         assert door.turn(logon("x", DESK, user=user, password="wrong")) == []
-        told.append(error(door.take(door.core.on_verified(at + 1, door.now_ms, good=False))))
+        told.append(error(door.verified(at + 1, good=False)))
         assert "wait" in error(door.turn(logon("x", DESK, user=user, password="wrong"))).reason
         door.now_ms += PENALTY_MAX_MS
     assert len({(one.code, one.reason, one.hint) for one in told}) == 1
@@ -181,8 +182,8 @@ def test_the_number_of_passwords_under_way_is_bounded(door: Bench) -> None:
 
 def test_rules_that_change_while_a_password_is_looked_at_count(door: Bench) -> None:
     door.turn(logon("carol", DESK, user="carol", password="right"))
-    door.take(door.core.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'), 0))
-    told = door.take(door.core.on_verified(door.asked[0].number, 0, good=True))
+    door.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
+    told = door.verified(door.asked[0].number, good=True)
     assert error(told).code == "auth_failed"
 
 
@@ -224,7 +225,7 @@ def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
     body = msgspec.msgpack.encode([payload(n) for _, n in rows])
     if len(body) > 2_000:
         return
-    told = door.turn(Item(A, command, body, key=ANN))
+    told = door.turn(item(A, command, body, key=ANN))
     good = all(topic == "open" or (topic == "half" and n < 5) for topic, n in rows)
     assert len(door.appended) == good
     assert [one.code for one in told if isinstance(one, m.Error)] == (
@@ -236,7 +237,7 @@ def test_who_may_not_stage_is_not_told_what_is_recorded() -> None:
     door = Bench(access=rules(), recording=Recording([RecordConfig("open")]))
     door.turn(logon("ann", ANN))
     command = m.Publish(1, "shut", count=1, prev=0, stage="one")
-    refused = error(door.turn(Item(A, command, msgspec.msgpack.encode([b"x"]), key=ANN)))
+    refused = error(door.turn(item(A, command, msgspec.msgpack.encode([b"x"]), key=ANN)))
     assert refused.code == "not_entitled"
 
 
@@ -260,7 +261,7 @@ def test_a_filter_on_a_header_says_what_may_be_published(
         rows = msgspec.msgpack.encode([{"desk": "fx"}, headers])
         command = m.Publish(1, "half", prev=0, count=2, columns=m.Columns(headers=rows))
         body = msgspec.msgpack.encode([b"{}"] * 2)
-    told = door.turn(Item(A, command, body, key=ANN))
+    told = door.turn(item(A, command, body, key=ANN))
     assert [one.code for one in told if isinstance(one, m.Error)] == (
         [] if good else ["not_entitled"]
     )
@@ -271,14 +272,14 @@ def test_a_filter_on_a_header_says_what_may_be_published(
 
 def test_what_is_taken_away_counts_at_once(door: Bench) -> None:
     door.turn(logon("ann", ANN))
-    assert door.take(door.core.entitle(rules(PEOPLE + FEED.replace("open", "other")), 0)) == []
+    assert door.entitle(rules(PEOPLE + FEED.replace("open", "other"))) == []
     assert error(door.turn(publish(1, "open", b"x"))).code == "not_entitled"
 
 
 def test_who_is_not_known_any_more_is_told_and_gone(door: Bench) -> None:
     door.turn(logon("ann", ANN))
     door.turn(logon("bob", BOB, B))
-    told = door.take(door.core.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'), 0))
+    told = door.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
     assert error(told).code == "auth_failed"
     assert [client.name for client in door.core.clients.by_rid.values()] == ["bob"]
     assert error(door.turn(publish(1, "open", b"x"))).code == "not_logged_on"
@@ -287,7 +288,7 @@ def test_who_is_not_known_any_more_is_told_and_gone(door: Bench) -> None:
 def test_a_name_that_is_taken_away_ends_who_has_it(door: Bench) -> None:
     door.turn(logon("ann-2", ANN))
     changed = PEOPLE.replace('roles = ["feed"]', 'roles = ["feed"]\nnames = ["ann"]', 1) + FEED
-    assert error(door.take(door.core.entitle(rules(changed), 0))).code == "not_entitled"
+    assert error(door.entitle(rules(changed))).code == "not_entitled"
     assert len(door.core.clients) == 0
 
 
@@ -295,6 +296,6 @@ def test_a_contested_name_goes_to_nobody_who_lost_his_key_meanwhile(door: Bench)
     door.turn(logon("ann", ANN, instance="old"))
     door.turn(logon("ann", ANN, B, instance="new"))  # the holder is probed
     only_bob = rules(f'[principal.bob]\nkeys = ["{BOB}"]')
-    told = [*door.take(door.core.entitle(only_bob, 0)), *door.take(door.core.tick(0))]
+    told = [*door.entitle(only_bob), *door.tick(0)]
     assert [one.code for one in told if isinstance(one, m.Error)] == ["auth_failed"] * 2
     assert len(door.core.clients) == 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.ingest.rig import item
 from tests.ingest.test_core import A, B, Bench, error
 from tests.ingest.test_rights import ANN, BOB, PEOPLE, logon, rules
-from zbroker.ingest.core import Item
-from zbroker.ingest.effects import Send
-from zbroker.ingest.link import Forward
+from zbroker.engine.effects import Answer, Say
+from zbroker.engine.events import Commands
 from zbroker.ingest.stage_commits import OF_ONE_MAX
+from zbroker.server.peers import Received
 from zbroker.wire import messages as m
 from zbroker.wire.stages import (
     BODY_MAX_BYTES,
@@ -42,15 +43,15 @@ def door() -> Bench:
     return made
 
 
-def commit(body: object = None, rid: bytes = A, key: str = ANN, **more: object) -> Item:
+def commit(body: object = None, rid: bytes = A, key: str = ANN, **more: object) -> Received:
     stages = [["one", 2]] if body is None else body
     data = stages if isinstance(stages, bytes) else pack(stages)
-    return Item(rid, CommitStaged("app", 7, "c"), data, key=key, **more)  # type: ignore[arg-type]
+    return item(rid, CommitStaged("app", 7, "c"), data, key=key, **more)  # type: ignore[arg-type]
 
 
-def asked(door: Bench, item: Item) -> CommitStages | AbortStages:
-    [effect] = door.core.turn([item], 0)
-    assert isinstance(effect, Forward)
+def asked(door: Bench, command: Received) -> CommitStages | AbortStages:
+    [effect] = door.core.handle(Commands([command]), door.now)
+    assert isinstance(effect, Say)
     assert isinstance(effect.message, CommitStages | AbortStages)
     return effect.message
 
@@ -58,40 +59,40 @@ def asked(door: Bench, item: Item) -> CommitStages | AbortStages:
 def test_without_rights_to_look_at_it_goes_straight_to_the_journal() -> None:
     door = Bench()
     door.logon()
-    ask = asked(door, Item(A, CommitStaged("app", 7, "c"), pack([["one", 2]])))
+    ask = asked(door, item(A, CommitStaged("app", 7, "c"), pack([["one", 2]])))
     assert isinstance(ask, CommitStages)
     assert (ask.principal, ask.asks_topics) == ("", False)
     done = StagesDone(ask.cid, 40, 2)
-    assert door.core.committing.done(done) == [Send(A, Committed("c", 40, 2))]
-    assert door.core.committing.done(done) == [], "once"
+    assert door.core.handle(done, door.now) == [Answer(A, Committed("c", 40, 2))]
+    assert door.core.handle(done, door.now) == [], "once"
 
 
 def test_who_may_publish_on_all_of_it_commits_it(door: Bench) -> None:
     ask = asked(door, commit())
     assert isinstance(ask, CommitStages)
     assert (ask.principal, ask.asks_topics) == ("ann", True)
-    [again] = door.core.committing.done(StagesDone(ask.cid, topics=["open", "more"]))
-    assert isinstance(again, Forward)
+    [again] = door.core.handle(StagesDone(ask.cid, topics=["open", "more"]), door.now)
+    assert isinstance(again, Say)
     assert isinstance(again.message, CommitStages)
     assert (again.message.principal, again.message.asks_topics) == ("ann", False)
     done = StagesDone(again.message.cid, 40, 2)
-    assert door.core.committing.done(done) == [Send(A, Committed("c", 40, 2))]
+    assert door.core.handle(done, door.now) == [Answer(A, Committed("c", 40, 2))]
 
 
 @pytest.mark.parametrize("topic", ["shut", "half"])
 def test_who_may_not_publish_on_some_of_it_shows_nothing(door: Bench, topic: str) -> None:
     ask = asked(door, commit())
-    [refused] = door.core.committing.done(StagesDone(ask.cid, topics=["open", topic]))
-    assert isinstance(refused, Send)
+    [refused] = door.core.handle(StagesDone(ask.cid, topics=["open", topic]), door.now)
+    assert isinstance(refused, Answer)
     assert isinstance(refused.message, m.Error)
     assert (refused.message.code, refused.message.cid) == ("not_entitled", "c")
 
 
 def test_what_counts_are_the_rights_as_they_are_when_it_is_shown(door: Bench) -> None:
     ask = asked(door, commit())
-    door.core.entitle(rules(PEOPLE + FEED.replace('"open", ', "")), 0)
-    [refused] = door.core.committing.done(StagesDone(ask.cid, topics=["open"]))
-    assert isinstance(refused, Send)
+    door.entitle(rules(PEOPLE + FEED.replace('"open", ', "")))
+    [refused] = door.core.handle(StagesDone(ask.cid, topics=["open"]), door.now)
+    assert isinstance(refused, Answer)
     assert isinstance(refused.message, m.Error)
     assert refused.message.code == "not_entitled"
 
@@ -102,7 +103,7 @@ def test_who_may_publish_nothing_is_refused_before_anything_is_decoded(
 ) -> None:
     door.turn(logon("bob", BOB, B))
     body = b"\xdd\xff\xff\xff\xff" + bytes(100)
-    assert error(door.turn(Item(B, command, body, key=BOB))).code == "not_entitled"
+    assert error(door.turn(item(B, command, body, key=BOB))).code == "not_entitled"
 
 
 @pytest.mark.parametrize("command", [CommitStaged("app", 1, "c"), AbortStaged("c")])
@@ -111,14 +112,14 @@ def test_a_body_says_how_much_it_names_and_is_refused_by_that(
 ) -> None:
     many = b"\xdd" + (STAGES_MAX + 1).to_bytes(4, "big")
     for body in (many, bytes(BODY_MAX_BYTES + 1)):
-        assert error(door.turn(Item(A, command, body, key=ANN))).code == "too_large"
+        assert error(door.turn(item(A, command, body, key=ANN))).code == "too_large"
     wrong = [[1], ["x" * 65], [["", 1]], [["x", -1]]]
     for body in (b"\xdc\xff\xff", None, *map(pack, wrong)):
-        assert error(door.turn(Item(A, command, body, key=ANN))).code == "bad_frame"
+        assert error(door.turn(item(A, command, body, key=ANN))).code == "bad_frame"
 
 
 def test_an_abort_is_of_what_the_principal_staged(door: Bench) -> None:
-    ask = asked(door, Item(A, AbortStaged("c"), pack(["one", "two"]), key=ANN))
+    ask = asked(door, item(A, AbortStaged("c"), pack(["one", "two"]), key=ANN))
     assert isinstance(ask, AbortStages)
     assert (ask.principal, ask.stages) == ("ann", ["one", "two"])
 
@@ -126,20 +127,20 @@ def test_an_abort_is_of_what_the_principal_staged(door: Bench) -> None:
 def test_one_connection_has_so_many_of_them_under_way(door: Bench) -> None:
     asks = [asked(door, commit()) for _ in range(OF_ONE_MAX)]
     assert error(door.turn(commit())).code == "not_ready"
-    door.core.committing.done(StagesDone(asks[0].cid, 1, 1))
+    door.core.handle(StagesDone(asks[0].cid, 1, 1), door.now)
     asked(door, commit())
 
 
 def test_who_is_gone_is_not_answered(door: Bench) -> None:
     ask = asked(door, commit())
-    door.core.gone(A, 0)
-    assert door.core.committing.done(StagesDone(ask.cid, topics=["open"])) == []
+    door.gone(A)
+    assert door.core.handle(StagesDone(ask.cid, topics=["open"]), door.now) == []
 
 
 @pytest.mark.parametrize(("topic", "code"), [("half", "not_entitled"), ("shut", "not_entitled")])
 def test_what_depends_on_content_cannot_be_staged(door: Bench, topic: str, code: str) -> None:
     """It is not looked at again when it is shown, and the rules may be others then."""
     publish = m.Publish(1, topic, count=1, prev=0, stage="one")
-    assert error(door.turn(Item(A, publish, pack([b'{"n": 1}']), key=ANN))).code == code
-    door.turn(Item(A, m.Publish(1, "open", count=1, prev=0, stage="one"), pack([b"x"]), key=ANN))
+    assert error(door.turn(item(A, publish, pack([b'{"n": 1}']), key=ANN))).code == code
+    door.turn(item(A, m.Publish(1, "open", count=1, prev=0, stage="one"), pack([b"x"]), key=ANN))
     assert len(door.appended) == 1

@@ -1,85 +1,203 @@
-"""The ingest process of the simulated worlds, and bugs of it."""
+"""The ingest process of the simulated worlds: the core and Turn that ship, simulated ports; bugs.
+
+It may be killed at any step of a turn or asked to stop, and sleeps as long as its turn says unless
+something arrives.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from tests.sim.net import Pipe
+from tests.sim.net import Net, Pipe
+from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, draw, mortal
+from zbroker.engine.contract import Limit, Now, Ready, TurnPlan
+from zbroker.engine.effects import JOURNAL as TO_JOURNAL
+from zbroker.engine.effects import (
+    WATERMARKS,
+    Answer,
+    Exit,
+    Gate,
+    LoggedOff,
+    LoggedOn,
+    Pace,
+    Reconnect,
+    Say,
+)
+from zbroker.engine.events import Commands, Full, Gone, StopAsked
+from zbroker.engine.journal_session import JournalSession
+from zbroker.engine.turn import Turn
 from zbroker.ids import publisher_id
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.effects import Send, Token
-from zbroker.ingest.link import Forward, Link
+from zbroker.ingest.core import STOP_WAIT_MS, IngestCore
+from zbroker.ingest.effects import Effect
+from zbroker.ingest.events import Granted
 from zbroker.ingest.prev_tracker import PrevTracker
+from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.server.peers import Received
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-INGEST, JOURNAL, MARKS = "tcp-ingest", "ipc-journal", "ipc-marks"
-TURN_MS = 2
+INGEST, JOURNAL, MARKS, LIVE = "tcp-ingest", "ipc-journal", "ipc-marks", "ipc-live"
+LIMITS: Final = Limits(1 << 20, 1 << 20, 1 << 20, 100)
+SPIN_US: Final = 100
 
 
-class IngestNode:
-    """The ingest process."""
+class IngestListener(Listener):
+    """Clients that send a header and a body, and whose queues may be full."""
+
+    def __init__(self, net: Net, address: str) -> None:
+        super().__init__(net, address)
+        self.open = True
+
+    def received(self, rid: bytes, frame: Any) -> Received:
+        return Received(rid, [part for part in frame if part is not None])
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Commands]:
+        if self.open:
+            yield from super().events(ready, limit)
+        self.drained = self.drained and self.open
+
+    def next_wake_ms(self) -> int | None:
+        return super().next_wake_ms() if self.open else None
+
+    def answer(self, effect: Answer) -> Gone | Full | None:
+        if self._net.is_full(self._listener, effect.rid):
+            return Full(effect.rid, effect)
+        sent = self._net.answer(self._listener, effect.rid, codec.encode(effect.message))
+        return None if sent else Gone(effect.rid)
+
+
+class LiveLink(Mailbox):
+    """The twin of zbroker.ingest.live_port.LivePort, with one worker."""
+
+    def __init__(self, net: Net) -> None:
+        super().__init__()
+        self._net = net
+        self._dealer: Pipe | None = None
+
+    def say(self, effect: Say) -> None:
+        assert self._dealer is not None
+        frame = codec.encode(effect.message), [bytes(body) for body in effect.bodies]
+        self._net.send(self._dealer, frame)
+
+    def reconnect(self, _effect: Reconnect) -> None:
+        self.close()
+        self.waiting.clear()
+
+        def arrived(frame: bytes) -> None:
+            if dealer is self._dealer:
+                self.put(Granted(0, codec.FROM_LIVE.decode(frame)))
+
+        dealer = Pipe(LIVE, arrived)
+        self._dealer = self._net.dealer(dealer)
+
+    def close(self) -> None:
+        """The process is dead, or has a new socket."""
+        if self._dealer is not None:
+            self._net.close(self._dealer)
+
+
+class IngestProcess:
+    """One life of the process."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.alive = True
-        limits = Limits(1 << 20, 1 << 20, 1 << 20, 100)
-        self.core = IngestCore(limits, next(world.incarnations), world.recording)
-        if world.bug == "no hello":
-            self.core.link.__class__ = _DeafLink  # what forwards has the same one
-        if world.bug == "prev is not filled in":
-            self.core.clients.__class__ = _UnchainedClients
-        self.items: list[Item] = []
-        self.known: dict[str, int] = {}
-        self.journal: Pipe | None = None
-        self.marks = world.net.dealer(Pipe(MARKS, self._on_marks, on_connected=self._subscribe))
-        self.listener = world.net.bind(INGEST, self._receive)
-        self._turn()
+        self.world, self.alive = world, True
+        settings = IngestSettings(
+            LIMITS, next(world.incarnations), world.recording, spin_us=SPIN_US
+        )
+        self.core = IngestCore(settings)
+        plant(world.bug, self.core)
+        self.journal = JournalLink(world.net, JOURNAL, MARKS)
+        self.live = LiveLink(world.net)
+        self.clients, self.admin = IngestListener(world.net, INGEST), Mailbox()
+        self._pace_us = self._due_ms = 0
+        self._read_full = 0  # bursts that were read since the credit was used up
+        self._stop_ms: int | None = None  # when it was asked to stop
+        self._left: int | None = None  # steps until it dies
+        self._done = False
+        self._logged_on: set[bytes] = set()  # as the listener knows it
+        watched = _Watched(self)
+        performers = watched.performers(mortal(self._performers(), self._point))
+        boxes = (self.journal, self.live, self.admin, self.clients)
+        for box in boxes:
+            box.woken = self._woken
+        self._plan = TurnPlan([(box, Limit(1)) for box in boxes], get_args(Effect))
+        turn = TURNS.get(world.bug, Turn)
+        self._turn = turn(watched, self._plan, performers, lambda: self.now)
+        world.at.after(0, self._next_turn)
 
-    def _subscribe(self) -> None:
-        self.world.net.send(self.marks, b"")
+    def _performers(self) -> dict[type, Any]:
+        performers: dict[type, Any] = dict.fromkeys(get_args(Effect), lambda effect: None)
+        performers |= {
+            Answer: self.clients.answer, Say: self._say, Reconnect: self._reconnect,
+            Gate: self._gate, Pace: self._pace, Exit: self._exit,
+            LoggedOn: lambda effect: self._logged_on.add(effect.rid),
+            LoggedOff: lambda effect: self._logged_on.discard(effect.rid),
+        }  # fmt: skip
+        return performers
 
-    def _receive(self, rid: bytes, frame: tuple[bytes, bytes | None]) -> None:
-        self.items.append(Item(rid, codec.decode(codec.INGEST, frame[0]), frame[1]))
+    # -- one turn -----------------------------------------------------------------------------
 
-    def _on_marks(self, frame: bytes) -> None:
-        self.perform(self.core.on_marks(codec.MARKS.decode(frame)))
+    def _woken(self) -> None:
+        """Something arrived: its poller wakes it, sooner or later."""
+        self._turn_in(self.world.rng.choice((0, 1, 2)))
 
-    def _on_journal(self, frame: bytes) -> None:
-        message = codec.FROM_JOURNAL.decode(frame)
-        if isinstance(message, i.Welcome):
-            self.perform(self.core.on_welcome(message))
-        elif isinstance(message, i.Opened):
-            self.perform(self.core.on_opened(message))
-        elif isinstance(message, i.JournalReceipt):
-            self.perform(self.core.on_receipt(message))
+    def _turn_in(self, delay_ms: int) -> None:
+        due_ms = self.world.at.now_ms + delay_ms
+        if due_ms < self._due_ms:
+            self._due_ms = due_ms
+            self.world.at.after(delay_ms, self._next_turn)
 
-    def _turn(self) -> None:
-        if not self.alive:
+    def _next_turn(self) -> None:
+        world = self.world
+        if not self.alive or world.at.now_ms < self._due_ms:
             return
-        now_ms = self.world.at.now_ms
-        items, self.items = self.items, []
-        self.perform(self.core.turn(items, now_ms))
-        self.perform(self.core.tick(now_ms))
+        self._due_ms = NEVER
+        draw(self._plan, world.rng)
+        try:
+            wait_ms = self._turn.run({})
+        except Killed:
+            world.kill_ingest()
+            return
         self.core.check()
-        self.world.at.after(TURN_MS, self._turn)
+        self._compare()
+        if self._done:
+            world.kill_ingest("ingest stopped")
+        elif wait_ms is not None:
+            self._turn_in(wait_ms or world.rng.choice((0, 0, 1, 5)))
 
-    def perform(self, effects: list[Any]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._answer(effect.rid, effect.message)
-            elif isinstance(effect, Token):
-                self._answer(effect.client.rid, effect.answer)
-            elif isinstance(effect, Forward):
-                self._forward(effect)
-            else:
-                self._reconnect()
+    @property
+    def now(self) -> Now:
+        return Now(self.world.at.now_ms, self.world.clock.wall_ns())
 
-    def _forward(self, effect: Forward) -> None:
+    def _point(self) -> None:
+        """It may die here."""
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                raise Killed
+
+    def _compare(self) -> None:
+        """What the ports were told is what holds."""
+        live = {rid for rid, client in self.core.clients.by_rid.items() if client.state == "live"}
+        self.world.demand(self._logged_on == live, "the listener does not know who is logged on")
+
+    def commanded(self, commands: Commands) -> None:
+        """Clients are read: one burst at most while the journal's credit is used up."""
+        link = self.core.link
+        self._read_full = self._read_full + 1 if link.up and link.full else 0
+        self.world.demand(self._read_full <= 1, "clients are read without credit")
+
+    # -- performers ---------------------------------------------------------------------------
+
+    def _say(self, effect: Say) -> None:
+        if effect.link != TO_JOURNAL:
+            self.live.say(effect)
+            return
         message = effect.message
         if self.world.bug == "logon answered by ingest" and isinstance(message, i.Open):
             high = max(
@@ -87,30 +205,74 @@ class IngestNode:
                 default=0,
             )
             guess = i.Opened(message.cid, message.name, publisher_id(message.name), 1, high, high)
-            self.world.at.after(0, lambda: self.perform(self.core.on_opened(guess)))
-        assert self.journal is not None
-        self.world.net.send(
-            self.journal, (codec.encode(message), [bytes(b) for b in effect.bodies])
-        )
+            self.journal.put(guess)
+        self.journal.say(effect)
 
-    def _reconnect(self) -> None:
-        if self.journal is not None:
-            self.world.net.close(self.journal)
-        self.journal = self.world.net.dealer(Pipe(JOURNAL, self._on_journal))
+    def _reconnect(self, effect: Reconnect) -> None:
+        port = self.journal if effect.link in (TO_JOURNAL, WATERMARKS) else self.live
+        port.reconnect(effect)
 
-    def _answer(self, rid: bytes, message: Any) -> None:
-        if not self.world.net.answer(self.listener, rid, codec.encode(message)):
-            self.perform(self.core.gone(rid, self.world.at.now_ms))
+    def _gate(self, effect: Gate) -> None:
+        self.world.demand(effect.open is not self.clients.open, "the gate is as it was")
+        if self.world.bug != "the gate stays open":
+            self.clients.open = effect.open
+
+    def _pace(self, effect: Pace) -> None:
+        self.world.demand(effect.spin_us != self._pace_us, "the pace is as it was")
+        self._pace_us = effect.spin_us
+
+    def _exit(self, _effect: Exit) -> None:
+        assert self._stop_ms is not None
+        waited = self.world.at.now_ms - self._stop_ms >= STOP_WAIT_MS
+        self.world.demand(waited or not self.core.link.bytes, "it ends before what it accepted")
+        self._done = True
+
+    # -- the world ----------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The supervisor asks it to end."""
+        if self._stop_ms is None:
+            self._stop_ms = self.world.at.now_ms
+            self.admin.put(StopAsked())
+
+    def dies_in(self, steps: int) -> None:
+        """It dies before or after one of the next effects."""
+        self._left = steps
 
     def die(self) -> None:
         self.alive = False
-        self.world.net.die(self.listener)
-        self.world.net.close(self.marks)
-        if self.journal is not None:
-            self.world.net.close(self.journal)
+        self.clients.close()
+        self.journal.close()
+        self.live.close()
+
+
+class _Watched(Ordered):
+    """The core, and the judge of what it hears."""
+
+    def __init__(self, process: IngestProcess) -> None:
+        super().__init__(process.core, lambda wrong: process.world.demand(False, wrong))
+        self._process = process
+
+    def handle(self, event: Any, now: Now) -> Any:
+        if isinstance(event, Commands):
+            self._process.commanded(event)
+        return super().handle(event, now)
+
+
+NEVER: Final = 1 << 62
 
 
 # -- planted bugs -----------------------------------------------------------------------------
+
+
+class Nested(Turn[Any, Any]):
+    """A completion is decided and done in the middle of the list that it came of."""
+
+    def _perform(self, effects: Any) -> list[Any]:
+        for effect in effects:
+            for event in super()._perform([effect]):
+                self._perform(self._core.handle(event, self._clock()))
+        return []
 
 
 class _UnchainedClients(Clients):
@@ -126,9 +288,22 @@ class _Unchained(PrevTracker):
         return None
 
 
-class _DeafLink(Link):
+class _DeafSession(JournalSession):
     """Keeps its socket when the journal was restarted."""
 
-    def on_marks(self, incarnation: int) -> None:
-        if self.up:
-            self._journal = incarnation
+    def watermarks(self, incarnation: int, now_ms: int) -> list[Reconnect | Say]:
+        if self.welcomed_by:
+            self.welcomed_by = incarnation
+        return []
+
+
+#: bugs of the turn itself
+TURNS: Final[dict[str, type[Turn[Any, Any]]]] = {"completions are nested": Nested}
+
+
+def plant(bug: str, core: IngestCore) -> None:
+    """Bugs of the core; those of ports are where the port is."""
+    if bug == "no hello":
+        core.link._session.__class__ = _DeafSession
+    elif bug == "prev is not filled in":
+        core.clients.__class__ = _UnchainedClients

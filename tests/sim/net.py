@@ -50,6 +50,8 @@ class Pipe:
     rid: bytes = b""  # at the listener it is connected to
     listener: Listener | None = None
     closed: bool = False
+    stalled_ms: int = 0  # its process reads nothing until then,
+    space: int = 0  # and its queue takes so many frames
 
 
 @dataclass(eq=False)
@@ -104,6 +106,20 @@ class Net:
         self._at.after(self._ordered(pipe, "down"), arrive)
         return True
 
+    def stall(self, pipe: Pipe, ms: int, space: int) -> None:
+        """The DEALER's process reads nothing for a while; so many frames fit its queue."""
+        pipe.stalled_ms, pipe.space = self._at.now_ms + ms, space
+        due: dict[str, int] = pipe.__dict__.setdefault("due", {})
+        due["down"] = max(due.get("down", 0), pipe.stalled_ms)
+
+    def is_full(self, listener: Listener, rid: bytes) -> bool:
+        """True if this peer's queue takes nothing now; else it takes one frame."""
+        pipe = listener.pipes.get(rid)
+        if pipe is None or pipe.closed or self._at.now_ms >= pipe.stalled_ms:
+            return False
+        pipe.space -= 1
+        return pipe.space < 0
+
     def close(self, pipe: Pipe) -> None:
         """The DEALER's process closes it, or dies: its queue goes with it."""
         pipe.closed = True
@@ -127,6 +143,7 @@ class Net:
             return
         pipe.listener, pipe.rid = listener, b"\0" + next(self._rids).to_bytes(4, "big")
         pipe.__dict__["due"] = {}
+        pipe.stalled_ms = 0
         listener.pipes[pipe.rid] = pipe
         pipe.on_connected()
         self._pump(pipe)

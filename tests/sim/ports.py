@@ -31,12 +31,19 @@ class Killed(Exception):
 class Mailbox:
     """A source of what arrives one by one."""
 
+    woken: Callable[[], None] | None = None  # called when something arrives
+
     def __init__(self) -> None:
         self.waiting: deque[Any] = deque()
         self.drained = True
 
     def put(self, event: Any) -> None:
         self.waiting.append(event)
+        self.arrived()
+
+    def arrived(self) -> None:
+        if self.woken is not None:
+            self.woken()
 
     def events(self, ready: Ready, limit: Limit) -> Iterator[Any]:
         for _ in range(limit.count):
@@ -96,6 +103,7 @@ class JournalLink(Mailbox):
         def arrived(frame: bytes) -> None:
             if marks is self._marks:
                 self._newest = frame
+                self.arrived()
 
         marks = Pipe(
             self._addresses[1], arrived, on_connected=lambda: self._net.send(marks, b"")
@@ -114,7 +122,11 @@ class Listener(Mailbox):
     def __init__(self, net: Net, address: str) -> None:
         super().__init__()
         self._net = net
-        self._listener = net.bind(address, lambda rid, frame: self.put(Received(rid, [frame])))
+        self._listener = net.bind(address, lambda rid, frame: self.put(self.received(rid, frame)))
+
+    def received(self, rid: bytes, frame: Any) -> Received:
+        """One command as the core takes it."""
+        return Received(rid, [frame])
 
     def events(self, ready: Ready, limit: Limit) -> Iterator[Commands]:
         burst = list(super().events(ready, limit))

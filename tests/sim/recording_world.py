@@ -14,19 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.sim.delivery_process import LIVE, DeliveryNode
-from tests.sim.ingest_process import IngestNode
-from tests.sim.net import Pipe
+from tests.sim.delivery_process import DeliveryNode
+from tests.sim.ingest_process import IngestProcess
 from tests.sim.subscriber import Recorded, SubscriberNode
 from tests.sim.world import App, ClientNode, Violation, World, _Item
 from zbroker.client import effects as ef
 from zbroker.config import RecordConfig
 from zbroker.delivery import live_grants
 from zbroker.delivery.effects import GrantLive
-from zbroker.ingest.live import LiveForward, LiveReconnect
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.recording import Recording
-from zbroker.wire import bodies, codec
+from zbroker.wire import bodies
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
@@ -42,33 +40,13 @@ def is_recorded(topic: str, data: bytes) -> bool:
     return topic == RECORDED or (topic == FILTERED and len(data) % 2 == 0)
 
 
-class RecordingIngest(IngestNode):
-    """ingest with its link to delivery."""
+class RecordingIngest(IngestProcess):
+    """ingest, whose messages that are not recorded are counted when it ends."""
 
     world: RecordingWorld
-    live: Pipe | None = None
-
-    def perform(self, effects: list[Any]) -> None:
-        for effect in effects:
-            if isinstance(effect, LiveForward):
-                assert self.live is not None
-                bodies = [bytes(body) for body in effect.bodies]
-                self.world.net.send(self.live, (codec.encode(effect.message), bodies))
-            elif isinstance(effect, LiveReconnect):
-                if self.live is not None:
-                    self.world.net.close(self.live)
-                self.live = self.world.net.dealer(Pipe(LIVE, self._on_grant))
-            else:
-                super().perform([effect])
-
-    def _on_grant(self, frame: bytes) -> None:
-        if self.alive:
-            self.core.live.on_grant(codec.FROM_LIVE.decode(frame))
 
     def die(self) -> None:
         super().die()
-        if self.live is not None:
-            self.world.net.close(self.live)
         self.world.count(self)
 
 
@@ -117,7 +95,7 @@ class RecordingClient(ClientNode):
 class RecordingWorld(World):
     """Some messages are live only."""
 
-    ingest_node = RecordingIngest
+    ingest_process = RecordingIngest
     delivery_node = DeliveryNode
     client_node = RecordingClient
     may_keep = False  # what is not recorded may be passed on again

@@ -22,6 +22,8 @@ BUGS = [
     "staged messages are forgotten",
     "a unit is split",
     "names are not folded",
+    "completions are nested",
+    "the gate stays open",
 ]
 
 #: the named steps at which the journal must have died in some history; the list may not shrink
@@ -66,7 +68,7 @@ def test_no_history_breaks_a_promise() -> None:
         faults |= {fault.split()[-1] for fault in world.faults}
         visited |= world.disk.visited
     if SEEDS >= 200:
-        assert faults == {"cut", "killed"}, "every kind of fault was injected"
+        assert faults == {"cut", "killed", "stopped"}, "every kind of fault was injected"
         assert visited >= BOUNDARIES, f"never visited any more: {BOUNDARIES - visited}"
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.hand import HandNode
-from tests.sim.ingest_process import INGEST, IngestNode
+from tests.sim.ingest_process import INGEST, IngestProcess
 from tests.sim.kept import Kept
 from tests.sim.net import Listener, Net, Pipe, Scheduler
 from tests.sim.queues_node import QueuesNode, Unit, judge
@@ -295,7 +295,7 @@ class _Item:
 class World:
     """One simulated history."""
 
-    ingest_node = IngestNode
+    ingest_process = IngestProcess
     client_node = ClientNode
     recording: Recording | None = None
     may_keep = True
@@ -322,7 +322,7 @@ class World:
             self.apps.append(App("hand", by_hand=True))
         self.journal: JournalNode | None = None
         self._start_journal()
-        self.ingest: IngestNode | None = self.ingest_node(self)
+        self.ingest: IngestProcess | None = self.ingest_process(self)
         self.clients = {app.name: self._client(app) for app in self.apps}
         self.units: dict[Unit, list[tuple[int, bytes]]] = {}  # all that were ever sent
         self.receipted: dict[Unit, tuple[int, int]] = {}  # first and last position
@@ -349,7 +349,7 @@ class World:
         elif roll < 0.78:
             self._kill_journal(power_cut=self.rng.random() < 0.5)
         elif roll < 0.84:
-            self._kill_ingest()
+            self._end_ingest()
         elif roll < 0.88:
             self._restart_client(self.rng.choice(self.apps))
         elif roll < 0.92:
@@ -393,7 +393,7 @@ class World:
         self.journal = None
         self.disk.power_cut() if power_cut else self.disk.crash()
         if power_cut and self.ingest is not None:
-            self._kill_ingest()
+            self.kill_ingest()
         self.at.after(self.rng.randint(0, 100), self._start_journal)
 
     def _start_journal(self) -> None:
@@ -407,17 +407,29 @@ class World:
             self.disk.power_cut() if self.rng.random() < 0.5 else self.disk.crash()
             self.at.after(self.rng.randint(0, 100), self._start_journal)
 
-    def _kill_ingest(self) -> None:
+    def _end_ingest(self) -> None:
+        """At once, before or after one of its next effects, or when it has settled everything."""
         if self.ingest is None:
             return
-        self.faults.append("ingest killed")
+        roll = self.rng.random()
+        if roll < 0.4:
+            self.kill_ingest()
+        elif roll < 0.7:
+            self.ingest.dies_in(self.rng.randint(1, 20))
+        else:
+            self.ingest.stop()
+
+    def kill_ingest(self, fault: str = "ingest killed") -> None:
+        if self.ingest is None:
+            return
+        self.faults.append(fault)
         self.ingest.die()
         self.ingest = None
         self.at.after(self.rng.randint(0, 100), self._start_ingest)
 
     def _start_ingest(self) -> None:
         if self.ingest is None:
-            self.ingest = self.ingest_node(self)
+            self.ingest = self.ingest_process(self)
 
     def _restart_queues(self) -> None:
         self.faults.append("queues killed")

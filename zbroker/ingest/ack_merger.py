@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+from zbroker.engine.effects import Answer
 from zbroker.ingest.clients import Client
-from zbroker.ingest.effects import Send
 from zbroker.limits import FILTERED_RUNS_MAX, UNRECORDED_NAMED_MAX
 from zbroker.wire.messages import Ack
 
@@ -80,7 +80,7 @@ class Told:
             self._behind = Named()
         self._behind.add(self.client.acked, topics, [filtered] if filtered is not None else [])
 
-    def sends(self, durability: str | None) -> list[Send]:
+    def sends(self, durability: str | None) -> list[Answer]:
         """All of it, in the order of the sequences."""
         acks: list[Ack] = []
         if self._before is not None:
@@ -91,4 +91,4 @@ class Told:
             )
         if self._behind is not None:
             acks += self._behind.acks()
-        return [Send(self.client.rid, ack) for ack in acks]
+        return [Answer(self.client.rid, ack) for ack in acks]

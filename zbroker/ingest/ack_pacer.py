@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from zbroker.engine.effects import Answer
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.effects import Effect, Send
+from zbroker.ingest.effects import Effect
 from zbroker.wire.messages import Ack, Error
 
 
@@ -32,11 +33,13 @@ class AckPacer:
             return effects
         now: list[Effect] = []
         for effect in effects:
-            client = self._clients.by_rid.get(effect.rid) if isinstance(effect, Send) else None
+            if not isinstance(effect, Answer):
+                now.append(effect)
+                continue
+            client = self._clients.by_rid.get(effect.rid)
             if client is None or not client.ack_interval_ms:
                 now.append(effect)
                 continue
-            assert isinstance(effect, Send)
             if isinstance(effect.message, Ack) and _is_merged(effect.message):
                 _merge(client.acks, effect.message)
                 self._waits[client.rid] = client
@@ -57,14 +60,14 @@ class AckPacer:
                 client.ack_told_ms = now_ms
         return effects
 
-    def wakes(self) -> list[int]:
+    def next_wake_ms(self) -> int | None:
         """When `due` has something."""
-        return [_due_ms(client) for client in self._waits.values()]
+        return min(map(_due_ms, self._waits.values())) if self._waits else None
 
     def _released(self, client: Client) -> list[Effect]:
         self._waits.pop(client.rid, None)
         acks, client.acks = client.acks, []
-        return [Send(client.rid, ack) for ack in acks]
+        return [Answer(client.rid, ack) for ack in acks]
 
 
 def _due_ms(client: Client) -> int:

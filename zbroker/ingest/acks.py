@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from zbroker.engine.effects import Answer
 from zbroker.errors import TEMPORARY
 from zbroker.ingest.ack_merger import Told
 from zbroker.ingest.chain import Ask, Chain, Waiting
 from zbroker.ingest.clients import Client
-from zbroker.ingest.effects import Send
 from zbroker.ingest.link import Outstanding
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -48,7 +48,7 @@ class Acks:
         epoch = client.chain.epoch if client.chain is not None else 0
         self._pending[ordinal] = Pending(client, ask.seq or entry.seq, last, size, ask, epoch)
 
-    def passed(self, client: Client, chain: Chain, waiting: Waiting) -> list[Send]:
+    def passed(self, client: Client, chain: Chain, waiting: Waiting) -> list[Answer]:
         """An unrecorded batch was passed on: it is settled once everything before it is."""
         if self.waits(client):
             client.window_used += waiting.bytes
@@ -64,9 +64,9 @@ class Acks:
 
     def settle(
         self, settled: list[tuple[Outstanding, i.ReceiptItem]], durability: str | None
-    ) -> list[Send]:
+    ) -> list[Answer]:
         """Answers to the clients whose batches these are."""
-        sends: list[Send] = []
+        sends: list[Answer] = []
         told: dict[bytes, Told] = {}
         for out, item in settled:
             pending = self._pending.pop(out.ordinal)
@@ -113,19 +113,19 @@ def _accepted(pending: Pending, told: dict[bytes, Told], duplicate: int) -> None
         told.setdefault(client.rid, Told(client)).recorded(duplicate, asked=pending.ask.persisted)
 
 
-def _refused(pending: Pending, item: i.ReceiptItem, *, chained: bool) -> Send:
+def _refused(pending: Pending, item: i.ReceiptItem, *, chained: bool) -> Answer:
     client, chain = pending.client, pending.client.chain
     if chain is not None and pending.epoch == chain.epoch and (chained or item.code in TEMPORARY):
         chain.broken(item.high, client.acked)
     cid, seq = pending.ask.cid, pending.seq
-    return Send(client.rid, m.Error(item.code, item.reason, cid=cid, seq=seq, high=item.high))
+    return Answer(client.rid, m.Error(item.code, item.reason, cid=cid, seq=seq, high=item.high))
 
 
 def _settle_waiting(
     client: Client, chain: Chain, ordinal: int, told: dict[bytes, Told], durability: str | None
-) -> list[Send]:
+) -> list[Answer]:
     """Unrecorded batches that came behind this ordinal, up to the next recorded one."""
-    sends: list[Send] = []
+    sends: list[Answer] = []
     while chain.waiting and chain.waiting[0].behind <= ordinal:
         waiting = chain.waiting.popleft()
         client.window_used -= waiting.bytes
@@ -145,14 +145,14 @@ def _passed(client: Client, waiting: Waiting, told: Told) -> None:
         told.unrecorded(waiting.topics, waiting.filtered)
 
 
-def _left_behind(client: Client, chain: Chain, waiting: Waiting) -> Send:
+def _left_behind(client: Client, chain: Chain, waiting: Waiting) -> Answer:
     """An unrecorded batch: something before it in its session was refused."""
     reason = f"what came before {waiting.seq} was refused"
     cid, seq = waiting.ask.cid, waiting.seq
-    return Send(client.rid, m.Error("sequence_gap", reason, cid=cid, seq=seq, high=chain.handled))
+    return Answer(client.rid, m.Error("sequence_gap", reason, cid=cid, seq=seq, high=chain.handled))
 
 
-def _flushed(client: Client, ordinal: int, durability: str | None) -> list[Send]:
+def _flushed(client: Client, ordinal: int, durability: str | None) -> list[Answer]:
     done = [cid for wanted, cid in client.flushes if wanted <= ordinal]
     client.flushes = [(wanted, cid) for wanted, cid in client.flushes if wanted > ordinal]
-    return [Send(client.rid, persisted(client, durability, cid)) for cid in done]
+    return [Answer(client.rid, persisted(client, durability, cid)) for cid in done]

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from zbroker.access.core import Permit
+from zbroker.engine.effects import LoggedOff, LoggedOn
 from zbroker.errors import ClientError
 from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.logon_endpoints import Spread
 from zbroker.ingest.prev_tracker import PrevTracker
 from zbroker.limits import HEARTBEAT_MS
+from zbroker.wire.internal import OpenSession
 from zbroker.wire.messages import Ack, Heartbeat
 
 
@@ -72,7 +74,8 @@ class Clients:
         self.by_open: dict[int, Client] = {}
         self._principals: Counter[str] = Counter()  # connections of each
         self._next_open = 1
-        self.left: list[bytes] = []  # whose session is over; for who minds the door
+        self._left: list[bytes] = []  # connections whose session is over, for the listener
+        self._came: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self.by_rid)
@@ -120,6 +123,33 @@ class Clients:
         self.by_rid[client.rid] = self.by_name[client.name] = self.by_open[client.open_cid] = client
         return replaced
 
+    def opened(self, client: Client) -> None:
+        """Its session is open."""
+        client.state = "live"
+        self._came.append(client.rid)
+
+    @property
+    def has_moved(self) -> bool:
+        """True if sessions have begun or ended since `moved`."""
+        return bool(self._left or self._came)
+
+    def moved(self) -> list[LoggedOff | LoggedOn]:
+        """Departures first: a peer may have come back under its id."""
+        effects: list[LoggedOff | LoggedOn] = [LoggedOff(rid) for rid in self._left]
+        effects += (LoggedOn(rid) for rid in dict.fromkeys(self._came) if self._is_live(rid))
+        self._left.clear()
+        self._came.clear()
+        return effects
+
+    def _is_live(self, rid: bytes) -> bool:
+        client = self.by_rid.get(rid)
+        return client is not None and client.state == "live"
+
+    def sessions(self) -> list[OpenSession]:
+        """Those that are open."""
+        live = [client for client in self.by_name.values() if client.state == "live"]
+        return [OpenSession(client.name, client.principal, client.session) for client in live]
+
     def remove(self, client: Client) -> None:
         """Forgets a connection."""
         if self.by_rid.get(client.rid) is client:
@@ -128,7 +158,7 @@ class Clients:
 
     def _forget(self, client: Client) -> None:
         client.state = "ended"
-        self.left.append(client.rid)
+        self._left.append(client.rid)
         if self.by_rid.get(client.rid) is client:
             del self.by_rid[client.rid]
             self._principals[client.principal] -= 1

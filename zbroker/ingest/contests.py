@@ -41,9 +41,9 @@ class Contests:
         """It waits; its first probe is to be sent now."""
         self._waiting.append(contest)
 
-    def next_ms(self) -> list[int]:
-        """When each wants to be looked at again."""
-        return [contest.next_ms for contest in self._waiting]
+    def next_wake_ms(self) -> int | None:
+        """When the first of them is to be looked at again."""
+        return min((contest.next_ms for contest in self._waiting), default=None)
 
     def due(self, now_ms: int) -> Iterator[tuple[Contest, bool]]:
         """Those whose name is free, then True; and those to probe again or, `left` 0, to refuse."""

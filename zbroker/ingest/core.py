@@ -1,160 +1,200 @@
-"""ingest's decisions: who may publish what, how it is packed, and who is told what. No I/O.
+"""ingest's decisions: who may publish what, how it is packed, and what clients are answered. Pure.
 
-One turn takes everything that waited (`turn`), the other events are the journal's answers
-(`on_welcome`, `on_opened`, `on_receipt`, `on_marks`), gone peers (`gone`) and time (`tick`). All
-return effects in the order in which they must be performed.
+    handle(event)   bursts of commands, the journal's answers, grants, passwords, questions
+    tick            heartbeats, contested names, the links, what clients with full queues are owed
 
-Failure of each step: what does not reach the journal is kept in the link and sent again; a refused
-batch is answered with its code and what follows it is refused too; a client that does not come back
-loses only its place, never what it was told is persisted.
+What a failure means: what does not reach the journal is kept in the link and sent again; a refused
+batch is answered with its code, and what follows it is refused too; a client that does not come
+back loses only its place, never what was acknowledged as persisted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from zbroker.access.core import Access, Permit
+from zbroker.engine import effects as e
+from zbroker.engine import events as ev
+from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ClientError
 from zbroker.heartbeats import QuietMs
-from zbroker.ids import check_client_name
+from zbroker.ingest import events as ie
+from zbroker.ingest import reports
 from zbroker.ingest.ack_pacer import AckPacer
-from zbroker.ingest.chain import Chain
+from zbroker.ingest.burst import Burst
 from zbroker.ingest.clients import Client, Clients
-from zbroker.ingest.contests import PROBE_MS, PROBES, Contest, Contests
-from zbroker.ingest.effects import Effect, Send, Token, Verify
-from zbroker.ingest.identity import Identity, Who
+from zbroker.ingest.effects import Effect
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
+from zbroker.ingest.logons import Logons, taken_over
+from zbroker.ingest.owed_answers import OwedAnswers
 from zbroker.ingest.prev_tracker import RUNS_MAX
 from zbroker.ingest.publish_commands import Publishing
+from zbroker.ingest.settings import IngestSettings
 from zbroker.ingest.stage_commits import Committing
-from zbroker.ingest.turn import Item, Limits, Turn
-from zbroker.limits import HEARTBEAT_MS
-from zbroker.recording import Recording
+from zbroker.limits import FRAMES_MAX
+from zbroker.server.peers import Received
+from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
+from zbroker.wire import surveys as s
 from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
-from zbroker.wire.stages import AbortStaged, CommitStaged
+from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
 
-__all__ = ["PROBES", "PROBE_MS", "IngestCore", "Item", "Limits"]
-
-_RID_BYTES = 5  # of ids that ZeroMQ gives, which begin with 0; others were chosen by the peer
+CLIENTS: Final = "clients"  # the source that the gate is about
+SPIN_MEAN_MAX: Final = 4.0  # messages of a burst (moving mean) up to which spinning pays
+SPIN_FOR_RECEIPT: Final = 4  # times as long while a receipt is due: a sync and two hops
+STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
 
 
 class IngestCore:
-    """The front door's mind."""
+    """See zbroker.engine.contract.Core."""
 
     def __init__(
-        self,
-        limits: Limits,
-        incarnation: int,
-        recording: Recording | None = None,
-        workers: int = 1,
-        quiet_ms: QuietMs | None = None,
-        access: Access | None = None,
-    ) -> None:
-        """recording: what is recorded; None: everything. workers: of delivery.
-
-        quiet_ms: see DoorHeartbeats. access: who may do what; None: everybody everything.
-        """
-        self.limits = limits
-        self.link = Link(incarnation)
-        self.live = LiveLink(incarnation, workers)
-        self.clients = Clients(workers, quiet_ms)
-        self.errors: Counter[str] = Counter()
-        self.refusals = RefusalLog(incarnation)
-        self._identity = Identity(access or Access.off())
+        self, settings: IngestSettings, quiet_ms: QuietMs | None = None,
+        peers: s.Peers = s.unknown,
+    ) -> None:  # fmt: skip
+        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
+        recording = settings.recording
         self._everything = recording is None or recording.everything
+        self.clients = Clients(len(settings.workers), quiet_ms)
+        self.link = Link(settings.incarnation, self.clients.sessions)
+        self.live = LiveLink(settings.incarnation, settings.live)
+        self.errors: Counter[str] = Counter()
+        self.refusals = RefusalLog(settings.incarnation)
         self._publishing = Publishing(
-            limits, self.link, self.live, None if self._everything else recording
+            settings.limits, self.link, self.live, None if self._everything else recording
         )
-        self.committing = Committing(self.link)
-        self._contests = Contests(self.clients)
+        self._committing = Committing(self.link)
         self._pacer = AckPacer(self.clients)
+        self._logons = Logons(
+            settings, self.clients, self.link, self._publishing, self._pacer, self._refuse
+        )
+        self._owed = OwedAnswers()
+        self._settings, self._peers = settings, peers
+        self._mean = 0.0  # messages of a burst
+        self._open, self._spin_us = True, 0  # the gate and the pace as they are
+        self._ready = False
+        self._stop_ms: int | None = None  # when it ends at the latest
+        self._now = Now(0, 0)
+        self._handlers = self._events()
+
+    def _events(self) -> dict[type, Callable[[Any], Sequence[Effect]]]:
+        return {
+            ev.Commands: self._commands,
+            ev.Asked: self._asked,
+            ev.Gone: lambda event: self._gone(event.rid),
+            ev.Full: self._full,
+            ev.RulesChanged: self._rules_changed,
+            ev.Unauthenticated: self._unauthenticated,
+            ev.StopAsked: self._stop_asked,
+            ie.Verified: self._verified,
+            ie.Granted: lambda event: self.live.on_grant(event.grant, event.worker),
+            ie.EndpointsRead: self._endpoints_read,
+            i.Welcome: self._welcome,
+            i.Watermarks: lambda marks: self.link.on_watermarks(marks, self._now.mono_ms),
+            i.Opened: self._opened,
+            i.JournalReceipt: self._receipt,
+            StagesDone: self._committing.done,
+        }
+
+    def handle(self, event: object, now: Now) -> Sequence[Effect]:
+        """What follows at once."""
+        self._now = now
+        effects = self._handlers[type(event)](event)
+        return [*effects, *self.clients.moved()] if self.clients.has_moved else effects
 
     @property
     def messages(self) -> int:
         """How many were taken from publishers."""
         return self._publishing.messages
 
-    def unrecorded(self) -> dict[str, int]:
-        """Messages that went to delivery only, how many did not get there, and what filters did."""
-        if self._everything:
-            return {}
-        counts = {"unrecorded": self.live.passed, "live_dropped": self.live.dropped}
-        contents = self._publishing.contents
-        if contents is not None:
-            counts |= {"filtered": contents.filtered, "unreadable": contents.unreadable}
-        return counts
-
     # -- clients' commands --------------------------------------------------------------------
 
-    def turn(self, items: list[Item], now_ms: int) -> list[Effect]:
-        """Handles what waited, in order, and forwards what it makes in one append."""
-        turn = Turn(now_ms)
-        for item in items:
-            self._command_or_refuse(turn, item)
-        for rid in list(turn.runs):
-            self._end_run(turn, rid)
-        return [*self._pacer.pace(turn.effects), *self.link.flush(), *self.live.flush()]
+    def _commands(self, commands: ev.Commands) -> list[Effect]:
+        """Handles them in order, and forwards what they make in one append."""
+        burst, before = Burst(self._now.mono_ms), self._publishing.messages
+        for received in commands.received:
+            self._one(burst, received)
+        for rid in list(burst.runs):
+            self._end_run(burst, rid)
+        # a packed batch is many messages
+        taken = max(len(commands.received), self._publishing.messages - before)
+        self._mean += 0.1 * (taken - self._mean)
+        return self._forwarded(burst)
 
-    def _command_or_refuse(self, turn: Turn, item: Item) -> None:
+    def _forwarded(self, burst: Burst) -> list[Effect]:
+        return [*self._pacer.pace(burst.effects), *self.link.flush(), *self.live.flush()]
+
+    def _one(self, burst: Burst, received: Received) -> None:
+        rid, frames, over, key = received
+        command: m.ClientCommand | None = None
         try:
-            self._command(turn, item)
+            if over or len(frames) > 2:
+                reason = (
+                    f"a command has a header and at most one body, not over {FRAMES_MAX} frames"
+                )
+                raise ClientError("bad_frame", reason)
+            command = codec.decode(codec.INGEST, frames[0])
+            self._command(burst, received, command)
         except ClientError as error:
-            self._refuse(turn, item, error)
+            cid = codec.cid_of(frames[0]) if command is None else None
+            self._refuse(burst, rid, error, command, cid, key)
 
-    def _command(self, turn: Turn, item: Item) -> None:
-        command = item.command
-        if isinstance(command, ClientError):
-            raise command
-        client = self.clients.by_rid.get(item.rid)
+    def _command(self, burst: Burst, received: Received, command: m.ClientCommand) -> None:
+        client = self.clients.by_rid.get(received.rid)
         if client is not None:
-            if client.key != item.key:
+            if client.key != received.key:
                 raise ClientError("auth_failed", "this connection was logged on with another key")
-            self.clients.heard(client, command, turn.now_ms)
-        if isinstance(command, m.Publish):
-            if client is None:
-                raise ClientError("not_logged_on", "this connection has no session here")
-            self._publishing.publish(turn, client, command, item.body)
-        elif isinstance(command, m.Logon):
-            self._logon(turn, item.rid, command, item.key)
-        elif client is None:
+            self.clients.heard(client, command, burst.now_ms)
+        if isinstance(command, m.Logon):
+            self._logons.logon(burst, received, command)
+            return
+        if client is None:
             raise ClientError("not_logged_on", "this connection has no session here")
+        body = bytes(received.frames[1]) if len(received.frames) > 1 else None
+        if isinstance(command, m.Publish):
+            self._publishing.publish(burst, client, command, body)
         else:
-            self._of_session(turn, client, command, item.body)
+            self._of_session(burst, client, command, body)
 
     def _of_session(
-        self, turn: Turn, client: Client, command: m.ClientCommand, body: bytes | None
+        self, burst: Burst, client: Client, command: m.ClientCommand, body: bytes | None
     ) -> None:
         if isinstance(command, CommitStaged | AbortStaged):
-            self._end_run(turn, client.rid)
-            turn.effects += self.committing.ask(client, command, body)
+            self._end_run(burst, client.rid)
+            burst.effects += self._committing.ask(client, command, body)
         elif isinstance(command, m.Flush):
-            self._publishing.flush(turn, client, command, self._durability)
+            self._publishing.flush(burst, client, command, self._durability)
         elif isinstance(command, m.Logoff):
-            self._end_run(turn, client.rid)
-            turn.effects.append(Send(client.rid, m.Ack("processed", command.cid)))
-            self._end(turn, client)
+            self._end_run(burst, client.rid)
+            burst.effects.append(e.Answer(client.rid, m.Ack("processed", command.cid)))
+            self._end(burst, client)
 
-    def _refuse(self, turn: Turn, item: Item, error: ClientError) -> None:
+    def _refuse(
+        self, burst: Burst, rid: bytes, error: ClientError, command: m.ClientCommand | None = None,
+        cid: str | None = None, key: str = "",
+    ) -> None:  # fmt: skip
         self.errors[error.code] += 1
-        command = item.command
-        if error.code in CODES:
-            self._note(item, error.code)
+        client = self.clients.by_rid.get(rid)
+        if error.code in CODES:  # for the audit log
+            who = client.principal if client is not None else stranger(key)
+            what = "stay logged on" if command is None else told_as(command)
+            self.refusals.add(rid, who, what, error.code)
         seq = command.seq if isinstance(command, m.Publish) else None
-        cid = item.cid if isinstance(command, ClientError) else getattr(command, "cid", None)
-        if item.rid in turn.runs:
-            self._end_run(turn, item.rid)
+        if command is not None:
+            cid = getattr(command, "cid", None)
+        if rid in burst.runs:
+            self._end_run(burst, rid)
         answer = m.Error(error.code, error.reason, error.hint, cid, seq=seq)
-        client = self.clients.by_rid.get(item.rid)
         if error.code == "sequence_gap" and client is not None and client.chain is not None:
             answer.high = client.chain.handled
-        turn.effects.append(Send(item.rid, answer))
+        burst.effects.append(e.Answer(rid, answer))
         if client is not None and isinstance(command, m.Publish):
-            self._refused_publish(turn, client, command, error.code)
+            self._refused_publish(burst, client, command, error.code)
 
-    def _refused_publish(self, turn: Turn, client: Client, publish: m.Publish, code: str) -> None:
+    def _refused_publish(self, burst: Burst, client: Client, publish: m.Publish, code: str) -> None:
         """What comes again has its place in the line of the session; the rest never comes."""
         last = publish.seq + (publish.count or 1) - 1
         if code not in TEMPORARY and code != "sequence_gap":
@@ -163,227 +203,192 @@ class IngestCore:
         client.used.use(publish.seq, last)
         if len(client.used) > RUNS_MAX:
             reason = f"{RUNS_MAX} batches, with gaps between them, were refused: log on again"
-            turn.effects.append(Send(client.rid, m.Error("session_ended", reason)))
-            self._end(turn, client)
+            burst.effects.append(e.Answer(client.rid, m.Error("session_ended", reason)))
+            self._end(burst, client)
 
-    def _note(self, item: Item, code: str) -> None:
-        """For the audit log."""
-        client, command = self.clients.by_rid.get(item.rid), item.command
-        who = client.principal if client is not None else stranger(item.key)
-        what = "stay logged on" if isinstance(command, ClientError) else told_as(command)
-        self.refusals.add(item.rid, who, what, code)
-
-    def _end_run(self, turn: Turn, rid: bytes) -> None:
+    def _end_run(self, burst: Burst, rid: bytes) -> None:
         client = self.clients.by_rid.get(rid)
         if client is not None:
-            self._publishing.end_run(turn, client)
+            self._publishing.end_run(burst, client)
 
-    # -- logon --------------------------------------------------------------------------------
-
-    def _logon(self, turn: Turn, rid: bytes, logon: m.Logon, key: str) -> None:
-        check_client_name(logon.client)
-        if len(rid) != _RID_BYTES or rid[0] != 0:
-            raise ClientError("bad_field", "leave the routing id of the socket to ZeroMQ")
-        if logon.version != m.VERSION:
-            raise ClientError(
-                "bad_version", f"version {logon.version} was asked, {m.VERSION} is spoken"
-            )
-        who = self._identity.who(rid, logon, key, turn.now_ms)
-        if isinstance(who, Verify):
-            turn.effects.append(who)
-        else:
-            self._enter(turn, rid, logon, who)
-
-    def on_verified(self, number: int, now_ms: int, *, good: bool) -> list[Effect]:
-        """A password was looked at: see Verify."""
-        turn, claim = Turn(now_ms), self._identity.claim(number)
-        try:
-            self._identity.judge(claim, good=good, now_ms=now_ms)
-            self._enter(turn, claim.rid, claim.logon, claim.who)
-        except ClientError as error:
-            self._refuse(turn, Item(claim.rid, claim.logon, None), error)
-        return turn.effects
-
-    def _enter(self, turn: Turn, rid: bytes, logon: m.Logon, who: Who) -> None:
-        """Somebody known wants in: as soon as the name is free."""
-        most, most_of_one = self.limits.clients, self.limits.clients_per_principal
-        self.clients.check_room(rid, who.principal, most, most_of_one)
-        holder = self.clients.holder(logon.client, logon.instance, who.principal)
-        if holder is not None and holder.rid != rid:
-            self._probe(turn, Contest(rid, logon, who, holder, turn.now_ms, PROBES))
-            return
-        self._admit(turn, rid, logon, who)
-
-    def _probe(self, turn: Turn, contest: Contest) -> None:
-        """A heartbeat to the holder: the loop says `gone` if it cannot be sent."""
-        next_ms, left = turn.now_ms + PROBE_MS, contest.left - 1
-        self._contests.begin(contest._replace(next_ms=next_ms, left=left))
-        turn.effects.append(Send(contest.holder.rid, m.Heartbeat()))
-
-    def _admit(self, turn: Turn, rid: bytes, logon: m.Logon, who: Who) -> None:
-        for open_run in {rid, *(c.rid for c in self._named(logon.client))}:
-            self._end_run(turn, open_run)
-        pulse = self.clients.heartbeats.begin(logon.heartbeat_s, turn.now_ms)
-        client = Client(rid, logon.client, logon.instance, logon.cid, pulse, *who)
-        client.permit = self._permit(who.principal)
-        self._pacer.begin(client, logon.ack_interval_s)
-        replaced = self.clients.add(client)
-        if replaced is not None and replaced.rid != rid:
-            self.clients.remove(replaced)
-            self.clients.by_name[client.name] = client
-            turn.effects.append(Send(replaced.rid, self._ended(replaced)))
-        turn.effects += self.link.open(client.open_cid, client.name, client.principal)
-
-    def _permit(self, principal: str) -> Permit | None:
-        permit = self._identity.access.permit(principal, "publish")
-        return None if permit.everything else permit
-
-    def entitle(self, access: Access, now_ms: int) -> list[Effect]:
-        """The rules have changed: who may not be here any more is told and forgotten."""
-        self._identity.access = access
-        turn = Turn(now_ms)
-        for client in list(self.clients.by_rid.values()):
-            self._end_run(turn, client.rid)
-            try:
-                self._identity.check(Who(client.principal, client.key), client.name)
-            except ClientError as error:
-                self._refuse(turn, Item(client.rid, error, None), error)
-                self._end(turn, client)
-            else:
-                client.permit = self._permit(client.principal)
-        return [*turn.effects, *self.link.flush(), *self.live.flush()]
-
-    def _named(self, name: str) -> list[Client]:
-        holder = self.clients.by_name.get(name)
-        return [holder] if holder is not None else []
-
-    def _ended(self, client: Client) -> m.Error:
-        return m.Error("session_ended", f"another logon as {client.name!r} took this session over")
-
-    def on_opened(self, opened: i.Opened) -> list[Effect]:
-        """The journal's answer to a logon goes on to the client."""
-        client = self.clients.by_open.get(opened.cid)
-        if not self.link.on_opened(opened) or client is None:
-            return []
-        welcome = self.link.welcome
-        if opened.code or welcome is None:
-            self.clients.remove(client)
-            self.errors[opened.code] += 1
-            return [Send(client.rid, m.Error(opened.code, opened.reason, cid=client.cid))]
-        client.state = "live"
-        client.publisher, client.session = opened.publisher, opened.session
-        client.found = opened.acked
-        client.used.settled(opened.seq)
-        if self._everything:
-            client.acked = client.recorded = opened.acked
-        else:
-            client.chain = Chain(opened.seq, opened.seq)
-        limits = self.limits
-        answer = m.Ack(
-            "processed", client.cid, seq=opened.seq, acked=opened.acked, publisher=opened.publisher,
-            session=opened.session, version=m.VERSION, durability=welcome.durability,
-            origin=(welcome.instance, welcome.generation), window_bytes=limits.window_bytes,
-            max_message_bytes=limits.message_bytes, max_batch_bytes=limits.batch_bytes,
-            heartbeat_s=client.heartbeat_s,
-            recording=None if self._everything else "some", principal=client.principal or None,
-        )  # fmt: skip
-        return [Token(client, answer)]
-
-    def _end(self, turn: Turn, client: Client) -> None:
+    def _end(self, burst: Burst, client: Client) -> None:
         self.clients.remove(client)
         if client.session:
-            turn.effects += self.link.close(client.name, client.session)
+            burst.effects += self.link.close(client.name, client.session)
+
+    # -- who may be here ----------------------------------------------------------------------
+
+    def _verified(self, verified: ie.Verified) -> Sequence[Effect]:
+        burst = Burst(self._now.mono_ms)
+        self._logons.on_verified(burst, verified.number, good=verified.good)
+        return burst.effects
+
+    def _endpoints_read(self, read: ie.EndpointsRead) -> Sequence[Effect]:
+        self._logons.on_endpoints(read)
+        return ()
+
+    def _rules_changed(self, changed: ev.RulesChanged) -> Sequence[Effect]:
+        """Clients that may not be here any more are told so and forgotten."""
+        self._logons.entitle(changed.access)
+        burst = Burst(self._now.mono_ms)
+        for client in list(self.clients.by_rid.values()):
+            self._end_run(burst, client.rid)
+            try:
+                self._logons.check(client)
+            except ClientError as error:
+                self._refuse(burst, client.rid, error)
+                self._end(burst, client)
+        return self._forwarded(burst)
+
+    def _unauthenticated(self, event: ev.Unauthenticated) -> Sequence[Effect]:
+        self.refusals.add(b"", stranger(event.key), "connect", "auth_failed", event.host)
+        return ()
+
+    def _asked(self, asked: ev.Asked) -> Sequence[Effect]:
+        """A question of the admin process."""
+        rid, ask = asked.rid, asked.question
+        if isinstance(ask, s.AskClients):
+            rows = reports.rows(self.clients, ask, self._peers, self._now.mono_ms)
+            return [e.Tell(rid, s.Clients(ask.cid, *rows))]
+        if isinstance(ask, s.AskRefusals):
+            return [e.Tell(rid, self.refusals.told(ask, self._peers))]
+        return self._disconnect(rid, ask)
+
+    def _disconnect(self, rid: bytes, ask: s.Disconnect) -> Sequence[Effect]:
+        """Acknowledgements of what the client published before go nowhere: it hears of that, which
+        is in the log or on its way there, at its next logon."""
+        self._logons.disconnects = max(self._logons.disconnects, ask.number)
+        client = self.clients.by_name.get(ask.client)
+        if client is None:
+            return [e.Tell(rid, s.Disconnected(ask.cid, 0))]
+        error = m.Error("session_ended", s.DISCONNECTED, "ask whoever operates this broker")
+        return [
+            e.Answer(client.rid, error), *self._gone(client.rid),
+            e.NoteDisconnected(ask.client, 1), e.Tell(rid, s.Disconnected(ask.cid, 1)),
+        ]  # fmt: skip
 
     # -- the journal's answers ----------------------------------------------------------------
 
-    def on_welcome(self, welcome: i.Welcome) -> list[Effect]:
-        """The link is up: what was outstanding goes out again; ended sessions are told."""
+    def _welcome(self, welcome: i.Welcome) -> Sequence[Effect]:
+        """The link is up: what was outstanding goes out again, ended sessions are told."""
+        forwarded = self.link.on_welcome(welcome)
+        if forwarded is None:
+            return ()
         effects: list[Effect] = []
         for name in welcome.ended:
             client = self.clients.by_name.get(name)
             if client is not None and client.state == "live":
                 self.clients.remove(client)
-                effects.append(Send(client.rid, self._ended(client)))
-        return [*effects, *self.link.on_welcome(welcome)]
+                effects.append(e.Answer(client.rid, taken_over(client)))
+        effects += forwarded
+        if not self._ready:
+            self._ready = True
+            effects.append(e.Ready())
+        return effects
 
-    def on_marks(self, marks: i.Watermarks) -> list[Effect]:
-        """Another incarnation in the marks means that the journal was restarted."""
-        self.link.on_marks(marks.incarnation)
-        return []
+    def _opened(self, opened: i.Opened) -> Sequence[Effect]:
+        if opened.code:
+            self.errors[opened.code] += 1
+        return self._logons.on_opened(opened, self._now)
 
-    def on_receipt(self, receipt: i.JournalReceipt) -> list[Effect]:
+    def _receipt(self, receipt: i.JournalReceipt) -> Sequence[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
-        sends = self._publishing.acks.settle(self.link.on_receipt(receipt), self._durability)
-        for send in sends:
-            if isinstance(send.message, m.Error):
-                self.errors[send.message.code] += 1
-        return self._pacer.pace(list(sends))
+        answers = self._publishing.acks.settle(self.link.on_receipt(receipt), self._durability)
+        for answer in answers:
+            if isinstance(answer.message, m.Error):
+                self.errors[answer.message.code] += 1
+        return self._pacer.pace([*answers])
 
     @property
     def _durability(self) -> str | None:
         return self.link.welcome.durability if self.link.welcome is not None else None
 
-    # -- time and gone peers ------------------------------------------------------------------
+    # -- peers and time -----------------------------------------------------------------------
 
-    def gone(self, rid: bytes, now_ms: int) -> list[Effect]:
-        """A send to this peer failed: its connection is closed."""
-        turn = Turn(now_ms)
+    def _gone(self, rid: bytes) -> Sequence[Effect]:
+        """A peer cannot be reached any more."""
+        burst = Burst(self._now.mono_ms)
+        self._owed.forget(rid)
         client = self.clients.by_rid.get(rid)
         if client is not None:
-            self._end(turn, client)
-        self._settle_contested(turn)
-        return turn.effects
+            self._end(burst, client)
+        self._logons.settle_contested(burst)
+        return burst.effects
 
-    def tick(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
-        """Heartbeats, silent clients, contested names, and the link to the journal.
+    def _full(self, full: ev.Full) -> Sequence[Effect]:
+        assert isinstance(full.effect, e.Answer)
+        self._owed.put(full.effect, self._now.mono_ms)
+        return ()
 
-        drained: this turn has everything that waited at the door.
-        """
-        turn = Turn(now_ms)
-        silent, due = self.clients.beats(now_ms, drained=drained)
+    def _stop_asked(self, _event: ev.StopAsked) -> Sequence[Effect]:
+        self._stop_ms = self._now.mono_ms + STOP_WAIT_MS
+        return ()
+
+    def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
+        """All that is to be done now. drained: this turn has read all that clients sent."""
+        self._now = now
+        burst = Burst(now.mono_ms)
+        effects = burst.effects
+        effects += self._owed.due(now.mono_ms)
+        silent, due = self.clients.beats(now.mono_ms, drained=drained)
         for client in silent:
-            self._end(turn, client)
-            turn.effects.append(Send(client.rid, m.Error(
-                "not_logged_on", "nothing was heard for two heartbeats"
-            )))  # fmt: skip
-        turn.effects += [Send(rid, m.Heartbeat()) for rid in due]
-        turn.effects += self._pacer.due(now_ms)
-        self._settle_contested(turn)
-        turn.effects += self.link.tick(now_ms, [] if self.link.up else self._sessions())
+            self._end(burst, client)
+            error = m.Error("not_logged_on", "nothing was heard for two heartbeats")
+            effects.append(e.Answer(client.rid, error))
+        effects += [e.Answer(rid, m.Heartbeat()) for rid in due]
+        effects += self._pacer.due(now.mono_ms)
+        self._logons.settle_contested(burst)
+        effects += self.link.tick(now.mono_ms)
         if not self._everything:
-            turn.effects += self.live.tick(now_ms)
-        return turn.effects
+            effects += self.live.tick(now.mono_ms)
+        if self.clients.has_moved:
+            effects += self.clients.moved()
+        effects += self._turned()
+        return effects
 
-    def _sessions(self) -> list[i.OpenSession]:
-        live = [c for c in self.clients.by_name.values() if c.state == "live"]
-        return [i.OpenSession(c.name, c.principal, c.session) for c in live]
+    def _turned(self) -> list[Effect]:
+        """Whether clients are read, and how long it is looked before sleeping, where that changed;
+        the end, once all that was accepted is settled."""
+        effects: list[Effect] = []
+        stopping = self._stop_ms is not None
+        opens = not stopping and not (self.link.up and self.link.full)
+        if opens is not self._open:
+            self._open = opens
+            effects.append(e.Gate(CLIENTS, opens))
+        spin_us = self._settings.spin_us if self._mean <= SPIN_MEAN_MAX else 0
+        if self.link.bytes:
+            spin_us *= SPIN_FOR_RECEIPT
+        if spin_us != self._spin_us:
+            self._spin_us = spin_us
+            effects.append(e.Pace(spin_us))
+        if self._stop_ms is not None and (
+            not self.link.bytes or self._now.mono_ms >= self._stop_ms
+        ):
+            effects.append(e.Exit())
+        return effects
 
-    def next_wake_ms(self, now_ms: int) -> int:
-        """When `tick` has something to do at the latest."""
-        wakes = [*self._contests.next_ms(), *self._pacer.wakes()]
-        if self.clients.heartbeats.due_ms is not None:
-            wakes.append(self.clients.heartbeats.due_ms)
-        wakes.append(now_ms + (HEARTBEAT_MS if self.link.up else PROBE_MS))
-        return min(wakes)
+    def next_read(self) -> None:
+        """It reads nothing of the log."""
 
-    def _settle_contested(self, turn: Turn) -> None:
-        for contest, free in list(self._contests.due(turn.now_ms)):
-            rid, logon = contest.rid, contest.logon
-            if free:
-                self._enter_or_refuse(turn, contest)
-            elif contest.left:
-                self._probe(turn, contest)
-            else:
-                self.errors["name_in_use"] += 1
-                reason = f"another connection publishes as {logon.client!r}"
-                turn.effects.append(Send(rid, m.Error("name_in_use", reason, cid=logon.cid)))
+    def next_wake_ms(self) -> int | None:
+        """When the next tick has something to do."""
+        least = self.link.next_wake_ms()
+        live_ms = None if self._everything else self.live.next_wake_ms()
+        for wake_ms in (
+            self.clients.heartbeats.due_ms, self._pacer.next_wake_ms(), self._owed.next_wake_ms,
+            self._logons.next_wake_ms(), live_ms, self._stop_ms,
+        ):  # fmt: skip
+            if wake_ms is not None and (least is None or wake_ms < least):
+                least = wake_ms
+        return least
 
-    def _enter_or_refuse(self, turn: Turn, contest: Contest) -> None:
-        try:
-            self._identity.check(contest.who, contest.logon.client)
-            self._enter(turn, contest.rid, contest.logon, contest.who)
-        except ClientError as error:
-            self._refuse(turn, Item(contest.rid, contest.logon, None), error)
+    def stats(self) -> dict[str, int | float | str]:
+        """What the process reports."""
+        errors = {f"error_{code}": count for code, count in self.errors.items()}
+        return {
+            "clients": len(self.clients), "messages": self.messages, "errors": self.errors.total(),
+            "journal": "up" if self.link.up else "down", **self._publishing.unrecorded(), **errors,
+        }  # fmt: skip
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -1,31 +1,14 @@
-"""What ingest's core wants done, beside what its links to journal and delivery want. Pure."""
+"""What ingest's core wants done. Pure."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
-from zbroker.ingest.clients import Client
-from zbroker.ingest.link import LinkEffect
-from zbroker.ingest.live import LiveEffect
-from zbroker.wire import messages as m
+from zbroker.engine import effects as e
 
 
-class Send(NamedTuple):
-    """One answer to one client. A newer ack may replace an older one that still waits."""
-
-    rid: bytes
-    message: m.ServerAnswer | m.Heartbeat
-
-
-class Token(NamedTuple):
-    """Answer this logon; the loop adds endpoints and a token, which need a key and a clock."""
-
-    client: Client
-    answer: m.Ack
-
-
-class Verify(NamedTuple):
-    """See whether `password` is the one of `hashed`, then tell the core under this number."""
+class Verify(Struct, gc=False):
+    """See whether `password` is the one of `hashed`. Answered by Verified, with this number."""
 
     number: int
     password: str
@@ -35,4 +18,7 @@ class Verify(NamedTuple):
         return f"Verify(number={self.number})"
 
 
-Effect = Verify | Send | Token | LinkEffect | LiveEffect
+Effect = (
+    e.Answer | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Tell | e.NoteDisconnected
+    | e.Gate | e.Pace | e.Ready | e.Exit | Verify
+)  # fmt: skip

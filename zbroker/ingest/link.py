@@ -1,36 +1,26 @@
-"""ingest's side of its link to the journal: what was sent and not receipted. Pure.
-
-    down --Welcome--> up --other incarnation, or silence--> down (new socket, Hello, all again)
+"""ingest's part of its session with the journal: what was sent and not receipted. Pure.
 
 What is on its way when the journal dies is kept here and sent again, in order, with the ordinals it
-had; the journal drops what it holds already.
+had; the journal drops what it holds already. See zbroker.engine.journal_session.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from zbroker.engine.effects import JOURNAL, Reconnect, Say
+from zbroker.engine.journal_session import JournalSession
 from zbroker.limits import JOURNAL_CREDIT_BYTES
 from zbroker.wire import internal as m
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 
 Body = bytes | memoryview
-WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
-
-
-class Forward(NamedTuple):
-    """Effect: send this to the journal, bodies behind the header."""
-
-    message: m.InternalMessage
-    bodies: list[Body]
-
-
-class Reconnect(NamedTuple):
-    """Effect: throw the socket to the journal away, make a new one, then send what follows."""
+CONFIRM_MS: Final = 500  # the journal repeats receipts until they are confirmed
 
 
 class Outstanding(NamedTuple):
@@ -39,31 +29,32 @@ class Outstanding(NamedTuple):
     body: Body
 
 
-LinkEffect = Forward | Reconnect
+LinkEffect = Reconnect | Say
 
 
 class Link:
     """Appends and logons that wait for the journal."""
 
-    def __init__(self, incarnation: int) -> None:
-        self._mine = incarnation
-        self._hellos = 0
-        self._journal = 0  # incarnation that welcomed us; 0: down
-        self._said_hello_ms: int | None = None
+    def __init__(self, incarnation: int, sessions: Callable[[], list[m.OpenSession]]) -> None:
+        """sessions: those that are open now."""
+        self._session = JournalSession(
+            incarnation, lambda number: m.Hello("ingest", incarnation, sessions(), number)
+        )
         self._ordinal = 1
         self._confirmed = 0
+        self._confirm_ms = 0
         self._outstanding: deque[Outstanding] = deque()
         self._sent = 0  # how many of them, from the left, are on the wire
         self._opens: dict[int, tuple[str, str]] = {}
         self._asks: dict[int, CommitStages | AbortStages] = {}
         self.bytes = 0
         self.credit_bytes = JOURNAL_CREDIT_BYTES
-        self.welcome: m.Welcome | None = None
+        self.welcome: m.Welcome | None = None  # the newest
 
     @property
     def up(self) -> bool:
         """True while the journal is known to listen."""
-        return self._journal != 0
+        return self._session.welcomed_by != 0
 
     @property
     def full(self) -> bool:
@@ -79,32 +70,30 @@ class Link:
         return ordinal
 
     def open(self, cid: int, name: str, principal: str) -> list[LinkEffect]:
-        """Asks the journal for a session, behind everything appended so far."""
+        """Asks the journal for a session, after everything appended so far."""
         effects = self.flush()
         self._opens[cid] = (name, principal)
-        if self.up:
-            effects.append(Forward(m.Open(cid, self._journal, name, principal), []))
-        return effects
+        return [*effects, self._opening(cid)] if self.up else effects
+
+    def _opening(self, cid: int) -> Say:
+        name, principal = self._opens[cid]
+        return Say(JOURNAL, m.Open(cid, self._session.welcomed_by, name, principal))
 
     def ask(self, ask: CommitStages | AbortStages) -> list[LinkEffect]:
-        """Asks the journal, behind everything appended so far, and the next one if it dies."""
+        """Asks the journal, after everything appended so far, and the next one if it dies."""
         effects = self.flush()
         self._asks[ask.cid] = ask
         return [*effects, self._asking(ask)] if self.up else effects
 
-    def _asking(self, ask: CommitStages | AbortStages) -> Forward:
-        return Forward(replace(ask, incarnation=self._journal), [])
-
-    def on_done(self, done: StagesDone) -> bool:
-        """False for an answer that was already given."""
-        return self._asks.pop(done.cid, None) is not None
+    def _asking(self, ask: CommitStages | AbortStages) -> Say:
+        return Say(JOURNAL, replace(ask, incarnation=self._session.welcomed_by))
 
     def close(self, name: str, session: int) -> list[LinkEffect]:
-        """Tells the journal that a session is over; nothing is lost if it is down."""
+        """Reports that a session is over; nothing is lost if the journal is down."""
         effects = self.flush()
-        return (
-            [*effects, Forward(m.Close(self._journal, name, session), [])] if self.up else effects
-        )
+        if not self.up:
+            return effects
+        return [*effects, Say(JOURNAL, m.Close(self._session.welcomed_by, name, session))]
 
     def flush(self) -> list[LinkEffect]:
         """One Append with everything that is not on the wire yet."""
@@ -113,50 +102,59 @@ class Link:
         fresh = list(islice(self._outstanding, self._sent, None))
         self._sent = len(self._outstanding)
         append = m.Append(
-            self._journal, fresh[0].ordinal, self._confirmed, [o.entry for o in fresh]
-        )
-        return [Forward(append, [o.body for o in fresh])]
+            self._session.welcomed_by, fresh[0].ordinal, self._confirmed,
+            [one.entry for one in fresh],
+        )  # fmt: skip
+        return [Say(JOURNAL, append, [one.body for one in fresh])]
 
-    def tick(self, now_ms: int, sessions: list[m.OpenSession]) -> list[LinkEffect]:
-        """Says Hello on a new socket when the link is down and no answer came in time."""
-        if self.up or (
-            self._said_hello_ms is not None and now_ms - self._said_hello_ms < WELCOME_WAIT_MS
-        ):
+    # -- time ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> list[LinkEffect]:
+        """Says Hello while the journal is down; confirms receipts while it listens."""
+        if not self.up:
+            return [*self._session.tick(now_ms)]
+        if now_ms < self._confirm_ms:
             return []
-        self._said_hello_ms = now_ms
-        self._hellos += 1
-        return [Reconnect(), Forward(m.Hello("ingest", self._mine, sessions, self._hellos), [])]
+        self._confirm_ms = now_ms + CONFIRM_MS
+        return [Say(JOURNAL, m.Confirm(self._session.welcomed_by, self._confirmed))]
 
-    def confirm(self) -> list[LinkEffect]:
-        """On the beat: which receipts were seen."""
-        return [Forward(m.Confirm(self._journal, self._confirmed), [])] if self.up else []
+    def next_wake_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._confirm_ms if self.up else self._session.next_wake_ms()
 
-    def on_marks(self, incarnation: int) -> None:
-        """The marks tell that another journal process lives than the one that welcomed us."""
-        if self.up and incarnation != self._journal:
-            self._journal = 0
-            self._said_hello_ms = None
+    # -- what the journal says ----------------------------------------------------------------
 
-    def on_welcome(self, welcome: m.Welcome) -> list[LinkEffect]:
-        """The journal listens: everything outstanding is sent, logons behind it."""
-        if welcome.echo != self._mine:
-            return []
+    def on_watermarks(self, marks: m.Watermarks, now_ms: int) -> list[LinkEffect]:
+        """Watermarks of another incarnation mean that the journal was restarted."""
+        return [*self._session.watermarks(marks.incarnation, now_ms)]
+
+    def on_welcome(self, welcome: m.Welcome) -> list[LinkEffect] | None:
+        """The journal listens: everything outstanding is sent, logons after it.
+
+        Returns: None if the message is for a process before this one.
+        """
+        renewed = self._session.welcome(welcome)
+        if renewed is None:
+            return None
         self.welcome = welcome
-        self._journal = welcome.incarnation
         self.credit_bytes = welcome.credit_bytes
         self._sent = 0
-        effects = self.flush()
-        for cid, (name, principal) in self._opens.items():
-            effects.append(Forward(m.Open(cid, self._journal, name, principal), []))
-        return [*effects, *map(self._asking, self._asks.values())]
+        return [
+            *renewed, *self.flush(), *map(self._opening, self._opens),
+            *map(self._asking, self._asks.values()),
+        ]  # fmt: skip
 
     def on_opened(self, opened: m.Opened) -> bool:
         """False for an answer that was already given."""
         return self._opens.pop(opened.cid, None) is not None
 
+    def on_done(self, done: StagesDone) -> bool:
+        """False for an answer that was already given."""
+        return self._asks.pop(done.cid, None) is not None
+
     def on_receipt(self, receipt: m.JournalReceipt) -> list[tuple[Outstanding, m.ReceiptItem]]:
         """The batches that are settled now, in order; repeated items are left out."""
-        if receipt.incarnation != self._journal:
+        if receipt.incarnation != self._session.welcomed_by:
             return []
         settled = []
         for item in receipt.items:

@@ -13,8 +13,10 @@ delivery that was restarted ask for a Hello.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
+from zbroker.engine.effects import Reconnect, Say
 from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as m
 
@@ -23,28 +25,15 @@ HELLO_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a 
 SILENCE_MS: Final = 6 * BEAT_MS  # grants come on each beat
 
 
-class LiveForward(NamedTuple):
-    """Effect: send this to a delivery worker (from 0), bodies behind the header."""
-
-    message: m.InternalMessage
-    bodies: list[Body]
-    worker: int = 0
-
-
-class LiveReconnect(NamedTuple):
-    """Effect: throw the socket to this worker away, make a new one, then send what follows."""
-
-    worker: int = 0
-
-
-LiveEffect = LiveForward | LiveReconnect
+LiveEffect = Say | Reconnect
 
 
 class LiveLink:
     """The links to all delivery workers."""
 
-    def __init__(self, incarnation: int, workers: int = 1) -> None:
-        self._links = [_WorkerLink(incarnation, worker) for worker in range(workers)]
+    def __init__(self, incarnation: int, links: Sequence[str] = ("live",)) -> None:
+        """links: the name of the link to each worker."""
+        self._links = [_WorkerLink(incarnation, link) for link in links]
         self.passed = 0  # messages handed over, each once, and those that no worker wanted
 
     @property
@@ -67,13 +56,18 @@ class LiveLink:
         """One message per worker with everything that was handed over."""
         return [effect for link in self._links for effect in link.flush()]
 
-    def on_grant(self, grant: m.LiveCredit, worker: int = 0) -> None:
-        """How much more may go to this worker."""
+    def on_grant(self, grant: m.LiveCredit, worker: int = 0) -> list[LiveEffect]:
+        """How much more may go to this worker; they are counted from 0. Nothing follows at once."""
         self._links[worker].on_grant(grant)
+        return []
 
     def tick(self, now_ms: int) -> list[LiveEffect]:
         """Notices silence, beats, says Hello: each link for itself."""
         return [effect for link in self._links for effect in link.tick(now_ms)]
+
+    def next_wake_ms(self) -> int:
+        """When `tick` has something to do."""
+        return min(link.next_wake_ms() for link in self._links)
 
     def check(self) -> None:
         """Asserts what is always true."""
@@ -84,10 +78,10 @@ class LiveLink:
 class _WorkerLink:
     """What may still go to one worker, and what goes there in this turn."""
 
-    def __init__(self, incarnation: int, worker: int) -> None:
+    def __init__(self, incarnation: int, link: str) -> None:
         self.dropped = 0  # messages
         self._mine = incarnation
-        self._worker = worker
+        self._link = link
         self._delivery = 0  # incarnation that granted; 0: down
         self._hello_ms: int | None = None
         self._heard_ms = self._beat_ms = 0
@@ -122,7 +116,7 @@ class _WorkerLink:
     def flush(self) -> list[LiveEffect]:
         if not self._entries:
             return []
-        live = LiveForward(m.Live(self._delivery, self._entries), self._bodies, self._worker)
+        live = Say(self._link, m.Live(self._delivery, self._entries), self._bodies)
         self._entries, self._bodies = [], []
         return [live]
 
@@ -144,13 +138,19 @@ class _WorkerLink:
         waits = self._hello_ms is not None and now_ms - self._hello_ms < HELLO_WAIT_MS
         if self.up and now_ms >= self._beat_ms:
             self._beat_ms = now_ms + BEAT_MS
-            return [LiveForward(m.Live(self._delivery, []), [], self._worker)]
+            return [Say(self._link, m.Live(self._delivery, []))]
         if self.up or waits:
             return []
         self._hello_ms, self._beat_ms = now_ms, now_ms + BEAT_MS
         self._used = self._taken = self._credit = 0
         hello = m.Hello("ingest", self._mine, [])
-        return [LiveReconnect(self._worker), LiveForward(hello, [], self._worker)]
+        return [Reconnect(self._link), Say(self._link, hello)]
+
+    def next_wake_ms(self) -> int:
+        """When it beats next, or says Hello; silence is noticed at a beat."""
+        if self.up:
+            return self._beat_ms
+        return 0 if self._hello_ms is None else self._hello_ms + HELLO_WAIT_MS
 
     def _down(self) -> None:
         self.dropped += sum(entry.count for entry in self._entries)

@@ -32,7 +32,7 @@ class Spread:
         self.told[worker] -= 1
 
 
-def doors_for(worker: int, rooms: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+def endpoints_for(worker: int, rooms: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     """What a logon is told of the `known` endpoints; `rooms` are the delivery workers.
 
     While its worker is not known, because it has not started yet, another one stands for it.

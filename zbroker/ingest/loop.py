@@ -1,4 +1,4 @@
-"""The ingest process: the front door for publishers.
+"""The ingest process: publishers log on and publish here.
 
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
           to the journal, acknowledges what is persisted. What is not recorded goes to delivery.
@@ -12,364 +12,148 @@ Weakness  one thread: about half a million single publishes per second is its li
           While the journal's credit is used up no client is read, so what is not recorded waits
           too. A batch of recorded and unrecorded messages is cut and packed anew here.
 
-It alone spins: for spin_us after the last event it looks again instead of sleeping, as long as few
+It spins: for spin_us after the last event it looks again instead of sleeping, as long as few
 messages come per turn; waking a sleeping core costs more than all the rest of one publish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, get_args
 
-import msgspec
 import zmq
 
-from zbroker import sockets
 from zbroker.config import delivery_rooms, socket_of
-from zbroker.errors import ClientError
-from zbroker.ingest.admin_endpoint import Desk
-from zbroker.ingest.core import IngestCore, Item, Limits
-from zbroker.ingest.effects import Effect, Send, Token, Verify
-from zbroker.ingest.link import Forward, Reconnect
-from zbroker.ingest.live import LiveForward
-from zbroker.ingest.logon_endpoints import doors_for, missing
-from zbroker.ingest.passwords import Verifier
-from zbroker.limits import (
-    FRAME_SLACK_BYTES,
-    FRAMES_MAX,
-    INGEST_TURN_MAX,
-    MIB,
-    UNRECORDED_NAMED_MAX,
-)
+from zbroker.engine import effects as e
+from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.turn import Turn
+from zbroker.ingest.core import IngestCore
+from zbroker.ingest.effects import Effect, Verify
+from zbroker.ingest.endpoints_file import EndpointsFile
+from zbroker.ingest.live_port import LivePort
+from zbroker.ingest.passwords import PasswordPort
+from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.limits import FRAME_SLACK_BYTES, INGEST_TURN_MAX, MIB
 from zbroker.recording import Recording
-from zbroker.server import disconnects_file
-from zbroker.server.process import EX_OK, Process
+from zbroker.server import admin_endpoint, disconnects_file, ports
+from zbroker.server.process import EX_OK, Process, Stats
 from zbroker.server.public_listener import PublicListener
-from zbroker.wire import codec, internal, token
-from zbroker.wire.messages import Ack, Logon
-from zbroker.wire.stages import StagesDone
+from zbroker.wire import surveys as s
 
-SEND_HWM: Final = 1_000  # answers queued per client; beyond it only the newest ack is kept
-TOKEN_LIFE_S: Final = 24 * 3_600
-RETRY_MS: Final = 20  # how soon an answer that found a full queue is tried again
-SPIN_MEAN_MAX: Final = 4.0  # messages per turn (moving mean) up to which spinning pays
-STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
+SEND_HWM: Final = 1_000  # answers queued per client; beyond it they are merged by the core
 TURN_BYTES_MAX: Final = 8 * MIB  # of one turn: what was read and not handled yet is in memory
-CONFIRM_MS: Final = 500
-FILTERED_KEPT_BYTES: Final = 16 * 100_000  # of runs for a client that does not read its acks
 
 
 def run(process: Process) -> int:
     """Serves publishers until told to stop."""
-    room = IngestRoom(process)
-    while not process.stopping or room.unsettled():
-        room.turn()
+    loop = IngestLoop(process)
+    loop.open()
+    while not loop.done:
+        loop.turn()
     process.close()
     return EX_OK
 
 
-class IngestRoom:
-    """Moves frames between clients, core and journal."""
+class IngestLoop:
+    """Sockets and files of the ingest process, and its plan."""
 
     def __init__(self, process: Process) -> None:
-        self._process = process
-        config = process.config
-        limits = Limits(
+        self._process, self._poller = process, zmq.Poller()
+        config, clock = process.config, process.clock
+        self._limits = Limits(
             config.limits.message_bytes, config.limits.batch_bytes, config.limits.window_bytes,
             config.limits.clients, config.journal.time == "publisher",
             config.limits.clients_of_one,
         )  # fmt: skip
-        self._workers = delivery_rooms(config)
-        frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES
+        frame_bytes = max(self._limits.message_bytes, self._limits.batch_bytes) + FRAME_SLACK_BYTES
         self._front = PublicListener(process, frame_bytes=frame_bytes, sndhwm=SEND_HWM)
-        self._door = self._front.door
-        self._passwords = Verifier()
-        recording = Recording(config.record, nothing=config.records_nothing)
-        self.core = IngestCore(
-            limits, process.incarnation, recording, len(self._workers),
-            self._door.wires.quiet_ms, self._front.access,
+        door = self._front.door
+        settings = self._settings()
+        self.core = IngestCore(settings, door.wires.quiet_ms, door.peer)
+        context, paths = process.context, process.paths
+        self._journal = ports.JournalPort(context, paths, self._poller)
+        self._live = LivePort(context, paths, self._poller, settings.live)
+        self._listener = ports.ListenerPort(self._front, clock, self._poller)
+        self._commands = ports.CommandsPort(self._front, self._poller)
+        self._passwords = PasswordPort(self._poller)
+        desk = admin_endpoint.AdminEndpoint(
+            context, paths.ipc("ingest-desk"), s.TO_INGEST_DESK, self._poller, process.log
+        )
+        self._questions = ports.QuestionsPort(desk)
+        self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
+        self._sleep = ports.PollPort(self._poller)
+        self._turn: Turn[Any, Any] = Turn(
+            self.core, self._plan(), self._performers(),
+            lambda: Now(clock.mono_ms(), clock.wall_ns()),
         )  # fmt: skip
-        self._key = process.paths.token_key.read_bytes()
-        self._spin_s = config.ingest.spin_us / 1e6  # 0 on a machine with one core
-        self._mean = 0.0
-        self._full: dict[bytes, dict[str, msgspec.Struct]] = {}  # found a full queue, see _keep
-        self._endpoints: tuple[int, dict[str, str]] = (0, {})
-        self._confirm_ms = 0
-        self._stop_ms: int | None = None
-        self._clients = self._door.router
-        self._marks = sockets.marks_subscriber(process.context, process.paths.ipc("marks"))
-        self._journal: zmq.Socket[bytes] | None = None
-        self._live: dict[int, zmq.Socket[bytes]] = {}  # by delivery worker, from 0
-        self._poller = zmq.Poller()
-        for socket in (self._clients, self._marks, process.link, self._passwords.fd):
-            self._poller.register(socket, zmq.POLLIN)
-        self._door.register(self._poller)
-        desk = process.paths.ipc("ingest-desk")
-        self._desk = Desk(process.context, desk, self._poller, process.log)
-        self._desk.disconnects = disconnects_file.read(process.paths.disconnects).number
-        self._endpoint = self._front.open()
-        self._ready = False
-        self._shut = False
+        self._wait_ms: int | None = 0
+        self.done = False
 
-    # -- one turn -----------------------------------------------------------------------------
+    def _settings(self) -> IngestSettings:
+        process, config = self._process, self._process.config
+        workers = delivery_rooms(config)
+        return IngestSettings(
+            self._limits, process.incarnation,
+            Recording(config.record, nothing=config.records_nothing), workers,
+            [socket_of("live", worker) for worker in workers], self._front.access,
+            process.paths.token_key.read_bytes(),
+            disconnects_file.read(process.paths.disconnects).number, config.ingest.spin_us,
+        )  # fmt: skip
+
+    def _plan(self) -> TurnPlan:
+        """The journal first: receipts free windows. Grants come before clients, so that messages
+        go to subscribers that were there before them."""
+        process, few = self._process, ports.ONE
+        sources: list[tuple[Any, Limit]] = [
+            (self._journal, few),
+            (self._live, few),
+            (self._listener, few),
+            (self._passwords, few),
+        ]
+        if self._front.secure:
+            sources.append((ports.RulesPort(self._front, process.clock), few))
+        sources += [
+            (self._questions, few),
+            (EndpointsFile(process), few),
+            (self._commands, Limit(INGEST_TURN_MAX, TURN_BYTES_MAX)),
+            (self._supervisor, few),
+        ]
+        return TurnPlan(sources, get_args(Effect))
+
+    def _performers(self) -> dict[type, Callable[[Any], Any]]:
+        door = self._front.door
+        return {
+            e.Answer: self._listener.answer,
+            e.Say: self._say,
+            e.Reconnect: self._reconnect,
+            e.LoggedOff: lambda effect: door.forget(effect.rid),
+            e.LoggedOn: lambda effect: door.logged_on(effect.rid),
+            e.Tell: self._questions.tell,
+            e.NoteDisconnected: self._questions.note_disconnected,
+            e.Gate: self._commands.gate,
+            e.Pace: self._sleep.pace,
+            e.Ready: lambda _: self._process.ready(door.endpoint),
+            e.Exit: self._exit,
+            Verify: self._passwords.verify,
+        }
+
+    def open(self) -> None:
+        """Makes sure that connections without a key are refused."""
+        self._front.open()
 
     def turn(self) -> None:
-        """Waits for something, then handles all that waits: receipts first, they free windows."""
-        self._gate()
-        events = dict(self._wait())
-        if self._journal is not None and self._journal in events:
-            self._read_journal()
-        if self._marks in events:
-            self._read_marks()
-        for worker, live in self._live.items():  # before clients: who subscribed first gets it
-            if live in events:
-                self._read_live(worker, live)
-        self._let_in(events)
-        if self._desk.router in events:
-            now_ms = self._process.clock.mono_ms()
-            self._perform(self._desk.answer(self.core, now_ms, self._door.peer))
-        drained = not self._shut
-        if self._clients in events:
-            drained = self._read_clients()
-        self._tick(drained)
+        """Waits for something, then does one turn."""
+        self._wait_ms = self._turn.run(self._sleep.wait(self._wait_ms))
 
-    def _let_in(self, events: dict[object, int]) -> None:
-        """Handshakes, passwords, and the rules if they have changed."""
-        now_ms = self._process.clock.mono_ms()
-        self._front.turn(events, now_ms, self.core.refusals)
-        if self._passwords.fd in events:
-            for number, good in self._passwords.answers():
-                self._perform(self.core.on_verified(number, now_ms, good=good))
-        access = self._front.look(now_ms)
-        if access is not None:
-            self._perform(self.core.entitle(access, now_ms))
+    def _say(self, effect: e.Say) -> None:
+        (self._journal if effect.link == e.JOURNAL else self._live).say(effect)
 
-    def _gate(self) -> None:
-        """While the journal's credit is used up, clients wait in their own queues."""
-        link = self.core.link
-        shut = (link.up and link.full) or self._process.stopping
-        if shut != self._shut:
-            self._shut = shut
-            if shut:
-                self._poller.unregister(self._clients)
-            else:
-                self._poller.register(self._clients, zmq.POLLIN)
+    def _reconnect(self, effect: e.Reconnect) -> None:
+        port = self._journal if effect.link in (e.JOURNAL, e.WATERMARKS) else self._live
+        port.reconnect(effect)
 
-    def _wait(self) -> list[tuple[object, int]]:
-        if self._spin_s and self._mean <= SPIN_MEAN_MAX:
-            # longer while an answer of the journal is due: a sync and two hops
-            spin_s = self._spin_s * (4 if self.core.link.bytes else 1)
-            if events := sockets.spin(self._poller, spin_s):
-                return events
-        now_ms = self._process.clock.mono_ms()
-        wait_ms = min(self._process.wait_ms(), self.core.next_wake_ms(now_ms) - now_ms)
-        wait_ms = self._front.wait_ms(wait_ms, now_ms)
-        return self._poller.poll(min(max(wait_ms, 0), RETRY_MS) if self._full else max(wait_ms, 0))
+    def _stats(self) -> Stats:
+        return {**self.core.stats(), **self._front.stats()}
 
-    def _tick(self, drained: bool) -> None:
-        now_ms = self._process.clock.mono_ms()
-        self._perform(self.core.tick(now_ms, drained=drained))
-        while self.core.clients.left:
-            self._door.forget(self.core.clients.left.pop())
-        if now_ms >= self._confirm_ms:
-            self._confirm_ms = now_ms + CONFIRM_MS
-            self._perform(self.core.link.confirm())
-            self._process.stats = self._stats()
-        self._retry()
-        self._process.turn()
-
-    def unsettled(self) -> bool:
-        """While stopping: True as long as accepted messages wait for receipts, within a limit."""
-        now_ms = self._process.clock.mono_ms()
-        if self._stop_ms is None:
-            self._stop_ms = now_ms + STOP_WAIT_MS
-        return self.core.link.bytes > 0 and now_ms < self._stop_ms
-
-    def _stats(self) -> dict[str, int | float | str]:
-        core = self.core
-        errors = {f"error_{code}": count for code, count in core.errors.items()}
-        return {
-            "clients": len(core.clients), "messages": core.messages, "errors": core.errors.total(),
-            "journal": "up" if core.link.up else "down", **core.unrecorded(), **errors,
-            **self._front.stats(),
-        }  # fmt: skip
-
-    # -- reading ------------------------------------------------------------------------------
-
-    def _read_clients(self) -> bool:
-        """Takes what clients sent, a turn of it at most; True if that was all."""
-        items: list[Item] = []
-        size = 0
-        while (
-            len(items) < INGEST_TURN_MAX
-            and size < TURN_BYTES_MAX
-            and (received := self._door.receive()) is not None
-        ):
-            rid, frames, over, key, count = received
-            items.append(_item(rid, frames, over, key))
-            size += count
-        if any(isinstance(item.command, Logon) for item in items):
-            self._read_endpoints()
-        before = self.core.messages
-        self._perform(self.core.turn(items, self._process.clock.mono_ms()))
-        taken = max(len(items), self.core.messages - before)  # a packed batch is many messages
-        self._mean += 0.1 * (taken - self._mean)
-        return len(items) < INGEST_TURN_MAX and size < TURN_BYTES_MAX
-
-    def _read_journal(self) -> None:
-        journal = self._journal
-        while journal is not None and (frames := sockets.receive(journal)) is not None:
-            message = codec.FROM_JOURNAL.decode(frames[0].buffer)
-            if isinstance(message, internal.JournalReceipt):
-                self._perform(self.core.on_receipt(message))
-            elif isinstance(message, internal.Opened):
-                self._perform(self.core.on_opened(message))
-            elif isinstance(message, StagesDone):
-                self._perform(self.core.committing.done(message))
-            elif isinstance(message, internal.Welcome):
-                self._perform(self.core.on_welcome(message))
-                self._announce()
-            journal = self._journal
-
-    def _read_marks(self) -> None:
-        frames = sockets.receive(self._marks)
-        if frames is not None:
-            self._perform(self.core.on_marks(codec.MARKS.decode(frames[0].buffer)))
-
-    def _read_live(self, worker: int, live: zmq.Socket[bytes]) -> None:
-        while (frames := sockets.receive(live)) is not None:
-            self.core.live.on_grant(codec.FROM_LIVE.decode(frames[0].buffer), worker)
-
-    def _announce(self) -> None:
-        if not self._ready:
-            self._ready = True
-            self._process.ready(self._endpoint)
-
-    def _read_endpoints(self) -> None:
-        """What the supervisor wrote of the other listeners; read again only when it changed.
-
-        It has all of them once each has been known, and keeps those of a process that is restarted.
-        """
-        process, path = self._process, self._process.paths.running
-        try:
-            stamp = path.stat().st_mtime_ns
-            if stamp != self._endpoints[0]:
-                known = msgspec.json.decode(path.read_bytes()).get("endpoints", {})
-                self._endpoints = (stamp, known)
-        except (OSError, msgspec.DecodeError):
-            if not process.supervised:
-                process.log.warning("%s cannot be read: logons name no other endpoints", path)
-        if process.supervised:
-            self.core.clients.unknown = missing(process.config, self._endpoints[1])
-
-    # -- performing ---------------------------------------------------------------------------
-
-    def _perform(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._answer(effect.rid, effect.message)
-            elif isinstance(effect, Verify):
-                self._passwords.ask(effect)
-            elif isinstance(effect, Token):
-                self._door.logged_on(effect.client.rid)
-                self._answer(effect.client.rid, self._with_token(effect))
-            elif isinstance(effect, Forward):
-                assert self._journal is not None
-                _send_on(self._journal, effect)
-            elif isinstance(effect, LiveForward):
-                _send_on(self._live[effect.worker], effect)
-            elif isinstance(effect, Reconnect):
-                self._journal = self._new_dealer(self._journal, "journal")
-            else:
-                name = socket_of("live", self._workers[effect.worker])
-                old = self._live.get(effect.worker)
-                self._live[effect.worker] = self._new_dealer(old, name)
-
-    def _answer(self, rid: bytes, message: msgspec.Struct) -> None:
-        try:
-            sockets.deliver(self._clients, rid, codec.encode(message))
-        except zmq.Again:
-            self._keep(rid, message)
-        except zmq.ZMQError:
-            self._full.pop(rid, None)
-            self._perform(self.core.gone(rid, self._process.clock.mono_ms()))
-
-    def _keep(self, rid: bytes, message: msgspec.Struct) -> None:
-        """Keeps an answer that found a full queue, in the place of an older one of its kind.
-
-        Acks are merged, so the newest says it all; but for what is not recorded.
-        """
-        kinds = self._full.setdefault(rid, {})
-        if not isinstance(message, Ack) or message.cid is not None:
-            kinds[type(message).__name__] = message
-            return
-        kind = message.type if message.unrecorded is None else "unrecorded"
-        older = kinds.get(kind)
-        if isinstance(older, Ack) and message.unrecorded is not None:
-            names = dict.fromkeys([*message.unrecorded, *(older.unrecorded or [])])
-            message.unrecorded = list(names)[:UNRECORDED_NAMED_MAX]
-            runs = (older.filtered or b"") + (message.filtered or b"")
-            message.filtered = runs[-FILTERED_KEPT_BYTES:] or None
-        kinds[kind] = message
-
-    def _retry(self) -> None:
-        """Answers that found a full queue: the newest of each kind is all that is kept."""
-        for rid, kinds in list(self._full.items()):
-            for kind, message in list(kinds.items()):
-                try:
-                    sockets.deliver(self._clients, rid, codec.encode(message))
-                except zmq.Again:
-                    break
-                except zmq.ZMQError:
-                    kinds.clear()
-                    break
-                kinds.pop(kind)
-            if not kinds:
-                self._full.pop(rid, None)
-
-    def _with_token(self, effect: Token) -> Ack:
-        client, answer = effect.client, effect.answer
-        expires_s = self._process.clock.wall_ns() // 1_000_000_000 + TOKEN_LIFE_S
-        answer.token = token.make(
-            self._key,
-            token.Token(
-                client.name, client.principal, client.instance, client.session, expires_s,
-                client.key, self._desk.disconnects,
-            ),
-        )  # fmt: skip
-        answer.endpoints = doors_for(client.worker, self._workers, self._endpoints[1])
-        return answer
-
-    def _new_dealer(self, old: zmq.Socket[bytes] | None, name: str) -> zmq.Socket[bytes]:
-        """A new socket in the place of one in which frames for a dead process may be queued."""
-        if old is not None:
-            self._poller.unregister(old)
-            old.close(linger=0)
-        new = sockets.dealer(self._process.context, self._process.paths.ipc(name))
-        self._poller.register(new, zmq.POLLIN)
-        return new
-
-
-def _send_on(dealer: zmq.Socket[bytes], effect: Forward | LiveForward) -> None:
-    bodies = effect.bodies
-    sockets.send(dealer, codec.encode(effect.message), sockets.MORE if bodies else 0)
-    for body in bodies[:-1]:
-        sockets.send(dealer, body, sockets.MORE, copy=len(body) < sockets.COPY_MAX_BYTES)
-    if bodies:
-        last = bodies[-1]
-        sockets.send(dealer, last, copy=len(last) < sockets.COPY_MAX_BYTES)
-
-
-def _item(rid: bytes, frames: sockets.Frames, over: bool, key: str) -> Item:
-    """One command as the core takes it; what cannot be decoded becomes its error."""
-    header = frames[0].buffer
-    try:
-        if over or len(frames) > 2:
-            raise ClientError(
-                "bad_frame",
-                f"a command has a header and at most one body, not over {FRAMES_MAX} frames",
-            )
-        command = codec.decode(codec.INGEST, header)
-    except ClientError as error:
-        return Item(rid, error, None, codec.cid_of(header), key)
-    return Item(rid, command, frames[1].bytes if len(frames) > 1 else None, None, key)
+    def _exit(self, _effect: e.Exit) -> None:
+        self.done = True

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+import zmq
+
 from zbroker.access import passwords
+from zbroker.engine.contract import Ready
 from zbroker.ingest.effects import Verify
+from zbroker.ingest.events import Verified
 
 
-class Verifier:
-    """One thread; `fd` can be read when there are answers."""
+class PasswordPort:
+    """One thread. A source of a turn: `fd` can be read when there are answers."""
 
-    def __init__(self) -> None:
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, poller: zmq.Poller) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pool = ThreadPoolExecutor(1, "passwords")
-        self._answers: deque[tuple[int, bool]] = deque()
+        self._answers: deque[Verified] = deque()
+        poller.register(self.fd, zmq.POLLIN)
 
-    def ask(self, verify: Verify) -> None:
+    def verify(self, effect: Verify) -> None:
         """Begins to look; the answer comes later."""
-        self._pool.submit(self._look, verify)
+        self._pool.submit(self._look, effect)
 
-    def answers(self) -> list[tuple[int, bool]]:
-        """Number and result of what was looked at since the last call."""
+    def events(self, ready: Ready, limit: object) -> Iterable[Verified]:
+        """What was looked at since the last call."""
+        if self.fd not in ready:
+            return ()
         os.eventfd_read(self.fd)
         return [self._answers.popleft() for _ in range(len(self._answers))]
 
@@ -32,7 +43,7 @@ class Verifier:
         try:
             good = passwords.verify(verify.password, verify.hashed)
         finally:
-            self._answers.append((verify.number, good))
+            self._answers.append(Verified(verify.number, good))
             os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:

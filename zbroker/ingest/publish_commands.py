@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
 from zbroker.ingest import authorization
 from zbroker.ingest.acks import Acks, persisted
+from zbroker.ingest.burst import Burst
 from zbroker.ingest.chain import Ask, Waiting
 from zbroker.ingest.checks import PACKED_SLACK_BYTES, PublishChecks
 from zbroker.ingest.clients import Client
 from zbroker.ingest.content import Contents
-from zbroker.ingest.effects import Send
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.packer import Run
+from zbroker.ingest.settings import Limits
 from zbroker.ingest.split import Part, Splitter
-from zbroker.ingest.turn import Limits, Turn
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -51,7 +52,7 @@ class Publishing:
             limits.message_bytes, limits.batch_bytes, limits.publisher_time
         )
 
-    def publish(self, turn: Turn, client: Client, publish: m.Publish, body: bytes | None) -> None:
+    def publish(self, burst: Burst, client: Client, publish: m.Publish, body: bytes | None) -> None:
         """Takes one publish. Raises: ClientError; then nothing of it was taken."""
         if client.state != "live":
             raise ClientError("not_ready", "the logon of this connection is not answered yet")
@@ -63,7 +64,7 @@ class Publishing:
         if client.permit is not None:
             limit = max(self._limits.batch_bytes, self._limits.message_bytes) + PACKED_SLACK_BYTES
             authorization.check(client.permit, publish, body, self._type_of, limit)
-        self._room_for(turn, client, len(body))
+        self._room_for(burst, client, len(body))
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
         if client.chain is not None:
@@ -71,11 +72,13 @@ class Publishing:
         client.used.use(publish.seq, publish.seq + (publish.count or 1) - 1)
         self.messages += publish.count or 1
         if publish.ack is not None and "processed" in publish.ack:
-            turn.effects.append(Send(client.rid, m.Ack("processed", publish.cid, seq=publish.seq)))
+            burst.effects.append(
+                Answer(client.rid, m.Ack("processed", publish.cid, seq=publish.seq))
+            )
         if publish.count is None:
-            self._single(turn, client, publish, body)
+            self._single(burst, client, publish, body)
         else:
-            self._packed(turn, client, publish, body)
+            self._packed(burst, client, publish, body)
 
     def _check_stage(self, client: Client, publish: m.Publish) -> None:
         """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
@@ -89,9 +92,9 @@ class Publishing:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
             raise ClientError("topic_not_recorded", text)
 
-    def _room_for(self, turn: Turn, client: Client, size: int) -> None:
+    def _room_for(self, burst: Burst, client: Client, size: int) -> None:
         """Raises: ClientError window_full, not_ready."""
-        run = turn.runs.get(client.rid)
+        run = burst.runs.get(client.rid)
         used = client.window_used + (run.bytes if run is not None else 0)
         if used and used + size > self._limits.window_bytes:
             text = f"{used} bytes wait for their ack, at most {self._limits.window_bytes} may"
@@ -99,19 +102,19 @@ class Publishing:
         if self._link.full and not self._link.up:
             raise ClientError("not_ready", "the journal is restarting")
 
-    def _single(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
-        run = turn.runs.get(client.rid)
+    def _single(self, burst: Burst, client: Client, publish: m.Publish, body: bytes) -> None:
+        run = burst.runs.get(client.rid)
         recorded = True if self._kind is None else self._kind(publish.topic or "")
         if run is not None:
             if run.recorded is recorded and run.fits(publish, body, self._limits.batch_bytes):
                 run.add(publish, body)
                 return
-            self.end_run(turn, client)
-        turn.runs[client.rid] = Run(publish, body, recorded=recorded)
+            self.end_run(burst, client)
+        burst.runs[client.rid] = Run(publish, body, recorded=recorded)
 
-    def end_run(self, turn: Turn, client: Client) -> None:
+    def end_run(self, burst: Burst, client: Client) -> None:
         """Sends the single publishes of this turn on their way."""
-        run = turn.runs.pop(client.rid, None)
+        run = burst.runs.pop(client.rid, None)
         if run is None or client.state != "live":
             return
         entry, body = run.entry(client.publisher, client.session)
@@ -119,12 +122,12 @@ class Publishing:
         if run.recorded:
             self._forward(client, entry, body, ask)
         elif run.recorded is None and self._splitter is not None:
-            self._send(turn, client, self._splitter.split(entry, body, run.payloads), ask)
+            self._send(burst, client, self._splitter.split(entry, body, run.payloads), ask)
         else:
-            self._pass(turn, client, entry, body, ask)
+            self._pass(burst, client, entry, body, ask)
 
-    def _packed(self, turn: Turn, client: Client, publish: m.Publish, body: bytes) -> None:
-        self.end_run(turn, client)
+    def _packed(self, burst: Burst, client: Client, publish: m.Publish, body: bytes) -> None:
+        self.end_run(burst, client)
         assert publish.count is not None
         topics = publish.topics if publish.topics is not None else [publish.topic or ""]
         crc = publish.crc if publish.crc is not None else self._checks.crc(body)
@@ -137,14 +140,14 @@ class Publishing:
         if self._splitter is None:
             self._forward(client, entry, body, ask)
         else:
-            self._send(turn, client, self._splitter.split(entry, body), ask)
+            self._send(burst, client, self._splitter.split(entry, body), ask)
 
-    def _send(self, turn: Turn, client: Client, parts: list[Part], ask: Ask) -> None:
+    def _send(self, burst: Burst, client: Client, parts: list[Part], ask: Ask) -> None:
         for part in parts:
             if part.recorded:
                 self._forward(client, part.entry, part.body, ask)
             else:
-                self._pass(turn, client, part.entry, part.body, ask)
+                self._pass(burst, client, part.entry, part.body, ask)
 
     def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
         client.messages += entry.count
@@ -152,7 +155,7 @@ class Publishing:
             client.chain.link(entry)
         self.acks.forwarded(self._link.append(entry, body), client, entry, len(body), ask)
 
-    def _pass(self, turn: Turn, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+    def _pass(self, burst: Burst, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
         assert client.chain is not None
         assert self._kind is not None
         client.messages += entry.count
@@ -165,12 +168,21 @@ class Publishing:
             client.last_ordinal, ask.seq or entry.seq, last, never, filtered, len(body), ask,
             client.chain.epoch,
         )  # fmt: skip
-        turn.effects += self.acks.passed(client, client.chain, waiting)
+        burst.effects += self.acks.passed(client, client.chain, waiting)
 
-    def flush(self, turn: Turn, client: Client, flush: m.Flush, durability: str | None) -> None:
+    def unrecorded(self) -> dict[str, int]:
+        """Messages that went to delivery only, how many did not get there, and what filters did."""
+        if self._splitter is None:
+            return {}
+        counts = {"unrecorded": self._live.passed, "live_dropped": self._live.dropped}
+        if self.contents is not None:
+            counts |= {"filtered": self.contents.filtered, "unreadable": self.contents.unreadable}
+        return counts
+
+    def flush(self, burst: Burst, client: Client, flush: m.Flush, durability: str | None) -> None:
         """Answered once everything before it is settled."""
-        self.end_run(turn, client)
+        self.end_run(burst, client)
         if self.acks.waits(client):
             client.flushes.append((client.last_ordinal, flush.cid))
         else:
-            turn.effects.append(Send(client.rid, persisted(client, durability, flush.cid)))
+            burst.effects.append(Answer(client.rid, persisted(client, durability, flush.cid)))

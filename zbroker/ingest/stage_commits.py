@@ -18,11 +18,12 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import DecodeError, ValidationError, msgpack
 from msgspec.structs import replace
 
+from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
 from zbroker.ingest import authorization
 from zbroker.ingest.clients import Client
-from zbroker.ingest.effects import Effect, Send
+from zbroker.ingest.effects import Effect
 from zbroker.ingest.link import Link
 from zbroker.wire import messages as m
 from zbroker.wire.stages import (
@@ -97,14 +98,14 @@ class Committing:
             return []
         client, cid, ask = asked
         if done.code:
-            return [Send(client.rid, m.Error(done.code, done.reason, cid=cid))]
+            return [Answer(client.rid, m.Error(done.code, done.reason, cid=cid))]
         if done.topics is None:
-            return [Send(client.rid, Committed(cid, done.position, done.count, done.already))]
+            return [Answer(client.rid, Committed(cid, done.position, done.count, done.already))]
         try:
             if client.permit is not None:
                 authorization.check_staged(client.permit, done.topics)
         except ClientError as error:
-            return [Send(client.rid, m.Error(error.code, error.reason, cid=cid))]
+            return [Answer(client.rid, m.Error(error.code, error.reason, cid=cid))]
         return self._forward(client, cid, replace(ask, asks_topics=False))
 
 

@@ -1,10 +1,11 @@
-"""What ingest keeps for a client whose queue is full (the rest of the loop: tests/process)."""
+"""zbroker/ingest/owed_answers.py: what is kept for a client whose queue is full."""
 
 from __future__ import annotations
 
 import pytest
 
-from zbroker.ingest.loop import IngestRoom
+from zbroker.engine.effects import Answer
+from zbroker.ingest.owed_answers import RETRY_MS, OwedAnswers
 from zbroker.limits import UNRECORDED_NAMED_MAX
 from zbroker.wire import messages as m
 
@@ -12,11 +13,13 @@ A = b"\0aaaa"
 
 
 def kept(*answers: m.ServerAnswer) -> list[m.ServerAnswer]:
-    room = object.__new__(IngestRoom)
-    room._full = {}
+    owed = OwedAnswers()
     for answer in answers:
-        room._keep(A, answer)
-    return list(room._full[A].values())  # type: ignore[arg-type]
+        owed.put(Answer(A, answer), 0)
+    assert owed.due(RETRY_MS - 1) == []
+    due = owed.due(RETRY_MS)
+    assert owed.due(10 * RETRY_MS) == [], "it was taken out"
+    return [answer.message for answer in due]  # type: ignore[misc]
 
 
 @pytest.mark.seed("002-24")

@@ -1,0 +1,112 @@
+"""What tests of the ingest core have in common: commands as they arrive, and a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zbroker.access.core import Access
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Answer, Reconnect, Say
+from zbroker.engine.events import Commands, Gone, RulesChanged
+from zbroker.ingest.core import IngestCore
+from zbroker.ingest.effects import Effect, Verify
+from zbroker.ingest.events import Verified
+from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.recording import Recording
+from zbroker.server.peers import Received
+from zbroker.wire import codec
+from zbroker.wire import internal as i
+from zbroker.wire import messages as m
+
+MINE, JOURNAL = 5, 11
+KEY = b"k" * 32
+WALL_NS = 1_700_000_000_000_000_000
+WELCOME = i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1)
+
+Told = m.ServerAnswer | m.Heartbeat
+
+
+def item(rid: bytes, command: m.ClientCommand, body: bytes | None, key: str = "") -> Received:
+    """One command as it arrives."""
+    header = codec.encode(command)
+    return Received(rid, [header] if body is None else [header, body], False, key)
+
+
+def made(
+    limits: Limits, recording: Recording | None = None, access: Access | None = None
+) -> IngestCore:
+    """A core that said Hello and was welcomed."""
+    core = IngestCore(IngestSettings(limits, MINE, recording, access=access, key=KEY))
+    core.tick(Now(0, WALL_NS), drained=True)
+    core.handle(WELCOME, Now(0, WALL_NS))
+    return core
+
+
+class Rig:
+    """A core with a journal that opens sessions at once, and answers what the test says."""
+
+    def __init__(self, core: IngestCore) -> None:
+        self.core = core
+        self.now_ms = 0
+        self.asked: list[Verify] = []
+        self.appended: list[tuple[int, i.Entry, bytes]] = []
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_NS + self.now_ms * 1_000_000)
+
+    def hear(self, event: object) -> list[Told]:
+        """What clients are told."""
+        return self.take(self.core.handle(event, self.now))
+
+    def turn(self, *items: Received) -> list[Told]:
+        return self.hear(Commands(list(items)))
+
+    def tick(self, now_ms: int | None = None) -> list[Told]:
+        self.now_ms = self.now_ms if now_ms is None else now_ms
+        return self.take(self.core.tick(self.now, drained=True))
+
+    def settle(self, *items: i.ReceiptItem) -> list[Told]:
+        return self.hear(i.JournalReceipt(JOURNAL, 100, list(items)))
+
+    def gone(self, rid: bytes) -> list[Told]:
+        return self.hear(Gone(rid))
+
+    def verified(self, number: int, *, good: bool) -> list[Told]:
+        return self.hear(Verified(number, good))
+
+    def entitle(self, access: Access) -> list[Told]:
+        return self.hear(RulesChanged(access))
+
+    def take(self, effects: Sequence[Effect]) -> list[Told]:
+        told: list[Told] = []
+        for effect in effects:
+            if isinstance(effect, Answer):
+                told.append(effect.message)  # type: ignore[arg-type]
+            elif isinstance(effect, Verify):
+                self.asked.append(effect)
+            elif isinstance(effect, Say):
+                told += self.said(effect)
+            elif isinstance(effect, Reconnect):
+                self.reconnected(effect)
+        self.core.check()
+        return told
+
+    def said(self, say: Say) -> list[Told]:
+        """To the journal: appends are remembered, sessions opened."""
+        message: Any = say.message
+        if isinstance(message, i.Append):
+            self.appended += (
+                (message.ordinal + n, entry, bytes(say.bodies[n]))
+                for n, entry in enumerate(message.entries)
+            )
+        elif isinstance(message, i.Open):
+            return self.hear(self.opened(message))
+        return []
+
+    def reconnected(self, effect: Reconnect) -> None:
+        """What was queued in the socket is lost."""
+
+    def opened(self, asked: i.Open) -> i.Opened:
+        return i.Opened(asked.cid, asked.name, 42, 100 + asked.cid)
