@@ -406,10 +406,23 @@ def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
         (A, m.Logon("", "x"), "bad_field"),
         (A, m.Logon("$p", "x"), "reserved_name"),
         (A, m.Logon("p", "x", version=2), "bad_version"),
+        (A, m.Logon("p", "\u00e9" * 1_024), "too_large"),
     ],
 )
 def test_what_is_wrong_with_a_logon_has_a_code(rid: bytes, logon: m.Logon, code: str) -> None:
     assert error(Bench().turn(item(rid, logon, None))).code == code
+
+
+def test_a_logon_is_refused_if_no_token_can_be_made_for_it() -> None:
+    """Found only when the journal has answered, it would end the process."""
+    outcomes = []
+    for size in range(1_180, 1_260):
+        instance = "\u00e9" * (size - 1_024) + "i" * (2_048 - size)
+        answer = Bench().logon(name="n" * 255, instance=instance)
+        outcomes.append("ok" if isinstance(answer, m.Ack) else error([answer]).code)
+    fits = outcomes.index("too_large")
+    assert outcomes == ["ok"] * fits + ["too_large"] * (len(outcomes) - fits)
+    assert fits
 
 
 def test_more_clients_than_allowed_are_refused() -> None:

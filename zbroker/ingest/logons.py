@@ -26,6 +26,7 @@ from zbroker.ingest.link import Link
 from zbroker.ingest.logon_endpoints import endpoints_for
 from zbroker.ingest.publish_commands import Publishing
 from zbroker.ingest.settings import IngestSettings
+from zbroker.limits import U63_MAX
 from zbroker.server.peers import Received, made_by_zeromq
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -98,6 +99,7 @@ class Logons:
 
     def _enter(self, burst: Burst, rid: bytes, logon: m.Logon, who: Who) -> None:
         """Opens a session as soon as the name is free. Raises: ClientError."""
+        self._check_token(logon, who)
         limits = self._settings.limits
         self._clients.check_room(rid, who.principal, limits.clients, limits.clients_per_principal)
         holder = self._clients.holder(logon.client, logon.instance, who.principal)
@@ -191,6 +193,13 @@ class Logons:
             now.wall_ns // 1_000_000_000 + TOKEN_LIFE_S, client.key, self.disconnects,
         )  # fmt: skip
         return token.make(self._settings.key, said)
+
+    def _check_token(self, logon: m.Logon, who: Who) -> None:
+        """Whether a token can be made for it, before it has a session. Raises: ClientError."""
+        longest = token.Token(
+            logon.client, who.principal, logon.instance, U63_MAX, U63_MAX, who.key, U63_MAX
+        )
+        token.make(self._settings.key, longest)
 
 
 def taken_over(client: Client) -> m.Error:
