@@ -14,6 +14,7 @@ from zbroker.client.publisher.unrecorded import Filtered, Unrecorded
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.content import Contents
+from zbroker.ingest.owed_answers import OwedAnswers
 from zbroker.ingest.split import Part, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
@@ -82,6 +83,14 @@ def _not_named(_self: Unrecorded | Filtered, *_what: Any) -> None:
     pass
 
 
+def _dropped(_self: OwedAnswers, _answer: Any, _now_ms: int) -> None:
+    pass
+
+
+def _overtaking(_self: OwedAnswers, effects: Any) -> Any:
+    return effects
+
+
 @pytest.mark.parametrize(
     ("owner", "method", "bug"),
     [
@@ -92,6 +101,8 @@ def _not_named(_self: Unrecorded | Filtered, *_what: Any) -> None:
         (Contents, "decide", _first_for_all),
         (Splitter, "split", _backwards),
         (Acks, "waits", _at_once),
+        (OwedAnswers, "put", _dropped),
+        (OwedAnswers, "behind", _overtaking),
         (Unrecorded, "named", _not_named),
         (Filtered, "add", _not_named),
     ],

@@ -354,8 +354,10 @@ class World:
             self._restart_client(self.rng.choice(self.apps))
         elif roll < 0.92:
             self.disk_nearly_full = not self.disk_nearly_full
-        elif roll < 0.95:
+        elif roll < 0.93:
             self._cut_connection(self.rng.choice(self.apps))
+        elif roll < 0.95:
+            self._stall(self.rng.choice(self.apps))
         elif roll < 0.98:
             self._crash_at_a_boundary()
         else:
@@ -455,6 +457,13 @@ class World:
         pipe.queue.clear()
         self.at.after(self.rng.randint(0, 50), pipe.on_lost)
         self.at.after(self.rng.randint(0, 50), lambda: self.net._connect(pipe))
+
+    def _stall(self, app: App) -> None:
+        """A client does not read for a while: what it is sent waits, and then is not sent."""
+        pipe = self.clients[app.name].pipe
+        if pipe is not None and pipe.listener is not None:
+            self.faults.append(f"{app.name} stalled")
+            self.net.stall(pipe, self.rng.choice((20, 100, 300)), self.rng.choice((0, 1, 3)))
 
     # -- the end ------------------------------------------------------------------------------
 

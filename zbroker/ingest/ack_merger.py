@@ -50,6 +50,11 @@ class Named:
             yield Ack("processed", seq=self.seq, unrecorded=names, filtered=filtered)
 
 
+def runs_of(filtered: bytes | None) -> list[tuple[int, int]]:
+    """The runs of sequences in an ack: first and last of each."""
+    return [*struct.iter_unpack("<2Q", filtered)] if filtered else []
+
+
 class Told:
     """What one client is to hear."""
 

@@ -28,7 +28,7 @@ from zbroker.ingest.effects import Effect
 from zbroker.ingest.link import Link
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.logons import Logons, taken_over
-from zbroker.ingest.owed_answers import OwedAnswers
+from zbroker.ingest.owed_answers import OWED_MAX, OwedAnswers
 from zbroker.ingest.prev_tracker import RUNS_MAX
 from zbroker.ingest.publish_commands import Publishing
 from zbroker.ingest.settings import IngestSettings
@@ -103,6 +103,8 @@ class IngestCore:
         """What follows at once."""
         self._now = now
         effects = self._handlers[type(event)](event)
+        if self._owed:
+            effects = self._behind_owed(effects)
         return [*effects, *self.clients.moved()] if self.clients.has_moved else effects
 
     @property
@@ -320,6 +322,20 @@ class IngestCore:
         self._owed.put(full.effect, self._now.mono_ms)
         return ()
 
+    def _behind_owed(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Answers to a client wait until it was sent what it is owed; if that becomes too much, its
+        session ends: its client logs on again, and hears there what is persisted."""
+        left = self._owed.behind(effects)
+        for rid in self._owed.too_slow():
+            reason = f"{OWED_MAX} answers to this connection were not read"
+            self._owed.end(rid, m.Error("not_logged_on", reason, "log on again"))
+            client = self.clients.by_rid.get(rid)
+            if client is not None:
+                burst = Burst(self._now.mono_ms)
+                self._end(burst, client)
+                left += burst.effects
+        return left
+
     def _stop_asked(self, _event: ev.StopAsked) -> Sequence[Effect]:
         self._stop_ms = self._now.mono_ms + STOP_WAIT_MS
         return ()
@@ -327,9 +343,9 @@ class IngestCore:
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """All that is to be done now. drained: this turn has read all that clients sent."""
         self._now = now
+        owed = self._owed.due(now.mono_ms)
         burst = Burst(now.mono_ms)
         effects = burst.effects
-        effects += self._owed.due(now.mono_ms)
         silent, due = self.clients.beats(now.mono_ms, drained=drained)
         for client in silent:
             self._end(burst, client)
@@ -341,6 +357,8 @@ class IngestCore:
         effects += self.link.tick(now.mono_ms)
         if not self._everything:
             effects += self.live.tick(now.mono_ms)
+        if owed or self._owed:
+            effects = [*owed, *self._behind_owed(effects)]
         if self.clients.has_moved:
             effects += self.clients.moved()
         effects += self._turned()

@@ -1,49 +1,185 @@
-"""Answers to clients whose queues are full: merged, and sent as soon as there is space. Pure."""
+"""Answers to clients whose queues are full: merged, and sent as soon as there is space. Pure.
+
+    decided    persisted 1, processed 2 (u), persisted 3, error 4, persisted 5, persisted 6
+    owed       processed 2 (u), persisted 3, error 4, persisted 6
+
+Nothing newer is sent to a client before what it is owed. Acks are merged between two answers of
+another kind, never across one: an ack of all up to a sequence, before the refusal of one of them,
+would say that it is persisted. Topics that are not recorded, and sequences that a filter kept out,
+stay named.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from zbroker.engine.effects import Answer
-from zbroker.limits import UNRECORDED_NAMED_MAX
-from zbroker.wire.messages import Ack
+from msgspec import Struct
+from msgspec.structs import replace
 
-RETRY_MS: Final = 20  # how soon it is tried again
-FILTERED_KEPT_BYTES: Final = 16 * 100_000  # of runs for a client that does not read its acks
+from zbroker.engine.effects import Answer
+from zbroker.ingest.ack_merger import Named, runs_of
+from zbroker.ingest.effects import Effect
+from zbroker.wire.messages import Ack, Heartbeat
+
+RETRY_MS: Final = 20  # how soon a full queue is tried again
+RETRY_MAX: Final = 32  # answers of one client at a time: most of them may come back
+OWED_MAX: Final = 1_000  # answers of one client, as many as its queue takes
+NAMED_PER_ANSWER: Final = 10  # so many topics count as one answer,
+RUNS_PER_ANSWER: Final = 100  # and so many runs of filtered sequences
 
 
 class OwedAnswers:
-    """By client, of each kind the newest: acks are merged, so it says it all."""
+    """By client, in their order. next_wake_ms: when they are tried again."""
 
     def __init__(self) -> None:
-        self._owed: dict[bytes, dict[str, Answer]] = {}
+        self._owed: dict[bytes, _Owed] = {}
         self.next_wake_ms: int | None = None
 
+    def __bool__(self) -> bool:
+        return bool(self._owed)
+
     def put(self, answer: Answer, now_ms: int) -> None:
-        """Keeps an answer that found a full queue, in the place of an older one of its kind."""
-        if self.next_wake_ms is None:
-            self.next_wake_ms = now_ms + RETRY_MS
-        kinds = self._owed.setdefault(answer.rid, {})
-        message = answer.message
-        if not isinstance(message, Ack) or message.cid is not None:
-            kinds[type(message).__name__] = answer
-            return
-        kind = message.type if message.unrecorded is None else "unrecorded"
-        older = kinds[kind].message if kind in kinds else None
-        if isinstance(older, Ack) and message.unrecorded is not None:
-            names = dict.fromkeys([*message.unrecorded, *(older.unrecorded or [])])
-            message.unrecorded = list(names)[:UNRECORDED_NAMED_MAX]
-            runs = (older.filtered or b"") + (message.filtered or b"")
-            message.filtered = runs[-FILTERED_KEPT_BYTES:] or None
-        kinds[kind] = answer
+        """A full queue did not take this."""
+        self.next_wake_ms = now_ms + RETRY_MS
+        self._of(answer.rid).put(answer.message)
+
+    def behind(self, effects: Iterable[Effect]) -> list[Effect]:
+        """What of `effects` is performed now; answers to clients that are owed some are kept."""
+        now: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Answer) and effect.rid in self._owed:
+                self._owed[effect.rid].put(effect.message)
+            else:
+                now.append(effect)
+        return now
 
     def due(self, now_ms: int) -> list[Answer]:
-        """Takes out what may be tried again."""
+        """Takes out what may be tried again. What is full again comes back by `put`."""
         if self.next_wake_ms is None or now_ms < self.next_wake_ms:
             return []
-        owed, self._owed, self.next_wake_ms = self._owed, {}, None
-        return [answer for kinds in owed.values() for answer in kinds.values()]
+        found: list[Answer] = []
+        for rid, owed in list(self._owed.items()):
+            found += (Answer(rid, message) for message in owed.take())
+            if owed.empty:
+                del self._owed[rid]
+        self.next_wake_ms = now_ms if self._owed else None
+        return found
+
+    def too_slow(self) -> list[bytes]:
+        """Clients that are owed too much, each once."""
+        return [rid for rid, owed in self._owed.items() if owed.too_much and not owed.ended]
+
+    def end(self, rid: bytes, message: Struct) -> None:
+        """This is the last that is kept for a client, until it has read all of it."""
+        self._owed[rid].put(message)
+        self._owed[rid].ended = True
 
     def forget(self, rid: bytes) -> None:
         """This client is gone."""
         self._owed.pop(rid, None)
+
+    def _of(self, rid: bytes) -> _Owed:
+        owed = self._owed.get(rid)
+        if owed is None:
+            owed = self._owed[rid] = _Owed()
+        return owed
+
+
+class _Owed:
+    """What one client is owed. ended: nothing more is kept for it."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._returned: list[Struct] = []  # of those that were tried, in their order
+        self._tried: list[Struct] = []
+        self._answers: deque[Struct] = deque()
+        self._acks = _MergedAcks()
+
+    def put(self, message: Struct) -> None:
+        if any(tried is message for tried in self._tried):
+            self._returned.append(message)
+        elif self.ended:
+            return
+        elif isinstance(message, Heartbeat):
+            if self.empty:  # else anything that it is owed tells it as much
+                self._answers.append(message)
+        elif not isinstance(message, Ack) or not self._acks.add(message):
+            self._answers += self._acks.take()
+            self._answers.append(message)
+
+    def take(self) -> list[Struct]:
+        """The first of them."""
+        self._answers.extendleft(reversed(self._returned))
+        self._returned = []
+        if len(self._answers) < RETRY_MAX:
+            self._answers += self._acks.take()
+        many = min(RETRY_MAX, len(self._answers))
+        self._tried = [self._answers.popleft() for _ in range(many)]
+        return self._tried
+
+    @property
+    def empty(self) -> bool:
+        return not (self._answers or self._returned or self._acks.size)
+
+    @property
+    def too_much(self) -> bool:
+        return len(self._answers) + len(self._returned) + self._acks.size > OWED_MAX
+
+
+class _MergedAcks:
+    """Acks without another answer between them.
+
+    before, behind: unrecorded messages before the newest recorded one, and after it.
+    """
+
+    def __init__(self) -> None:
+        self._before: Named | None = None
+        self._persisted: Ack | None = None
+        self._behind: Named | None = None
+        self._processed: Ack | None = None  # messages that were taken, which says no more
+
+    def add(self, ack: Ack) -> bool:
+        """False if it is an answer to one command, which cannot be merged."""
+        if ack.cid is not None:
+            return False
+        if ack.type == "persisted":
+            if self._persisted is not None:
+                ack = replace(ack, duplicate=ack.duplicate + self._persisted.duplicate)
+            self._persisted = ack
+            self._before, self._behind = _joined(self._before, self._behind), None
+        elif ack.unrecorded is not None:
+            named = Named(ack.seq or 0, dict.fromkeys(ack.unrecorded), runs_of(ack.filtered))
+            self._behind = _joined(self._behind, named)
+        else:
+            self._processed = ack
+        return True
+
+    def take(self) -> Sequence[Ack]:
+        """Takes out all of them, in the order of their sequences."""
+        acks = [] if self._before is None else [*self._before.acks()]
+        if self._persisted is not None:
+            acks.append(self._persisted)
+        if self._behind is not None:
+            acks += self._behind.acks()
+        if self._processed is not None:
+            acks.append(self._processed)
+        self._before = self._persisted = self._behind = self._processed = None
+        return acks
+
+    @property
+    def size(self) -> int:
+        """As how many answers they count."""
+        named = [each for each in (self._before, self._behind) if each is not None]
+        size = sum(each is not None for each in (self._persisted, self._processed)) + len(named)
+        for each in named:
+            size += len(each.topics) // NAMED_PER_ANSWER + len(each.runs) // RUNS_PER_ANSWER
+        return size
+
+
+def _joined(older: Named | None, newer: Named | None) -> Named | None:
+    if older is None or newer is None:
+        return older or newer
+    older.add(newer.seq, newer.topics, newer.runs)
+    return older
