@@ -116,7 +116,7 @@ class SubscriberNode:
                 one.got.append((seen.position, seen.topic, seen.data))
             else:
                 one.live.append((seen.publisher, seen.seq, seen.topic, seen.data))
-        self._send(m.Flow(one.sid, 1_000))
+        self._send(m.Flow(one.sid, 1_000 + len(body)))
 
     def _turn(self) -> None:
         now_ms = self.world.at.now_ms
