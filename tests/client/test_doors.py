@@ -8,6 +8,7 @@ import pytest
 
 from zbroker.client.endpoints import Doors
 from zbroker.client.publisher.publisher import Session
+from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack
 
@@ -21,6 +22,7 @@ class Logons:
     settings = SimpleNamespace(curve=None)
 
     def __init__(self, *doors):
+        self.clock = SystemClock()
         self.track = SimpleNamespace(error=None)
         self.asked = []
         self.number = 0

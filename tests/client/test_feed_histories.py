@@ -15,7 +15,7 @@ from tests.client.door_model import Door, conflated, matches
 from tests.client.times import at
 from tests.client.wired import HERE
 from zbroker.client.connection import State
-from zbroker.client.effects import Connected, Lost
+from zbroker.client.effects import Connected, Lost, MessagesArrived, NewToken
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Batch, Feed
 from zbroker.client.subscriber.feed import State as FeedState
@@ -49,7 +49,7 @@ class World:
         self.got = {feed: [] for feed in self.feeds}
         self.contents = {feed: [] for feed in self.feeds}  # who published what, of each
         self.order = []  # positions over all of them, as they arrived
-        self.door.perform(self.connection.use("token", HERE, 0))
+        self.door.perform(self.connection.handle(NewToken("token", HERE, 1), at(0)))
 
     # -- steps --------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class World:
             return
         answer, body = self.door.down.pop(0)
         if isinstance(answer, m.Msg):
-            self.door.perform(self.connection.take(answer, body, 1 << 20))
+            self.door.perform(self.connection.handle(MessagesArrived(answer, body), at(self.now)))
         else:
             self.door.perform(self.connection.handle(answer, at(self.now)))
 

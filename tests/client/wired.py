@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from tests.client.times import at
-from zbroker.client.effects import Connect, Connected, Lost, Send
+from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, Send
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Batch, End, Feed
 from zbroker.client.subscriber.feed import State as FeedState
@@ -45,7 +45,7 @@ class Wired:
         self.now = 0
         for feed in self.feeds:
             assert self.connection.add(feed, 0, CREDIT_MAX_BYTES) == []
-        assert self.connection.use("token", HERE, 0) == [Connect()]
+        assert self.connection.handle(NewToken("token", HERE, 1), at(0)) == [Connect()]
 
     @property
     def feed(self):
@@ -88,7 +88,7 @@ class Wired:
         msg = Msg(
             (feed or self.feed).sid, publisher, first, 0, count, position, topic="t", **more
         )  # fmt: skip
-        return self.connection.take(msg, pack([b"x"] * count), 1 << 20)
+        return self.handle(MessagesArrived(msg, pack([b"x"] * count)))
 
     def scattered(self, positions, *, feed=None, publisher=1):
         """A re-packed batch: what a filter left of consecutive messages."""
@@ -98,7 +98,7 @@ class Wired:
             one.sid, publisher, positions[0], 0, len(positions), positions[0], topic="t",
             columns=Columns(offset=offsets),
         )  # fmt: skip
-        return self.connection.take(msg, pack([b"x"] * len(positions)), 1 << 20)
+        return self.handle(MessagesArrived(msg, pack([b"x"] * len(positions))))
 
     def read(self, feed=None):
         """Everything that waits is handed out: positions, or what ended it."""

@@ -3,7 +3,7 @@
     DOWN --time--> CONNECTING --Connected--> LOGON_SENT --processed--> LIVE --close--> ENDED
       ^                                                                  |
       +--- Lost, silence, no answer in time, not_ready: any state -------+
-    LOGON_SENT --auth_failed--> NO_TOKEN --use(token)--> DOWN      not_logged_on: LOGON_SENT again
+    LOGON_SENT --auth_failed--> NO_TOKEN --NewToken--> DOWN      not_logged_on: LOGON_SENT again
 
 A publisher is never in NO_TOKEN; a refused logon that is final takes it to ENDED. The connections
 of subscribers and consumers log on with the token of the publisher's: see token_connection.py.
@@ -120,6 +120,9 @@ class Connection:
     def tick(self, now: Now, *, drained: bool) -> list[Effect]:
         """What follows from the time; drained: nothing waits to be read, so silence is silence."""
         return self._pass_time(now.mono_ms) if drained and self.state is not State.ENDED else []
+
+    def next_read(self) -> None:
+        """A client reads no log."""
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Ack, AnyAnswer, ClientCommand, Error
-from zbroker.wire.queue_messages import AnyQueuesAnswer
+from zbroker.ids import Origin
+from zbroker.wire.messages import Ack, AnyAnswer, ClientCommand, Error, Msg
+from zbroker.wire.queue_messages import AnyQueuesAnswer, Job
 
 
 class Connected(Struct, gc=False):
@@ -30,6 +31,27 @@ class Unreached(Struct, gc=False):
     """Event: nobody accepted that connection; the socket tries again."""
 
 
+class MessagesArrived(Struct, gc=False):
+    """Event: messages, with their body."""
+
+    answer: Msg | Job
+    body: bytes
+
+
+class NewToken(Struct, gc=False):
+    """Event: a session of the publisher, whose token logs on elsewhere."""
+
+    token: str
+    own: Origin  # of positions that name no origin
+    session: int  # its number: they are counted
+
+
+class Called(Struct, gc=False):
+    """Event: what calls of the program decided since the last turn, to be performed now."""
+
+    effects: list[Effect]
+
+
 class Connect(Struct, gc=False):
     """Effect: close the socket, if any, with all that is queued in it, and make a new one."""
 
@@ -39,6 +61,12 @@ class Send(Struct, gc=False):
 
     command: ClientCommand
     body: bytes | None = None
+
+
+class GetToken(Struct, gc=False):
+    """Effect: look for a session newer than this one. Answered by NewToken if there is one."""
+
+    newer_than: int
 
 
 class LoggedOn(Struct, gc=False):
@@ -76,8 +104,10 @@ class Ended(Struct):
     error: ZBrokerError
 
 
-Event = AnyAnswer | AnyQueuesAnswer | Connected | Unreached | Lost
-Effect = Connect | Send | LoggedOn | Disconnected | Republished | Behind | Refused | Ended
+Happened = Connected | Unreached | Lost  # to a connection
+Event = AnyAnswer | AnyQueuesAnswer | Happened | MessagesArrived | NewToken | Called
+Told = LoggedOn | Disconnected | Republished | Behind | Refused | Ended  # to the program
+Effect = Connect | Send | GetToken | Told
 
 
 def raised(error: Error) -> ZBrokerError:

@@ -8,9 +8,10 @@ from typing import Final, Literal
 import zmq
 
 from zbroker import endpoints
-from zbroker.client.effects import Lost
+from zbroker.client.effects import GetToken, Lost, NewToken
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
 from zbroker.client.publisher.publisher import Follower, Publisher, Session
+from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import codec
@@ -34,8 +35,20 @@ class Doors:
     ) -> None:
         self.door = door
         self._publisher = publisher
+        self.now_ms = publisher.clock.mono_ms
         self.context: Context = zmq.Context.instance()
         self._endpoint = ""  # where it was at the last connect
+
+    def now(self) -> Now:
+        """The time, for a core."""
+        return Now(self.now_ms(), 0)
+
+    def token(self, effect: GetToken) -> NewToken | None:
+        """The token of a newer session, if there is one. Raises: what ended the client."""
+        session = self.session(effect.newer_than)
+        if session is None:
+            return None
+        return NewToken(session.answer.token or "", origin_of(session), session.number)
 
     @property
     def heartbeat_s(self) -> float | None:

@@ -14,13 +14,23 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker.client.connection import Connection, State
-from zbroker.client.effects import Effect, Event, Send
+from zbroker.client.effects import (
+    Called,
+    Effect,
+    Event,
+    GetToken,
+    MessagesArrived,
+    NewToken,
+    Send,
+)
+from zbroker.engine.contract import Now
 from zbroker.heartbeats import Silence
 from zbroker.ids import Origin
 from zbroker.wire.messages import Ack, Error, Heartbeat, ListenerLogon
 
 ANSWER_MS: Final = 15_000  # a process waits ten seconds for its journal, then says so
 COUNTED_MS: Final = 60_000  # how long the broker may take a lost connection of ours for living
+TOKEN_WAIT_MS: Final = 20  # how often it is looked whether there is a new session
 TOKENS_MAX: Final = 3  # refused one after the other: it is not about their age
 
 
@@ -32,7 +42,9 @@ class TokenConnection(Connection):
     def __init__(self, jitter: Callable[[], float], heartbeat_s: float | None = None) -> None:
         super().__init__(jitter, heartbeat_s, State.NO_TOKEN)
         self.own = Origin(0, 0)  # of positions that name no origin
+        self._deadline_ms = 0
         self._token = ""
+        self._session = 0  # whose token that is
         self._tokens_refused = 0
         self._cids = 0
         self._lost_ms: int | None = None  # when it ceased to be live; None: it did not, or is again
@@ -40,12 +52,6 @@ class TokenConnection(Connection):
         self._broken = False  # it was live, and is not now
         self._renew = False  # another connection is needed
         self._asked_s = heartbeat_s  # by the logon
-
-    def use(self, token: str, origin: Origin, now_ms: int) -> list[Effect]:
-        """In NO_TOKEN: a token for the logon, and the origin of positions that name none."""
-        self._token, self.own = token, origin
-        self.state, self._deadline_ms = State.DOWN, now_ms
-        return self._pass_time(now_ms)
 
     def beat_each(self, interval_s: float | None) -> list[Effect]:
         """Another interval of heartbeats from now on; None: none.
@@ -70,9 +76,37 @@ class TokenConnection(Connection):
         """An answer that is not about the logon."""
         raise NotImplementedError
 
+    def _arrived(self, event: MessagesArrived, now_ms: int) -> list[Effect]:
+        """Messages came in."""
+        raise NotImplementedError
+
     # -- the connection -----------------------------------------------------------------------
 
+    def handle(self, event: Event, now: Now) -> list[Effect]:
+        """What follows from an answer, an event of the socket, or a call of the program."""
+        if type(event) is MessagesArrived:
+            self._silence.fresh = True
+            return self._arrived(event, now.mono_ms)
+        if type(event) is Called:
+            return event.effects
+        if type(event) is NewToken:
+            return self._use(event, now.mono_ms) if self.state is State.NO_TOKEN else []
+        return super().handle(event, now)
+
+    def _use(self, given: NewToken, now_ms: int) -> list[Effect]:
+        self._token, self.own, self._session = given.token, given.own, given.session
+        self.state, self._deadline_ms = State.DOWN, now_ms
+        return self._pass_time(now_ms)
+
+    def _get_token(self, now_ms: int) -> list[Effect]:
+        if self._deadline_ms is None or now_ms < self._deadline_ms:
+            return []
+        self._deadline_ms = now_ms + TOKEN_WAIT_MS
+        return [GetToken(self._session)]
+
     def _pass_time(self, now_ms: int) -> list[Effect]:
+        if self.state is State.NO_TOKEN:
+            return self._get_token(now_ms)
         if self._renew and self.state is State.LIVE:
             return self._lose(now_ms)
         return super()._pass_time(now_ms)
@@ -121,7 +155,7 @@ class TokenConnection(Connection):
             return False
         self._tokens_refused += 1
         self._forget(now_ms)
-        self.state, self._deadline_ms = State.NO_TOKEN, None
+        self.state, self._deadline_ms = State.NO_TOKEN, now_ms
         return True
 
     # -- for subclasses -----------------------------------------------------------------------

@@ -287,7 +287,7 @@ async def test_it_belongs_to_its_loop(broker):
 async def test_a_bug_of_ours_is_raised_by_whoever_waits(broker, caplog):
     async with worker(broker) as client:
         consumer = await client.consume("work")
-        consumer._line.core.take = None
+        consumer._port.core._arrived = None
         broker.publish()
         with pytest.raises(ZBrokerError, match="internal"):
             await consumer.fetch(1, T)

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from tests.client.aio.looped import in_loop
+from zbroker.client.aio.loop_port import LoopTurns
 from zbroker.client.aio.receipt import Receipt, Track
-from zbroker.client.aio.turns import Turns
 from zbroker.client.aio.waiters import Waiters, check_loop
 from zbroker.errors import ZBrokerError
 
@@ -79,7 +79,7 @@ async def test_a_cancelled_wait_is_forgotten():
 @in_loop
 async def test_turns_that_are_asked_for_together_are_one():
     count = []
-    turns = Turns(asyncio.get_running_loop(), lambda: count.append(1))
+    turns = LoopTurns(asyncio.get_running_loop(), lambda: count.append(1))
     turns.soon()
     turns.soon()
     assert turns.is_soon
@@ -90,7 +90,7 @@ async def test_turns_that_are_asked_for_together_are_one():
 @in_loop
 async def test_the_earliest_timer_counts():
     done = asyncio.Event()
-    turns = Turns(asyncio.get_running_loop(), done.set)
+    turns = LoopTurns(asyncio.get_running_loop(), done.set)
     turns.within(100_000)
     turns.within(1)
     turns.within(50_000)
@@ -100,7 +100,7 @@ async def test_the_earliest_timer_counts():
 @in_loop
 async def test_after_the_end_there_are_no_turns():
     count = []
-    turns = Turns(asyncio.get_running_loop(), lambda: count.append(1))
+    turns = LoopTurns(asyncio.get_running_loop(), lambda: count.append(1))
     turns.soon()
     turns.within(1)
     turns.close()

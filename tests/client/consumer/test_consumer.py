@@ -330,12 +330,12 @@ def _code_of(function):
 
 def test_a_bug_of_ours_is_raised_by_whoever_waits(broker, client, caplog):
     consumer = client.consume("work")
-    consumer._line.core.take = None
+    consumer._port.core._arrived = None
     broker.publish()
     with pytest.raises(ZBrokerError, match="internal"):
         consumer.fetch(1, T)
     assert "client.thread_failed" in caplog.text
-    wait_until(lambda: not consumer._line._thread.is_alive())
+    wait_until(lambda: not consumer._port._thread.is_alive())
 
 
 def test_what_ends_the_client_ends_a_consumer_that_needs_a_session(broker):

@@ -9,7 +9,7 @@ from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, th
 from tests.client.times import at
 from zbroker.client.connection import State
 from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
-from zbroker.client.effects import Connect
+from zbroker.client.effects import Connect, MessagesArrived
 from zbroker.client.token_connection import ANSWER_MS, COUNTED_MS
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -81,7 +81,11 @@ def test_an_error_about_something_else_is_nothing():
 
 def test_a_batch_that_was_changed_on_its_way_ends_it():
     world = Wired().live()
-    world.perform(world.core.take(q.Job("c1", 1, 1, 0, 2, 1, topic="t"), b"\x91\xc4\x00", 99, 0))
+    world.perform(
+        world.core.handle(
+            MessagesArrived(q.Job("c1", 1, 1, 0, 2, 1, topic="t"), b"\x91\xc4\x00"), at(0)
+        )
+    )
     assert world.core.error.code == "bad_frame"
     world.talk()
     assert not world.door.takers
@@ -93,13 +97,15 @@ def test_a_batch_that_was_changed_on_its_way_ends_it():
 def test_columns_that_do_not_fit_are_a_bad_frame(column):
     world = Wired().live()
     job = q.Job("c1", 1, 1, 0, 1, 1, topic="t", **column)
-    world.perform(world.core.take(job, b"\x91\xc4\x00", 99, 0))
+    world.perform(world.core.handle(MessagesArrived(job, b"\x91\xc4\x00"), at(0)))
     assert world.core.error.code == "bad_frame"
 
 
 def test_a_batch_for_another_sid_is_left():
     world = Wired().live()
-    world.core.take(q.Job("c9", 1, 1, 0, 1, 1, topic="t"), b"\x91\xc4\x00", 99, 0)
+    world.core.handle(
+        MessagesArrived(q.Job("c9", 1, 1, 0, 1, 1, topic="t"), b"\x91\xc4\x00"), at(0)
+    )
     assert not world.core.ready
 
 
@@ -194,7 +200,7 @@ def test_leaving_a_message_by_an_exception_of_a_consumer_that_ended_keeps_the_ex
 def test_a_barrier_needs_no_ack():
     world = Wired().live()
     job = q.Job("c1", 1, 1, 0, 1, 1, topic="t", barrier=True)
-    world.core.take(job, b"\x91\xc4\x00", 99, 0)
+    world.core.handle(MessagesArrived(job, b"\x91\xc4\x00"), at(0))
     message = the(world.out())
     assert message.barrier
     message.ack()
@@ -686,12 +692,12 @@ def test_positions_are_those_of_the_broker_whatever_the_origin_is():
     world = Wired().live()
     columns = m.Columns(offset=b"\x00\x00\x00\x00\x05\x00\x00\x00")
     job = q.Job("c1", 7, 1, 0, 2, 40, topic="t", origin=(0xCD, 3, 900), columns=columns)
-    world.core.take(job, b"\x92\xc4\x00\xc4\x00", 99, 0)
+    world.core.handle(MessagesArrived(job, b"\x92\xc4\x00\xc4\x00"), at(0))
     messages = world.out()
     assert [message.position for message in messages] == [900, 905]
     assert positions(messages) == [40, 45]
     world.core.settle(ACK, messages, 0)
-    assert the(world.core.due(0)).command.ends == [40, 41, 45, 46]
+    assert the(world.core.tick(at(0), drained=False)).command.ends == [40, 41, 45, 46]
 
 
 # -- its end --------------------------------------------------------------------------------------
@@ -712,6 +718,6 @@ def test_a_user_may_ask_for_an_extension_that_the_broker_refuses():
     world = Wired().live(1)
     message = the(world.out())
     world.core.settle(Verb(EXTEND.kind, 5), [message], 0)
-    command = the(world.core.due(0)).command
+    command = the(world.core.tick(at(0), drained=False)).command
     world.core.handle(m.Error("bad_field", "no", cid=command.cid), at(0))
     assert (world.core.error, world.core.settling.refusal) == (None, None)

@@ -7,7 +7,7 @@ from tests.client.times import at
 from zbroker.client.connection import State
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.settlement import ACK, EXTEND, Verb
-from zbroker.client.effects import Connect, Connected, Lost, Send
+from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, Send
 from zbroker.wire import queue_messages as q
 
 __all__ = ["ACK", "EXTEND", "HERE", "Verb", "Wired", "ends", "the"]
@@ -23,7 +23,7 @@ class Wired:
         self.core = ConsumerCore(command, self, jitter, heartbeat_s, self._resubscribed)
         self.peer = object()
         self.up = []
-        self.perform(self.core.use("token", HERE, self.now))
+        self.perform(self.core.handle(NewToken("token", HERE, 1), at(self.now)))
 
     def _resubscribed(self):
         self.told += 1
@@ -49,7 +49,7 @@ class Wired:
 
     def send(self):
         """What piled up goes out."""
-        self.perform(self.core.due(self.now))
+        self.perform(self.core.tick(at(self.now), drained=False))
 
     def answer(self):
         """The door reads one command."""
@@ -63,7 +63,7 @@ class Wired:
             if peer is not self.peer:
                 return
             if isinstance(answer, q.Job):
-                self.perform(self.core.take(answer, body, 1 << 20, self.now))
+                self.perform(self.core.handle(MessagesArrived(answer, body), at(self.now)))
             else:
                 self.perform(self.core.handle(answer, at(self.now)))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
 from zbroker.client.connection import State
-from zbroker.client.effects import Connect, Connected, Lost, Send
+from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, Send
 from zbroker.client.subscriber.feed import Feed
 from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.client.subscriber.requests import REQUESTS_MAX
@@ -181,7 +181,7 @@ def test_a_token_that_expired_is_replaced():
     assert world.handle(Error("auth_failed", "old")) == []
     assert world.connection.state is State.NO_TOKEN
     assert world.handle(Lost()) == []
-    assert world.connection.use("new", HERE, world.now) == [Connect()]
+    assert world.handle(NewToken("new", HERE, 2)) == [Connect()]
     assert the(world.handle(Connected())).token == "new"
 
 
@@ -190,7 +190,7 @@ def test_tokens_that_are_all_refused_are_an_error():
     for _ in range(TOKENS_MAX):
         world.handle(Connected())
         world.handle(Error("auth_failed", "no"))
-        world.connection.use("new", HERE, 0)
+        world.handle(NewToken("new", HERE, 2))
     world.handle(Connected())
     world.handle(Error("auth_failed", "no"))
     assert world.feed.error.code == "auth_failed"
@@ -607,7 +607,7 @@ def test_one_that_leaves_is_unsubscribed():
     world = together(paused(), paused())
     one, other = world.feeds
     assert world.connection.remove(one) == [Send(Unsubscribe("s1"))]
-    assert world.connection.take(Msg("s1", 1, 1, 0, 1, 1), b"", 1) == [], "it was on its way"
+    assert world.handle(MessagesArrived(Msg("s1", 1, 1, 0, 1, 1), b"")) == [], "it was on its way"
     assert world.connection.requests.group_of(other) == []
     assert [command.sid for command in world.lose()] == ["s2"]
 

@@ -1,5 +1,5 @@
-"""The client in an event loop: the cores of `zbroker.client` with another shell around them.
+"""The client in an event loop: the cores of `zbroker.client` with other ports around them.
 
-No thread: `publisher.py` and `line.py` have their turns in the loop, when a socket can be read
-(`readiness.py`), when something is due (`turns.py`), and inside `publish()` when a batch is full.
+No thread: the publisher and the connections have their turns in the loop, when a socket can be read
+or when something is due (`loop_port.py`), and inside `publish()` when a batch is full.
 """

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
 
-from zbroker.client.aio.line import Line
+from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
 from zbroker.client.aio.subscription import Subscription
 from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscriber.merge import Merging, by_line, check_doors, checked
+from zbroker.client.subscriber.merge import Merging, by_port, check_doors, checked
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Pause, Resume
@@ -22,7 +22,7 @@ class Combined(Merging[Subscription]):
     Else the same as `zbroker.client.Combined`.
     """
 
-    _line: Line
+    _port: AsyncSubscriberPort
 
     def __aiter__(self) -> AsyncIterator[tuple[Subscription, Message]]:
         """Each message with its subscription, until all of them ended. Raises: ZBrokerError."""
@@ -56,8 +56,8 @@ class Combined(Merging[Subscription]):
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while one is None and (members := self._members()):
             for member in members:
-                self._line.asked(member._feed)
-            if not await self._line.until(partial(self._is_due, members), end):
+                self._port.asked(member._feed)
+            if not await self._port.until(partial(self._is_due, members), end):
                 raise ZBrokerError(
                     "timeout", f"no message in {timeout} s", "the subscriptions go on"
                 )
@@ -69,8 +69,8 @@ class Combined(Merging[Subscription]):
 
 async def pause(subscriptions: Iterable[Subscription], timeout: float) -> None:
     """Pauses them, those of one connection at once. Raises: as `Subscription.pause`."""
-    for many in by_line(await _opened(subscriptions)):
-        await many[0]._line.ask(Pause([]), [one._feed for one in many], timeout)
+    for many in by_port(await _opened(subscriptions)):
+        await many[0]._port.ask(Pause([]), [one._feed for one in many], timeout)
 
 
 async def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: float) -> Combined:
@@ -81,11 +81,11 @@ async def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: f
     if running and len(many) > 1:
         await pause(running, timeout)
         many = checked(many)
-    if len(by_line(many)) > 1:
-        line = Line(doors, asyncio.get_running_loop())
+    if len(by_port(many)) > 1:
+        port = AsyncSubscriberPort(doors, asyncio.get_running_loop())
         for one in many:
-            one._move(line, CREDIT_MAX_BYTES // len(many))
-    await many[0]._line.ask(Resume([]), [one._feed for one in many], timeout)
+            one._move(port, CREDIT_MAX_BYTES // len(many))
+    await many[0]._port.ask(Resume([]), [one._feed for one in many], timeout)
     return Combined(many)
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from zbroker.client import forks
-from zbroker.client.aio.queue_line import QueueLine
+from zbroker.client.aio.consumer_port import AsyncConsumerPort
 from zbroker.client.aio.waiters import running
 from zbroker.client.connection import State
 from zbroker.client.consumer.common import Common, not_settled
@@ -32,14 +32,14 @@ class Consumer(Common):
     ordinary functions: `message.ack()`, `with message:`.
     """
 
-    _line: QueueLine
+    _port: AsyncConsumerPort
 
     def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
         super().__init__(command)
         self._closed = True  # until it is whole
         self._doors = doors
         self._loop = asyncio.get_running_loop()
-        self._line = QueueLine(doors, command, self._loop)
+        self._port = AsyncConsumerPort(doors, command, self._loop)
         self._accept_s = accept_s
         self._accept_by: float | None = None
         self._handed_out = 0  # messages since the last round of other tasks
@@ -78,7 +78,7 @@ class Consumer(Common):
         if most < 1:
             raise ZBrokerError("bad_field", f"most={most!r} is not a number from 1 on")
         found = await self._take(most, self._end(timeout)) or []
-        while 0 < len(found) < most and (more := self._line.take_now(most - len(found))):
+        while 0 < len(found) < most and (more := self._port.take_now(most - len(found))):
             found += more
         return found
 
@@ -90,8 +90,8 @@ class Consumer(Common):
         Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
         """
         self._check_here()
-        number = self._line.core.settling.number
-        if not await self._line.until(lambda: self._is_through(number), self._end(timeout)):
+        number = self._port.core.settling.number
+        if not await self._port.until(lambda: self._is_through(number), self._end(timeout)):
             raise not_settled(timeout, self.unsettled)
         self._check_through(number)
 
@@ -105,12 +105,12 @@ class Consumer(Common):
             return
         self._check_here()
         self._closed = True
-        self._line.halt()
+        self._port.halt()
         try:
             if flush and self.unsettled and self.error is None:
                 await self.flush(timeout)
         finally:
-            self._line.close()
+            self._port.close()
 
     def __await__(self) -> Generator[object, None, Consumer]:
         return self._accepted_one().__await__()
@@ -130,7 +130,7 @@ class Consumer(Common):
     def __del__(self) -> None:
         """Also where the garbage collector runs in another thread."""
         if not self._closed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._line.close)
+            self._loop.call_soon_threadsafe(self._port.close)
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -144,22 +144,22 @@ class Consumer(Common):
     async def _open(self, end: float | None) -> None:
         """Has the broker asked for it, once, and waits until it has accepted or refused it."""
         self._check_here()
-        line, core = self._line, self._line.core
+        port, core = self._port, self._port.core
         if core.granted is not None or self._closed:
             return
         if self._accept_by is None:
             self._accept_by = self._loop.time() + self._accept_s
-            line.start()
+            port.start()
         by = self._accept_by if end is None else min(end, self._accept_by)
-        answered = await line.until(
-            lambda: core.granted is not None or line.over or line.halted, by
+        answered = await port.until(
+            lambda: core.granted is not None or port.over or port.halted, by
         )
         if core.granted is None and not self._closed:
             if not answered and self._loop.time() < self._accept_by:
                 return
             error = self.error or self._not_accepted(self._accept_s)
             self._closed = True
-            line.close()
+            port.close()
             raise error
 
     async def _take(self, most: int | None, end: float | None) -> list[QueueMessage] | None:
@@ -167,15 +167,15 @@ class Consumer(Common):
         if self._handed_out >= ROUND_MESSAGES:
             self._handed_out = 0
             await asyncio.sleep(0)
-        messages = await self._line.take(most, end)
+        messages = await self._port.take(most, end)
         self._handed_out += len(messages or ())
         return messages
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process, where neither the loop nor the link is its own."""
         self._closed = True
-        self._line.core.state, self._line.core.error = State.ENDED, error
-        self._line.core.held.clear()
+        self._port.core.state, self._port.core.error = State.ENDED, error
+        self._port.core.held.clear()
 
     def _check_here(self) -> None:
         if running() is not self._loop:

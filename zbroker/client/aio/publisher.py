@@ -15,9 +15,8 @@ import logging
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from zbroker.client.aio.readiness import Watch
+from zbroker.client.aio.loop_port import LinkWatch, LoopTurns
 from zbroker.client.aio.receipt import Track
-from zbroker.client.aio.turns import Turns
 from zbroker.client.link import CLOSE_LINGER_MS, Link
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.publisher import Settings
@@ -48,8 +47,8 @@ class Publisher(common.Publisher):
         super().__init__(servers, logon, publisher, settings, store)
         self.loop = self.track.loop
         self._hurried = False  # a turn came inside publish(): the loop had none for a while
-        self._turns = Turns(self.loop, self.turn)
-        self._watch: Watch | None = None
+        self._turns = LoopTurns(self.loop, self.turn)
+        self._watch: LinkWatch | None = None
         self._events = False  # the monitor has something
         self._renew = False  # a new session was asked for
         self._in_turn = self._over = False
@@ -117,14 +116,14 @@ class Publisher(common.Publisher):
     def _work(self) -> None:
         if self._renew:
             self._renew = False
-            self._perform(self._core.log_on_again(self._clock.mono_ms()))
+            self._perform(self._core.log_on_again(self.clock.mono_ms()))
         self._read_all()
         if self._events and self._link is not None:
             self._events = False
             self._read_events(self._link)
         self._tick()
         self._pack()
-        self._read_all()  # again, whether something was sent or not: see readiness.py
+        self._read_all()  # again, whether something was sent or not: see loop_port.py
         self._publish_state()
 
     def _read_all(self) -> None:
@@ -177,7 +176,7 @@ class Publisher(common.Publisher):
         self._turns.soon()
 
     def _linked(self, link: Link) -> None:
-        self._watch = Watch(self.loop, link, self.turn, self._monitored)
+        self._watch = LinkWatch(self.loop, link, self.turn, self._monitored)
         self._monitored()
 
     def _unlinked(self, link: Link) -> None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final
 
 from zbroker.client.aio.handlers import Handling
-from zbroker.client.aio.line import Line
+from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
 from zbroker.client.aio.waiters import running
 from zbroker.client.bookmark_stores.tracker import Tracking
 from zbroker.client.endpoints import Doors
@@ -36,7 +36,7 @@ class Subscription(Reading):
     handler called in a task of its own.
     """
 
-    _line: Line
+    _port: AsyncSubscriberPort
     _handling: Handling | None
 
     def __init__(
@@ -52,7 +52,7 @@ class Subscription(Reading):
         super().__init__(command, tracking)
         self._doors = doors
         self._loop = asyncio.get_running_loop()
-        self._line = Line(doors, self._loop)
+        self._port = AsyncSubscriberPort(doors, self._loop)
         self._handler = handler
         self._on_caught_up = on_caught_up
         self._accept_s = accept_s
@@ -165,8 +165,8 @@ class Subscription(Reading):
         """
         end = self._end(timeout)
         await self._open(end)
-        while await (line := self._line).until(partial(self._is_complete, line), end):
-            if self._line is line:
+        while await (port := self._port).until(partial(self._is_complete, port), end):
+            if self._port is port:
                 break
         self._check_complete(timeout)
 
@@ -212,7 +212,7 @@ class Subscription(Reading):
         """Also where the garbage collector runs in another thread."""
         if not self._closed and not self._loop.is_closed():
             self._end_tracking()
-            self._loop.call_soon_threadsafe(self._line.leave, self._feed)
+            self._loop.call_soon_threadsafe(self._port.leave, self._feed)
 
     def __repr__(self) -> str:
         return f"Subscription({self.topic!r}, {self._feed.state.value}, {self.vector})"
@@ -234,9 +234,9 @@ class Subscription(Reading):
             return
         if self._accept_by is None:
             self._accept_by = self._loop.time() + self._accept_s
-            self._line.add(self._feed)
+            self._port.add(self._feed)
         try:
-            await self._line.until(
+            await self._port.until(
                 self._is_answered, self._accept_by if end is None else min(end, self._accept_by)
             )
             self._begin_reading(self._accept_by)
@@ -278,24 +278,24 @@ class Subscription(Reading):
         if not self._closed:
             self._closed = True
             self._batch.clear()  # what an iteration has not handed out yet
-            self._line.leave(self._feed)
+            self._port.leave(self._feed)
             self._end_tracking()
 
     def _end_tracking(self) -> None:
         if self._tracking is not None:
             self._tracking.ended = True
 
-    def _move(self, line: Line, credit_max: int) -> None:
+    def _move(self, port: AsyncSubscriberPort, credit_max: int) -> None:
         """To a connection that it shares with others."""
-        before, self._line = self._line, line
+        before, self._port = self._port, port
         before.leave(self._feed)
-        line.add(self._feed, credit_max)
+        port.add(self._feed, credit_max)
 
     async def _ask(self, command: Asked, timeout: float) -> Ack:
         await self._open(None)
         self._check_open()
         self._check_answers(command)
-        return await self._line.ask(command, [self._feed], timeout)
+        return await self._port.ask(command, [self._feed], timeout)
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process, where neither the loop nor the link is its own."""
@@ -320,14 +320,14 @@ class Subscription(Reading):
         if self._tracking is not None:
             self._tracking.passed_all()
         while not self._closed:
-            line = self._line
-            if not await self._wait_for_item(line, end):
+            port = self._port
+            if not await self._wait_for_item(port, end):
                 raise ZBrokerError(
                     "timeout", f"no message in {timeout} s", "the subscription goes on"
                 )
-            if self._closed or self._line is not line:
+            if self._closed or self._port is not port:
                 continue
-            batch = self._accept(line.hand_out(self._feed))
+            batch = self._accept(port.hand_out(self._feed))
             await self._tell_caught_up()
             if batch is not None:
                 self._handed_out += len(batch)
@@ -344,8 +344,8 @@ class Subscription(Reading):
             if isawaitable(result):
                 await result
 
-    async def _wait_for_item(self, line: Line, end: float | None) -> bool:
-        """Until there is one, or nothing more comes on `line`; False if that took too long."""
+    async def _wait_for_item(self, port: AsyncSubscriberPort, end: float | None) -> bool:
+        """Until there is one, or nothing more comes on `port`; False if that took too long."""
         inbox = self._feed.inbox
         if inbox and self._handed_out < ROUND_MESSAGES:
             return True
@@ -354,8 +354,8 @@ class Subscription(Reading):
         try:
             if inbox:
                 await asyncio.sleep(0)
-            elif self._line is line and not self._closed:
-                line.asked(self._feed)
-            return await line.until(lambda: inbox or self._closed or self._line is not line, end)
+            elif self._port is port and not self._closed:
+                port.asked(self._feed)
+            return await port.until(lambda: inbox or self._closed or self._port is not port, end)
         finally:
             self._waiting = False

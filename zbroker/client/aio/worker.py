@@ -102,7 +102,7 @@ class Worker:
         self._waiters.look()
         if consumer is None:
             return
-        consumer._line.halt()
+        consumer._port.halt()
         if asyncio.current_task() in self._tasks:
             return
         loop = asyncio.get_running_loop()

@@ -7,35 +7,22 @@ How the next messages are waited for is the part of the two shells: `consumer.py
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Sequence
 
 from zbroker.client.connection import State
-from zbroker.client.consumer.core import ConsumerCore
-from zbroker.client.consumer.message import Desk, QueueMessage
+from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK
+from zbroker.client.consumer.transport import ConsumerTransport
 from zbroker.client.endpoints import Doors
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 from zbroker.wire.queue_messages import Consume
 
-T = TypeVar("T")
-
-
-class Carrier(Desk, Protocol):
-    """The connection of a consumer, as far as both shells have the same."""
-
-    core: ConsumerCore
-    error: ZBrokerError | None
-
-    def look(self, at: Callable[[ConsumerCore], T]) -> T:
-        """What `at` says of the core, while nobody changes it."""
-
 
 class Common:
     """One consumer: of what it is, and how far."""
 
-    _line: Carrier
+    _port: ConsumerTransport
     _doors: Doors
 
     def __init__(self, command: Consume) -> None:
@@ -52,34 +39,34 @@ class Common:
     @property
     def backlog(self) -> int:
         """How many messages it holds at most, as the broker granted; 0 before it was accepted."""
-        return self._line.core.backlog
+        return self._port.core.backlog
 
     @property
     def lease(self) -> float | None:
         """How many seconds a lease lasts that is not extended; None: for ever, or there is none."""
-        lease_ms = self._line.core.lease_ms
+        lease_ms = self._port.core.lease_ms
         return lease_ms / 1_000 if lease_ms else None
 
     @property
     def held(self) -> int:
         """How many messages it has that are not settled: with the program, or waiting for it."""
-        return self._line.look(lambda core: len(core.held))
+        return self._port.look(lambda core: len(core.held))
 
     @property
     def unsettled(self) -> int:
         """How many messages were acked, released or rejected, and that is not known durable."""
-        return self._line.look(lambda core: len(core.settling))
+        return self._port.look(lambda core: len(core.settling))
 
     @property
     def vector(self) -> str | None:
         """Of a replayable queue: a value for `since` that goes on behind what was handed out."""
-        passed = self._line.look(lambda core: dict(core.passed))
+        passed = self._port.look(lambda core: dict(core.passed))
         return format_vector(passed) if passed else None
 
     @property
     def error(self) -> ZBrokerError | None:
         """What ended it, if it was not `close`."""
-        return self._line.core.error or self._line.error
+        return self._port.what_ended_it
 
     def ack(self, messages: Iterable[QueueMessage]) -> None:
         """Many are done, at once. Else as `QueueMessage.ack`.
@@ -87,11 +74,11 @@ class Common:
         Raises: ZBrokerError bad_field (they are another consumer's), what ended the consumer.
         """
         many: Sequence[QueueMessage] = messages if isinstance(messages, list) else list(messages)
-        line = self._line
-        if any(message._head.desk is not line for message in many):
+        port = self._port
+        if any(message._head.desk is not port for message in many):
             raise ZBrokerError("bad_field", "messages of another consumer: ack them there")
         if many:
-            line.settle(ACK, many)
+            port.settle(ACK, many)
 
     # -- for the shells -----------------------------------------------------------------------
 
@@ -107,12 +94,12 @@ class Common:
 
     def _is_through(self, number: int) -> bool:
         """All that was settled up to `number` is durable, or nobody will say so any more."""
-        core = self._line.core
+        core = self._port.core
         return core.settling.through(number) or core.state is State.ENDED or self.error is not None
 
     def _check_through(self, number: int) -> None:
         """Raises: ZBrokerError, what ended it before, or the first refusal since the last time."""
-        settling = self._line.core.settling
+        settling = self._port.core.settling
         refusal, settling.refusal = settling.refusal, None
         if not settling.through(number):
             raise self.error or ZBrokerError("closed", "the consumer was closed")

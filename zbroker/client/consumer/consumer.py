@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final
 
 from zbroker.client.consumer.common import Common, not_settled
-from zbroker.client.consumer.line import Line
+from zbroker.client.consumer.consumer_thread import ConsumerThread
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.endpoints import Doors
 from zbroker.errors import ZBrokerError
@@ -26,14 +26,14 @@ class Consumer(Common):
     are not settled: so settle each one.
     """
 
-    _line: Line
+    _port: ConsumerThread
 
     def __init__(self, doors: Doors, command: Consume) -> None:
         super().__init__(command)
         self._doors = doors
-        self._line = Line(doors, command)
+        self._port = ConsumerThread(doors, command)
         # at the end of the program, and of a forgotten consumer
-        self._finalizer = weakref.finalize(self, self._line.close)
+        self._finalizer = weakref.finalize(self, self._port.close)
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ class Consumer(Common):
 
         Raises: ZBrokerError with the code with which the broker ended it.
         """
-        while messages := self._line.take(1):
+        while messages := self._port.take(1):
             yield messages[0]
 
     def batches(self, timeout: float | None = None) -> Iterator[list[QueueMessage]]:
@@ -50,7 +50,7 @@ class Consumer(Common):
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
-        while (messages := self._line.take(None, _end(timeout))) is not None:
+        while (messages := self._port.take(None, _end(timeout))) is not None:
             if not messages:
                 what = f"no message in {timeout} s"
                 raise ZBrokerError("timeout", what, "the consumer goes on")
@@ -63,7 +63,7 @@ class Consumer(Common):
         """
         if most < 1:
             raise ZBrokerError("bad_field", f"most={most!r} is not a number from 1 on")
-        return self._line.take_many(most, _end(timeout))
+        return self._port.take_many(most, _end(timeout))
 
     # -- its life -----------------------------------------------------------------------------
 
@@ -72,11 +72,11 @@ class Consumer(Common):
 
         Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
         """
-        line = self._line
-        number = line.core.settling.number
-        if not line.wait(lambda: self._is_through(number), timeout):
+        port = self._port
+        number = port.core.settling.number
+        if not port.wait(lambda: self._is_through(number), timeout):
             raise not_settled(timeout, self.unsettled)
-        line.look(lambda _core: self._check_through(number))
+        port.look(lambda _core: self._check_through(number))
 
     def close(self, *, flush: bool = True, timeout: float | None = CLOSE_S) -> None:
         """Ends it, once what was settled is durable (for `timeout` seconds). From any thread.
@@ -87,13 +87,13 @@ class Consumer(Common):
         if self._closed:
             return
         self._closed = True
-        self._line.halt()
+        self._port.halt()
         try:
             if flush and self.unsettled and self.error is None:
                 self.flush(timeout)
         finally:
             self._finalizer.detach()
-            self._line.close()
+            self._port.close()
 
     def __enter__(self) -> Consumer:
         return self
@@ -111,9 +111,9 @@ class Consumer(Common):
 
     def _start(self, timeout: float) -> None:
         """Waits until the broker has accepted it. Raises: ZBrokerError with its code, "timeout"."""
-        line = self._line
-        line.start()
-        if not line.wait(lambda: line.core.granted is not None or line.over, timeout):
+        port = self._port
+        port.start()
+        if not port.wait(lambda: port.core.granted is not None or port.over, timeout):
             raise self._not_accepted(timeout)
         if self.error is not None:
             raise self.error

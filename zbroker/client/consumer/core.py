@@ -25,10 +25,12 @@ from zbroker.client.consumer.held_messages import Holding, positions_of
 from zbroker.client.consumer.leases import Leases
 from zbroker.client.consumer.message import Desk, QueueMessage, decode
 from zbroker.client.consumer.settlement import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
-from zbroker.client.effects import Effect, Event, Send, raised
+from zbroker.client.effects import Effect, Event, MessagesArrived, Send, raised
 from zbroker.client.token_connection import ANSWER_MS, TokenConnection
+from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import Origin, format_vector
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.queue_records import ends_of, of_ends
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Flow, Logoff
@@ -108,7 +110,7 @@ class ConsumerCore(TokenConnection):
         return [], self._give_back(freed) if freed else []
 
     def settle(self, verb: Verb, messages: Sequence[QueueMessage], now_ms: int) -> None:
-        """What becomes of messages; sent by `due`. Those that are settled already are left out.
+        """What becomes of messages; sent by `tick`. Those that are settled already are left out.
 
         Raises: ZBrokerError, what ended it; bad_field.
         """
@@ -158,15 +160,19 @@ class ConsumerCore(TokenConnection):
         """It ends, by `error` if that is not a wish. What it holds comes back to the queue."""
         if self.state is State.ENDED:
             return []
-        effects = self.due(now_ms) + self._partings()
+        effects = self._due(now_ms) + self._partings()
         self.error = error
         self._stop()
         return effects
 
     # -- what is due --------------------------------------------------------------------------
 
-    def due(self, now_ms: int) -> list[Effect]:
-        """What piled up to be sent. To be called in each turn."""
+    def tick(self, now: Now, *, drained: bool) -> list[Effect]:
+        """Also sends what piled up in this turn."""
+        return [*super().tick(now, drained=drained), *self._due(now.mono_ms)]
+
+    def _due(self, now_ms: int) -> list[Effect]:
+        """What piled up to be sent."""
         if not self.live:
             return []
         extending = self._leases.is_due(now_ms)
@@ -183,7 +189,7 @@ class ConsumerCore(TokenConnection):
         return [Send(command) for command in commands]
 
     def next_wake_ms(self) -> int | None:
-        """When `tick` or `due` has something to do."""
+        """When `tick` has something to do."""
         times = [super().next_wake_ms()]
         if self.live:
             times += [self.settling.next_wake_ms(), self._leases.next_wake_ms()]
@@ -246,7 +252,7 @@ class ConsumerCore(TokenConnection):
             freed = self.held.keep(kept)
         if self._is_back(now_ms) and self._on_resubscribed is not None:
             self._on_resubscribed()
-        return [*self._give_back(freed), *self.due(now_ms)]
+        return [*self._give_back(freed), *self._due(now_ms)]
 
     def _start_at(self, position: int | None) -> None:
         """The place that the broker found, so that another connection goes on from there."""
@@ -273,13 +279,14 @@ class ConsumerCore(TokenConnection):
 
     # -- answers ------------------------------------------------------------------------------
 
-    def take(self, job: Job, body: bytes, body_max: int, now_ms: int) -> list[Effect]:
-        """Messages come in: what of them is new waits for the program."""
-        self._silence.fresh = True
+    def _arrived(self, event: MessagesArrived, now_ms: int) -> list[Effect]:
+        """What is new of the messages waits for the program."""
+        job, body = event.answer, event.body
+        assert isinstance(job, Job), "delivery has another connection"
         if not self.live or job.sid != self._sid or self.ended:
             return []
         try:
-            messages = decode(job, body, self.own, body_max, self._desk, self._epoch)
+            messages = decode(job, body, self.own, STORED_MAX_BYTES, self._desk, self._epoch)
         except ZBrokerError as error:
             return self._fail(error)
         size, freed = credit_bytes(body, job.columns), 0

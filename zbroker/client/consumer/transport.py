@@ -1,53 +1,61 @@
-"""What both lines of a consumer do with its connection."""
+"""One consumer's connection to the queues process, whatever waits for its messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from zbroker.client import transport
 from zbroker.client.connection import State
 from zbroker.client.consumer.core import ConsumerCore
+from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.settlement import Verb
 from zbroker.client.effects import Effect
-from zbroker.client.transport import TOKEN_WAIT_MS, now, now_ms
+from zbroker.client.endpoints import Doors
+from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.errors import ZBrokerError
-from zbroker.limits import STORED_MAX_BYTES
-from zbroker.wire.messages import AnyAnswer
-from zbroker.wire.queue_messages import AnyQueuesAnswer, Job
+from zbroker.wire.queue_messages import Consume
 
 T = TypeVar("T")
 
 
-class Carrying(transport.Carrying):
-    """A connection to the queues door, and its link."""
+class ConsumerTransport:
+    """The core, its turn, and what both ports do with them."""
 
-    core: ConsumerCore
-    error: ZBrokerError | None  # what ended the client, or the line
+    _link: LinkPort
 
-    def _take(self, answer: AnyAnswer | AnyQueuesAnswer, body: bytes) -> list[Effect]:
-        if type(answer) is Job:
-            return self.core.take(answer, body, STORED_MAX_BYTES, now_ms())
-        return self.core.handle(answer, now())
+    def __init__(self, doors: Doors, command: Consume) -> None:
+        self._doors = doors
+        self.core = ConsumerCore(
+            command, self, random.Random().random, doors.heartbeat_s, doors.resubscribed
+        )
+        self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
+        self.halted = False  # nothing more is handed out
+        self._calls = Calls()
 
-    def _do_what_is_due(self) -> None:
-        """When nothing waits to be read."""
-        if self.core.state is State.NO_TOKEN:
-            self._use_newer_session()
-        self._perform(self.core.tick(now(), drained=True))
+    def _begin(self, link: LinkPort) -> None:
+        self._link = link
+        self._turn = turn_of(self.core, link, self._calls, self._doors)
+        self._doors.follow(self)
 
-    def _wait_ms(self, most_ms: int) -> int:
-        """For how long nothing is due."""
-        waits = [most_ms]
-        wake_ms = self.core.next_wake_ms()
-        if wake_ms is not None:
-            waits.append(wake_ms - now_ms())
-        if self.core.state is State.NO_TOKEN:
-            waits.append(TOKEN_WAIT_MS)
-        return max(0, min(waits))
+    def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
+        """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
+        raise NotImplementedError
 
     def look(self, at: Callable[[ConsumerCore], T]) -> T:
-        """What `at` says of the core, while nobody changes it."""
+        """What `at` says of the core, while nothing changes it."""
         return at(self.core)
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """The consumer ends with what ended the client."""
+        raise NotImplementedError
+
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on."""
+        raise NotImplementedError
+
+    def _leave(self, error: ZBrokerError | None = None) -> list[Effect]:
+        return self.core.leave(self._doors.now_ms(), error)
 
     @property
     def over(self) -> bool:
@@ -55,5 +63,7 @@ class Carrying(transport.Carrying):
         core = self.core
         return core.state is State.ENDED or core.ended or self.error is not None
 
-    def _what_ended_it(self) -> ZBrokerError | None:
+    @property
+    def what_ended_it(self) -> ZBrokerError | None:
+        """None while it goes on, and after `close`."""
         return self.core.error or self.error

@@ -103,7 +103,7 @@ class Worker:
             self._changed.notify_all()
         if consumer is None:
             return
-        consumer._line.halt()
+        consumer._port.halt()
         if threading.current_thread() in self._threads:
             return
         for thread in self._threads:

@@ -160,7 +160,7 @@ class IOThread(Publisher):
 
     def _serve(self, request: Request) -> None:
         if request.kind == "token":
-            self._perform(self._core.log_on_again(self._clock.mono_ms()))
+            self._perform(self._core.log_on_again(self.clock.mono_ms()))
         elif request.kind == "beats":
             self._beat_each()
         else:

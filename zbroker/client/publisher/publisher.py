@@ -109,9 +109,9 @@ class Publisher:
         self.url = ""  # the one that is tried, or connected
         self.heartbeat_s = logon.heartbeat_s
         self._servers = servers
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._core = PublisherCore(
-            logon, self._clock.wall_ns(), random.Random().random, self.store, settings.policy
+            logon, self.clock.wall_ns(), random.Random().random, self.store, settings.policy
         )
         self._link: Link | None = None
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
@@ -140,7 +140,7 @@ class Publisher:
         session = self.session
         if session is not None and session.number > than:
             return session
-        now_ms = self._clock.mono_ms()
+        now_ms = self.clock.mono_ms()
         if now_ms >= self._asked_ms + TOKEN_EVERY_MS:
             self._asked_ms = now_ms
             self._ask_session()
@@ -157,7 +157,7 @@ class Publisher:
 
     def _beat_each(self) -> None:
         """In the shell's turn."""
-        self._perform(self._core.beat_each(self.heartbeat_s, self._clock.mono_ms()))
+        self._perform(self._core.beat_each(self.heartbeat_s, self.clock.mono_ms()))
 
     # -- what a shell adds --------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Publisher:
     def _wait_ms(self, most_ms: int) -> int:
         """For how long nothing is due."""
         times = (self._core.next_wake_ms(), self._space_again_ms)
-        now_ms = self._clock.mono_ms()
+        now_ms = self.clock.mono_ms()
         return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
 
     @property
@@ -239,7 +239,7 @@ class Publisher:
     def _add(self, run: packer.Rows[Receipt]) -> None:
         """Packs, numbers and sends one batch."""
         batch = packer.pack(run)
-        effects = self._core.add(batch, self._clock.mono_ms())
+        effects = self._core.add(batch, self.clock.mono_ms())
         number = batch.first
         for receipt in run.items:
             receipt.value = number
@@ -248,7 +248,7 @@ class Publisher:
 
     def _has_space(self) -> bool:
         """Whether the store can take another batch."""
-        now_ms = self._clock.mono_ms()
+        now_ms = self.clock.mono_ms()
         if self._space_again_ms is not None and now_ms < self._space_again_ms:
             return False
         full = not self.store.secure(max(self.batch_max, self.largest))
@@ -272,7 +272,7 @@ class Publisher:
         self._perform(self._core.handle(event, self._now()))
 
     def _now(self) -> Now:
-        return Now(self._clock.mono_ms(), 0)
+        return Now(self.clock.mono_ms(), 0)
 
     def _publish_state(self) -> None:
         """Tells the application how far it is and how much room there is."""
@@ -304,7 +304,7 @@ class Publisher:
                 self._refused(effect)
             elif isinstance(effect, e.Ended):
                 self._fail(effect.error)
-            else:
+            elif isinstance(effect, e.Disconnected | e.Republished | e.Behind):
                 self._tell_of(effect)
 
     def _tell_of(self, effect: e.Disconnected | e.Republished | e.Behind) -> None:

@@ -8,8 +8,8 @@ from functools import partial
 
 from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscriber.line import Line
-from zbroker.client.subscriber.merge import Merging, by_line, check_doors, checked
+from zbroker.client.subscriber.caller_port import CallerPort
+from zbroker.client.subscriber.merge import Merging, by_port, check_doors, checked
 from zbroker.client.subscriber.subscription import Subscription
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
@@ -24,7 +24,7 @@ class Combined(Merging[Subscription]):
     read, one that is not read in the end holds up the others that share its replay.
     """
 
-    _line: Line
+    _port: CallerPort
 
     def __iter__(self) -> Iterator[tuple[Subscription, Message]]:
         """Each message with its subscription, until all of them ended. Raises: ZBrokerError."""
@@ -55,8 +55,8 @@ class Combined(Merging[Subscription]):
         end = None if timeout is None else clock.monotonic() + timeout
         while one is None and (members := self._members()):
             for member in members:
-                self._line.asked(member._feed)
-            if not self._line.wait(partial(self._is_due, members), end):
+                self._port.asked(member._feed)
+            if not self._port.wait(partial(self._is_due, members), end):
                 raise ZBrokerError(
                     "timeout", f"no message in {timeout} s", "the subscriptions go on"
                 )
@@ -66,8 +66,8 @@ class Combined(Merging[Subscription]):
 
 def pause(subscriptions: Iterable[Subscription], timeout: float) -> None:
     """Pauses them, those of one connection at once. Raises: as `Subscription.pause`."""
-    for many in by_line(checked(subscriptions)):
-        many[0]._line.ask(Pause([]), [one._feed for one in many], timeout)
+    for many in by_port(checked(subscriptions)):
+        many[0]._port.ask(Pause([]), [one._feed for one in many], timeout)
 
 
 def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: float) -> Combined:
@@ -77,9 +77,9 @@ def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: float) 
     running = [one for one in many if not one.paused]
     if running and len(many) > 1:
         pause(running, timeout)
-    if len(by_line(many)) > 1:
-        line = Line(doors)
+    if len(by_port(many)) > 1:
+        port = CallerPort(doors)
         for one in many:
-            one._move(line, CREDIT_MAX_BYTES // len(many))
-    many[0]._line.ask(Resume([]), [one._feed for one in many], timeout)
+            one._move(port, CREDIT_MAX_BYTES // len(many))
+    many[0]._port.ask(Resume([]), [one._feed for one in many], timeout)
     return Combined(many)

@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from zbroker.client import message as messages
 from zbroker.client.connection import State
-from zbroker.client.effects import Effect, Event, Send, raised
+from zbroker.client.effects import Effect, Event, MessagesArrived, Send, raised
 from zbroker.client.subscriber.feed import Feed, Item
 from zbroker.client.subscriber.feed import State as FeedState
 from zbroker.client.subscriber.requests import Asked, Request, Requests
 from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import NOW, Origin, format_vector
+from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Logoff, Msg, RangeList, Unsubscribe
 
@@ -81,14 +82,15 @@ class SubscriberCore(TokenConnection):
 
     # -- answers that carry a body ------------------------------------------------------------
 
-    def take(self, msg: Msg, body: bytes, body_max: int) -> list[Effect]:
+    def _arrived(self, event: MessagesArrived, now_ms: int) -> list[Effect]:
         """Puts what is new in a batch into the inbox of its subscription."""
-        self._silence.fresh = True
+        msg, body = event.answer, event.body
+        assert isinstance(msg, Msg), "the queues process has another connection"
         feed = self.feeds.get(msg.sid)
         if feed is None or feed.state is FeedState.ENDED:
             return []
         try:
-            batch = messages.decode(msg, body, self.own, body_max)
+            batch = messages.decode(msg, body, self.own, STORED_MAX_BYTES)
         except ZBrokerError as error:
             self._fail(feed, error)
             return [Send(Unsubscribe(feed.sid))]

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 from zbroker.client.endpoints import Doors
 from zbroker.client.subscriber.feed import Batch
-from zbroker.client.subscriber.reader_state import Carrier, Reading
+from zbroker.client.subscriber.reader_state import Reading
+from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.errors import ZBrokerError
 from zbroker.limits import SUBSCRIPTIONS_MAX
 
@@ -25,7 +26,7 @@ class Merging(Generic[S]):
 
     def __init__(self, subscriptions: Sequence[S]) -> None:
         self.subscriptions = tuple(subscriptions)
-        self._line: Carrier = self.subscriptions[0]._line
+        self._port: SubscriberTransport = self.subscriptions[0]._port
 
     @property
     def groups(self) -> list[list[S]]:
@@ -38,7 +39,7 @@ class Merging(Generic[S]):
         for one in self._members():
             if any(one in group for group in found):
                 continue
-            together = self._line.combined_with(one._feed)
+            together = self._port.combined_with(one._feed)
             if together:
                 found.append([other for other in self.subscriptions if other._feed in together])
         return sorted(found, key=len, reverse=True)
@@ -50,7 +51,7 @@ class Merging(Generic[S]):
 
     def _members(self) -> list[S]:
         """Those that are open and were not resumed with others since."""
-        return [one for one in self.subscriptions if not one._closed and one._line is self._line]
+        return [one for one in self.subscriptions if not one._closed and one._port is self._port]
 
     def _in_hand(self) -> S | None:
         """The one whose batch is begun: what was begun is finished first."""
@@ -96,9 +97,9 @@ def check_doors(subscriptions: Iterable[Reading], doors: Doors) -> None:
         raise ZBrokerError("bad_field", "only subscriptions of one client are resumed together")
 
 
-def by_line(subscriptions: Iterable[S]) -> list[list[S]]:
+def by_port(subscriptions: Iterable[S]) -> list[list[S]]:
     """Those of each connection."""
-    lines: dict[Carrier, list[S]] = defaultdict(list)
+    ports: dict[SubscriberTransport, list[S]] = defaultdict(list)
     for one in subscriptions:
-        lines[one._line].append(one)
-    return list(lines.values())
+        ports[one._port].append(one)
+    return list(ports.values())

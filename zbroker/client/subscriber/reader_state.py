@@ -7,7 +7,7 @@ the two shells: `subscription.py` here, and `zbroker.client.aio.subscription`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import length_hint
 from typing import Protocol
 
@@ -17,25 +17,10 @@ from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import Batch, End, Feed, Item, Passed
 from zbroker.client.subscriber.requests import Asked
+from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 from zbroker.wire.messages import Replace, Subscribe
-
-
-class Carrier(Protocol):
-    """The connection of a subscription, as far as both shells have the same."""
-
-    def leave(self, feed: Feed) -> None:
-        """Lets a subscription go. The last one takes the link with it."""
-
-    def hand_out(self, feed: Feed) -> Item:
-        """The next item of an inbox that is not empty."""
-
-    def combined_with(self, feed: Feed) -> Sequence[Feed]:
-        """Those that share one replay with it, itself among them; empty if it has its own."""
-
-    def look(self) -> None:
-        """Has those who wait look again: something was handed out."""
 
 
 class Handler(Protocol):
@@ -47,7 +32,7 @@ class Handler(Protocol):
 class Reading:
     """One subscription: what it is for, where it is, what was handed out."""
 
-    _line: Carrier
+    _port: SubscriberTransport
     _handling: Handler | None
     _doors: Doors
     _closed: bool
@@ -163,10 +148,10 @@ class Reading:
     def _begin(self, batch: list[Message]) -> None:
         self._batch, self._rest = batch, iter(batch)
 
-    def _is_complete(self, line: Carrier) -> bool:
-        """What `wait_caught_up` waits for on `line`, or nothing more comes there."""
+    def _is_complete(self, port: SubscriberTransport) -> bool:
+        """What `wait_caught_up` waits for on `port`, or nothing more comes there."""
         feed = self._feed
-        if self._line is not line:
+        if self._port is not port:
             return True
         there = feed.caught_up if self._handling is not None else feed.completed
         return there or feed.error is not None or self._closed
@@ -186,7 +171,7 @@ class Reading:
         """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
         self._recorded = self._last
         if isinstance(item, Passed) and item.caught_up:
-            self._line.look()
+            self._port.look()
             self._call, self._on_caught_up = self._on_caught_up, None
         if self._tracking is not None:
             return self._track(self._tracking, item)
@@ -194,7 +179,7 @@ class Reading:
 
     def _take(self) -> bool:
         """Takes the next item, which is there; whether it brought messages."""
-        batch = self._accept(self._line.hand_out(self._feed))
+        batch = self._accept(self._port.hand_out(self._feed))
         if batch is not None:
             self._begin(batch)
         return batch is not None

@@ -1,8 +1,8 @@
 """A subscription as its reader sees it: an iterator of messages, or of lists of them.
 
-Everything happens in the reader's thread (see line.py): who does not read gives no credit and is
-sent nothing. One subscription is read by one thread at a time; pause, resume, replace and close may
-be called by any.
+Everything happens in the reader's thread (see caller_port.py): without a reader no credit is given,
+and nothing is sent. One subscription is read by one thread at a time; pause, resume, replace and
+close may be called by any.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 from zbroker.client.bookmark_stores.tracker import Tracking
 from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
+from zbroker.client.subscriber.caller_port import CallerPort
 from zbroker.client.subscriber.feed import Item
 from zbroker.client.subscriber.handlers import Handling
-from zbroker.client.subscriber.line import Line
 from zbroker.client.subscriber.reader_state import Reading, replacing
 from zbroker.client.subscriber.requests import Asked
 from zbroker.errors import ZBrokerError
@@ -36,15 +36,15 @@ class Subscription(Reading):
     another goes on with the next message. With a handler a thread of its own does all that.
     """
 
-    _line: Line
+    _port: CallerPort
     _handling: Handling | None
 
     def __init__(self, doors: Doors, command: Subscribe, tracking: Tracking | None = None) -> None:
         self._closed = True  # until it is whole: __del__ comes even if it never is
         super().__init__(command, tracking)
         self._doors = doors
-        self._line = Line(doors)
-        self._line.add(self._feed)
+        self._port = CallerPort(doors)
+        self._port.add(self._feed)
         self._closed = False
 
     # -- reading ------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ class Subscription(Reading):
         Raises: ZBrokerError "timeout", "closed" or what ended it before.
         """
         end = None if timeout is None else clock.monotonic() + timeout
-        while (line := self._line).wait(partial(self._is_complete, line), end):
-            if self._line is line:
+        while (port := self._port).wait(partial(self._is_complete, port), end):
+            if self._port is port:
                 break
         self._check_complete(timeout)
 
@@ -208,7 +208,7 @@ class Subscription(Reading):
         """
         feed, end = self._feed, clock.monotonic() + timeout
         self._on_caught_up = on_caught_up
-        if not self._line.wait(lambda: feed.accepted or feed.error is not None, end):
+        if not self._port.wait(lambda: feed.accepted or feed.error is not None, end):
             what = f"delivery did not accept the subscription in {timeout} s"
             raise ZBrokerError("timeout", what)
         if feed.error is not None and not feed.accepted:
@@ -223,24 +223,24 @@ class Subscription(Reading):
         if not self._closed:
             self._closed = True
             self._batch.clear()  # what an iteration has not handed out yet
-            self._line.leave(self._feed)
+            self._port.leave(self._feed)
             if self._tracking is not None:
                 self._tracking.ended = True
 
-    def _move(self, line: Line, credit_max: int) -> None:
+    def _move(self, port: CallerPort, credit_max: int) -> None:
         """To a connection that it shares with others."""
 
         def moved() -> None:
-            self._line = line
+            self._port = port
 
-        self._line.hand_over(self._feed, line, credit_max, moved)
+        self._port.hand_over(self._feed, port, credit_max, moved)
         if self._closed:  # meanwhile, by another thread
-            line.leave(self._feed)
+            port.leave(self._feed)
 
     def _ask(self, command: Asked, timeout: float) -> Ack:
         self._check_open()
         self._check_answers(command)
-        return self._line.ask(command, [self._feed], timeout)
+        return self._port.ask(command, [self._feed], timeout)
 
     def _check_reader(self) -> None:
         if self._handling is not None and not self._handling.is_current:
@@ -259,8 +259,8 @@ class Subscription(Reading):
         if self._tracking is not None:
             self._tracking.passed_all()
         while not self._closed:
-            line = self._line
-            item, there = line.next_item(self._feed, partial(self._is_off, line), end)
+            port = self._port
+            item, there = port.next_item(self._feed, partial(self._is_off, port), end)
             if not there:
                 raise ZBrokerError(
                     "timeout", f"no message in {timeout} s", "the subscription goes on"
@@ -271,6 +271,6 @@ class Subscription(Reading):
                 return []
         return None
 
-    def _is_off(self, line: Line) -> bool:
-        """Nothing more comes to it on `line`."""
-        return self._closed or self._line is not line
+    def _is_off(self, port: CallerPort) -> bool:
+        """Nothing more comes to it on `port`."""
+        return self._closed or self._port is not port

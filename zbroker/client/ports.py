@@ -1,0 +1,221 @@
+"""What moves the bytes of a connection, for every core and every port.
+
+LinkPort and LinkEvents are the connection, Calls what the program asked for meanwhile; the turn of
+a core runs over these three (see zbroker.engine.turn). WakingPoller is how threads wait.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import zmq
+
+from zbroker.client.effects import (
+    Called,
+    Connect,
+    Effect,
+    Event,
+    GetToken,
+    Happened,
+    MessagesArrived,
+    Send,
+)
+from zbroker.client.link import Link
+from zbroker.engine.contract import Core, Limit, Ready, TurnPlan
+from zbroker.engine.turn import Turn
+from zbroker.wire.messages import Msg
+from zbroker.wire.queue_messages import Job
+
+if TYPE_CHECKING:
+    from zbroker.client.endpoints import Doors
+
+ONE: Final = Limit(1)
+#: Answers of one turn, and bytes after which it ends: few, so that the program has the first soon
+READ_LIMIT: Final = Limit(16, 16_384)
+WITH_BODY: Final = (Msg, Job)
+
+
+class Calls:
+    """What calls of the program decided, until the turn performs it."""
+
+    drained = True
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def add(self, effects: Iterable[Effect]) -> None:
+        """To be performed in the next turn, in this order."""
+        self._effects += effects
+
+    def take(self) -> list[Called]:
+        """All of it, as one event."""
+        effects, self._effects = self._effects, []
+        return [Called(effects)] if effects else []
+
+    def events(self, ready: Ready, limit: Limit) -> list[Called]:
+        """As `take`."""
+        return self.take()
+
+    def next_wake_ms(self) -> int | None:
+        """Now, if there is something."""
+        return 0 if self._effects else None
+
+
+class LinkPort:
+    """A connection: the source of its answers, and the performer of Connect and Send.
+
+    took: whether the last turn read an answer.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Link], calls: Calls, poller: WakingPoller | None = None
+    ) -> None:
+        self.link: Link | None = None
+        self.drained = True
+        self.took = False
+        self._make, self._calls, self._poller = connect, calls, poller
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Event]:
+        """Answers, whether a poller saw some or not: that is cheaper than to poll first."""
+        self.drained, self.took = True, False
+        return () if self.link is None else self._answers(self.link, limit)
+
+    def _answers(self, link: Link, limit: Limit) -> Iterator[Event]:
+        size = 0
+        for _ in range(limit.count):
+            received = link.receive()
+            if received is None:
+                return
+            answer, body = received
+            self.took = True
+            yield MessagesArrived(answer, body) if isinstance(answer, WITH_BODY) else answer
+            size += len(body)
+            if self.link is not link:
+                return  # what else came on it is of a connection that is over
+            if size >= limit.bytes:
+                break
+        self.drained = False
+
+    def next_wake_ms(self) -> int | None:
+        """Now, if not all was read: no descriptor says so again."""
+        return None if self.drained else 0
+
+    def connect(self, _effect: Connect) -> None:
+        """Another link instead of the one before; what is queued for that goes with it."""
+        self.close()
+        self._calls.take()
+        self.link = self._make()
+        self._opened(self.link)
+
+    def send(self, effect: Send) -> None:
+        """One command."""
+        if self.link is not None:
+            self.link.send(effect.command, effect.body)
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Closes the link, if there is one."""
+        if self.link is not None:
+            self._closing(self.link)
+            self.link.close(linger_ms)
+            self.link = None
+
+    def _opened(self, link: Link) -> None:
+        if self._poller is not None:
+            self._poller.register(link)
+
+    def _closing(self, link: Link) -> None:
+        if self._poller is not None:
+            self._poller.unregister(link)
+
+
+class LinkEvents:
+    """What became of the connection of a LinkPort."""
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, port: LinkPort) -> None:
+        self._port = port
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Happened]:
+        """What the monitor says, until the link is replaced."""
+        link = self._port.link
+        return () if link is None or link.monitor not in ready else self._events(link)
+
+    def _events(self, link: Link) -> Iterator[Happened]:
+        for event in link.events():
+            if self._port.link is not link:
+                return
+            yield event
+
+
+def turn_of(
+    core: Core[Event, Effect], link: LinkPort, calls: Calls, doors: Doors
+) -> Turn[Event, Effect]:
+    """The turn of a core that logs on with a token."""
+    sources: list[tuple[Any, Limit]] = [
+        (calls, ONE),
+        (link, READ_LIMIT),
+        (LinkEvents(link), ONE),
+    ]
+    performers: dict[type, Callable[[Any], Any]] = {
+        Connect: link.connect,
+        Send: link.send,
+        GetToken: doors.token,
+    }
+    return Turn(core, TurnPlan(sources, tuple(performers)), performers, doors.now)
+
+
+class WakingPoller:
+    """Waits for a link; other threads can end that wait."""
+
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller.register(self._wake_fd, zmq.POLLIN)
+        self._asleep = self._woken = False
+
+    def __del__(self) -> None:
+        os.close(self._wake_fd)  # not before: another thread may still write to it
+
+    def register(self, link: Link) -> None:
+        """Waits for this link, too."""
+        self._poller.register(link.socket, zmq.POLLIN)
+        self._poller.register(link.monitor, zmq.POLLIN)
+
+    def unregister(self, link: Link) -> None:
+        """To be called before it is closed."""
+        self._poller.unregister(link.socket)
+        self._poller.unregister(link.monitor)
+
+    def wake(self) -> None:
+        """Ends the wait of another thread. Callers hold the lock that `poll` lets go of."""
+        if self._asleep and not self._woken:
+            self._woken = True
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Ends this wait, or the next one if there is none now. Needs no lock."""
+        os.eventfd_write(self._wake_fd, 1)
+
+    def poll(self, wait_ms: int, lock: threading.Condition | None = None) -> Ready:
+        """Waits, without the lock, until something comes or the time is over."""
+        if lock is None:
+            return self._found(self._poller.poll(wait_ms))
+        self._asleep = True
+        lock.release()
+        try:
+            events = self._poller.poll(wait_ms)
+        finally:
+            lock.acquire()
+            self._asleep = self._woken = False
+        return self._found(events)
+
+    def _found(self, events: list[tuple[Any, int]]) -> Ready:
+        ready = dict(events)
+        if ready.pop(self._wake_fd, None):
+            os.eventfd_read(self._wake_fd)
+        return ready
