@@ -151,7 +151,7 @@ class QueueDoor:
             return
         self.pending.append((peer, command))
 
-    _release = _reject = _settle
+    _release = _rejectmessages = _settle
 
     # -- what happens by itself ---------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class QueueDoor:
             self._end(position, "acked")
         elif holder is None or holder is not self.takers.get((peer, command.sid)):
             return False
-        elif kind == "reject":
+        elif kind == "rejectmessages":
             self._end(position, "rejected")
         else:
             self.released.append((position, command.delay_ms))
