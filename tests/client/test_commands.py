@@ -12,7 +12,7 @@ from tests.client.fakes import WAIT_S as T
 from tests.client.fakes import wait_until
 from zbroker import Command
 from zbroker.client import Client, connect
-from zbroker.client.aio.client import Client as LoopedClient
+from zbroker.client.aio.client import AsyncClient as LoopedClient
 from zbroker.client.commands import NAMES
 from zbroker.errors import ZBrokerError
 

@@ -37,7 +37,12 @@ _CLASSES: Final = (
     "ServerChooser",
     "ListChooser",
 )
-_LOOPED: Final = ("Client", "Receipt", "Subscription", "Combined", "Consumer", "Worker")
+#: of what both clients have: what the one with threads gives
+_VARIABLES: Final = {"S": "Subscription", "C": "Consumer", "W": "Worker"}
+_LOOPED: Final = (
+    "AsyncClient", "AsyncReceipt", "AsyncSubscription", "AsyncCombined", "AsyncConsumer",
+    "AsyncWorker",
+)  # fmt: skip
 _OBJECTS: Final = ("Command", "MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker", "Reject")
 _MADE_BY_USERS: Final = frozenset(
     {"zbroker.client.ListChooser", *(f"zbroker.{name}" for name in _OBJECTS)}
@@ -236,8 +241,9 @@ def _parameters(given: list[inspect.Parameter]) -> Iterator[str]:
 
 
 def _shown(annotation: object) -> str:
-    """As it is written; modules' names add nothing."""
-    return str(annotation).replace("points.", "")
+    """As it is written; modules' names add nothing, and variables stand for the client's own."""
+    shown = str(annotation).replace("points.", "")
+    return re.sub(r"^[SCW]\b", lambda found: _VARIABLES[found[0]], shown)
 
 
 def by_hand(section: str) -> str:

@@ -12,70 +12,56 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Final, Literal
+from typing import Final
 
-from zbroker.client import diagnosis, forks
-from zbroker.client.bookmark_stores import store_options
-from zbroker.client.commands import Commanding
-from zbroker.client.consumer.client import QueueClient
-from zbroker.client.endpoints import Doors, ask_ranges
-from zbroker.client.message import Message
-from zbroker.client.options import Listener, Wanted
+from zbroker.client import diagnosis
+from zbroker.client.base_client import TIMEOUT_S, BaseClient
+from zbroker.client.consumer.consumer import Consumer
+from zbroker.client.consumer.worker import Worker
+from zbroker.client.endpoints import ask_ranges
+from zbroker.client.options import Wanted
 from zbroker.client.publisher import offered
 from zbroker.client.publisher.backpressure import Room
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
-from zbroker.client.subscriber import combined, points, subscribe_command
+from zbroker.client.subscriber import combined, points
 from zbroker.client.subscriber.combined import Combined
-from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
 from zbroker.client.subscriber.subscription import Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError, ZBrokerError
-from zbroker.limits import CREDIT_DEFAULT_BYTES
-from zbroker.wire.messages import RangeList, Ranges, Subscribe
+from zbroker.errors import StorageError
+from zbroker.wire.messages import RangeList, Ranges
 
-TIMEOUT_S: Final = 10.0
 MANY: Final = 1_000  # messages that publish_many queues at a time; the thread packs meanwhile
 
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Client(Commanding, QueueClient):
+class Client(BaseClient[Subscription, Consumer, Worker]):
     """A publisher's session, and the way to subscriptions and queues; a context manager.
 
     Made by `connect`.
     """
 
+    _publisher: IOThread
+    _subscription_type = Subscription
+    _consumer_type = Consumer
+    _worker_type = Worker
+
     def __init__(self, wanted: Wanted) -> None:
-        self.name = wanted.logon.client
-        self.publisher = wanted.publisher
-        self._publisher = publisher = IOThread(
+        publisher = IOThread(
             wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
         )
-        QueueClient.__init__(self, publisher)
+        super().__init__(wanted, publisher)
         self._track = publisher.track
-        self._inbox = publisher.inbox
-        self._staging = wanted.store.staging
-        self._doors = Doors(publisher)
-        self._topics = offered.Topics()
         self._room = Room(publisher)
         self._resuming = threading.Lock()  # who resumes several moves them one by one
-        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
-        self._bookmarks = wanted.bookmarks
-        self._owned = wanted.bookmarks if wanted.owned else None
-        self._flushed = 0
-        self._closed = False
-        # at the end of the program and of a forgotten client
-        self._finalizer = weakref.finalize(self, _abandon, publisher, self.name)
-        forks.watch(self)
 
     def _start(self, timeout: float) -> None:
         publisher, track = self._publisher, self._track
@@ -94,15 +80,6 @@ class Client(Commanding, QueueClient):
         if track.error is not None:
             raise track.error
         self._flushed = track.settled
-
-    @property
-    def url(self) -> str:
-        """The broker that it is connected to, or tries."""
-        return self._publisher.url
-
-    def on_state(self, listener: Listener) -> None:
-        """Has `listener` told of what becomes of the connection, by a thread for that."""
-        self._publisher.settings.on_state.append(listener)
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -194,73 +171,7 @@ class Client(Commanding, QueueClient):
         if refusal is not None:
             raise refusal
 
-    @property
-    def unpersisted(self) -> int:
-        """How many published messages are not known to be persisted or, if not recorded, taken."""
-        return len(self._inbox) + self._publisher.unsettled
-
     # -- subscribing --------------------------------------------------------------------------
-
-    def subscribe(  # noqa: PLR0913 - every option by its name
-        self,
-        topic: str,
-        *,
-        since: points.Point | None = None,
-        until: points.Point | None = None,
-        regex: bool = False,
-        filter: str | None = None,  # noqa: A002 - the word of the field
-        delivery: Delivery = "persisted",
-        rate: Rate | None = None,
-        rate_max_gap: Duration | None = None,
-        conflation: Duration | None = None,
-        conflation_key: str | Sequence[str] | None = None,
-        conflation_clock: Clock | None = None,
-        select: str | None = None,
-        limit: int | None = None,
-        paused: bool = False,
-        bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
-        bookmark_wait: Duration = 0,
-        unrecorded: bool | None = None,
-        credit: int = CREDIT_DEFAULT_BYTES,
-        handler: Callable[[Message], object] | None = None,
-        on_caught_up: Callable[[], object] | None = None,
-        name: str | None = None,
-        discard: store_options.Discard = "auto",
-        timeout: float = TIMEOUT_S,
-    ) -> Subscription:
-        """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
-
-        since: "epoch", "now", bookmark or list of them (behind it), datetime or time text (at or
-        after it), a vector, a range. until: a bookmark (inclusive), a time (exclusive), a vector,
-        "now". Without both of them it begins now, and topics that are not recorded come too, as
-        they are published; with one of them, or an option that needs the log, only what is
-        recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
-        timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
-        of its own; then nobody iterates. on_caught_up: called once, by who reads, behind all that
-        was persisted at the begin. name: in the bookmark store, which keeps what is processed;
-        since="recent" goes on there, or begins at EPOCH. discard: a message is processed when the
-        next one is asked for ("auto"), or when `Subscription.discard` says so. timeout: seconds in
-        which it has to be accepted, beyond `bookmark_wait`.
-        Raises: ZBrokerError with the broker's code, bad_field, name_in_use, "timeout".
-        """
-        self._check_open()
-        command, wanted = subscribe_command.wanted(
-            topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
-            rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
-            conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
-            limit=limit, paused=paused, bookmark_not_found=bookmark_not_found,
-            bookmark_wait=bookmark_wait, unrecorded=unrecorded, credit=credit, name=name,
-            discard=discard,
-        )  # fmt: skip
-        subscription = self._subscription(command, wanted)
-        self._subscriptions.add(subscription)
-        subscription._owner = self
-        try:
-            subscription._start(timeout + subscribe_command.wait_s(command), handler, on_caught_up)
-        except BaseException:
-            subscription._stop()
-            raise
-        return subscription
 
     def pause(self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S) -> None:
         """Has the broker send nothing more to them, those of one connection at once.
@@ -303,11 +214,6 @@ class Client(Commanding, QueueClient):
         self._check_open()
         return ask_ranges(self._doors, command, timeout)
 
-    @property
-    def endpoints(self) -> dict[str, str]:
-        """URLs of the instance's other doors: delivery, admin, ..."""
-        return self._doors.endpoints()
-
     # -- the end ------------------------------------------------------------------------------
 
     def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
@@ -324,9 +230,7 @@ class Client(Commanding, QueueClient):
             if flush and self.unpersisted:
                 self.flush(timeout)
         finally:
-            self._finalizer.detach()
-            for subscription in list(self._subscriptions):
-                subscription._stop()
+            self._let_go()
             self._publisher.stop()
             if self._owned is not None:
                 self._owned.close()
@@ -343,30 +247,18 @@ class Client(Commanding, QueueClient):
         """Closes it; after an exception without waiting for the broker."""
         self.close(flush=kind is None)
 
-    def __repr__(self) -> str:
-        return f"Client({self.url!r}, {self.name!r}, unpersisted={self.unpersisted})"
-
     # -- helpers ------------------------------------------------------------------------------
 
-    def _forked(self, error: ZBrokerError) -> None:
-        """This is a copy in a forked process."""
-        self._closed = True
-        self._finalizer.detach()
-        self._publisher.forked(error)
-
-    def _check_open(self) -> None:
-        """Raises: ZBrokerError, what ended this client."""
-        if self._closed or self._track.error is not None:
-            raise self._track.error or ZBrokerError("closed", "this client is closed")
-
-    def _subscription(self, command: Subscribe, wanted: store_options.Wanted) -> Subscription:
-        tracking = store_options.tracked(self._bookmarks, self.name, wanted, command)
-        try:
-            return Subscription(self._doors, command, tracking)
-        except BaseException:
-            if tracking is not None:
-                tracking.ended = True
-            raise
+    def _close_consumers(self, *, flush: bool, timeout: float | None) -> None:
+        """Raises: ZBrokerError of the first `Consumer.close` that fails; all are closed."""
+        failed = None
+        for consumer in list(self._consumers):
+            try:
+                consumer.close(flush=flush, timeout=timeout)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
         if len(self._inbox) >= self._publisher.room:
@@ -382,15 +274,3 @@ class Client(Commanding, QueueClient):
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
         return receipts[-1]
-
-
-def _abandon(publisher: IOThread, name: str) -> None:
-    """What happens when nobody called close()."""
-    lost = len(publisher.inbox) + publisher.unsettled
-    if lost:
-        _log.warning(
-            "client.abandoned: %d messages of %r are not known to be persisted; use close()",
-            lost,
-            name,
-        )
-    publisher.stop()

@@ -337,7 +337,7 @@ async def test_coroutine_functions_handle_at_the_same_time(broker):
         one = client.worker("work", handle, concurrency=4)
         await one.run(until=lambda: one.handled == 4)
     assert broker.acked == [1, 2, 3, 4]
-    assert repr(one) == "Worker(handled=4, failed=0)"
+    assert repr(one) == "AsyncWorker(handled=4, failed=0)"
 
 
 @in_loop

@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.aio.looped import in_loop
 from zbroker.client.aio.loop_port import LoopTurns
-from zbroker.client.aio.receipt import Receipt, Track
+from zbroker.client.aio.receipt import AsyncReceipt, AsyncTrack
 from zbroker.client.aio.waiters import Waiters, check_loop
 from zbroker.errors import ZBrokerError
 
@@ -115,8 +115,8 @@ async def test_after_the_end_there_are_no_turns():
 
 @in_loop
 async def test_receipts_are_told_in_whatever_order_they_are_awaited():
-    track = Track(7)
-    receipts = [Receipt(track, "a", b"x") for _ in range(4)]
+    track = AsyncTrack(7)
+    receipts = [AsyncReceipt(track, "a", b"x") for _ in range(4)]
     receipts[0].value, receipts[3].value = 1, 4
     tasks = [asyncio.create_task(receipt.wait()) for receipt in reversed(receipts)]
     await rounds()
@@ -133,8 +133,8 @@ async def test_receipts_are_told_in_whatever_order_they_are_awaited():
 
 @in_loop
 async def test_a_refused_message_fails_its_receipt():
-    track = Track(7)
-    receipt = Receipt(track, "a", 5)
+    track = AsyncTrack(7)
+    receipt = AsyncReceipt(track, "a", 5)
     task = asyncio.create_task(receipt.wait())
     await rounds()
     track.refuse(5, 5, ZBrokerError("bad_topic", "no"))
@@ -148,8 +148,8 @@ async def test_a_refused_message_fails_its_receipt():
 
 @in_loop
 async def test_what_ends_the_client_ends_every_wait():
-    track = Track(7)
-    receipts = [Receipt(track, "a", b"no number yet"), Receipt(track, "a", 5)]
+    track = AsyncTrack(7)
+    receipts = [AsyncReceipt(track, "a", b"no number yet"), AsyncReceipt(track, "a", 5)]
     tasks = [asyncio.create_task(receipt.wait(60)) for receipt in receipts]
     tasks.append(asyncio.create_task(track.until_settled(9, 60)))
     await rounds()
@@ -162,8 +162,8 @@ async def test_what_ends_the_client_ends_every_wait():
 
 @in_loop
 async def test_waits_that_are_given_up_leave_one_entry_per_message():
-    track = Track(7)
-    receipts = [Receipt(track, "a", b"no number yet"), Receipt(track, "a", 5)]
+    track = AsyncTrack(7)
+    receipts = [AsyncReceipt(track, "a", b"no number yet"), AsyncReceipt(track, "a", 5)]
     for _ in range(20):
         for receipt in receipts:
             with pytest.raises(ZBrokerError, match="timeout"):
@@ -173,8 +173,8 @@ async def test_waits_that_are_given_up_leave_one_entry_per_message():
 
 @in_loop
 async def test_callbacks_are_called_with_their_receipt():
-    track, told = Track(7), []
-    receipt = Receipt(track, "a", 1)
+    track, told = AsyncTrack(7), []
+    receipt = AsyncReceipt(track, "a", 1)
     receipt.add_done_callback(told.append)
     track.changed()
     assert told == []
@@ -188,7 +188,7 @@ async def test_callbacks_are_called_with_their_receipt():
 
 @in_loop
 async def test_another_thread_is_told_whose_the_client_is():
-    track, told = Track(7), []
+    track, told = AsyncTrack(7), []
 
     def work():
         try:
@@ -207,7 +207,7 @@ def test_another_loop_is_told_so_too():
     track = asyncio.run(_track())
 
     async def use():
-        await Receipt(track, "a", 1).wait(1)
+        await AsyncReceipt(track, "a", 1).wait(1)
 
     with pytest.raises(RuntimeError, match="event loop"):
         asyncio.run(use())
@@ -217,4 +217,4 @@ def test_another_loop_is_told_so_too():
 
 
 async def _track():
-    return Track(7)
+    return AsyncTrack(7)

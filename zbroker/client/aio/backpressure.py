@@ -1,4 +1,4 @@
-"""Room in the publish store, for who must not sleep: it is there, or it is an error."""
+"""AsyncRoom in the publish store, for who must not sleep: it is there, or it is an error."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import NoReturn
 
-from zbroker.client.aio.publisher import Publisher
+from zbroker.client.aio.publisher import AsyncPublisher
 from zbroker.client.publisher import backpressure as threaded
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.errors import StorageError, ZBrokerError
 
 
-class Room(threaded.Room):
+class AsyncRoom(threaded.Room):
     """What `publish` looks at before it queues, and what `ready` waits for."""
 
-    _publisher: Publisher
+    _publisher: AsyncPublisher
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: AsyncPublisher) -> None:
         super().__init__(publisher)
         self._refused = (0, 0)  # bytes and messages that did not fit last, beyond one small one
         self._disk_full = False  # nothing tells when it has space again

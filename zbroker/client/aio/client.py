@@ -8,71 +8,60 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 from asyncio import Lock
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Final, Literal
+from typing import Final
 
-from zbroker.client import diagnosis, forks
+from zbroker.client import diagnosis
 from zbroker.client.aio import combined
-from zbroker.client.aio.backpressure import Room
-from zbroker.client.aio.combined import Combined
-from zbroker.client.aio.publisher import Publisher
-from zbroker.client.aio.queue_client import QueueClient
-from zbroker.client.aio.receipt import Receipt
-from zbroker.client.aio.subscription import Subscription
+from zbroker.client.aio.backpressure import AsyncRoom
+from zbroker.client.aio.combined import AsyncCombined
+from zbroker.client.aio.consumer import AsyncConsumer
+from zbroker.client.aio.publisher import AsyncPublisher
+from zbroker.client.aio.receipt import AsyncReceipt
+from zbroker.client.aio.subscription import AsyncSubscription
 from zbroker.client.aio.waiters import check_loop, running
-from zbroker.client.bookmark_stores import store_options
-from zbroker.client.commands import Commanding
-from zbroker.client.endpoints import Doors, ask_ranges
-from zbroker.client.message import Message
-from zbroker.client.options import Listener, Wanted
+from zbroker.client.aio.worker import AsyncWorker
+from zbroker.client.base_client import TIMEOUT_S, BaseClient
+from zbroker.client.endpoints import ask_ranges
+from zbroker.client.options import Wanted
 from zbroker.client.publisher import offered
 from zbroker.client.publisher.publisher import SMALL_BYTES
-from zbroker.client.subscriber import points, subscribe_command
-from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
-from zbroker.client.sync import MANY, TIMEOUT_S
+from zbroker.client.subscriber import points
+from zbroker.client.sync import MANY
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError, ZBrokerError
-from zbroker.limits import CREDIT_DEFAULT_BYTES
+from zbroker.errors import StorageError
 from zbroker.wire.messages import RangeList, Ranges
 
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Client(Commanding, QueueClient):
+class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
     """A publisher's session, the way to subscriptions and queues. Made by `zbroker.aio.connect`.
 
-    The same as `zbroker.client.Client`; used by `async with`.
+    The same as `zbroker.client.Client`; used by `async with`. `subscribe` and `consume` return at
+    once: await what they return, use it by `async with`, or iterate over it; then it is accepted.
     """
 
+    _publisher: AsyncPublisher
+    _subscription_type = AsyncSubscription
+    _consumer_type = AsyncConsumer
+    _worker_type = AsyncWorker
+
     def __init__(self, wanted: Wanted) -> None:
-        self.name = wanted.logon.client
-        self.publisher = wanted.publisher
-        self._publisher = publisher = Publisher(
+        publisher = AsyncPublisher(
             wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
         )
-        QueueClient.__init__(self, publisher)
+        super().__init__(wanted, publisher)
         self._loop = publisher.loop
         self._track = publisher.track
-        self._inbox = publisher.inbox
-        self._staging = wanted.store.staging
-        self._doors = Doors(publisher)
-        self._topics = offered.Topics()
-        self._room = Room(publisher)
+        self._room = AsyncRoom(publisher)
         self._resuming = Lock()  # who resumes several moves them one by one
-        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
-        self._bookmarks = wanted.bookmarks
-        self._owned = wanted.bookmarks if wanted.owned else None
-        self._flushed = 0
-        self._closed = False
-        self._finalizer = weakref.finalize(self, _abandon, publisher, self.name)
-        forks.watch(self)
 
     async def _start(self, timeout: float) -> None:
         publisher, track = self._publisher, self._track
@@ -97,15 +86,6 @@ class Client(Commanding, QueueClient):
             raise track.error
         self._flushed = track.settled
 
-    @property
-    def url(self) -> str:
-        """The broker that it is connected to, or tries."""
-        return self._publisher.url
-
-    def on_state(self, listener: Listener) -> None:
-        """Has `listener` told of what becomes of the connection, by the event loop."""
-        self._publisher.settings.on_state.append(listener)
-
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(
@@ -117,7 +97,7 @@ class Client(Commanding, QueueClient):
         key: bytes | None = None,
         headers: Mapping[str, str | int | float | bool | bytes | None] | None = None,
         expires: datetime | timedelta | int | str | None = None,
-    ) -> Receipt:
+    ) -> AsyncReceipt:
         """Queues one message and returns at once, with a receipt that can be awaited.
 
         The options are those of `zbroker.client.Client.publish`. It never waits: when the publish
@@ -143,7 +123,7 @@ class Client(Commanding, QueueClient):
             self._room.admit()
         if size > SMALL_BYTES:
             self._room.admit_large(size)
-        receipt = Receipt(self._track, topic, data, time, extra)
+        receipt = AsyncReceipt(self._track, topic, data, time, extra)
         if self._staging is None:
             inbox.append(receipt)
         else:
@@ -158,7 +138,7 @@ class Client(Commanding, QueueClient):
         payloads: Iterable[bytes],
         *,
         times: Iterable[datetime | int] | None = None,
-    ) -> Receipt:
+    ) -> AsyncReceipt:
         """Queues many messages of one topic, or each of its own, all or none; the receipt of the
         last one.
 
@@ -171,7 +151,7 @@ class Client(Commanding, QueueClient):
         for start in range(0, len(data), MANY):
             end = start + MANY
             some, at = offered.parts(topics, start, end), offered.parts(stamps, start, end)
-            receipts = list(map(Receipt, repeat(self._track), some, data[start:end], at))
+            receipts = list(map(AsyncReceipt, repeat(self._track), some, data[start:end], at))
             self._queue(receipts)
         return receipts[-1]
 
@@ -202,73 +182,10 @@ class Client(Commanding, QueueClient):
         if refusal is not None:
             raise refusal
 
-    @property
-    def unpersisted(self) -> int:
-        """How many published messages are not known to be persisted or, if not recorded, taken."""
-        return len(self._inbox) + self._publisher.unsettled
-
     # -- subscribing --------------------------------------------------------------------------
 
-    def subscribe(  # noqa: PLR0913 - every option by its name
-        self,
-        topic: str,
-        *,
-        since: points.Point | None = None,
-        until: points.Point | None = None,
-        regex: bool = False,
-        filter: str | None = None,  # noqa: A002 - the word of the field
-        delivery: Delivery = "persisted",
-        rate: Rate | None = None,
-        rate_max_gap: Duration | None = None,
-        conflation: Duration | None = None,
-        conflation_key: str | Sequence[str] | None = None,
-        conflation_clock: Clock | None = None,
-        select: str | None = None,
-        limit: int | None = None,
-        paused: bool = False,
-        bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
-        bookmark_wait: Duration = 0,
-        unrecorded: bool | None = None,
-        credit: int = CREDIT_DEFAULT_BYTES,
-        handler: Callable[[Message], object] | None = None,
-        on_caught_up: Callable[[], object] | None = None,
-        name: str | None = None,
-        discard: store_options.Discard = "auto",
-        timeout: float = TIMEOUT_S,
-    ) -> Subscription:
-        """Messages of `topic` from `since` on; the broker is asked when it is first used.
-
-        Await it, use it by `async with`, or iterate over it at once: then it is accepted. The
-        options are those of `zbroker.client.Client.subscribe`. handler: a function or a coroutine
-        function, called for each message by a task of its own, once the subscription was awaited;
-        on_caught_up may be one, too.
-        Raises: ZBrokerError bad_field, bad_bookmark, name_in_use; the rest when it is first used.
-        """
-        self._check_open()
-        command, wanted = subscribe_command.wanted(
-            topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
-            rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
-            conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
-            limit=limit, paused=paused, bookmark_not_found=bookmark_not_found,
-            bookmark_wait=bookmark_wait, unrecorded=unrecorded, credit=credit, name=name,
-            discard=discard,
-        )  # fmt: skip
-        tracking = store_options.tracked(self._bookmarks, self.name, wanted, command)
-        try:
-            accept_s = timeout + subscribe_command.wait_s(command)
-            subscription = Subscription(
-                self._doors, command, tracking, handler, accept_s, on_caught_up
-            )
-        except BaseException:
-            if tracking is not None:
-                tracking.ended = True
-            raise
-        self._subscriptions.add(subscription)
-        subscription._owner = self
-        return subscription
-
     async def pause(
-        self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S
+        self, subscriptions: Iterable[AsyncSubscription], *, timeout: float = TIMEOUT_S
     ) -> None:
         """Has the broker send nothing more to them, those of one connection at once.
 
@@ -277,8 +194,8 @@ class Client(Commanding, QueueClient):
         await combined.pause(subscriptions, timeout)
 
     async def resume(
-        self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S
-    ) -> Combined:
+        self, subscriptions: Iterable[AsyncSubscription], *, timeout: float = TIMEOUT_S
+    ) -> AsyncCombined:
         """Resumes them together; what runs is paused first. As `zbroker.client.Client.resume`.
 
         Raises: as `Subscription.resume`.
@@ -307,11 +224,6 @@ class Client(Commanding, QueueClient):
         )
         return await self._loop.run_in_executor(None, ask_ranges, self._doors, command, timeout)
 
-    @property
-    def endpoints(self) -> dict[str, str]:
-        """URLs of the instance's other doors: delivery, admin, ..."""
-        return self._doors.endpoints()
-
     # -- the end ------------------------------------------------------------------------------
 
     async def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
@@ -329,14 +241,12 @@ class Client(Commanding, QueueClient):
             if flush and self.unpersisted:
                 await self.flush(timeout)
         finally:
-            self._finalizer.detach()
-            for subscription in list(self._subscriptions):
-                subscription._stop()
+            self._let_go()
             await self._publisher.stop()
             if self._owned is not None:
                 self._owned.close()
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> AsyncClient:
         return self
 
     async def __aexit__(
@@ -348,24 +258,25 @@ class Client(Commanding, QueueClient):
         """Closes it; after an exception without waiting for the broker."""
         await self.close(flush=kind is None)
 
-    def __repr__(self) -> str:
-        return f"Client({self.url!r}, {self.name!r}, unpersisted={self.unpersisted})"
-
     # -- helpers ------------------------------------------------------------------------------
 
-    def _forked(self, error: ZBrokerError) -> None:
-        """This is a copy in a forked process."""
-        self._closed = True
-        self._finalizer.detach()
-        self._publisher.forked(error)
+    async def _close_consumers(self, *, flush: bool, timeout: float | None) -> None:
+        """Raises: ZBrokerError of the first `Consumer.close` that fails; all are closed."""
+        failed = None
+        for consumer in list(self._consumers):
+            try:
+                await consumer.close(flush=flush, timeout=timeout)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _check_open(self) -> None:
         """Raises: ZBrokerError, what ended this client; RuntimeError in another loop."""
         check_loop(self._loop, self._track)
-        if self._closed or self._track.error is not None:
-            raise self._track.error or ZBrokerError("closed", "this client is closed")
+        super()._check_open()
 
-    def _queue(self, receipts: Sequence[Receipt]) -> None:
+    def _queue(self, receipts: Sequence[AsyncReceipt]) -> None:
         if self._staging is None:
             self._inbox.extend(receipts)
         else:
@@ -378,17 +289,3 @@ class Client(Commanding, QueueClient):
             put()
         except StorageError as error:
             self._room.no_space(error)
-
-
-def _abandon(publisher: Publisher, name: str) -> None:
-    """What happens when nobody called close()."""
-    lost = len(publisher.inbox) + publisher.unsettled
-    if lost:
-        _log.warning(
-            "client.abandoned: %d messages of %r are not known to be persisted; use close()",
-            lost,
-            name,
-        )
-    if not publisher.loop.is_closed():
-        error = ZBrokerError("closed", "this client was forgotten")
-        publisher.loop.call_soon_threadsafe(publisher.let_go, error)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from functools import partial
 
 from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
-from zbroker.client.aio.subscription import Subscription
+from zbroker.client.aio.subscription import AsyncSubscription
 from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
 from zbroker.client.subscriber.merge import Merging, by_port, check_doors, checked
@@ -16,7 +16,7 @@ from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Pause, Resume
 
 
-class Combined(Merging[Subscription]):
+class AsyncCombined(Merging[AsyncSubscription]):
     """Made by `Client.resume`. `async for subscription, message in combined`.
 
     Else the same as `zbroker.client.Combined`.
@@ -24,17 +24,17 @@ class Combined(Merging[Subscription]):
 
     _port: AsyncSubscriberPort
 
-    def __aiter__(self) -> AsyncIterator[tuple[Subscription, Message]]:
+    def __aiter__(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
         """Each message with its subscription, until all of them ended. Raises: ZBrokerError."""
         return self._iterate()
 
-    async def _iterate(self) -> AsyncIterator[tuple[Subscription, Message]]:
+    async def _iterate(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
         while (one := await self._next_one(None)) is not None:
-            for one._current in one._rest:  # noqa: B020  (as in Subscription._iterate)
+            for one._current in one._rest:  # noqa: B020  (as in AsyncSubscription._iterate)
                 yield one, one._current
                 one._pass()
 
-    async def next(self, timeout: float | None = None) -> tuple[Subscription, Message] | None:
+    async def next(self, timeout: float | None = None) -> tuple[AsyncSubscription, Message] | None:
         """The next message and its subscription; None when all of them ended.
 
         Raises: ZBrokerError, also "timeout".
@@ -50,7 +50,7 @@ class Combined(Merging[Subscription]):
         for one in self.subscriptions:
             await one.close()
 
-    async def _next_one(self, timeout: float | None) -> Subscription | None:
+    async def _next_one(self, timeout: float | None) -> AsyncSubscription | None:
         """The subscription that has the next message in hand."""
         one = self._in_hand()
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -67,13 +67,15 @@ class Combined(Merging[Subscription]):
         return one
 
 
-async def pause(subscriptions: Iterable[Subscription], timeout: float) -> None:
+async def pause(subscriptions: Iterable[AsyncSubscription], timeout: float) -> None:
     """Pauses them, those of one connection at once. Raises: as `Subscription.pause`."""
     for many in by_port(await _opened(subscriptions)):
         await many[0]._port.ask(Pause([]), [one._feed for one in many], timeout)
 
 
-async def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: float) -> Combined:
+async def resume(
+    doors: Doors, subscriptions: Iterable[AsyncSubscription], timeout: float
+) -> AsyncCombined:
     """Resumes them with one command, on one connection. Raises: as `Subscription.resume`."""
     many = await _opened(subscriptions)
     check_doors(many, doors)
@@ -86,10 +88,10 @@ async def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: f
         for one in many:
             one._move(port, CREDIT_MAX_BYTES // len(many))
     await many[0]._port.ask(Resume([]), [one._feed for one in many], timeout)
-    return Combined(many)
+    return AsyncCombined(many)
 
 
-async def _opened(subscriptions: Iterable[Subscription]) -> list[Subscription]:
+async def _opened(subscriptions: Iterable[AsyncSubscription]) -> list[AsyncSubscription]:
     many = list(subscriptions)
     for one in many:
         await one

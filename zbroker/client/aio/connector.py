@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Literal
 
 from zbroker.client import options
-from zbroker.client.aio.client import Client
+from zbroker.client.aio.client import AsyncClient
 from zbroker.client.connector import TIMEOUT_S
 from zbroker.client.credentials import Credentials
 from zbroker.client.options import BookmarkStore, Listener, PublishStore, PublishSync, URLs, Wanted
@@ -22,12 +22,12 @@ class Connecting:
     def __init__(self, wanted: Callable[[], Wanted], timeout: float) -> None:
         self._wanted = wanted
         self._timeout = timeout
-        self._client: Client | None = None
+        self._client: AsyncClient | None = None
 
-    def __await__(self) -> Generator[object, None, Client]:
+    def __await__(self) -> Generator[object, None, AsyncClient]:
         return self._connect().__await__()
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> AsyncClient:
         self._client = await self._connect()
         return self._client
 
@@ -40,8 +40,8 @@ class Connecting:
         if self._client is not None:
             await self._client.__aexit__(kind, error, trace)
 
-    async def _connect(self) -> Client:
-        client = Client(self._wanted())
+    async def _connect(self) -> AsyncClient:
+        client = AsyncClient(self._wanted())
         try:
             await client._start(self._timeout)
         except BaseException:

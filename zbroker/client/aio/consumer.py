@@ -15,7 +15,7 @@ from zbroker.client import forks
 from zbroker.client.aio.consumer_port import AsyncConsumerPort
 from zbroker.client.aio.waiters import running
 from zbroker.client.connection import State
-from zbroker.client.consumer.common import Common, not_settled
+from zbroker.client.consumer.common import BaseConsumer, not_settled
 from zbroker.client.consumer.consumer import CLOSE_S
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.endpoints import Doors
@@ -25,7 +25,7 @@ from zbroker.wire.queue_messages import Consume
 ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
 
-class Consumer(Common):
+class AsyncConsumer(BaseConsumer):
     """Made by `Client.consume`. Await it, enter it, iterate over it, or call `fetch`.
 
     The same as `zbroker.client.Consumer`, in one event loop. Messages are settled as there, by
@@ -35,12 +35,10 @@ class Consumer(Common):
     _port: AsyncConsumerPort
 
     def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
-        super().__init__(command)
+        super().__init__(doors, command, accept_s)
         self._closed = True  # until it is whole
-        self._doors = doors
         self._loop = asyncio.get_running_loop()
         self._port = AsyncConsumerPort(doors, command, self._loop)
-        self._accept_s = accept_s
         self._accept_by: float | None = None
         self._handed_out = 0  # messages since the last round of other tasks
         self._closed = False
@@ -112,10 +110,10 @@ class Consumer(Common):
         finally:
             self._port.close()
 
-    def __await__(self) -> Generator[object, None, Consumer]:
+    def __await__(self) -> Generator[object, None, AsyncConsumer]:
         return self._accepted_one().__await__()
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> AsyncConsumer:
         return await self._accepted_one()
 
     async def __aexit__(
@@ -134,7 +132,10 @@ class Consumer(Common):
 
     # -- helpers ------------------------------------------------------------------------------
 
-    async def _accepted_one(self) -> Consumer:
+    def _ask_at_once(self) -> None:
+        """The broker is asked when it is first used."""
+
+    async def _accepted_one(self) -> AsyncConsumer:
         """Raises: ZBrokerError with the broker's code, "timeout", "closed"."""
         await self._open(None)
         if self._closed:
@@ -157,7 +158,7 @@ class Consumer(Common):
         if core.granted is None and not self._closed:
             if not answered and self._loop.time() < self._accept_by:
                 return
-            error = self.error or self._not_accepted(self._accept_s)
+            error = self.error or self._not_accepted()
             self._closed = True
             port.close()
             raise error

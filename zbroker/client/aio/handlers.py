@@ -12,13 +12,15 @@ from zbroker.client.subscriber.handlers import CLOSE_S, log_failure
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
-    from zbroker.client.aio.subscription import Subscription
+    from zbroker.client.aio.subscription import AsyncSubscription
 
 
-class Handling:
+class AsyncHandling:
     """The task, and what it ended with."""
 
-    def __init__(self, subscription: Subscription, handler: Callable[[Message], object]) -> None:
+    def __init__(
+        self, subscription: AsyncSubscription, handler: Callable[[Message], object]
+    ) -> None:
         self.error: BaseException | None = None
         self._subscription = subscription
         self._handler = handler

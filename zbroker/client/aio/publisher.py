@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from zbroker.client.aio.loop_port import LinkWatch, LoopTurns
-from zbroker.client.aio.receipt import Track
+from zbroker.client.aio.receipt import AsyncTrack
 from zbroker.client.link import CLOSE_LINGER_MS, Link
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.publisher import Settings
@@ -30,11 +30,11 @@ WAIT_MAX_MS: Final = 3_600_000
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Publisher(common.Publisher):
+class AsyncPublisher(common.Publisher):
     """All of it is called in the loop in which it was made, but for `_ask_session`."""
 
-    track_type: ClassVar[type[Track]] = Track
-    track: Track
+    track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
+    track: AsyncTrack
 
     def __init__(
         self,
@@ -94,6 +94,12 @@ class Publisher(common.Publisher):
             self._guard(lambda: self._perform(self._core.log_off()))
         self._shut(self.track.error or error)
         return self.loop.run_in_executor(None, self.context.term)
+
+    def abandon(self) -> None:
+        """The client was forgotten; perhaps in another thread, which collects garbage."""
+        if not self.loop.is_closed():
+            error = ZBrokerError("closed", "this client was forgotten")
+            self.loop.call_soon_threadsafe(self.let_go, error)
 
     def forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: neither sockets nor the loop are its own."""

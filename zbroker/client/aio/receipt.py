@@ -12,7 +12,7 @@ from zbroker.client.aio.waiters import Waiters, check_loop, wake, within
 from zbroker.client.publisher import receipt as threaded
 
 
-class Track(threaded.Track):
+class AsyncTrack(threaded.Track):
     """What is known of one publisher's messages. Nobody sleeps here: tasks wait."""
 
     def __init__(self, publisher: int) -> None:
@@ -43,7 +43,7 @@ class Track(threaded.Track):
             await self._until(lambda: sequence, timeout)
         self.wait_settled(sequence, timeout)
 
-    async def until_done(self, receipt: Receipt, timeout: float | None) -> None:
+    async def until_done(self, receipt: AsyncReceipt, timeout: float | None) -> None:
         """Waits until it is known what became of `receipt`, at most `timeout` seconds."""
         check_loop(self.loop, self)
         if not receipt.done:
@@ -78,7 +78,7 @@ class Track(threaded.Track):
                 wake(future)
 
 
-class Receipt(threaded.Receipt):
+class AsyncReceipt(threaded.Receipt):
     """One published message on its way. `bookmark = await receipt`."""
 
     def __await__(self) -> Generator[object, None, str]:
@@ -90,9 +90,9 @@ class Receipt(threaded.Receipt):
         Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
         took longer than `timeout` seconds, or what ended the client.
         """
-        await cast(Track, self._track).until_done(self, timeout)
+        await cast(AsyncTrack, self._track).until_done(self, timeout)
         return threaded.Receipt.wait(self, timeout)
 
-    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+    def add_done_callback(self, callback: Callable[[AsyncReceipt], object]) -> None:
         """Has `callback(receipt)` called by the event loop once it is done."""
         self._track.when_done(self, callback)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Final
 
-from zbroker.client.aio.handlers import Handling
+from zbroker.client.aio.handlers import AsyncHandling
 from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
 from zbroker.client.aio.waiters import running
 from zbroker.client.bookmark_stores.tracker import Tracking
@@ -28,7 +28,7 @@ from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
 ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
 
-class Subscription(Reading):
+class AsyncSubscription(Reading):
     """Made by `Client.subscribe`. Await it, enter it, iterate over it or over `.batches()`.
 
     Awaiting it gives itself, accepted by the broker: what is published from then on is in it. Else
@@ -37,7 +37,7 @@ class Subscription(Reading):
     """
 
     _port: AsyncSubscriberPort
-    _handling: Handling | None
+    _handling: AsyncHandling | None
 
     def __init__(
         self,
@@ -48,14 +48,9 @@ class Subscription(Reading):
         accept_s: float,
         on_caught_up: Callable[[], object] | None = None,
     ) -> None:
-        self._closed = True  # until it is whole
-        super().__init__(command, tracking)
-        self._doors = doors
+        super().__init__(doors, command, tracking, handler, accept_s, on_caught_up)
         self._loop = asyncio.get_running_loop()
         self._port = AsyncSubscriberPort(doors, self._loop)
-        self._handler = handler
-        self._on_caught_up = on_caught_up
-        self._accept_s = accept_s
         self._accept_by: float | None = None
         self._accepted = False
         self._waiting = False  # somebody waits for the next batch
@@ -191,10 +186,10 @@ class Subscription(Reading):
         if self._handling is not None:
             await self._handling.close()
 
-    def __await__(self) -> Generator[object, None, Subscription]:
+    def __await__(self) -> Generator[object, None, AsyncSubscription]:
         return self._accepted_one().__await__()
 
-    async def __aenter__(self) -> Subscription:
+    async def __aenter__(self) -> AsyncSubscription:
         return await self._accepted_one()
 
     async def __aexit__(
@@ -215,11 +210,14 @@ class Subscription(Reading):
             self._loop.call_soon_threadsafe(self._port.leave, self._feed)
 
     def __repr__(self) -> str:
-        return f"Subscription({self.topic!r}, {self._feed.state.value}, {self.vector})"
+        return f"AsyncSubscription({self.topic!r}, {self._feed.state.value}, {self.vector})"
 
     # -- helpers ------------------------------------------------------------------------------
 
-    async def _accepted_one(self) -> Subscription:
+    def _ask_at_once(self) -> None:
+        """The broker is asked when it is first used."""
+
+    async def _accepted_one(self) -> AsyncSubscription:
         """Raises: ZBrokerError with the broker's code, "timeout", "closed"."""
         await self._open(None)
         if self._closed and self._feed.error is not None:
@@ -260,7 +258,7 @@ class Subscription(Reading):
             if self._tracking is not None:
                 self._tracking.begin(feed.durable)
             if self._handler is not None:
-                self._handling = Handling(self, self._handler)
+                self._handling = AsyncHandling(self, self._handler)
         elif self._loop.time() >= accept_by:
             what = f"delivery did not accept the subscription in {self._accept_s} s"
             raise ZBrokerError("timeout", what)

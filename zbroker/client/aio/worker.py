@@ -10,57 +10,42 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Final
 
-from zbroker.client.aio.consumer import Consumer
+from zbroker.client.aio.consumer import AsyncConsumer
 from zbroker.client.aio.waiters import Waiters
 from zbroker.client.consumer.consumer import CLOSE_S
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.rejection import Reject
-from zbroker.client.consumer.worker import LOOK_S, Handler, OnError, check_concurrency, tell
+from zbroker.client.consumer.worker import LOOK_S, BaseWorker, Handler, OnError, tell
 from zbroker.errors import ZBrokerError
 
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Worker:
-    """Made by `Client.worker`. Call `run`, or `start` and `stop`; or use it by `async with`.
+class AsyncWorker(BaseWorker[AsyncConsumer]):
+    """Made by `AsyncClient.worker`. Call `run`, or `start` and `stop`; or use it by `async with`.
 
     The handler is a function or a coroutine function. Else as `zbroker.client.Worker`.
     """
 
     def __init__(
         self,
-        consume: Callable[[], Consumer],
+        consume: Callable[[], AsyncConsumer],
         handler: Handler,
         concurrency: int,
         on_error: OnError | None,
     ) -> None:
-        check_concurrency(concurrency)
-        self.handled = 0  # messages whose handler returned
-        self.failed = 0  # and those whose handler raised
-        self.error: BaseException | None = None  # what ended it
-        self._consume = consume
-        self._handler = handler
-        self._concurrency = concurrency
-        self._on_error = on_error
-        self._consumer: Consumer | None = None
+        super().__init__(consume, handler, concurrency, on_error)
         self._tasks: list[asyncio.Task[None]] = []
         self._waiters = Waiters(asyncio.get_running_loop())
-        self._stopping = False
-
-    @property
-    def consumer(self) -> Consumer | None:
-        """What its messages come from; None before it was started."""
-        return self._consumer
 
     # -- its life -----------------------------------------------------------------------------
 
-    async def start(self) -> Worker:
+    async def start(self) -> AsyncWorker:
         """Begins, once the broker has accepted the consumer.
 
         Raises: ZBrokerError with the broker's code, "timeout", "closed" (a second start).
         """
-        if self._consumer is not None:
-            raise ZBrokerError("closed", "a worker is started once", "make another one")
+        self._check_first()
         self._consumer = consumer = self._consume()
         await consumer
         self._tasks = [
@@ -118,7 +103,7 @@ class Worker:
         if late:
             raise ZBrokerError("timeout", f"{len(late)} handlers are not done after {timeout} s")
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> AsyncWorker:
         return await self.start()
 
     async def __aexit__(
@@ -129,15 +114,12 @@ class Worker:
     ) -> None:
         await self.stop()
 
-    def __repr__(self) -> str:
-        return f"Worker(handled={self.handled}, failed={self.failed})"
-
     # -- its tasks ----------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
         return self._stopping or all(task.done() for task in self._tasks)
 
-    async def _work(self, consumer: Consumer) -> None:
+    async def _work(self, consumer: AsyncConsumer) -> None:
         try:
             async for message in consumer:
                 await self._handle(message)

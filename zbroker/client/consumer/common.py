@@ -19,13 +19,15 @@ from zbroker.ids import format_vector
 from zbroker.wire.queue_messages import Consume
 
 
-class Common:
+class BaseConsumer:
     """One consumer: of what it is, and how far."""
 
     _port: ConsumerTransport
     _doors: Doors
 
-    def __init__(self, command: Consume) -> None:
+    def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
+        """accept_s: how long the broker may take to accept it."""
+        self._doors, self._accept_s = doors, accept_s
         command.holder = secrets.token_hex(8)  # the same over reconnects
         self._command = command
         self._owner: object = None  # the client: it lives as long as its consumers
@@ -68,6 +70,10 @@ class Common:
         """What ended it, if it was not `close`."""
         return self._port.what_ended_it
 
+    def _ask_at_once(self) -> None:
+        """Its client has made it."""
+        raise NotImplementedError
+
     def ack(self, messages: Iterable[QueueMessage]) -> None:
         """Many are done, at once. Else as `QueueMessage.ack`.
 
@@ -82,8 +88,9 @@ class Common:
 
     # -- for the shells -----------------------------------------------------------------------
 
-    def _not_accepted(self, timeout: float) -> ZBrokerError:
-        """Nobody answered."""
+    def _not_accepted(self) -> ZBrokerError:
+        """There was no answer in time."""
+        timeout = self._accept_s
         if self._doors.door not in self._doors.endpoints():
             return ZBrokerError(
                 "not_ready",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final
 
-from zbroker.client.consumer.common import Common, not_settled
+from zbroker.client.consumer.common import BaseConsumer, not_settled
 from zbroker.client.consumer.consumer_thread import ConsumerThread
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.endpoints import Doors
@@ -18,7 +18,7 @@ from zbroker.wire.queue_messages import Consume
 CLOSE_S: Final = 10.0
 
 
-class Consumer(Common):
+class Consumer(BaseConsumer):
     """Made by `Client.consume`. Iterate over it, or over `.batches()`, or call `.fetch()`.
 
     Any number of threads may do so at once: each message is handed to one of them. It reconnects
@@ -28,9 +28,8 @@ class Consumer(Common):
 
     _port: ConsumerThread
 
-    def __init__(self, doors: Doors, command: Consume) -> None:
-        super().__init__(command)
-        self._doors = doors
+    def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
+        super().__init__(doors, command, accept_s)
         self._port = ConsumerThread(doors, command)
         # at the end of the program, and of a forgotten consumer
         self._finalizer = weakref.finalize(self, self._port.close)
@@ -109,12 +108,19 @@ class Consumer(Common):
 
     # -- helpers ------------------------------------------------------------------------------
 
-    def _start(self, timeout: float) -> None:
+    def _ask_at_once(self) -> None:
         """Waits until the broker has accepted it. Raises: ZBrokerError with its code, "timeout"."""
+        try:
+            self._start()
+        except BaseException:
+            self.close(flush=False)
+            raise
+
+    def _start(self) -> None:
         port = self._port
         port.start()
-        if not port.wait(lambda: port.core.granted is not None or port.over, timeout):
-            raise self._not_accepted(timeout)
+        if not port.wait(lambda: port.core.granted is not None or port.over, self._accept_s):
+            raise self._not_accepted()
         if self.error is not None:
             raise self.error
 

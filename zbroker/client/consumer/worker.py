@@ -8,8 +8,9 @@ import time as clock
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+from zbroker.client.consumer.common import BaseConsumer
 from zbroker.client.consumer.consumer import CLOSE_S, Consumer
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.rejection import Reject
@@ -19,11 +20,47 @@ LOOK_S: Final = 0.2  # how often `until` is asked while nothing is handled
 
 _log: Final = logging.getLogger("zbroker.client")
 
+C = TypeVar("C", bound=BaseConsumer)
 Handler = Callable[[QueueMessage], object]
 OnError = Callable[[QueueMessage, Exception], object]
 
 
-class Worker:
+class BaseWorker(Generic[C]):
+    """What both workers have: the one with threads, and the one in an event loop."""
+
+    def __init__(
+        self,
+        consume: Callable[[], C],
+        handler: Handler,
+        concurrency: int,
+        on_error: OnError | None,
+    ) -> None:
+        check_concurrency(concurrency)
+        self.handled = 0  # messages whose handler returned
+        self.failed = 0  # and those whose handler raised
+        self.error: BaseException | None = None  # what ended it
+        self._consume = consume
+        self._handler = handler
+        self._concurrency = concurrency
+        self._on_error = on_error
+        self._consumer: C | None = None
+        self._stopping = False
+
+    @property
+    def consumer(self) -> C | None:
+        """What its messages come from; None before it was started."""
+        return self._consumer
+
+    def _check_first(self) -> None:
+        """Raises: ZBrokerError "closed" (a second start)."""
+        if self._consumer is not None:
+            raise ZBrokerError("closed", "a worker is started once", "make another one")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(handled={self.handled}, failed={self.failed})"
+
+
+class Worker(BaseWorker[Consumer]):
     """Made by `Client.worker`. Call `run`, or `start` and `stop`; or use it by `with`.
 
     A handler that returns acks its message, one that raises releases it, `zbroker.Reject` makes it
@@ -37,23 +74,9 @@ class Worker:
         concurrency: int,
         on_error: OnError | None,
     ) -> None:
-        check_concurrency(concurrency)
-        self.handled = 0  # messages whose handler returned
-        self.failed = 0  # and those whose handler raised
-        self.error: BaseException | None = None  # what ended it
-        self._consume = consume
-        self._handler = handler
-        self._concurrency = concurrency
-        self._on_error = on_error
-        self._consumer: Consumer | None = None
+        super().__init__(consume, handler, concurrency, on_error)
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
-        self._stopping = False
-
-    @property
-    def consumer(self) -> Consumer | None:
-        """What its messages come from; None before it was started."""
-        return self._consumer
 
     # -- its life -----------------------------------------------------------------------------
 
@@ -62,8 +85,7 @@ class Worker:
 
         Raises: ZBrokerError with the broker's code, "timeout", "closed" (a second start).
         """
-        if self._consumer is not None:
-            raise ZBrokerError("closed", "a worker is started once", "make another one")
+        self._check_first()
         self._consumer = consumer = self._consume()
         self._threads = [
             threading.Thread(target=self._work, name=f"zbroker {consumer.queue} {i}", daemon=True)
@@ -123,9 +145,6 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-    def __repr__(self) -> str:
-        return f"Worker(handled={self.handled}, failed={self.failed})"
 
     # -- its threads --------------------------------------------------------------------------
 

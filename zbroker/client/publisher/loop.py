@@ -107,6 +107,10 @@ class IOThread(Publisher):
             self._thread.join(timeout)
         self._callbacks.close(timeout)
 
+    def abandon(self) -> None:
+        """As `stop`."""
+        self.stop()
+
     def forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: it has no thread, and its sockets are not its own."""
         self.track.error, self.room = error, -1

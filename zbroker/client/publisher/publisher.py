@@ -169,6 +169,14 @@ class Publisher:
         """Has a function of the user called where it may take its time."""
         raise NotImplementedError
 
+    def abandon(self) -> None:
+        """The client was forgotten, or the program ends."""
+        raise NotImplementedError
+
+    def forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process."""
+        raise NotImplementedError
+
     def _ask_session(self) -> None:
         """Has the core log on again, soon."""
         raise NotImplementedError

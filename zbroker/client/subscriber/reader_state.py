@@ -37,8 +37,21 @@ class Reading:
     _doors: Doors
     _closed: bool
 
-    def __init__(self, command: Subscribe, tracking: Tracking | None) -> None:
+    def __init__(
+        self,
+        doors: Doors,
+        command: Subscribe,
+        tracking: Tracking | None,
+        handler: Callable[[Message], object] | None,
+        accept_s: float,
+        on_caught_up: Callable[[], object] | None = None,
+    ) -> None:
+        """accept_s: how long the broker may take to accept it, beyond what it was told to wait."""
+        self._closed = True  # until it is whole: __del__ comes even if it never is
+        self._doors = doors
         self._feed = Feed(command)
+        self._handler = handler
+        self._accept_s = accept_s + self._feed.wait_s
         self._tracking = tracking
         self._owner: object = None  # the client: it lives as long as its subscriptions
         self._handling = None
@@ -46,7 +59,7 @@ class Reading:
         self._recorded: Message | None = None  # the last recorded one of the batches before
         self._batch: list[Message] = []
         self._rest: Iterator[Message] = iter(self._batch)
-        self._on_caught_up: Callable[[], object] | None = None  # until it is due
+        self._on_caught_up = on_caught_up  # until it is due
         self._call: Callable[[], object] | None = None  # now
         forks.watch(self)
 
@@ -143,6 +156,10 @@ class Reading:
 
     def _stop(self) -> None:
         """Ends it; nothing more is handed out."""
+        raise NotImplementedError
+
+    def _ask_at_once(self) -> None:
+        """Its client has made it."""
         raise NotImplementedError
 
     def _begin(self, batch: list[Message]) -> None:

@@ -55,8 +55,3 @@ def wanted(  # noqa: PLR0913 - every option by its name
         bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
     )  # fmt: skip
     return command, store_options.Wanted(name, recent, discard)
-
-
-def wait_s(command: Subscribe) -> float:
-    """For how long the broker may wait for the bookmark."""
-    return command.options.wait_s if command.options is not None else 0.0

@@ -39,10 +39,16 @@ class Subscription(Reading):
     _port: CallerPort
     _handling: Handling | None
 
-    def __init__(self, doors: Doors, command: Subscribe, tracking: Tracking | None = None) -> None:
-        self._closed = True  # until it is whole: __del__ comes even if it never is
-        super().__init__(command, tracking)
-        self._doors = doors
+    def __init__(
+        self,
+        doors: Doors,
+        command: Subscribe,
+        tracking: Tracking | None,
+        handler: Callable[[Message], object] | None,
+        accept_s: float,
+        on_caught_up: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(doors, command, tracking, handler, accept_s, on_caught_up)
         self._port = CallerPort(doors)
         self._port.add(self._feed)
         self._closed = False
@@ -196,27 +202,28 @@ class Subscription(Reading):
             call()
         return batch
 
-    def _start(
-        self,
-        timeout: float,
-        handler: Callable[[Message], object] | None,
-        on_caught_up: Callable[[], object] | None = None,
-    ) -> None:
+    def _ask_at_once(self) -> None:
         """Waits until the broker has accepted it: what is published from then on is in it.
 
         Raises: ZBrokerError with the broker's code, or "timeout".
         """
-        feed, end = self._feed, clock.monotonic() + timeout
-        self._on_caught_up = on_caught_up
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+
+    def _start(self) -> None:
+        feed, end = self._feed, clock.monotonic() + self._accept_s
         if not self._port.wait(lambda: feed.accepted or feed.error is not None, end):
-            what = f"delivery did not accept the subscription in {timeout} s"
+            what = f"delivery did not accept the subscription in {self._accept_s} s"
             raise ZBrokerError("timeout", what)
         if feed.error is not None and not feed.accepted:
             raise feed.error
         if self._tracking is not None:
             self._tracking.begin(feed.durable)
-        if handler is not None:
-            self._handling = Handling(self, handler)
+        if self._handler is not None:
+            self._handling = Handling(self, self._handler)
             self._handling.start()
 
     def _stop(self) -> None:
