@@ -75,8 +75,6 @@ class RecordFilter:
 
 
 class _CompiledRule:
-    """A rule, compiled."""
-
     def __init__(self, index: int, rule: RecordRule) -> None:
         self.wants: Matcher
         self.content: RecordFilter | None = None

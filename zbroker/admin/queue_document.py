@@ -77,7 +77,7 @@ def totals(rows: Sequence[q.QueueRow]) -> dict[str, Any]:
 
 
 def consumer(row: q.ConsumerRow) -> dict[str, Any]:
-    """One consumer."""
+    """A consumer as it is in a list: the keys are the fields of its row."""
     return structs.asdict(row)
 
 

@@ -45,7 +45,6 @@ def write(made: Iterable[bytes], limit: int | None = None) -> None:
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> Iterable[bytes]:
-    """Rows as JSON lines."""
     return (_encode(row) + b"\n" for row in rows)
 
 

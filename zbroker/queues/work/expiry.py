@@ -149,5 +149,4 @@ class Expiry:
 
 
 def _runs(bucket: array[int]) -> Iterator[Run]:
-    """The runs of a bucket."""
     return zip(bucket[::3], bucket[1::3], bucket[2::3], strict=True)

@@ -45,7 +45,7 @@ class AuditReport(NamedTuple):
 
 
 class ScannedRange(NamedTuple):
-    """Of one range."""
+    """What one task found in its range; `damaged`: what could not be read."""
 
     runs: list[SequenceRun]
     messages: int

@@ -25,7 +25,7 @@ Digests = dict[Bucket, tuple[int, int]]  # messages, sum of their checksums
 
 
 class MessageDigest(NamedTuple):
-    """One message."""
+    """A message by its name (publisher, sequence) with the checksum of its content."""
 
     publisher: int
     sequence: int

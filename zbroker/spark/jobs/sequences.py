@@ -85,7 +85,7 @@ def judge(runs: Iterable[SequenceRun]) -> list[SequenceFinding]:
 
 
 class _PublisherRuns:
-    """One publisher."""
+    """Judges the runs of one publisher, which come in the order of the log."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []  # sequences that are there, rising, apart
