@@ -208,7 +208,7 @@ def test_a_client_key_that_no_principal_has(patient: Patient, tmp_path: Path) ->
     secured(patient, tmp_path)
     stranger = keys.make(tmp_path / "stranger")
     found = patient.only("client_key", before=credentials(tmp_path, "stranger"))
-    assert "no principal of the access file" in found["what"]
+    assert "belongs to no principal of" in found["what"]
     assert stranger.public in found["fix"]
     assert stranger.secret not in json.dumps(found)
 

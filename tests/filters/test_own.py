@@ -76,7 +76,7 @@ def test_what_the_config_does_not_name_is_not_loaded() -> None:
     [
         ("NONE", "'NONE' is offered by no installed package", "there are: ABS, GONE"),
         ("ABS", "'ABS' is a function of the language", "another name"),
-        ("lower", "'lower' is no name of a function", "A to Z"),
+        ("lower", "'lower' is not a name for a function", "A to Z"),
         ("GONE", "'GONE' cannot be loaded: AttributeError", "its package"),
         ("NUMBER", "'NUMBER' cannot be loaded: TypeError", "its package"),
         ("NAMED", "'NAMED' cannot be loaded: TypeError(\"its parameter 'name'", "its package"),

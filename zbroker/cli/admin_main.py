@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "completion": "zbroker.cli.completion:admin_completion",
 }
 
-#: what is about files of the user, not about an instance: a broken context must not stop it
+#: commands on files of the user, not on an instance: a broken context must not stop them
 _NO_TARGET: Final = frozenset({"context", "completion", "key", "access"})
 
 

@@ -84,12 +84,12 @@ def _names(
 ) -> list[CompletionItem]:
     """Those in the answer to GET `path`."""
     try:
-        # options of zbroker-admin stand before the command
+        # options of zbroker-admin come before the command
         found = _ask(ctx.find_root().params | ctx.params, path)
         names = [row[key] for row in found.get(rows, ()) if row[key].startswith(incomplete)]
         return [CompletionItem(name) for name in names[:NAMES_MAX]]
     except (ZBrokerError, OSError, ValueError, KeyError, TypeError):
-        return []  # nobody can be told anything here
+        return []  # errors cannot be shown here
 
 
 def _ask(params: dict[str, Any], path: str) -> dict[str, Any]:

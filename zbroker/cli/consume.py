@@ -7,8 +7,8 @@
 Writes each payload and a line feed, or with --json one object per line: as `zbroker sub` does, with
 deliveries and redelivered; acked, where the queue is a replayable one. Without --ack all of them
 go back to the queue at the end, and no more come than its backlog allows; with it each is done once
-it was written. Exit code 0 at --limit, after --wait, at the end of the range, or when nobody reads
-the output any more; 130 after Ctrl-C.
+it was written. Exit code 0 at --limit, after --wait, at the end of the range, or when the output
+is no longer read; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FLUSH_S: Final = 30.0
 @click.option("--filter", help="Only messages whose content it is true for: '/price > 100'.")
 @click.option(
     "--since",
-    help="Of a replayable queue: epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, "
+    help="For a replayable queue: epoch, now, a bookmark (after it), a UTC time YYYYmmddTHHMMSS, "
     "-1h, or point:NAME.",
 )
 @click.option("--selector", help="Likewise: begin at the first message that it is true for.")
@@ -100,7 +100,7 @@ def write(
     ack: bool,
     as_json: bool,
 ) -> None:
-    """Writes messages until there are none; each is acked behind that.
+    """Writes messages until there are none; each is acked after it was written.
 
     stop: after so many messages, and when none came for so many seconds.
     """

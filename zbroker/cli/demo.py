@@ -2,7 +2,7 @@
 
 zbroker demo                      everything, in ./zbroker-demo
 zbroker demo --data-dir /tmp/d    elsewhere
-zbroker demo --no-keep            leaves nothing behind
+zbroker demo --no-keep            leaves no files
 
 Exit code 0 only if everything that was replayed equals its source.
 """
@@ -75,7 +75,7 @@ def _need_packages() -> None:
 
 
 def _end(story: Story, data_dir: Path, keep: bool) -> None:
-    """What came of it, and what to look at next."""
+    """The result, and suggestions for the next step."""
     if story.failures:
         story.fail()
         click.get_current_context().exit(EX_ERROR)
@@ -85,6 +85,6 @@ def _end(story: Story, data_dir: Path, keep: bool) -> None:
         story.command(f"zbroker start --data-dir {shlex.quote(str(data_dir))}")
         story.command(f"zbroker sub {DEFAULT_URL} flights.UA --since {SINCE_EXAMPLE} --limit 3")
         story.say(
-            "Log times stay those of the flights. What is published from then on has today's time, "
-            'unless a config says journal.time = "publisher" again.'
+            "Log times stay those of the flights. Later messages get today's time, "
+            'unless a config has journal.time = "publisher" again.'
         )

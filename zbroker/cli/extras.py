@@ -27,7 +27,7 @@ def text_or_base64(data: bytes, name: str = "data") -> dict[str, str]:
 
 
 def _plain(value: Scalar) -> object:
-    """Binary becomes an object, which no other header is; null stands for what is no number."""
+    """Binary becomes an object, which no other header is; null replaces NaN and infinity."""
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

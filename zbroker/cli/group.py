@@ -23,7 +23,7 @@ EX_CONFIG: Final = 78
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in a table {name: "module:attribute"}."""
+    """A group whose commands are in a table {name: "module:attribute"}."""
 
     def __init__(self, *args: Any, table: dict[str, str], **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **kwargs)
@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Runs the command; an error of ours is one line on stderr, never a traceback.
 
-        When nobody reads the output any more, as with `| head`, it ends in peace.
+        When the output is no longer read, as with `| head`, it ends without an error.
         """
         try:
             return super().invoke(ctx)
@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
 
 
 def hush() -> None:
-    """Keeps Python from complaining at its end about the output that nobody reads."""
+    """Keeps Python from complaining at its end about output that is not read."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -16,11 +16,11 @@ from zbroker.cli.terminal import raw
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-Step = Callable[[str, int, int], None]  # what is done, how much, of how much
+Step = Callable[[str, int, int], None]  # the step, the amount done, the whole amount
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """A step that nobody looks at."""
+    """A step without a display."""
 
 
 @contextmanager

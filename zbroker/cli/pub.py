@@ -5,8 +5,8 @@
     zbroker pub --context trading orders < day.jsonl
 
 Each line is one message, without its line feed. Exit code 0 once all of them are persisted; 1 if
-the broker refused one, or did not confirm all in time. Ctrl-C ends the input: what was read is
-persisted, and the exit code is 130.
+the broker refused one, or did not confirm all in time. Ctrl-C ends the input: lines already read
+are persisted, and the exit code is 130.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Throttle:
         self._began = now()
 
     def wait(self, sent: int) -> None:
-        """Returns when the message behind `sent` others is due."""
+        """Returns when the message after `sent` others is due."""
         ahead_s = self._began + sent / self._rate - self._now()
         if ahead_s >= _SLEEP_MIN_S:
             self._sleep(ahead_s)

@@ -127,14 +127,14 @@ def console() -> Console:
 
 
 def heading(column: TableColumn) -> str:
-    """What stands above a column."""
+    """The heading of a column."""
     return column.key.replace("_", " ")
 
 
 def fitting(
     columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], width: int
 ) -> list[int]:
-    """Which columns stand in a table of that width: the first to go are empty, then of high rank.
+    """The columns for a table of that width: empty ones are dropped first, then those of high rank.
 
     Those of rank 0 stay; if even they are too wide, their text is folded.
     """
@@ -169,7 +169,7 @@ def facts(found: Mapping[str, Any], sizes: Sequence[str] = ()) -> None:
 
 
 def wants_json(target: Target, json_here: bool) -> bool:
-    """`--json` may stand before the command or behind it."""
+    """`--json` may come before the command or after it."""
     return json_here or target.as_json
 
 

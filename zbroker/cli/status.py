@@ -50,7 +50,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def summary(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is not about one process, flat: (name, value)."""
+    """Everything that is not about one process, flat: (name, value)."""
     flat = []
     for key, value in found.items():
         if isinstance(value, dict):
@@ -61,7 +61,7 @@ def summary(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def alarm_text(alarm: dict[str, str]) -> str:
-    """What is wrong, what it means, what to do."""
+    """The alarms: the problem, what it means, what to do."""
     told = "; ".join(alarm[key] for key in ("what", "means", "next") if alarm.get(key))
     return f"{alarm['code']} since {alarm['since']}: {told}"
 

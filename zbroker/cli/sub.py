@@ -7,8 +7,8 @@
 Writes each payload and a line feed, or with --json one object per line: topic, bookmark, position,
 time and data (text; as base64 under `data_base64` where it is not UTF-8); expires, key (likewise)
 and headers (binary as {"base64": ...}) where it has them. A message of a topic that is not recorded
-has neither bookmark nor position. Exit code 0 at the end of the range, at --limit, or when nobody
-reads the output any more; 130 after Ctrl-C.
+has neither bookmark nor position. Exit code 0 at the end of the range, at --limit, or when the
+output is no longer read; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 @click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topic)
 @click.option(
     "--since",
-    help="epoch, now, a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, point:NAME, "
+    help="epoch, now, a bookmark (after it), a UTC time YYYYmmddTHHMMSS, a vector, point:NAME, "
     "-1h, or a range of two of them such as '[-1h:now)'. Without --since and --until: from now on, "
     "unrecorded topics too.",
 )
@@ -132,7 +132,7 @@ def point(text: str, now: datetime) -> str | datetime | Range:
 
 
 def moment(text: str, now: datetime) -> str | datetime:
-    """`point` of what is no range."""
+    """`point` for a text that is not a range."""
     match = _AGO.fullmatch(text)
     if match is None:
         return text
@@ -140,7 +140,7 @@ def moment(text: str, now: datetime) -> str | datetime:
 
 
 def write(batches: Iterable[list[Any]], out: BinaryIO, *, as_json: bool) -> None:
-    """Writes messages until there are none; flushes behind each batch."""
+    """Writes messages until there are none; flushes after each batch."""
     line = as_object if as_json else as_line
     for batch in batches:
         out.write(b"".join(map(line, batch)))
@@ -178,5 +178,5 @@ def row_of(message: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
 
 
 def hush() -> None:
-    """Keeps Python from complaining at its end about the output that nobody reads."""
+    """Keeps Python from complaining at its end about output that is not read."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

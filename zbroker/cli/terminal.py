@@ -1,6 +1,6 @@
-"""What is written to a terminal cannot command it: payloads and names are other people's text.
+"""Escapes output, so that it cannot control the terminal: payloads and names are foreign text.
 
-A publisher could set the title, clear the screen or fill the clipboard of whoever looks (OSC 0 and
+A publisher could set the title, clear the screen or fill the clipboard of the user (OSC 0 and
 52, CSI 2J), or turn text around. So on a terminal every control character but tab and line feed is
 written as `\\u001b`, which JSON reads as the same character. In a pipe nothing is changed.
 
@@ -68,7 +68,7 @@ class SafeTerminal:
 
 
 class _ByteStream:
-    """The same as a binary stream; what is not UTF-8 is written as `\\xff`."""
+    """The same as a binary stream; bytes that are not UTF-8 are written as `\\xff`."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -49,7 +49,7 @@ Look = dict[str, Any]
 @show.json_option
 @click.pass_obj
 def top(target: Target, interval: float, once: bool, looks: int | None, json_here: bool) -> None:
-    """Watch an instance: rates, marks, processes, who is farthest behind, alarms.
+    """Watch an instance: rates, watermarks, processes, the largest lags, alarms.
 
     Ends with q or Ctrl-C.
 
@@ -155,7 +155,7 @@ def _watch(target: Target, interval: float, looks: int | None) -> None:
             try:
                 found, missing = look(target), ""
             except ZBrokerError as error:
-                missing = str(error)  # what was seen last stays, marked as old
+                missing = str(error)  # the last values stay, marked as old
 
 
 @contextmanager

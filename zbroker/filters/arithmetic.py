@@ -1,4 +1,4 @@
-"""Arithmetic and functions of numbers. What has no result in 64 bits is NULL, no exception."""
+"""Arithmetic and functions of numbers. A result beyond 64 bits is NULL, not an exception."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _binary(compute: Callable[[Any, Any], Number]) -> Binary:
 
 
 def _divide(left: Number, right: Number) -> Number:
-    """Of integers towards zero."""
+    """Division; for integers towards zero."""
     if isinstance(left, float) or isinstance(right, float):
         return left / right
     quotient = abs(left) // abs(right)

@@ -1,7 +1,7 @@
 """A tree of a filter to one Python function that goes over a batch.
 
 The function is made as a syntax tree whose only names are made here; constants and helpers come in
-through its globals, so no text of a filter ever stands in code. It looks like this, for
+through its globals, so the code never contains text of a filter. It looks like this, for
 `/price > 100`:
 
     def run(at, rows, about, data):
@@ -50,7 +50,7 @@ _ASKED: Final = {
     "LAST_UPDATED": "time_ns",
     "KEY": "key",
 }
-#: What is made of an answer before it is a value.
+#: The conversion of an answer to a value.
 _MADE: Final[dict[str, Callable[..., Any]]] = {
     "LAST_UPDATED": runtime.in_seconds,
     "KEY": runtime.key_text,
@@ -188,7 +188,7 @@ class _Code(Scope):
     def _short(self, node: Node, *, asked: bool) -> ast.expr | None:
         """`true` or `false` where what is loaded meets a constant; None: there is no short way.
 
-        What is of the constant's kind is compared at once, everything else by the helper.
+        A value of the constant's type is compared at once, everything else by the helper.
         """
         match node:
             case nodes.Compare(op, Loaded() as item, nodes.Literal(value)):

@@ -26,7 +26,7 @@ _DECODERS: Final[dict[str, Callable[..., Any]]] = {
 
 
 class MessageMetadata(Protocol):
-    """What is known of the messages of a batch besides their payloads, by index."""
+    """The properties of the messages of a batch besides their payloads, by index."""
 
     def topic(self, i: int) -> str: ...
 
@@ -187,12 +187,12 @@ class Test:
         return bool(self.picks(Payloads(self._type, [data]), [0], about))
 
     def _may_match_nothing(self, tree: Node) -> bool:
-        """True if what has no fields may match, as bytes that are no JSON have none."""
+        """True if a payload without fields may match, such as bytes that are not JSON."""
         return asks_message(tree) or bool(self._whole([0], [None], None, [b""]))
 
 
 class _Alone:
-    """Of a message that is in no log."""
+    """The properties of a message that is in no log."""
 
     def __init__(self, topic: str, headers: Mapping[str, object], key: bytes | None) -> None:
         self._topic = topic

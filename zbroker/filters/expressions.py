@@ -27,7 +27,7 @@ def compile_expression(text: str, vocabulary: Vocabulary = BUILT_IN) -> Expressi
 
 
 class Expression:
-    """What is asked of each message. `text` is what it was made from."""
+    """A value computed for each message. `text` is its source."""
 
     __slots__ = ("_looks", "_runs", "_tree", "text")
 

@@ -2,7 +2,7 @@
 
 A parameter is described by a letter: `t` a text, `n` a number, `v` any scalar value, `a` a value as
 it is, `p` a constant pattern, `r` a constant replacement, `f` a constant format of a time. With
-`t`, `n` and `v` an array stands for its first element and NULL gives NULL.
+`t`, `n` and `v` an array means its first element and NULL gives NULL.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "ARRAY_TO_STRING": _raw(texts.array_to_string, "aa", 1),
 }
 
-#: What has another value each time it is called.
+#: Functions with another value each time they are called.
 CHANGING: Final[dict[str, Function]] = {
     "UNIX_TIMESTAMP": Function(volatile_functions.unix_timestamp, "", 0, 0, deterministic=False),
     "UUID7": Function(volatile_functions.uuid7, "", 0, 0, deterministic=False),

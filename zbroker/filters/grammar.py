@@ -1,6 +1,6 @@
 """The grammar of filters, for lark's LALR parser with a contextual lexer.
 
-After an operand only an operator can stand, so `/` is a division there and `/a` a field elsewhere:
+After an operand only an operator can follow, so `/` is a division there and `/a` a field elsewhere:
 `/a / 2`. What can be a name is taken whole: `/a/2` and `/a-1` are fields. Words are taken in any
 case; a word before `(` that is none of the language's is a function.
 """
@@ -70,7 +70,7 @@ INTEGER: /[0-9]+/
 %ignore /\s+/
 """
 
-#: What may stand in a place, for the reason of a refusal: a token of the grammar -> words
+#: The expected things at a place, for the reason of a refusal: a token of the grammar -> words
 EXPECTED: Final[dict[str, str]] = {
     "FIELD": "a field, a value or a function",
     "TEXT": "a constant",

@@ -1,9 +1,9 @@
 """What must occur in a packed body if one of its messages is to match: bytes that are searched for.
 
-A text that a field must equal, begin with, end with or contain stands in the payload as it is, and
-so does the name of a field that must not be NULL. In JSON either may be spelled with escapes, so a
-body with a backslash is never ruled out. A number can be spelled in many ways: nothing is asked
-for it but the name of its field.
+A text that a field must equal, begin with, end with or contain is in the payload as it is, and so
+is the name of a field that must not be NULL. In JSON either may be spelled with escapes, so a body
+with a backslash is never ruled out. A number can be spelled in many ways: nothing is asked for it
+but the name of its field.
 """
 
 from __future__ import annotations

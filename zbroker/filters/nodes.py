@@ -25,7 +25,7 @@ class Literal(Node, frozen=True):
 
 
 class Loaded(Node, frozen=True):
-    """What is of a message, and is loaded once however often the tree asks for it."""
+    """A property of a message that is loaded once however often the tree uses it."""
 
 
 class Field(Loaded, frozen=True):

@@ -5,8 +5,8 @@ names it.
     REGION = "mine.geo:region"                        def region(country: str) -> str | None: ...
 
 An argument that is annotated as `str` is a text, one as `float` or `int` a number; NULL for one of
-these gives NULL, and nothing is called. Any other gets the value as it is. What is raised, and
-what is neither text nor number nor truth, is NULL.
+these gives NULL without a call. Any other gets the value as it is. An exception, or a result that
+is not a text, a number or a bool, is NULL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load(names: Sequence[str]) -> dict[str, Function]:
 
 def _loaded(name: str, offered: Mapping[str, EntryPoint]) -> Function:
     if not _NAME.fullmatch(name):
-        raise _bad(name, "is no name of a function", "it has A to Z, 0 to 9 and _")
+        raise _bad(name, "is not a name for a function", "it has A to Z, 0 to 9 and _")
     if name in _TAKEN:
         raise _bad(name, "is a function of the language", "give it another name")
     if name not in offered:

@@ -1,6 +1,7 @@
 """Text of a filter to its tree. Everything that can be refused is refused here, with the column.
 
-lark is imported, and its parser made, for the first filter: who has none starts sooner.
+lark is imported, and its parser made, for the first filter: a process without filters starts
+sooner.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def parse(text: str, vocabulary: Vocabulary = BUILT_IN) -> Node:
     if len(text) > FILTER_MAX_CHARS:
         raise _refusal(FILTER_MAX_CHARS, f"a filter has at most {FILTER_MAX_CHARS} characters")
     if (surrogate := _surrogate(text)) >= 0:
-        raise _refusal(surrogate, "this is no character of Unicode")
+        raise _refusal(surrogate, "this is not a character of Unicode")
     import lark
 
     before = VOCABULARY.set(vocabulary)
@@ -78,7 +79,7 @@ def _unexpected(text: str, error: lark.UnexpectedInput) -> ClientError:
 
 
 def _expected(tokens: Iterable[str] | None) -> str:
-    """What may stand somewhere, in words; the first that fits says enough."""
+    """The expected things at a place, in words; the first match is enough."""
     known = set(tokens or ())
     return next((words for token, words in EXPECTED.items() if token in known), "something else")
 

@@ -25,7 +25,7 @@ Step = str | int
 
 
 class BadPath(ValueError):
-    """The text is no path; `at` counts characters from 0."""
+    """The text is not a path; `at` counts characters from 0."""
 
     def __init__(self, at: int, expected: str) -> None:
         super().__init__(expected)
@@ -98,7 +98,7 @@ def steps_of(text: str) -> tuple[Step, ...]:
 
 
 def _indexes(text: str, at: int, end: int, steps: list[Step]) -> int:
-    """Adds the `[n]` that stand at `at`; where they end."""
+    """Adds the `[n]` at `at`. Returns: where they end."""
     while text.startswith("[", at, end):
         found = _INDEX.match(text, at, end)
         if found is None:

@@ -1,4 +1,4 @@
-"""Parts of payloads left out, for the types that are written anew: bson, protobuf, xml.
+"""Leaves out parts of payloads, for the types that are encoded again: bson, protobuf, xml.
 
 A rule says what happens to a value and to what is below it (`projection`).
 """
@@ -79,7 +79,7 @@ def _xml(_type: str, data: bytes, rule: TrimRule, keeps: bool) -> bytes:
 
 
 def _of_element(node: xml.XmlNode, rule: TrimRule, keeps: bool) -> xml.XmlNode | None:
-    """What is kept of an element; None: nothing."""
+    """The kept part of an element; None: nothing."""
     if not rule.below:
         return node if keeps else None
     kept = xml.XmlNode(node.name, {})

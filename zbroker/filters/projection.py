@@ -3,8 +3,8 @@
     -/,+/a,+/b/c      nothing but /a and /b/c
     -/secret          everything but /secret
 
-Of all entries that a value is at or below, the longest decides. Values are not made anew: their
-bytes stay as they are.
+The longest entry at or above a value decides. Values are not encoded again: their bytes stay as
+they are.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Select:
         """The payload with what is kept.
 
         Bytes that are not what the type says come back as they are, so do payloads without names.
-        BSON, Protocol Buffers and XML are written anew.
-        Raises: ValueError for a type that there is not.
+        BSON, Protocol Buffers and XML are encoded again.
+        Raises: ValueError for an unknown type.
         """
         check_type(type)
         try:

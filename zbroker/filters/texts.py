@@ -42,7 +42,7 @@ def streq_i(item: str, other: str) -> bool:
 
 
 def concat(*items: Any) -> str | None:  # noqa: ANN401 - what a payload may hold
-    """The texts of all that have one, one behind the other."""
+    """The texts of all that have one, concatenated."""
     return joined([found for found in map(text, items) if found is not None], "")
 
 
@@ -69,7 +69,7 @@ def array_to_string(item: Any, between: Any = ",") -> str | None:  # noqa: ANN40
 
 
 def elements(item: Any) -> list[Any]:  # noqa: ANN401 - as above
-    """A value as an array: NULL has no element, what is no array has one."""
+    """A value as an array: NULL has no element, a value that is not an array has one."""
     if item.__class__ is list:
         return item
     return [] if is_null(item) else [item]

@@ -39,7 +39,7 @@ VOCABULARY: Final[ContextVar[Vocabulary]] = ContextVar("VOCABULARY", default=BUI
 
 
 class Unusable(Exception):
-    """What stands at `at`, counted from 0, cannot be used."""
+    """The text at `at`, counted from 0, cannot be used."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -198,7 +198,7 @@ def _unescaped(token: str, at: int) -> str:
         elif code in _ESCAPED:
             return _ESCAPED[code]
         where = at + 1 + found.start()
-        raise Unusable(where, f"`\\{code}` is no escape here; r'...' takes a text as it is")
+        raise Unusable(where, f"`\\{code}` is not an escape here; r'...' takes a text as it is")
 
     return _ESCAPE.sub(meant, token[1:-1])
 

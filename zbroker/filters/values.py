@@ -144,7 +144,7 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Order:
             return None
         if left.__class__ is str:
             if right.__class__ is not str and (left := number_in(left)) is None:
-                return compare(1, 0)  # text that is no number is above every number
+                return compare(1, 0)  # text that is not a number is above every number
         elif right.__class__ is str and (right := number_in(right)) is None:
             return compare(0, 1)
         return compare(left, right)
@@ -183,7 +183,7 @@ def one_of(item: Any, *choices: Any) -> Truth:  # noqa: ANN401 - what a payload 
 
 
 def is_nan(item: Any) -> Truth:  # noqa: ANN401 - what a payload may hold
-    """None where the value is no number."""
+    """None if the value is not a number."""
     found = number(item)
     return None if found is None else found != found
 

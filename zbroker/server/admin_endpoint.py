@@ -39,7 +39,7 @@ class AdminEndpoint(Generic[Q]):
         poller.register(self.router, zmq.POLLIN)
 
     def asked(self) -> Iterator[tuple[bytes, Q]]:
-        """Who asks what."""
+        """A question and its sender."""
         for _ in range(QUESTIONS_MAX):
             received = sockets.receive_from(self.router)
             if received is None:
@@ -60,5 +60,5 @@ class AdminEndpoint(Generic[Q]):
             )
 
     def tell(self, rid: bytes, answer: Answer | QueuesAnswer) -> None:
-        """The answer. Who asked does not wait long, and may be gone."""
+        """Sends the answer. The sender does not wait long, and may be gone."""
         sockets.send_to(self.router, rid, codec.encode(answer))

@@ -16,7 +16,7 @@ from zbroker.wire.disconnects import Disconnects
 
 
 def read(path: Path) -> Disconnects:
-    """What is known; nothing, while nobody was disconnected. Raises: StorageError."""
+    """The known disconnects; empty before the first one. Raises: StorageError."""
     try:
         return disconnects.decode(path.read_bytes())
     except FileNotFoundError:

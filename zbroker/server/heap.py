@@ -1,6 +1,6 @@
 """Memory that a process gives back to the system after connections ended.
 
-glibc is told to keep what was freed (see the zygote), since the next batches need it again. But
+glibc is set to keep freed memory (see the zygote), since the next batches need it again. But
 connections that did not read can have held far more than that, and it would stay for ever.
 """
 

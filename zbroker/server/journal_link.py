@@ -69,8 +69,8 @@ class JournalLink:
     def heard(self, events: Events, now_ms: int) -> Iterator[InternalMessage]:
         """What the journal answered, then the newest marks, if new ones came.
 
-        In this order, as a journal that died may have answered before its successor told marks.
-        Older marks cannot come after a Welcome: it ends the socket in which they wait.
+        In this order, since a journal that died may have answered before its successor sent
+        watermarks. Older marks cannot come after a Welcome: it ends the socket in which they wait.
         """
         if self._dealer in events:
             yield from self._answers()
@@ -88,7 +88,7 @@ class JournalLink:
         yield marks
 
     def _answers(self) -> Iterator[InternalMessage]:
-        """Of Welcomes only those to this process."""
+        """Welcomes count only if they are to this process."""
         while (frames := sockets.receive(self._dealer)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
             if isinstance(message, Welcome):
@@ -109,5 +109,5 @@ class JournalLink:
         return self._welcomed_by
 
     def say(self, message: InternalMessage, bodies: Sequence[bytes | memoryview] = ()) -> None:
-        """Sends something. What is lost with a journal that dies is to be said again."""
+        """Sends a message. Messages lost with a journal that dies have to be sent again."""
         self._dealer.send_multipart([codec.encode(message), *bodies], zmq.NOBLOCK, copy=True)

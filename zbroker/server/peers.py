@@ -1,4 +1,4 @@
-"""Who is logged on at a door that takes tokens: identity, rights, heartbeats. Pure.
+"""The clients logged on at a listener that takes tokens: identity, rights, heartbeats. Pure.
 
 The ingest door answers a logon with a token; the other doors verify it by themselves. A peer must
 have the key that the token was made for, at the logon and at every command.
@@ -30,7 +30,7 @@ C = TypeVar("C")
 
 
 class Received(NamedTuple):
-    """One command as it came: who sent it, its frames, and whether there were more than allowed.
+    """One command as it came: its sender, its frames, and whether there were more than allowed.
 
     key: the CURVE key of its connection, "" without.
     """
@@ -65,7 +65,7 @@ P = TypeVar("P", bound=Peer)
 
 
 class Peers(dict[bytes, P], Generic[P]):
-    """All of a door by routing id. `came`, `left`: for who minds the door.
+    """All clients of a listener by routing id. `came`, `left`: the changes, for the guard.
 
     disconnects: whose tokens count no more, as operators said.
     """
@@ -136,7 +136,7 @@ class Peers(dict[bytes, P], Generic[P]):
         return effects
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[bytes], list[bytes]]:
-        """Who is silent, and whom to send a heartbeat now."""
+        """The silent clients, and those due for a heartbeat now."""
         pulses = ((rid, peer.pulse) for rid, peer in self.items())
         return self.heartbeats.tick(now_ms, pulses, drained=drained)
 

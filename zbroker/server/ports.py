@@ -108,7 +108,7 @@ class JournalPort:
         say(self._dealer, effect)
 
     def reconnect(self, effect: Reconnect) -> None:
-        """What is queued in the old socket goes with it."""
+        """Messages queued in the old socket are lost with it."""
         self._open_segment = 0, 0
         if effect.link == JOURNAL:
             self._close(self._dealer)
@@ -144,7 +144,7 @@ class ListenerPort:
         self._door.register(poller)
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Unauthenticated]:
-        """Connections that were refused because nobody has their key."""
+        """Connections that were refused because no principal has their key."""
         refused = self._front.refused(ready, self._clock.mono_ms())
         return [Unauthenticated(key, host) for key, host in refused]
 

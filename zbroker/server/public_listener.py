@@ -1,7 +1,7 @@
 """What every public door of an instance has: its socket, its keys, and the rules as they are now.
 
-The rules (`security.access`) are read again when the file changes; who must not be here any more is
-gone within a second.
+The rules (`security.access`) are read again when the file changes; a client that is no longer
+permitted is disconnected within a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def access_file(process: Process) -> AccessFile:
 
 
 class PublicListener:
-    """A room's door and the rules for who comes in. Raises: ConfigError."""
+    """A process's listener and its access rules. Raises: ConfigError."""
 
     def __init__(self, process: Process, *, frame_bytes: int, sndhwm: int) -> None:
         self._process = process
@@ -79,7 +79,7 @@ class PublicListener:
         return wait_ms if wake_ms is None else max(0, min(wait_ms, wake_ms - now_ms))
 
     def stats(self) -> Stats:
-        """What is told of the door."""
+        """The statistics of the listener."""
         told: Stats = dict(self.door.counts)
         if self.secure:
             told["access_version"], told["access_problem"] = self._file.version, self._file.problem

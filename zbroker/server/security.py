@@ -34,10 +34,10 @@ def check(config: Config) -> SecurityNotice:
     doors = (config.listen.ingest, config.listen.delivery, config.listen.queues)
     reached = " or ".join(url for url in doors if not is_loopback(url))
     if not reached:
-        return SecurityNotice("security is off: whoever is on this host may publish and read", True)
+        return SecurityNotice("security is off: every user of this host may publish and read", True)
     hint = "set security.key and security.access, or listen on loopback"
     return SecurityNotice(
-        f"SECURITY IS OFF: whoever reaches {reached} may publish and read; {hint}", False
+        f"SECURITY IS OFF: every client that reaches {reached} may publish and read; {hint}", False
     )
 
 

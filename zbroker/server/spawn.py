@@ -1,7 +1,7 @@
 """Another Python process that finds exactly the modules that this one does.
 
 `python -m` would put the current directory first, where a user's `random.py` may lie; and it would
-not find a package that only this process was told about.
+not find a package that only this process knows.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def headers(data: bytes, count: int) -> list[Headers | None]:
 
 
 def _built(data: bytes, count: int) -> list[Headers | None]:
-    """The maps of a header column; values that are no scalars are not built where that is slow.
+    """The maps of a header column; values that are not scalars are not built if that is slow.
 
     A map with more than 15 entries has one of two bytes. Keys of such a map within a value may be
     made to fall on one another, so what kind of value it is has to be known before.
@@ -343,7 +343,7 @@ def check_columns(columns: Columns, count: int, topics: int) -> None:
         raise ClientError("bad_field", f"key `columns.index` must have 2 bytes for each of {count}")
     if count and max(indexes(columns.index)) >= topics:
         raise ClientError(
-            "bad_field", f"key `columns.index` names a topic behind the {topics} given"
+            "bad_field", f"key `columns.index` names a topic beyond the {topics} given"
         )
 
 

@@ -76,7 +76,7 @@ def _explain(text: str) -> ClientError:
 
 
 class _OnlyCid(msgspec.Struct):
-    """What is read of a header that was refused. Everything else in it is skipped, not built."""
+    """The part of a refused header that is read. Everything else in it is skipped, not built."""
 
     cid: messages.Cid = None
 
@@ -87,7 +87,7 @@ _ONLY_CID: Final = msgspec.msgpack.Decoder(_OnlyCid)
 def cid_of(frame: bytes | memoryview) -> str | None:
     """The `cid` of a header that could not be decoded as a command: its error carries it.
 
-    Only of a header within its limit: who sends more is not looked at any further.
+    Only for a header within its limit: a larger one is not read any further.
     """
     if len(frame) > HEADER_MAX_BYTES:
         return None

@@ -20,8 +20,8 @@
                                           <-  Grant{incarnation, taken, credit}   and on each beat
         Live{incarnation, entries} + bodies ->
 
-A changed incarnation on either side: a new socket, Hello again, all behind the last receipt again
-(ZeroMQ hands frames queued for a dead process to its successor).
+A changed incarnation on either side: a new socket, Hello again, everything after the last receipt
+again (ZeroMQ hands frames queued for a dead process to its successor).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Welcome(InternalMessage, tag="welcome"):
 
 
 class Open(InternalMessage, tag="open"):
-    """ingest -> journal, behind everything forwarded for `name`. Answered by Opened."""
+    """ingest -> journal, after everything forwarded for `name`. Answered by Opened."""
 
     cid: int
     incarnation: int
@@ -129,7 +129,7 @@ class Append(InternalMessage, tag="append"):
 
 
 class Replicate(InternalMessage, tag="replicate"):
-    """replication -> journal: like Append, with records. What is refused comes again, in order."""
+    """replication -> journal: like Append, with records. Refused ones are sent again, in order."""
 
     incarnation: int
     ordinal: int
@@ -171,7 +171,7 @@ class Confirm(InternalMessage, tag="confirm"):
 class Locate(InternalMessage, tag="locate"):
     """delivery -> journal. Where is this point? `value` is one bookmark, time, vector, "0" or now.
 
-    end: a range ends there: of a vector then the place behind the last message that it covers, not
+    end: a range ends there: for a vector then the place after the last message that it covers, not
     before the first one that it does not. cut: which side of what `value` names is meant.
     """
 
@@ -182,7 +182,8 @@ class Locate(InternalMessage, tag="locate"):
 
 
 class Located(InternalMessage, tag="located"):
-    """journal -> delivery. The position of the cut: first behind it. Of a time: at or after it.
+    """journal -> delivery. The position of the cut: the first one after it. For a time: at or after
+    it.
 
     serial, offset: a batch at or before it, to be verified by the reader; 0 when it is the tail.
     floor, persisted: as the journal knows them now. time_ns: set when the point is a time that is
@@ -201,7 +202,7 @@ class Located(InternalMessage, tag="located"):
 
 
 class Holding(Struct, array_like=True, gc=False):
-    """Who needs the log from `position` on, for what, since when (wall clock, ms since 1970)."""
+    """A reader that needs the log from `position` on, why, and since when (ms since 1970)."""
 
     who: str
     what: str
@@ -212,10 +213,10 @@ class Holding(Struct, array_like=True, gc=False):
 class Holds(InternalMessage, tag="holds"):
     """reader -> journal, on its beat and when the floor moved. Silence means: holds everything.
 
-    floor: of the newest marks that the reader acted on; it opens no cursor below it any more.
-    lowest: no cursor of the reader stands below it, U63_MAX if it has none. holdings: the lowest
-    ones, at most HOLDINGS_MAX, for people. eager: somebody wants to know what is written before it
-    is durable, so marks are wanted before the sync, too.
+    floor: of the newest watermarks that the reader acted on; it opens no cursor below it any more.
+    lowest: no cursor of the reader is below it, U63_MAX if it has none. holdings: the lowest ones,
+    at most HOLDINGS_MAX, for people. eager: a subscription wants messages that are written and not
+    durable yet, so watermarks are wanted before the sync, too.
     """
 
     incarnation: int
@@ -228,7 +229,7 @@ class Holds(InternalMessage, tag="holds"):
 class Lease(InternalMessage, tag="lease"):
     """admin -> journal: hold the log from `position` on for `ttl_ms`; 0 ends it. By `holding.who`.
 
-    Answered by Done. For who reads files without a cursor in the broker: exports, backups, jobs.
+    Answered by Done. For readers of files without a cursor in the broker: exports, backups, jobs.
     """
 
     cid: int
@@ -247,8 +248,8 @@ class AskHolders(InternalMessage, tag="ask_holders"):
 class Holders(InternalMessage, tag="holders"):
     """journal -> admin. silent: readers that did not say yet what they hold at this floor.
 
-    removing: serials that are removed as soon as nobody needs them. stated: the newest serial with
-    a complete state snapshot; only older segments may be removed.
+    removing: serials that are removed as soon as no reader needs them. stated: the newest serial
+    with a complete state snapshot; only older segments may be removed.
     """
 
     cid: int
@@ -276,9 +277,10 @@ class Remove(InternalMessage, tag="remove"):
 
 
 class Removal(InternalMessage, tag="removal"):
-    """journal -> admin. serials: what is (or would be) removed; `blocked` says why not more.
+    """journal -> admin. the serials that are (or would be) removed; `blocked` says why not more.
 
-    The floor stands behind them at once; files go, oldest first, when every reader has let go.
+    The log start is after them at once; files are removed, oldest first, when every reader has let
+    go.
     """
 
     cid: int
@@ -302,7 +304,7 @@ class Retire(InternalMessage, tag="retire"):
 
 
 class Reindex(InternalMessage, tag="reindex"):
-    """admin -> journal: make the bookmark index anew from the log, while it serves. -> Done."""
+    """admin -> journal: rebuild the bookmark index from the log, while it serves. -> Done."""
 
     cid: int
     incarnation: int

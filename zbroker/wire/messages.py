@@ -1,8 +1,8 @@
 """Commands and answers between clients and the broker's doors, protocol version 1.
 
-Each is a msgpack map with string keys whose `cmd` says which one it is; unknown keys are ignored.
-docs/reference/wire.md is the page for people who write clients. Direction and answer stand in each
-docstring; `->` is client to broker.
+Each is a msgpack map with string keys whose `cmd` names the command; unknown keys are ignored.
+docs/reference/wire.md is the page for people who write clients. Each docstring has direction and
+answer; `->` is client to broker.
 
 Units: `*_bytes` bytes, `*_ns` nanoseconds since 1970 UTC, `*_s` seconds; positions and sequences
 are integers from 1 to 2**63 - 1, publisher and instance ids from 0 to 2**64 - 1.
@@ -72,7 +72,7 @@ class Logoff(ClientCommand, tag="logoff"):
 
 
 class Logon(ClientCommand, tag="logon"):
-    """-> ingest. Opens a publisher session; answered `processed`, behind all it sent before.
+    """-> ingest. Opens a publisher session; answered `processed`, after all it sent before.
 
     credentials: `user` and `password`, where the key of the connection does not say it all.
     ack_interval_s: merged acks come once in this time, not with each commit.
@@ -196,7 +196,7 @@ class Unsubscribe(ClientCommand, tag="unsubscribe"):
 
 
 class Pause(ClientCommand, tag="pause"):
-    """-> delivery. Answered `processed`; what is under way may still come."""
+    """-> delivery. Answered `processed`; messages in flight may still come."""
 
     sids: Annotated[list[str], Meta(min_length=1, max_length=SUBSCRIPTIONS_MAX)]
     cid: Cid = None
@@ -205,10 +205,10 @@ class Pause(ClientCommand, tag="pause"):
 class Resume(ClientCommand, tag="resume"):
     """-> delivery. Answered `processed` {combined}: the sids that share one replay from now on.
 
-    Those that stand at the same position, at the same rate, share one: they are sent what they want
-    in the order of the log, across all of them, as fast as the slowest of them takes it.
-    groups: every such group is made, also of those that conflate alike, and told in {groups};
-    without it the largest one of those that do not conflate.
+    Subscriptions at the same position, with the same rate, share one: their messages are sent in
+    the order of the log, across all of them, as fast as the slowest of them takes it.
+    groups: every such group is made, also of those with the same conflation, and named in {groups};
+    without it only the largest one of those without conflation.
     """
 
     sids: Annotated[list[str], Meta(min_length=1, max_length=SUBSCRIPTIONS_MAX)]
@@ -219,7 +219,8 @@ class Resume(ClientCommand, tag="resume"):
 class Replace(ClientCommand, tag="replace"):
     """-> delivery. Another topic or filter ("": none) for a subscription that goes on.
 
-    Answered `processed` {position}: from there on the new ones hold. What is left out stays.
+    Answered `processed` {position}: from there on the new ones apply. Fields that are left out
+    stay.
     """
 
     sid: str
@@ -258,12 +259,12 @@ class Ack(ServerAnswer, tag="ack"):
     """type: processed, persisted, completed, dropped.
 
     processed with a cid: checked, registered; it promises nothing about the data.
-    persisted {seq}: what was recorded up to `seq` is durable. `seq` is that of a recorded message.
+    persisted {seq}: all recorded messages up to `seq` are durable; `seq` is one of a recorded message.
     processed {seq, unrecorded}: everything up to `seq` is settled, and its newest message is of a
-    topic that is not recorded. Both name in `unrecorded` the topics of what is settled by them that
-    is not in the log: such messages went to who is subscribed and are forgotten. filtered: runs of
-    sequences that a filter kept out of the log: first and last of each, u64, little-endian.
-    completed {sid, bookmark, vector, ended}: what was durable when it began was sent; `ended`: this
+    topic that is not recorded. `unrecorded` of both has the topics of settled messages that are not
+    in the log: these went to the current subscribers. filtered: runs of sequences that a filter did
+    not record: first and last of each, u64, little-endian.
+    completed {sid, bookmark, vector, ended}: messages durable at its start were sent; `ended`: this
     was the end of its range or of its limit, nothing follows.
     persisted {sid, bookmark, vector}: the subscription has passed everything up to there, and it is
     durable: a resume point, also where nothing matched.

@@ -17,8 +17,8 @@
         cancel{sid}                       ->
                                           <-  ack processed{sid}
 
-Messages are named by runs of positions (`ends`: [first, behind, first, behind ...]) of the origin
-that the answer to logon tells, or by bookmarks, or by a filter over what is leased. An error with a
+Messages are named by runs of positions (`ends`: [first, end, first, end ...]) of the origin
+in the answer to logon, or by bookmarks, or by a filter over what is leased. An error with a
 sid ends that consumer. Units: `*_ms` milliseconds, `*_ns` nanoseconds since 1970 UTC.
 """
 
@@ -64,7 +64,7 @@ class Consume(ClientCommand, tag="consume"):
     from a connection before, under this name of this client: it keeps those leases, and what it
     held besides comes back to the queue.
 
-    Of a replayable queue only: since or selector is required. since: a bookmark, a time, a vector,
+    For a replayable queue only: since or selector is required. since: a bookmark, a time, a vector,
     "0", "0|1|" (now), "point:NAME", or a range "[a:b)" of these without points. selector: a filter;
     it begins at the first message for which that is true, from `since` on. until: where it ends, in
     the same words (a bookmark inclusive). bookmark_not_found: where it begins if the log does not
@@ -91,9 +91,9 @@ class Settle(ClientCommand, tag="ack"):
     """-> queues. They are done. Answered by Settled.
 
     One of: `sid` with `ends`; `queue` with `ends` or `bookmarks`; `queue` or `sid` with `filter`:
-    whatever is leased there and matches. generation: of the origin that the positions are from, as
-    the answer to logon told; another one now is refused `stale_epoch`, since positions may name
-    other messages.
+    everything leased there that matches. generation: of the origin of the positions, from the
+    answer to logon; another one now is refused `stale_epoch`, since positions may name other
+    messages.
     """
 
     cid: Cid = None
@@ -112,7 +112,7 @@ class Release(Settle, tag="release"):
 
 
 class RejectMessages(Settle, tag="reject"):
-    """-> queues. They are no good: dead letters, with `reason`; counts as no delivery."""
+    """-> queues. They cannot be processed: dead letters, with `reason`; counts as no delivery."""
 
     reason: Annotated[str, Meta(max_length=1024)] = ""
 
@@ -126,7 +126,7 @@ class Extend(Settle, tag="extend"):
 class Browse(ClientCommand, tag="browse"):
     """-> queues. Looks without taking anything. Answered by Rows.
 
-    after: position behind which to begin; limit: rows at most; filter: only what it is true for;
+    after: the position after which to begin; limit: rows at most; filter: only what it is true for;
     state: only rows in this state. data: with payloads, in the body: one packed array.
     """
 
@@ -216,7 +216,7 @@ class Settled(ServerAnswer, tag="settled"):
 
 
 class BrowsedRow(Struct, array_like=True):
-    """A message of a queue. state: ready, leased, delayed, going, waiting (behind a barrier, or for
+    """A message of a queue. state: ready, leased, delayed, going, waiting (for a barrier, or for
     its group), acked or kept (replayable). owner: the client that has it. due_ms: until its lease
     ends or its delay is over. size: of the payload."""
 

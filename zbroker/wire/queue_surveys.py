@@ -57,10 +57,10 @@ class QueueRow(QueueCounters, omit_defaults=True):
 
     depth: messages in it; of these ready, leased, delayed, going (an end of them is on its way to
     the disk). first, last: positions of the oldest and newest one, 0 if there is none.
-    oldest_ns: log time of the oldest. behind: positions of the log that it has not read yet.
+    oldest_ns: log time of the oldest. `behind`: positions of the log that it has not read yet.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
-    which on it needs the log. What follows from the
-    time or from the end of the log alone is no change: idle_ms, behind, holding without messages.
+    which on it needs the log. Fields that depend on the time or the end of the log alone are not a
+    change: idle_ms, `behind`, and holding without messages.
     """
 
     name: str
@@ -179,7 +179,7 @@ class Browsed(InternalMessage, tag="browsed"):
 
 
 class Purge(InternalMessage, tag="purge"):
-    """admin -> queues. What stands before position `before` leaves the queue; 0: all of it.
+    """admin -> queues. Everything before position `before` leaves the queue; 0: all of it.
 
     point: instead of a position, the point with this name. Leased messages stay unless `leased`.
     dead_letters: they go to the dead letter topic, with the reason "forced".
@@ -217,7 +217,7 @@ class Define(InternalMessage, tag="define"):
 
 
 class SetPoint(InternalMessage, tag="set_point"):
-    """admin -> queues. The place behind what is durable now gets a name, or position `at` does."""
+    """admin -> queues. Names the place after the last durable message, or position `at` does."""
 
     cid: int
     name: str
@@ -239,7 +239,7 @@ class AskPoints(InternalMessage, tag="ask_points"):
 
 
 class PointRow(Struct, array_like=True):
-    """A named place: messages before `position` stand before it. vector: all that it covers.
+    """A named place: messages before `position` are before it. vector: all that it covers.
     set_at: position of the record that set it."""
 
     name: str

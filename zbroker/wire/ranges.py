@@ -14,8 +14,8 @@ from typing import Final, Literal, NamedTuple
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH
 
-#: Which side of what a point names is meant: "at" is before it, "behind" after it. "": as without
-#: brackets, at a time and behind a bookmark or vector.
+#: The side of the message that a point names: "at" is before it, `behind` after it. "": as without
+#: brackets, at a time and after a bookmark or vector.
 Cut = Literal["", "at", "behind"]
 
 OPENING: Final = "[("
@@ -48,7 +48,7 @@ class RangeText(NamedTuple):
         return f"{self.opening}{self.first}:{self.last}{self.closing}"
 
     def behind(self, vector: str) -> RangeText:
-        """What is left of it for who has seen everything up to `vector`."""
+        """The rest of it after everything up to `vector` was seen."""
         return self._replace(opening="(", first=vector)
 
 
@@ -63,7 +63,7 @@ def parse_range(text: str) -> RangeText:
     Raises: ClientError bad_bookmark.
     """
     if text[:1] not in tuple(OPENING) or text[-1:] not in tuple(CLOSING):
-        raise _bad(text, "it stands between '[' or '(' and ']' or ')'")
+        raise _bad(text, "it is between '[' or '(' and ']' or ')'")
     ends = _ENDS.fullmatch(text[1:-1])
     if ends is None:
         many = text.count(":") - text.count("point:") > 1

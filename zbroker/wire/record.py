@@ -8,10 +8,10 @@ from zbroker.wire.messages import Columns
 
 
 class Record(Struct, array_like=True, gc=False):
-    """A record batch of another instance's log, as it stands there; its body is a frame as above.
+    """A record batch of another instance's log, unchanged; its body is a frame as above.
 
     instance, generation, position: its origin, of the first message that counts. after: the sender
-    has nothing of this origin for us behind this origin position and before the record; a record
+    has nothing of this origin for us between this origin position and the record; a record
     whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`.
     seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.log.format).
     log_time, columns: the times that it got at its origin.

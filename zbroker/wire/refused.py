@@ -1,6 +1,6 @@
 """What a room with a door refused for want of rights: kept until the admin has asked. Pure.
 
-A flood pushes the oldest out; how many were never told is counted.
+A flood pushes the oldest out; the ones that were never reported are counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class _Refused(NamedTuple):
 
 
 class RefusalLog:
-    """The newest of one process, by numbers that begin behind its incarnation.
+    """The newest of one process, by numbers that begin after its incarnation.
 
-    So a number that another process has told is none of these.
+    So a number of another process is none of these.
     """
 
     def __init__(self, incarnation: int = 0) -> None:
@@ -40,7 +40,7 @@ class RefusalLog:
         self._rows.append(_Refused(rid, who, what, code, origin))
 
     def told(self, ask: AskRefusals, peers: Peers) -> RefusalRows:
-        """Those behind number `after`; all of them, if that is of another process."""
+        """Those after number `after`; all of them, if that is of another process."""
         after = ask.after if self._begin <= ask.after <= self._last else self._begin
         new = list(self._rows)[-(self._last - after) :] if self._last > after else []
         rows = [
@@ -58,5 +58,5 @@ def told_as(command: object) -> str:
 
 
 def stranger(key: str) -> str:
-    """Who has shown a key and nothing else yet; "" without one."""
+    """The principal of a client that has only shown a key; "" without one."""
     return f"key {key[:KEY_CHARS]}..." if key else ""

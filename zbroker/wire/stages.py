@@ -91,7 +91,7 @@ class AbortStages(InternalMessage, tag="abort_stages"):
 
 class StagesDone(InternalMessage, tag="stages_done"):
     """position: of the first message; count: how many. already: they were committed before.
-    topics: what was asked for instead of a commit."""
+    topics: requested instead of a commit."""
 
     cid: int
     position: int = 0

@@ -28,7 +28,7 @@ from msgspec import Struct
 from zbroker.wire.internal import InternalMessage
 from zbroker.wire.messages import Options
 
-DISCONNECTED: Final = "disconnected by an operator"  # the reason that a client is told
+DISCONNECTED: Final = "disconnected by an operator"  # the reason that a client gets
 
 
 #: of a connection: its address as `host:port`, "" if not known, and since when (monotonic ms)
@@ -37,14 +37,14 @@ Peers = Callable[[bytes], Peer]  # by routing id
 
 
 def unknown(rid: bytes) -> Peer:
-    """Of a door that does not look."""
+    """For a listener that does not read it."""
     return "", None
 
 
 class AskSubscriptions(InternalMessage, tag="ask_subscriptions"):
     """admin -> delivery. client, topic: only those with this name, this topic as it was asked for.
 
-    limit: at most so many rows, those that are farthest behind.
+    limit: at most this many rows, those with the largest lag.
     """
 
     cid: int
@@ -54,13 +54,13 @@ class AskSubscriptions(InternalMessage, tag="ask_subscriptions"):
 
 
 class SubscriptionRow(Struct, array_like=True, gc=False):
-    """One subscription: whose, what it wants, where it stands and what it waits for.
+    """One subscription: its client, topic and filter, its position and the reason of its wait.
 
     position: the first one not yet sent or stepped over; 0 while it is located. handled: the first
     one whose credit did not come back, and in_hand: how many messages were sent since then. lag:
-    positions that `handled` is behind what is durable. due_ms: when its rate lets the next message
-    go. starts_ns: the log time at which it begins, while that is later than the log. since_ms: wall
-    clock, ms since 1970.
+    positions from `handled` to the end of the durable log. due_ms: when its rate lets the next
+    message go. starts_ns: the log time at which it begins, while that is later than the log.
+    since_ms: wall clock, ms since 1970.
     """
 
     client: str
@@ -171,9 +171,9 @@ class Disconnected(InternalMessage, tag="disconnected"):
 
 
 class AskRefusals(InternalMessage, tag="ask_refusals"):
-    """admin -> ingest, delivery. Whom they refused for want of rights, behind number `after`.
+    """admin -> ingest, delivery. The refusals for missing rights after number `after`.
 
-    0, and a number that another process of the room has told: all that it knows.
+    With 0, or a number of an earlier process: all that it knows.
     """
 
     cid: int
@@ -181,7 +181,7 @@ class AskRefusals(InternalMessage, tag="ask_refusals"):
 
 
 class RefusalRow(Struct, array_like=True, gc=False):
-    """One refusal: who asked from where for what, and the code."""
+    """One refusal: the client, its address, the request and the code."""
 
     who: str
     origin: str

@@ -21,9 +21,9 @@ TOKEN_MAX_CHARS: Final = 2_048  # what DoorLogon accepts
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who was authenticated at ingest. `expires_s`: seconds since 1970.
+    """A client that was authenticated at ingest. `expires_s`: seconds since 1970.
 
-    key: the CURVE key of that connection; nobody else's token is worth anything. "" without.
+    key: the CURVE key of that connection; the token is valid with this key only. "" without.
     disconnects: how many disconnects by operators there had been (zbroker.wire.disconnects).
     """
 

@@ -6,10 +6,10 @@
         AskNamed{cid}                     ->
                                           <-  Named{wiring, points}               after the sync
 
-A unit is what must land together: its parts stand one behind the other, in one group, or none of
-them does. A Commit that belongs to an older journal is dropped, like an Append; who sent it reads
-the log up to the end that the Welcome tells, finds there which of its units landed (each queue
-record names its unit), and sends the others again. So the journal compares nothing.
+The parts of a unit must be written together: they are consecutive, in one group, or none of them is
+written. A Commit that belongs to an older journal is dropped, like an Append; its sender reads the
+log up to the end in the Welcome, finds there which of its units were written (each queue record
+names its unit), and sends the others again. So the journal compares nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOR_NOW = frozenset({"disk_full", "not_ready"})  # refusals of a unit that time 
 
 
 class UnitPart(Struct, array_like=True, gc=False):
-    """One batch of a unit; its body is the frame with the same index behind the header.
+    """One batch of a unit; its body is the frame with the same index after the header.
 
     kind: KIND_PUBLISH: `count` messages that the broker itself publishes, under the name
     BROKER_NAME, with the next sequences of it; else a control record. crc covers the body frame.
@@ -40,11 +40,11 @@ class UnitPart(Struct, array_like=True, gc=False):
 class CommitUnits(InternalMessage, tag="commit"):
     """queues -> journal. Unit i has ordinal `ordinal + i`; `confirmed`: receipts seen.
 
-    Of each unit comes one item in a Receipt: `position` is that of its last part, `high` that of
-    its first one; or it is refused as a whole, with `code`. Units are written also while publishers
-    are refused `disk_full`: what ends work frees space. Where a unit is refused with a code of
-    FOR_NOW, so is every one of its sort (with messages or without) after it, up to a Commit whose
-    `confirmed` covers these refusals.
+    There is one item in a Receipt for each unit: `position` is that of its last part, `high` that
+    of its first one; or it is refused as a whole, with `code`. Units are written also while
+    publishers are refused `disk_full`: records that end work free space. If a unit is refused with
+    a code of FOR_NOW, so is every one of its sort (with messages or without) after it, up to a
+    Commit whose `confirmed` covers these refusals.
     """
 
     incarnation: int
@@ -54,14 +54,14 @@ class CommitUnits(InternalMessage, tag="commit"):
 
 
 class AskNamed(InternalMessage, tag="ask_named"):
-    """queues -> journal. What has a name in the log? Answered by Named."""
+    """queues -> journal. Asks for everything with a name in the log. Answered by Named."""
 
     cid: int
     incarnation: int
 
 
 class NamedRow(Struct, array_like=True, gc=False):
-    """The newest record of one name: where it stands, and its body as it was written."""
+    """The newest record of one name: its position, and its body as it was written."""
 
     name: str
     position: int
@@ -71,7 +71,7 @@ class NamedRow(Struct, array_like=True, gc=False):
 class NamedRows(InternalMessage, tag="named"):
     """journal -> queues: durable. wiring: of KIND_WIRING, points: of KIND_POINT, by name.
 
-    position: what stands before it is in here; records from there on are in the log.
+    position: everything before it is in here; records from there on are in the log.
     """
 
     cid: int
@@ -80,4 +80,4 @@ class NamedRows(InternalMessage, tag="named"):
     points: list[NamedRow]
 
 
-BROKER_NAME = "$broker"  # who publishes what the broker itself publishes: dead letters
+BROKER_NAME = "$broker"  # the publisher of the broker's own messages: dead letters

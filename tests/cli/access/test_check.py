@@ -49,7 +49,7 @@ def test_json_has_stable_keys(file: Path) -> None:
 
 def test_a_role_that_nobody_has_is_named(file: Path) -> None:
     file.write_text(EXAMPLE + "[role.spare]\n")
-    assert check(str(file)).stderr == "nobody has the role 'spare'\n"
+    assert check(str(file)).stderr == "no principal has the role 'spare'\n"
 
 
 def test_a_broken_file_is_named_with_its_line(file: Path) -> None:

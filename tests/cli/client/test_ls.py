@@ -42,7 +42,7 @@ def test_what_is_wanted_is_asked_for(fake: FakeAdmin) -> None:
 def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
     fake.answers[ALL] = {"clients": [], "silent": ["delivery-2"], "left_out": 4}
     result = ls(fake.data)
-    assert result.stdout == "nobody is connected\n"
+    assert result.stdout == "no client is connected\n"
     assert result.stderr.splitlines() == [
         "delivery-2 does not answer: its clients are not among these",
         "4 more; see --limit and --client",

@@ -11,7 +11,7 @@ from tests.cli.queue.rows import ROW, done, on_terminal, run
 
 PATH = "/queues/work/delete"
 LOST = (
-    "5 messages that nobody has done yet, 3 of them with consumers, and every acknowledgement that "
+    "5 messages that are not done yet, 3 of them with consumers, and every acknowledgement that "
     "was given here; the messages stay in the log"
 )
 

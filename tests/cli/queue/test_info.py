@@ -42,7 +42,7 @@ def test_numbers_definition_consumers_are_told(busy: FakeAdmin) -> None:
 
 def test_nobody_consumes_it(busy: FakeAdmin) -> None:
     busy.answers["GET /queues/work/consumers"] = {"left_out": 0, "consumers": []}
-    assert run(busy.data, "info", "work").stdout.endswith("nobody consumes it\n")
+    assert run(busy.data, "info", "work").stdout.endswith("it has no consumer\n")
 
 
 def test_a_name_may_have_any_sign(fake: FakeAdmin) -> None:

@@ -62,7 +62,7 @@ def test_why_one_waits_says_until_when(fake: FakeAdmin) -> None:
 def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
     fake.answers[ALL] = FOUND | {"silent": ["delivery-2"], "left_out": 7, "subscriptions": []}
     result = ls(fake.data)
-    assert result.stdout == "nobody is subscribed\n"
+    assert result.stdout == "no client is subscribed\n"
     assert result.stderr.splitlines() == [
         "delivery-2 does not answer: its subscriptions are not among these",
         "7 more are less far behind; see --limit, --client, --topic",

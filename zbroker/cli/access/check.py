@@ -47,7 +47,7 @@ def check(target: Target, file: Path, json_here: bool) -> None:
         return
     show.table(COLUMNS, rows)
     for role in unused:
-        show.warn(f"nobody has the role {role!r}")
+        show.warn(f"no principal has the role {role!r}")
 
 
 def load(file: Path) -> tuple[Access, str]:

@@ -77,7 +77,7 @@ def explain(  # noqa: PLR0913 - one parameter per option
 
 
 def _row(grant: Grant, text: str) -> dict[str, Any]:
-    """A grant, and where it stands in the text of the file."""
+    """A grant, and its place in the text of the file."""
     return {
         "role": grant.role,
         "kind": grant.kind,

@@ -1,4 +1,4 @@
-"""`zbroker-admin action`: what was done to segments, by the policy or by hand, and why.
+"""`zbroker-admin action`: the actions on segments, by the policy or by hand, and why.
 
 zbroker-admin --data-dir /var/lib/zbroker action ls --limit 10
 zbroker-admin action show 42

@@ -1,4 +1,4 @@
-"""`zbroker-admin action ls`: what was done to segments, newest first.
+"""`zbroker-admin action ls`: the actions on segments, newest first.
 
 Asks the running instance (GET /actions); without one reads <data>/actions. Answer: per action id,
 time, what, by whom (policy or hand), why, serials, bytes, result.
@@ -55,7 +55,7 @@ def ls(target: Target, limit: int, json_here: bool) -> None:
 
 
 def actions_of(target: Target) -> dict[str, Any]:
-    """What the instance tells, or what stands in its file. Raises: ZBrokerError not_found."""
+    """The answer of the instance, or the content of its file. Raises: ZBrokerError not_found."""
     admin = target.running()
     if admin is not None:
         return admin.ask("/actions")

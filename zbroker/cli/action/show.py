@@ -21,7 +21,7 @@ from zbroker.errors import ZBrokerError
 @show.json_option
 @click.pass_obj
 def show_one(target: Target, number: int, json_here: bool) -> None:
-    """Show one action: what was done to which segments, why, with what result.
+    """Show one action: its segments, its reason and its result.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker action show 42
     """

@@ -115,7 +115,7 @@ def _tell(document: dict[str, Any]) -> None:
     for note in document["notes"]:
         show.warn(note)
     if document["interrupted"]:
-        show.warn("interrupted: what is missing was not measured")
+        show.warn("interrupted: the missing values were not measured")
 
 
 def _shown(value: float) -> str:

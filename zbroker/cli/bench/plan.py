@@ -1,4 +1,4 @@
-"""What is measured, and how numbers are made of it. Pure."""
+"""The measurements, and how their results are computed. Pure."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class BenchRun:
         self.results["replay"] = rate(total, self._plan.size, seconds)
 
     def _read(self, client: Client, done: list[int], at: int) -> None:
-        """Everything of `_publish`: what `_sync` published stands behind it."""
+        """Reads everything of `_publish`; messages of `_sync` come after it."""
         plan = self._plan
         with client.subscribe(plan.topic, since=self._begin, limit=plan.messages) as found:
             for batch in found.batches():

@@ -1,4 +1,4 @@
-"""`zbroker-admin check`: one verdict on an instance, for whoever watches many.
+"""`zbroker-admin check`: one verdict on an instance, for monitoring.
 
 Asks the running instance (GET /status, /subscriptions, /journal). Exit code 0 ok, 1 warning,
 2 critical, 3 unknown: nothing could be found out. An instance that does not answer is critical if
@@ -33,7 +33,7 @@ _COUNT: Final = click.FloatRange(min=0)
 
 
 class VerdictCommand(click.Command):
-    """A command whose exit code is a verdict: wrong usage is no critical instance."""
+    """A command whose exit code is a verdict: wrong usage does not mean a critical instance."""
 
     def make_context(
         self,
@@ -58,9 +58,9 @@ class VerdictCommand(click.Command):
     show_default=True,
     help="nagios: a line with performance data; prometheus: for a textfile collector.",
 )
-@click.option("--lag-warning", type=_COUNT, help="Messages that a subscription may be behind.")
+@click.option("--lag-warning", type=_COUNT, help="The largest lag of a subscription, in messages.")
 @click.option("--lag-critical", type=_COUNT, help="The same, critical.")
-@click.option("--lag-s-warning", type=_COUNT, help="Seconds of log time it may be behind.")
+@click.option("--lag-s-warning", type=_COUNT, help="The largest lag, in seconds of log time.")
 @click.option("--lag-s-critical", type=_COUNT, help="The same, critical.")
 @click.option(
     "--disk-warning",

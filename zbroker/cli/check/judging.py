@@ -58,7 +58,7 @@ class Value(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why it is no better; detail: what one reads of it when there is time."""
+    """A reason for the verdict; detail: a longer explanation."""
 
     code: int
     text: str

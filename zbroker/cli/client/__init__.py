@@ -1,4 +1,4 @@
-"""`zbroker-admin client`: who is connected.
+"""`zbroker-admin client`: the connected clients.
 
 zbroker-admin --data-dir /var/lib/zbroker client ls
 """

@@ -61,7 +61,7 @@ def ls(target: Target, client: str, limit: int, json_here: bool) -> None:
     if rows:
         show.table(COLUMNS, rows)
     else:
-        click.echo("there is no such client" if client else "nobody is connected")
+        click.echo("there is no such client" if client else "no client is connected")
     for room in found["silent"]:
         show.warn(f"{room} does not answer: its clients are not among these")
     if found["left_out"]:

@@ -42,7 +42,7 @@ class Case:
     status: Mapping[str, Any] | None = None
     status_error: ZBrokerError | None = None
     running: Mapping[str, Any] = field(default_factory=dict)  # run/instance.json
-    lock_pid: int | None = None  # who has the data directory; 0: it cannot be told
+    lock_pid: int | None = None  # the process that has locked the data directory; 0: unknown
 
     @property
     def instance(self) -> str:
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def admin(self) -> Admin:
-        """Of the instance that runs. Raises: ZBrokerError."""
+        """The status of the running instance. Raises: ZBrokerError."""
         return self.target.admin()
 
     def command(self, text: str) -> str:
@@ -102,7 +102,7 @@ def gather(target: Target, options: DoctorOptions) -> Case:
 
 
 def _status(case: Case) -> Mapping[str, Any] | None:
-    """Raises: ZBrokerError, where nobody answers."""
+    """Raises: ZBrokerError, if there is no answer."""
     admin = case.target.admin() if case.target.url else case.target.running()
     if admin is None:
         raise ZBrokerError("not_found", "no instance runs there")
@@ -110,7 +110,7 @@ def _status(case: Case) -> Mapping[str, Any] | None:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """What stands in a file of JSON; nothing if that cannot be read."""
+    """The content of a JSON file; empty if it cannot be read."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -61,7 +61,7 @@ _WHY_NOT: Final = {
 
 @dataclass(slots=True)
 class Examination:
-    """What came of it. left_out: checks that could not be made, and why."""
+    """The result. left_out: checks that could not be made, and why."""
 
     instance: str
     data_dir: str
@@ -77,7 +77,7 @@ def examine(target: Target, options: DoctorOptions) -> Examination:
     for check in CHECKS:
         missing = [need for need in check.needs if getattr(case, need) is None]
         if missing:
-            # that no instance runs is no news where nobody expects one to
+            # if no instance is expected, a stopped one is not a finding
             if missing != ["status"] or found.instance == RUNNING:
                 found.left_out[check.name] = _WHY_NOT[missing[0]]
             continue

@@ -33,7 +33,7 @@ def segments(case: Case) -> Iterator[Finding]:
     if lost:
         yield Finding(
             "segments",
-            f"segments {lost.start} to {lost.stop - 1} are not there, and nobody removed them",
+            f"segments {lost.start} to {lost.stop - 1} are not there and were not removed",
             _GONE,
             f"mount or restore {paths.archive}; if they are lost for good, "
             f"{case.start('--accept-missing')}",
@@ -105,7 +105,7 @@ def index(case: Case) -> Iterator[Finding]:
         yield Finding(
             "index",
             f"the index of bookmarks {_paths(case).index} is damaged: {why}",
-            "no message is lost; the next start sets it aside and makes it anew from the log",
+            "no message is lost; the next start sets it aside and rebuilds it from the log",
             case.start(),
         )
 

@@ -1,4 +1,4 @@
-"""Checks of keys and of the access file: who may log on at all."""
+"""Checks of keys and of the access file: whether clients can log on at all."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _known(login: Login, public: str, server: str, config: Config) -> Iterator[F
     if not principals:
         yield Finding(
             "client_key",
-            f"the key of {login.key} stands in no principal of {config.security.access}",
+            f"the key of {login.key} belongs to no principal of {config.security.access}",
             "nothing can log on with these credentials; connections end at their handshake",
             f"add {public!r} to `keys` of a principal, then zbroker-admin access check {access}",
         )

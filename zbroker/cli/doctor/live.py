@@ -12,7 +12,7 @@ from zbroker.cli.doctor.finding import Finding
 from zbroker.errors import ZBrokerError
 
 RESTARTS_MIN: Final = 3  # fewer is bad luck
-HEALTHY_S: Final = 300  # up for so long: what was is over
+HEALTHY_S: Final = 300  # running for this long: earlier problems are over
 LOOK_AGAIN_S: Final = 1.0  # a reader that reads gives credit within that
 STUCK_NAMED: Final = 5
 _ASK: Final = "/subscriptions?limit=1000"
@@ -25,7 +25,7 @@ def answer(case: Case) -> Iterator[Finding]:
     error = case.status_error
     if error is None or error.code in ("not_found", "not_ready"):
         if error is not None and case.target.url:
-            means = "nobody can publish or read there; publishers keep what is not acknowledged"
+            means = "clients cannot publish or read there; publishers keep unacknowledged messages"
             fix = "on its host: systemctl status zbroker, or zbroker start"
             yield Finding("answer", error.reason, means, fix)
         return
@@ -68,7 +68,7 @@ def version(case: Case) -> Iterator[Finding]:
         yield Finding(
             "version",
             f"the instance runs {runs}, this program is {zbroker.__version__}",
-            "nothing is wrong with the data; what is new is not there yet",
+            "nothing is wrong with the data; new messages are not there yet",
             f"restart it: kill {case.lock_pid or 'PID'}, then {case.start()}",
         )
 
@@ -131,9 +131,9 @@ def stuck(
         client = str(row.get("client"))
         yield Finding(
             "stuck_subscriptions",
-            f"{client} does not read {row.get('topic')!r}: {row.get('lag')} messages behind, "
+            f"{client} does not read {row.get('topic')!r}: a lag of {row.get('lag')} messages, "
             "without credit",
-            "it gets no more and holds up nobody else; its log is kept from where it stands",
+            "it gets no more and does not delay others; the log is kept from its position on",
             f"look at that program; {case.command(f'client disconnect {quoted(client)} --dry-run')}"
             " shows what it has open",
         )

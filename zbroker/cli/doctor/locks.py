@@ -1,4 +1,4 @@
-"""Who has a lock, without taking it: for a moment that would keep others from starting."""
+"""Finds the holder of a lock without taking it: taking it could keep others from starting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOCKS: Final = Path("/proc/locks")
 def holder(path: Path) -> int | None:
     """The process that has the flock of a file or directory; 0 if the system does not say which.
 
-    None: nobody has it.
+    None: it is free.
     """
     try:
         inode = path.stat().st_ino

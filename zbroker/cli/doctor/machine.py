@@ -82,7 +82,7 @@ def _keeper(case: Case) -> tuple[str, int, int]:
 
 
 def open_files(case: Case) -> Iterator[Finding]:
-    """Whether the instance may have as many connections as it is told to take."""
+    """Whether the instance may have as many connections as its config allows."""
     assert case.config is not None, "CHECKS says that it is needed"
     yield from too_few(_limit(case), needed(case.config))
 
@@ -110,7 +110,7 @@ def too_few(limit: int, wanted: int) -> Iterator[Finding]:
 
 
 def _limit(case: Case) -> int:
-    """Of the instance, if it runs here, else of this user."""
+    """The limit of the instance, if it runs here, else that of this user."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if case.lock_pid:
         with suppress(OSError):  # of another user: this one's is the best guess

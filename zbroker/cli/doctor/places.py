@@ -57,7 +57,7 @@ def data_directory(case: Case) -> Iterator[Finding]:
 
 def unusable(place: PathFacts, wanted: Path, user: str) -> Iterator[Finding]:
     """What keeps `user` from writing in `wanted`, of which `place` is there."""
-    means = "an instance of this user does not start; what is in the log stays as it is"
+    means = "an instance of this user does not start; the log does not change"
     if not place.is_directory:
         what = f"{place.path} is not a directory, and {wanted} should be one"
         fix = f"mv {quoted(place.path)} {quoted(place.path)}.old"
@@ -98,7 +98,7 @@ def identity(case: Case) -> Iterator[Finding]:
 
 
 def _restore(paths: Paths) -> str:
-    """The id also stands in each segment."""
+    """Each segment also has the id."""
     show_id = f"zbroker-admin --data-dir {quoted(paths.data)} --json journal info"
     return (
         f"put it back from a copy; {show_id} tells the id: write "
@@ -121,7 +121,7 @@ def archive_directory(case: Case) -> Iterator[Finding]:
 
 
 def sockets_directory(case: Case) -> Iterator[Finding]:
-    """Whether the rooms can have their sockets, and nobody else can enter."""
+    """Whether the processes can create their sockets, and other users have no access."""
     paths = _paths(case)
     place, parent = paths.sockets, sockets_parent()
     if not os.access(parent, os.W_OK | os.X_OK):
@@ -150,8 +150,8 @@ def secrets(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "secrets",
                 f"others can read {path} (mode {mode:o})",
-                "whoever reads it can act as the owner of the instance, until the next start",
-                f"chmod 600 {quoted(path)}, then restart the instance: tokens are made anew",
+                "a user who reads it can act as the owner of the instance, until the next start",
+                f"chmod 600 {quoted(path)}, then restart the instance: it makes new tokens",
             )
 
 

@@ -1,4 +1,4 @@
-"""Checks of who runs: locks, ports, and what an instance that was killed left."""
+"""Checks of running processes: locks, ports, and leftovers of a killed instance."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stale(case: Case) -> Iterator[Finding]:
 
 
 class ListeningPort(NamedTuple):
-    """Who listens on a port. host: an address; pid: 0 if the system does not say."""
+    """A process that listens on a port. host: an address; pid: 0 if the system does not say."""
 
     host: str
     port: int

@@ -1,7 +1,7 @@
-"""`zbroker-admin journal conflicts`: what came twice with another content.
+"""`zbroker-admin journal conflicts`: batches that came twice with different content.
 
 Reads <data>/conflicts, also while the instance runs. Answer: per batch its publisher, sequences,
-where the first one stands in the log, and with --json what came the second time.
+the position of the first one in the log, and with --json the content of the second one.
 
     zbroker-admin --data-dir /var/lib/zbroker journal conflicts
     zbroker-admin --json journal conflicts | jq '.conflicts[0].messages'
@@ -41,8 +41,8 @@ COLUMNS: Final = (
 def conflicts(target: Target, limit: int | None, json_here: bool) -> None:
     """Show what a publisher sent twice under the same numbers with different content.
 
-    The first one is in the log, at original_position. What came the second time is only here: a
-    publisher that counts wrongly, or two programs that publish under one name.
+    The first one is in the log, at original_position. The second one is only here: a publisher
+    numbers wrongly, or two programs publish under one name.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal conflicts
     """

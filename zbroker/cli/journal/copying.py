@@ -3,7 +3,7 @@
     note read --> sealed segments, as their files are --> the last one, up to what the note proves
 
 The note is read first: everything below its position was durable by then, so the segments that are
-copied behind it hold at least that. Groups that came later are left out, so the copy ends where
+copied after it have at least that. Groups that came later are left out, so the copy ends where
 the log was durable at one moment, and the note of the copy says so.
 """
 
@@ -32,7 +32,7 @@ Copied = Callable[[int], None]  # bytes that were copied just now
 
 
 class SegmentBounds(NamedTuple):
-    """A segment with positions [first, end); end None: of the open one, or nobody knows."""
+    """A segment with positions [first, end); end None: it is the open one, or unknown."""
 
     serial: int
     first: int
@@ -42,7 +42,7 @@ class SegmentBounds(NamedTuple):
 
 @dataclass(slots=True)
 class Exported:
-    """What was copied. Positions are [first_position, end_position)."""
+    """The result of a copy. Positions are [first_position, end_position)."""
 
     output: str
     instance: int
@@ -94,7 +94,7 @@ def plan(places: SegmentPlaces, first: int, end: int | None, *, live: bool) -> C
         reason = f"there is no log with an acked-through note in {_where(places)}"
         raise ZBrokerError("not_found", reason, "see --data-dir; start the instance once")
     if end is not None and end <= first:
-        raise ZBrokerError("not_found", f"positions {first} to {end} are no range", "see --from")
+        raise ZBrokerError("not_found", f"positions {first} to {end} are not a range", "see --from")
     if live:
         segments = [one for one in segments if one.serial <= note.serial]
     below = note.position if live else None
@@ -180,7 +180,7 @@ def _chunks(
 def copy_last(
     places: SegmentPlaces, serial: int, target: Path, below: int | None, copied: Copied
 ) -> int:
-    """Copies the newest segment of the copy, raw; the position behind what it holds.
+    """Copies the newest segment of the copy, raw. Returns: the position after its last one.
 
     below: groups from this position on are left out; None: nothing is.
     """
@@ -199,9 +199,9 @@ def copy_last(
 
 
 def _used(scan: SegmentScan, below: int | None) -> tuple[int, int]:
-    """How many bytes of a segment to copy, and the position behind the groups in them.
+    """The number of bytes of a segment to copy, and the position after the groups in them.
 
-    Damaged places below the end are copied as they are; what stands behind it may be half written.
+    Damaged places below the end are copied as they are; bytes after it may be half written.
     """
     position, groups_end, data_end = scan.header.first_position, DATA_AT, DATA_AT
     for item in scan.items():

@@ -1,4 +1,4 @@
-"""What is in a part of the log: counts, topics, publishers, times. By headers; no body is read."""
+"""Describes a part of the log: counts, topics, publishers, times. By headers; no body is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEP_BATCHES: Final = 10_000  # between two looks at the progress bar
 
 @dataclass(slots=True)
 class Described:
-    """What was found. Times are those of messages."""
+    """The findings. Times are those of messages."""
 
     first_time: int | None = None
     last_time: int | None = None
@@ -76,7 +76,7 @@ class Described:
 
 
 def describe(log: Log, span: tuple[int, int], step: Step = silent) -> Described:
-    """What is in positions [first, end)."""
+    """Describes positions [first, end)."""
     first, end = span
     found = Described()
     if first >= end:

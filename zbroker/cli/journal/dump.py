@@ -1,4 +1,4 @@
-"""`zbroker-admin journal dump`: what stands in the log, as JSON lines.
+"""`zbroker-admin journal dump`: the content of the log, as JSON lines.
 
 Reads the files, also while the instance runs. A message is {position, topic, bookmark, time, data},
 with key, headers and expires where it has them; a control record has a kind in place of topic and
@@ -50,7 +50,7 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
     """Print messages and control records as JSON lines.
 
     A message is {position, topic, bookmark, time, data}, with key, headers and expires where it has
-    them; data or a key that is not UTF-8 stands under data_base64 or key_base64 instead, a binary
+    them; data or a key that is not UTF-8 is given as data_base64 or key_base64, a binary
     header as {base64: ...}. A control record has a kind in place of topic and bookmark. A damaged
     range is {gap: {first, end, why}}, and the exit code is 1 then.
 

@@ -1,7 +1,7 @@
 """Writes batches of a log as a new journal, each at the position that it has.
 
-A segment has the size of what is in it; the last one is the open one of whoever starts on it. What
-is missing stands between two segments: one ends, and the next begins at a higher position.
+A segment has the size of its content; the last one is the open one for an instance that starts on
+it. Missing positions are between two segments: one ends, and the next begins at a higher position.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Output:
 
     def add(self, batch: Batch, generation: int, *, begin: bool) -> None:
         """Appends a batch; `begin`: in a new segment. Raises: StorageError."""
-        assert batch.position == self.position, "what is missing is skipped"
+        assert batch.position == self.position, "missing positions are skipped"
         if begin or (self._open is not None and self._open.header.generation != generation):
             self._seal()
         segment = self._open or self._begin(generation)
@@ -94,7 +94,7 @@ class Output:
 
 
 class _Segment:
-    """One file. Its header is written last: without one it is nobody's segment."""
+    """One file. Its header is written last: without one it is not a segment yet."""
 
     def __init__(self, disk: Disk, header: SegmentHeader) -> None:
         self.header = header
@@ -113,7 +113,7 @@ class _Segment:
             self._write()
 
     def close(self) -> int:
-        """Writes the rest and the header, syncs; the offset behind the last group."""
+        """Writes the rest and the header, syncs. Returns: the offset after the last group."""
         if self._group:
             self._write()
         size = pad(self._end, _PAGE)

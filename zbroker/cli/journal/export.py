@@ -2,7 +2,7 @@
 
 Reads the files; a running instance is asked to remove nothing meanwhile (POST /journal/hold). DIR
 becomes a data directory: these tools can look at it, and an instance can be started on it. It
-appears when it is complete and durable; until then it is DIR.part. Answer: what was copied.
+appears when it is complete and durable; until then it is DIR.part. Answer: a summary of the copy.
 
     zbroker-admin --data-dir /var/lib/zbroker journal export --output /mnt/backup/2026-08-01
     zbroker-admin --json journal export --output /tmp/day --from 20260801T000000Z
@@ -41,7 +41,7 @@ from zbroker.paths import Paths
 @click.option(
     "--from", "first", metavar="POINT", help="From the segment with this position or time."
 )
-@click.option("--to", "end", metavar="POINT", help="Only what stands before this position or time.")
+@click.option("--to", "end", metavar="POINT", help="Only messages before this position or time.")
 @click.option("--no-verify", is_flag=True, help="Do not read the copy again and check every byte.")
 @show.json_option
 @click.pass_obj
@@ -79,7 +79,7 @@ def export(
 
 @contextmanager
 def _log(paths: Paths, *, lock: bool) -> Iterator[Log]:
-    """For reading; with `lock` nobody writes meanwhile. Raises: StorageError second_writer."""
+    """For reading; with `lock` there is no writer meanwhile. Raises: StorageError second_writer."""
     with closing(Log(paths.journal, paths.archive)) as log:
         if lock:
             log.places.journal.lock()

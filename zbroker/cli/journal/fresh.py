@@ -3,7 +3,7 @@
     DIR/instance.json     whose log it is, so that an instance can be started on it
     DIR/journal/          segments, acked-through note, and of an export: that it is a copy
 
-A DIR.part that was left behind has the file `unfinished` in it and is thrown away by the next try.
+A leftover DIR.part has the file `unfinished` in it and is deleted by the next try.
 The file goes last: a DIR that has it is whole, too, only its maker was ended before it said so.
 """
 
@@ -65,7 +65,7 @@ def _begin(output: Path, part: Path, needed_bytes: int) -> None:
 
 
 def _finish(output: Path, part: Path) -> None:
-    """Files are synced by who wrote them; here their names, then the name of all of it."""
+    """Files are synced by their writers; this syncs their names, then the name of the directory."""
     sync(part / "instance.json")
     sync(part / "journal")
     sync(part)

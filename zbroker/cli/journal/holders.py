@@ -1,7 +1,8 @@
-"""`zbroker-admin journal holders`: who needs which part of the log.
+"""`zbroker-admin journal holders`: the readers that need a part of the log.
 
-Asks the running instance (GET /holders). Answer: the floor, the positions from which on somebody
-needs the log, and who did not say yet. Without an instance nobody holds anything: exit code 3.
+Asks the running instance (GET /holders). Answer: the log start, the positions from which on readers
+need the log, and the processes that have not reported yet. Without an instance there are none: exit
+code 3.
 
     zbroker-admin --data-dir /var/lib/zbroker journal holders
 """
@@ -27,10 +28,10 @@ COLUMNS: Final = (
 @show.json_option
 @click.pass_obj
 def holders(target: Target, json_here: bool) -> None:
-    """Say who needs which part of the log: replays, exports, jobs.
+    """List the readers that need a part of the log: replays, exports, jobs.
 
-    What somebody needs is not removed. `floor` is the oldest position that is served; rooms under
-    `silent` did not say yet what they need, so nothing is removed before they do.
+    A part that is needed is not removed. `floor` is the oldest position that is served; processes
+    under `silent` have not reported yet what they need, so nothing is removed before they do.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal holders
     """

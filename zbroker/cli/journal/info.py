@@ -108,7 +108,7 @@ def of_segment(log: Log, paths: Paths, serial: int, step: progress.Step) -> dict
 
 
 def _has_snapshot(log: Log, serial: int, end: int) -> bool:
-    """True if the newest complete state snapshot below `end` stands in this segment."""
+    """True if the newest complete state snapshot below `end` is in this segment."""
     found = snapshot_finder.newest(log, end)
     return found is not None and found.serial == serial
 

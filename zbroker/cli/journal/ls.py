@@ -40,8 +40,8 @@ COLUMNS: Final = (
 def ls(target: Target, json_here: bool) -> None:
     """List the segments of the log, oldest first.
 
-    `first` is the first position in a segment, `end` the one behind its last. `bytes` is what the
-    file takes, `size` what it holds when it is not compressed.
+    `first` is the first position in a segment, `end` the one after its last. `bytes` is the size of
+    the file, `size` that of its content uncompressed.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal ls
     """
@@ -60,6 +60,6 @@ def rows_of(target: Target) -> list[dict[str, Any]]:
     with opened.log(target) as log:
         if log.missing:
             names = f"{log.missing.start} to {log.missing.stop - 1}"
-            reason = f"segments {names} are not there although nobody removed them"
+            reason = f"segments {names} are not there although they were not removed"
             show.warn(str(ZBrokerError("segments_missing", reason, "is the archive mounted?")))
         return segment_rows(log)

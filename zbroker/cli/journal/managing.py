@@ -33,7 +33,7 @@ Document = dict[str, Any]
 
 
 class ActionOptions(NamedTuple):
-    """How it is done and told."""
+    """How it is done and reported."""
 
     dry_run: bool
     wait: bool
@@ -116,7 +116,7 @@ def check(found: Document) -> None:
 
 
 def plan_rows(found: Document) -> list[dict[str, Any]]:
-    """What is done to which segment, and why others are left out."""
+    """The plan for each segment, and why others are left out."""
     done = [row | {"what": found["action"]} for row in found["serials"]]
     left = [
         {"serial": row["serial"], "what": "skip", "why": row["reason"]}

@@ -59,7 +59,7 @@ class MessageCriteria:
         return self._topics is None or self._topics(topic)
 
     def may_contain(self, batch: Batch) -> bool:
-        """False if the body rules it out as a whole: what is in no part of it is in no payload."""
+        """False if the body rules it out as a whole: a text that is not in it is in no payload."""
         if self._anywhere is None or batch.flags & FLAG_ZSTD:
             return True
         return self._anywhere(bytes(batch.body))

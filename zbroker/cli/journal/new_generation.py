@@ -3,7 +3,7 @@
 For copies that were not made by `journal export` but by `cp`, `rsync` or a snapshot of the disk.
 Writes the file `new-generation` into the journal directory, under its lock, so not while an
 instance runs; the next start does the rest. Answer: {instance, generation, position}, the
-generation that ends there and the position behind it.
+generation that ends there and the position after it.
 
     zbroker-admin --data-dir /var/lib/zbroker journal new-generation
 """
@@ -27,9 +27,10 @@ def new_generation(target: Target, json_here: bool) -> None:
     """Say that the log was put back from a copy: the next start begins a new generation.
 
     Do this after restoring a copy that `cp`, `rsync` or a snapshot of the disk made, before the
-    start. A new generation gives the positions behind the copy's end to other messages, so places
-    in what is lost are not taken for places in what comes: acknowledgements of the old generation
-    are stale_epoch, vectors lead to where the copy ends. What `journal export` made needs it not.
+    start. A new generation uses the positions after the copy's end for other messages, so places in
+    the lost part are not confused with places in the new one: acknowledgements of the old
+    generation are stale_epoch, vectors resume at the end of the copy. What `journal export` made
+    needs it not.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal new-generation
     """

@@ -1,8 +1,8 @@
 """Archives, compresses and removes segments where no instance runs, under the journal's lock.
 
-The same rules as with one: a copy is compared and durable before the other one goes; what is
-removed is the oldest, with a complete state snapshot behind it, and the note says so in both slots
-before the first file goes. What was done stands in <data>/actions too.
+The same rules as with one: a copy is compared and durable before the other one is removed; only the
+oldest segments are removed, with a complete state snapshot after them, and both slots of the note
+record it before the first file is removed. Actions are recorded in <data>/actions, too.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def remove(paths: Paths, through: int, *, dry_run: bool, step: Step) -> Document
         log = Log(places=places)
         if log.missing:
             names = f"{log.missing.start} to {log.missing.stop - 1}"
-            reason = f"segments {names} are not there although nobody removed them"
+            reason = f"segments {names} are not there although they were not removed"
             raise StorageError("segments_missing", reason, "is the archive directory mounted?")
         plan = _removable(log, through)
         serials = [one.serial for one in plan.segments]
@@ -152,7 +152,7 @@ def remove(paths: Paths, through: int, *, dry_run: bool, step: Step) -> Document
 
 
 def _removable(log: Log, through: int) -> Plan:
-    """By the rules of the journal process; where none runs, nobody holds anything."""
+    """Follows the rules of the journal process; if none runs, there are no holders."""
     by_serial, end = log.places.by_serial(), log.end()
     start = snapshot_finder.newest(log, end)
     ends = {cursor.serial: cursor.position for cursor in log.starts}

@@ -36,7 +36,7 @@ def log(target: Target) -> Iterator[Log]:
 
 @contextmanager
 def locked(paths: Paths) -> Iterator[SegmentPlaces]:
-    """All segment files, which nobody else changes meanwhile.
+    """All segment files, which no other process changes meanwhile.
 
     Raises: StorageError second_writer, with the pid of the instance that runs; foreign_instance
     and ConfigError where the archive directory is another instance's, or the journal directory.

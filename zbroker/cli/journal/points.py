@@ -1,6 +1,6 @@
 """Points in the log as people write them: a position, a bookmark, a time, -1h, epoch, now, point:x.
 
-`--since` a position, time or named point begins there, a bookmark behind its message. `--until` one
+`--since` a position, time or named point begins there, a bookmark after its message. `--until` one
 of the first three ends before it, a bookmark with its message. So it is for subscriptions too.
 """
 
@@ -25,7 +25,7 @@ _UNITS_NS: Final = {unit: s * 1_000_000_000 for unit, s in
 _FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, point:NAME, epoch or now"
 
 since_option = click.option(
-    "--since", metavar="POINT", help=f"Begin here: {_FORMS}; behind a bookmark."
+    "--since", metavar="POINT", help=f"Begin here: {_FORMS}; after a bookmark."
 )
 until_option = click.option(
     "--until", metavar="POINT", help="End before this position or time, or with this bookmark."
@@ -40,7 +40,7 @@ def span(log: Log, since: str | None, until: str | None) -> tuple[int, int]:
 
 
 def edge(log: Log, text: str) -> int:
-    """The position at which this point begins or ends something: behind a bookmark's message."""
+    """The position at which this point begins or ends a range: after a bookmark's message."""
     found = exactly(log, text)
     return found + 1 if is_bookmark(text) else found
 
@@ -63,7 +63,7 @@ def exactly(log: Log, text: str) -> int:
 
 
 def named(log: Log, name: str) -> int:
-    """The place with this name: messages at lower positions stand before it.
+    """The place with this name: messages at lower positions are before it.
 
     Raises: ZBrokerError unknown_point.
     """
@@ -107,7 +107,7 @@ def _of_bookmark(log: Log, text: str) -> int:
     try:
         bookmark = parse_bookmark(text)
     except ClientError:
-        raise click.UsageError(f"{text!r} is no point of the log; write {_FORMS}") from None
+        raise click.UsageError(f"{text!r} is not a point of the log; write {_FORMS}") from None
     position = log.locate(bookmark)
     if position is None:
         reason = f"the log does not hold {format_bookmark(*bookmark)}"

@@ -1,4 +1,4 @@
-"""`zbroker-admin journal rebuild-index`: make the bookmark index anew from the log.
+"""`zbroker-admin journal rebuild-index`: rebuild the bookmark index from the log.
 
 Asks the running instance (POST /journal/reindex), which serves meanwhile; without one it is made
 here, under the lock of the journal directory. (The index may also simply be deleted: the next start
@@ -31,7 +31,7 @@ from zbroker.paths import Paths
 @show.json_option
 @click.pass_obj
 def rebuild_index(target: Target, no_wait: bool, json_here: bool) -> None:
-    """Make the bookmark index anew from the log; nothing in the log changes.
+    """Rebuild the bookmark index from the log; the log does not change.
 
     A running instance does it while it serves: look-ups of bookmarks read the log meanwhile and
     take longer.

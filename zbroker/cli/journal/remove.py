@@ -1,9 +1,10 @@
 """`zbroker-admin journal remove`: remove the oldest segments for good.
 
-Asks the running instance (POST /journal/remove), which raises the floor and waits until nobody
-needs them; without one it works on the files, under the lock of the journal directory and by the
-same rules: oldest first, only with a complete state snapshot behind them, the note first. Answer:
-the plan, and what became of it. Exit code 1 if somebody still needs what was to be removed.
+Asks the running instance (POST /journal/remove), which raises the log start and waits until no
+reader needs them; without one it works on the files, under the lock of the journal directory and by
+the
+same rules: oldest first, only with a complete state snapshot after them, the note first. Answer:
+the plan, and its result. Exit code 1 if readers still need segments that were to be removed.
 
     zbroker-admin journal remove --before -30d --dry-run
     zbroker-admin --json journal remove --through 17

@@ -2,7 +2,7 @@
 
 Reads the files under the lock of the journal directory (so not while the instance runs), or with
 --segment one sealed segment at any time; writes only to DIR. Never changes what it reads. Answer:
-what was saved and lost, and what to do next. Exit code 1 if something was lost.
+the saved and the lost positions, and what to do next. Exit code 1 if something was lost.
 
     zbroker-admin --data-dir /var/lib/zbroker journal repair --output /mnt/repaired
     zbroker-admin journal repair --output /mnt/repaired --also /mnt/backup
@@ -48,7 +48,7 @@ from zbroker.paths import Paths
     metavar="DIR",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="A backup or export of the same log: what is damaged here is taken from it. Repeatable.",
+    help="A backup or export of the same log: damaged parts are taken from it. Repeatable.",
 )
 @click.option(
     "--segment",
@@ -63,9 +63,10 @@ def repair(
 ) -> None:
     """Save every intact batch into a new data directory; the old files stay as they are.
 
-    Every message keeps its position and its bookmark. What is intact nowhere becomes an explicit
+    Every message keeps its position and its bookmark. Batches without an intact copy become an
+    explicit
     gap: replays report it, with its bounds, as they do now. If acknowledged messages at the end are
-    lost, their positions are not given again, and a new generation begins.
+    lost, their positions are not used again, and a new generation begins.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal repair --output /mnt/repaired
     """
@@ -82,7 +83,7 @@ def repair(
             disk = stack.enter_context(closing(RealDisk(journal)))
             new = Output(disk, main.log.instance, span.first, span.serial, SystemClock())
             report = repair_log([main, *others], new, span, step)
-            if segment is not None:  # the instance may write on meanwhile, behind this part
+            if segment is not None:  # the instance may write on meanwhile, after this part
                 write_mark(disk, CopyMark(main.log.instance, report.generation))
     report.mended = mended
     _say(report, paths, output, segment, in_json=show.wants_json(target, json_here))
@@ -90,7 +91,7 @@ def repair(
 
 @contextmanager
 def _opened(paths: Paths, *, lock: bool) -> Iterator[SegmentPlaces]:
-    """Both directories; with `lock` nobody writes meanwhile. Raises: StorageError second_writer."""
+    """Both directories; with `lock` there is no writer. Raises: StorageError second_writer."""
     with closing(
         SegmentPlaces(MendedDirectory(paths.journal), MendedDirectory(paths.archive))
     ) as places:
@@ -133,7 +134,7 @@ def next_commands(paths: Paths, output: Path) -> list[str]:
     return [
         *commands,
         f"mv {new}/journal {journal}",
-        f"rm -r {shlex.quote(str(paths.index))}    # it is made anew from the log",
+        f"rm -r {shlex.quote(str(paths.index))}    # it is rebuilt from the log",
     ]
 
 

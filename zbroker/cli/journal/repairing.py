@@ -3,9 +3,9 @@
     damaged log --+--> every intact batch at its own position --> DIR.part --> DIR
     other copies -+    what is intact nowhere: a gap between two segments
 
-A gap stands where one segment ends and the next one begins at a higher position: every byte of the
-new files is good, and readers report exactly the positions that are missing. Nothing is numbered
-anew, so bookmarks, vectors and the order of everything stay as they were.
+A gap is where one segment ends and the next one begins at a higher position: every byte of the
+new files is good, and readers report exactly the positions that are missing. Positions do not
+change, so bookmarks, vectors and the order of everything stay as they were.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Filled(NamedTuple):
 
 @dataclass
 class Repaired:
-    """What was saved and what was not. Positions are [first_position, end_position)."""
+    """The saved and the lost positions. Positions are [first_position, end_position)."""
 
     instance: int = 0
     generation: int = 0
@@ -102,7 +102,7 @@ class RepairSource:
         self.end = _end(log)
 
     def generation(self, position: int) -> int:
-        """Of the segment that holds this position, or would."""
+        """The serial of the segment that has this position, or would have it."""
         index = bisect_right(self.starts, position) - 1
         return self.generations[max(index, 0)] if self.generations else 0
 
@@ -131,7 +131,7 @@ class RepairSource:
 
 
 class RepairRange(NamedTuple):
-    """What is repaired: positions [first, end), from the segment with this serial on.
+    """The part to repair: positions [first, end), from the segment with this serial on.
 
     whole: up to the end of the log.
     """
@@ -210,8 +210,8 @@ def repair_log(
 class _KnownState:
     """What a start would know of publishers and origins, also of those whose messages are lost.
 
-    It is written behind the end as a state snapshot: else a publisher whose last messages are lost
-    would be told a lower number than it was acknowledged, and stop.
+    It is written after the end as a state snapshot: otherwise a publisher whose last messages are
+    lost would get a lower number than was acknowledged, and stop.
     """
 
     def __init__(self, main: RepairSource) -> None:
@@ -291,7 +291,7 @@ def _joined(gaps: list[Gap]) -> list[Gap]:
 
 
 def _end(log: Log) -> int:
-    """Behind everything that is proved to have been durable: by what is there, note and groups."""
+    """The end of everything that provably was durable: by the batches, note and groups."""
     end, generation = log.end(), log.generation
     note = read_note(log.places.journal)
     if note is not None and note.generation >= generation:

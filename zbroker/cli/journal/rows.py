@@ -153,7 +153,7 @@ def _told(batch: f.Batch) -> dict[str, Any] | None:
 
 
 def _fact(fact: queue_records.AnyFact) -> dict[str, Any]:
-    """One fact; positions as runs [first, behind). Raises: ValueError."""
+    """One fact; positions as runs [first, end). Raises: ValueError."""
     told = {"fact": FACTS[type(fact)], **msgspec.structs.asdict(fact)}
     if (where := told.pop("where", None)) is not None:
         found = queue_records.unpack_positions(where)
@@ -162,7 +162,7 @@ def _fact(fact: queue_records.AnyFact) -> dict[str, Any]:
 
 
 def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
-    """A record batch without its messages, and where it stands."""
+    """A record batch without its messages, and its position."""
     return {
         "position": batch.position,
         "end": batch.end_position,

@@ -1,4 +1,4 @@
-"""`zbroker-admin journal search`: where one message stands.
+"""`zbroker-admin journal search`: the position of one message.
 
 Reads the files. Answer: the message, its batch, and the segment and offset where that begins.
 Exit code 3 if the log does not hold it.
@@ -28,7 +28,7 @@ from zbroker.log.reader import Cursor, Gap, Log
 @show.json_option
 @click.pass_obj
 def search(target: Target, point: str, json_here: bool) -> None:
-    """Say where the message at POINT stands, and show it.
+    """Show the message at POINT, with its place in the log.
 
     POINT is a bookmark, a position, or a time (of the first message from then on).
 
@@ -73,7 +73,7 @@ def batch_at(log: Log, position: int) -> tuple[Batch, Cursor]:
 
 
 def message_at(batch: Batch, position: int, payloads: PayloadRenderer) -> dict[str, Any]:
-    """What stands at `position` of a batch."""
+    """The message at `position` of a batch."""
     if batch.kind != KIND_PUBLISH:
         return control_row(batch)
     message = unpack(batch)[position - batch.position]

@@ -39,7 +39,7 @@ def selection_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for. Raises: click.UsageError unless it is exactly one of the four."""
+    """The selection. Raises: click.UsageError unless it is exactly one of the four."""
 
     through: int | None
     before: str | None
@@ -83,12 +83,12 @@ class Selection:
         found = points.time_ns(self.before)
         if found is None:
             raise click.UsageError(
-                f"{self.before!r} is no time: write YYYYmmddTHHMMSS in UTC, or -7d"
+                f"{self.before!r} is not a time: write YYYYmmddTHHMMSS in UTC, or -7d"
             )
         return found
 
     def __str__(self) -> str:
-        """As it is told to people."""
+        """Its text for people."""
         if self.through is not None:
             return f"through segment {self.through}"
         if self.point is not None:

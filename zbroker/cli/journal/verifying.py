@@ -1,9 +1,9 @@
 """What `journal verify` finds out.
 
 Twice over the log: as every reader gets it (batches, bodies, packed counts, gaps, holes), and every
-copy of every segment as it stands on the medium past the page cache (groups and their chain,
-stretches that are none). What stands behind the end of the log (set aside by recovery, or written
-by a running instance since the end was looked for) is counted as bytes_behind_end and not judged.
+copy of every segment as it is on the medium past the page cache (groups and their chain, stretches
+that are none). Bytes after the end of the log (cut off by recovery, or written by a running
+instance since the end was searched) are counted as bytes_behind_end and not judged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MissingSequences(NamedTuple):
 
 @dataclass
 class VerifyReport:
-    """What was found. Positions are [first_position, end_position)."""
+    """The findings. Positions are [first_position, end_position)."""
 
     instance: int = 0
     generation: int = 0
@@ -127,7 +127,7 @@ class VerifyReport:
             return "ok: every byte is as it was written"
         if self.damaged:
             return "DAMAGED: see above; `journal repair` saves what is intact"
-        return "INCOMPLETE: what is there is as it was written, but see gaps and missing segments"
+        return "INCOMPLETE: the rest is as it was written, but see gaps and missing segments"
 
 
 _COUNTS: Final = (
@@ -145,7 +145,7 @@ def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyRe
         note = read_note(places.journal)
         end = log.end()
         if note is not None and note.generation >= log.generation:
-            end = max(end, note.position)  # what was acknowledged and is not there is a gap
+            end = max(end, note.position)  # acknowledged positions that are not there are a gap
         report.instance, report.generation = log.instance, log.generation
         report.first_position, report.end_position = log.first_position, end
         report.missing = list(log.missing)
@@ -167,7 +167,7 @@ class Direct(RealDisk):
 
 
 class Unpacked(Direct):
-    """One copy of a segment as a directory of its own, for whoever reads raw files by name."""
+    """One copy of a segment as a directory of its own, for code that reads raw files by name."""
 
     def __init__(self, directory: Path, places: SegmentPlaces, place: SegmentPlace) -> None:
         super().__init__(directory)
@@ -215,7 +215,7 @@ def _take(item: f.Batch | Gap, report: VerifyReport) -> None:
 
 
 def _sequences(batch: f.Batch, report: VerifyReport) -> None:
-    """`prev` is what this publisher issued before: numbers that it never used are no hole."""
+    """`prev` is what this publisher issued before: numbers that it never used are not a hole."""
     last = batch.sequence + batch.taken - 1
     high = report.high.get(batch.publisher)
     if high is not None and batch.prev > high:
@@ -226,7 +226,7 @@ def _sequences(batch: f.Batch, report: VerifyReport) -> None:
 
 
 def _without(hole: MissingSequences, batch: f.Batch) -> list[MissingSequences]:
-    """What is left of a hole when a late batch came."""
+    """The rest of a hole after a late batch came."""
     first, last = batch.sequence, batch.sequence + batch.taken - 1
     if hole.publisher != batch.publisher or last < hole.first or hole.last < first:
         return [hole]
@@ -234,7 +234,7 @@ def _without(hole: MissingSequences, batch: f.Batch) -> list[MissingSequences]:
     return [part for part in parts if part.first <= part.last]
 
 
-# -- as it stands on the medium ---------------------------------------------------------------
+# -- as it is on the medium -------------------------------------------------------------------
 
 
 def _scan(places: SegmentPlaces, report: VerifyReport, step: Step) -> None:
@@ -262,7 +262,7 @@ def _scan(places: SegmentPlaces, report: VerifyReport, step: Step) -> None:
 
 
 class _DataEnd(NamedTuple):
-    """Where a segment's data ends: offset None for the open one, and where nobody knows."""
+    """Where a segment's data ends: offset None for the open one, and if it is unknown."""
 
     offset: int | None
     is_open: bool
@@ -311,7 +311,7 @@ def _bad_lists(places: SegmentPlaces, place: SegmentPlace) -> list[str]:
 
 
 def _scan_segment(scan: SegmentScan, upto: _DataEnd, report: VerifyReport, file: str) -> None:
-    """A stretch in the open one is damage if a group of the log stands behind it, or should."""
+    """A stretch in the open one is damage if a group of the log follows it, or should."""
     end = upto.offset
     serial, position, held = scan.header.serial, scan.header.first_position, list[BadStretch]()
     for item in scan.items():

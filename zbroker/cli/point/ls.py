@@ -29,7 +29,7 @@ COLUMNS: Final = (
 def ls(target: Target, json_here: bool) -> None:
     """List points, by name.
 
-    Messages before `position` stand before the point; `vector` says the same for every instance.
+    Messages before `position` are before the point; `vector` says the same for every instance.
     `set_at` is the position of the record that set it.
 
     Example: zbroker-admin point ls

@@ -1,7 +1,7 @@
-"""`zbroker-admin point set`: the place behind what is durable now gets a name.
+"""`zbroker-admin point set`: names the place after the last durable message.
 
-Tells the running instance (POST /points). Answer: `name`, `position` (messages before it stand
-before the point), `vector`. A name that is known already means the new place from then on.
+Tells the running instance (POST /points). Answer: `name`, `position` (messages before it are before
+the point), `vector`. A name that is known already means the new place from then on.
 
     zbroker-admin --data-dir /var/lib/zbroker point set end-of-day
     zbroker-admin --json point set before-the-crash --at 123456

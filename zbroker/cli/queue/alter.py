@@ -27,9 +27,9 @@ def alter(
 ) -> None:
     """Change settings of the queue NAME; what it holds stays.
 
-    What decides which messages are in it and in which order (topic, filter, priority and the like)
-    cannot change: delete it and make it anew. Who consumes it goes on. A queue of the config is
-    changed there.
+    The settings that decide which messages are in it and in which order (topic, filter, priority
+    and the like) cannot change: delete the queue and create it again. Its consumers continue. A
+    queue of the config is changed there.
 
     Example: zbroker-admin queue alter work --set lease=5m --set max_deliveries=3
     """

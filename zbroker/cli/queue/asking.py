@@ -1,4 +1,4 @@
-"""What the commands about one queue have in common: its name, its paths, how a change is told."""
+"""The common part of commands about one queue: its name, its paths, the report of a change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def change(target: Target, name: str, what: str, body: Document) -> Document:
 
 
 def say(found: Document, line: str, *, in_json: bool) -> None:
-    """The outcome of a change; a dry run is marked, and what the instance adds stands below."""
+    """The outcome of a change; a dry run is marked, and additions of the instance follow."""
     if in_json:
         show.as_json(found)
         return

@@ -42,7 +42,7 @@ _DATA: Final = (show.text("data", 0), show.text("data_base64", 0))
     "--after",
     type=click.IntRange(min=0, max=U63_MAX),
     default=0,
-    help="Only messages behind this position.",
+    help="Only messages after this position.",
 )
 @click.option(
     "--limit",

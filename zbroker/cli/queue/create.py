@@ -1,7 +1,7 @@
 """`zbroker-admin queue create`: a queue more, without a restart.
 
 Tells the running instance (POST /queues/NAME/create). Answer: `queue`, `dry_run`, `count`, `text`.
-What the queue is stands in the log, so it is there after a restart; it needs no [[queue]] table.
+The log has the definition, so it is there after a restart; it needs no [[queue]] table.
 
     zbroker-admin --data-dir /var/lib/zbroker queue create work --topic orders --set lease=1m
     zbroker-admin queue create audit --topic 'orders[.].*' --set regex=true --set kind=replayable

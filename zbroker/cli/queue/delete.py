@@ -27,8 +27,8 @@ from zbroker.control.target import Target
 def delete(target: Target, name: str, dry_run: bool, yes: bool, json_here: bool) -> None:
     """Delete the queue NAME. The messages stay in the log, which is not kept for it any more.
 
-    A queue that is made again with this name is another one: what was acknowledged here is not
-    acknowledged there. A queue of the config is deleted there.
+    A queue that is created again with this name is another one: acknowledgements of this one do
+    not apply to it. A queue of the config is deleted there.
 
     Example: zbroker-admin queue delete work --dry-run
     """
@@ -50,6 +50,6 @@ def _lost(target: Target, name: str) -> str:
     row = target.ask(path_of(name))
     taken = f", {row['leased']} of them with consumers," if row["leased"] else ""
     return (
-        f"{messages(row['depth'])} that nobody has done yet{taken} and every acknowledgement that "
+        f"{messages(row['depth'])} that are not done yet{taken} and every acknowledgement that "
         "was given here; the messages stay in the log"
     )

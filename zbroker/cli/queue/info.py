@@ -55,19 +55,19 @@ def info(target: Target, name: str, json_here: bool) -> None:
     if told["consumers"]:
         show.table(COLUMNS, told["consumers"], "consumers")
     else:
-        click.echo("nobody consumes it")
+        click.echo("it has no consumer")
     if told["left_out"]:
         show.warn(f"{told['left_out']} more consumers")
 
 
 def numbers(queue: dict[str, Any]) -> dict[str, Any]:
-    """What is not its definition, flat."""
+    """Everything but its definition, flat."""
     flat = shown(queue)
     return {key: value for key, value in flat.items() if key not in ("definition", "rates")}
 
 
 def definition(queue: dict[str, Any]) -> dict[str, Any]:
-    """What it is, with units; what is not set is left out."""
+    """Its definition, with units; settings without a value are left out."""
     from zbroker.config.queues import QueueConfig
     from zbroker.config.tree import fields
     from zbroker.config.units import BYTES, DURATION, format_duration, format_size

@@ -43,7 +43,7 @@ def ls(target: Target, json_here: bool) -> None:
 
     `depth` is all that a queue holds; `ready` of it could be delivered now. `bytes` are those of
     the log that is kept for it. Rates are means of the last seconds; `dead` counts dead letters
-    since the queues process started. A pattern of topics stands between slashes.
+    since the queues process started. A pattern of topics is shown between slashes.
 
     Example: zbroker-admin queue ls
     """
@@ -57,6 +57,6 @@ def ls(target: Target, json_here: bool) -> None:
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it stands in a table: patterns marked, rates beside the rest."""
+    """A row of the table: patterns marked, rates beside the rest."""
     topic = f"/{row['topic']}/" if row["regex"] else row["topic"]
     return {**row, **row["rates"], "topic": topic}

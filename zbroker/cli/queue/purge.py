@@ -37,10 +37,10 @@ _THEN: Final[dict[purged_segments.Action | None, str]] = {
 @click.option(
     "--before",
     type=click.IntRange(min=1, max=U63_MAX),
-    help="What stands before this position.",
+    help="All messages before this position.",
 )
 @click.option(
-    "--point", default="", help="What stands before this point.", shell_complete=complete_point
+    "--point", default="", help="All messages before this point.", shell_complete=complete_point
 )
 @click.option("--all", "all_of_it", is_flag=True, help="All that it holds now.")
 @click.option("--leased", is_flag=True, help="Also messages that consumers have.")
@@ -49,7 +49,7 @@ _THEN: Final[dict[purged_segments.Action | None, str]] = {
     "--archive", is_flag=True, help="Then archive the segments that end before that place."
 )
 @click.option(
-    "--remove", is_flag=True, help="Then remove them for good, as far as nobody needs them."
+    "--remove", is_flag=True, help="Then remove their segments for good, if no reader needs them."
 )
 @show.dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")

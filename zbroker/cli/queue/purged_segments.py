@@ -1,7 +1,8 @@
 """Segments of the journal after a purge: archived or removed, as `journal archive | remove` do it.
 
 A log of segments gives up whole segments, the oldest first, of all topics: those that end before
-the place of the purge. The journal decides what may go; who holds it back is named.
+the place of the purge. The journal decides which may be removed; the readers that hold them back
+are named.
 """
 
 from __future__ import annotations

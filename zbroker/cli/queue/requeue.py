@@ -1,7 +1,7 @@
 """`zbroker-admin queue requeue`: dead letters come back to the queue that gave them up.
 
 Tells the running instance (POST /queues/NAME/requeue). Answer: `queue`, `dry_run`, `count`, `text`.
-Their deliveries and failures are counted anew. Exit code 3: no such queue.
+Their deliveries and failures are counted from 0 again. Exit code 3: no such queue.
 
     zbroker-admin --data-dir /var/lib/zbroker queue requeue work --limit 10 --dry-run
     zbroker-admin queue requeue work --bookmark '1683212431|17|'
@@ -42,7 +42,7 @@ def requeue(
 ) -> None:
     """Bring back to the queue NAME what it gave up, as long as the log holds it.
 
-    They stand in the queue where they stood, and their counts begin anew. Copies in the
+    They return to their old places in the queue, and their counts begin at 0 again. Copies in the
     `dead_letter` topic stay there.
 
     Example: zbroker-admin queue requeue work --limit 10 --dry-run

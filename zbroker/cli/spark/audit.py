@@ -1,4 +1,4 @@
-"""`zbroker spark audit`: what is wrong with the sequences of a log, or differs between two.
+"""`zbroker spark audit`: errors in the sequences of a log, or differences between two.
 
     zbroker spark audit zbroker-data
     zbroker spark audit zbroker-data --against /mnt/copy --json

@@ -1,4 +1,4 @@
-"""What all jobs are told: which part of which log, and where Spark is."""
+"""The options of all jobs: which part of which log, and where Spark is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zbroker.formats import TYPES
 from zbroker.recording import TYPE_DEFAULT
 from zbroker.spark.jobs.stretch import Stretch
 
-LINES_S: Final = 10.0  # between two lines where nobody sees a bar
+LINES_S: Final = 10.0  # between two lines if there is no progress bar
 
 
 class LogChoice(NamedTuple):
@@ -116,7 +116,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--since",
-        help="epoch (default), a bookmark (behind it), a UTC time YYYYmmddTHHMMSS, a vector, -1h.",
+        help="epoch (default), a bookmark (after it), a UTC time YYYYmmddTHHMMSS, a vector, -1h.",
     ),
     click.option("--until", help="now (default), a bookmark (with it), a time (without it), -5m."),
     click.option(
@@ -128,5 +128,5 @@ _OPTIONS: Final = (
     ),
 )
 master_option = click.option(
-    "--master", default="", help="Of a new session. Default: all cores of this machine."
+    "--master", default="", help="For a new session. Default: all cores of this machine."
 )

@@ -47,8 +47,8 @@ def export(
 ) -> None:
     """Write the log, or a part of it, as Parquet: date=YYYY-MM-DD/topic=NAME, each message once.
 
-    SOURCE is a URL, a data directory or a journal directory. Run again, it goes on behind what is
-    exported; killed, it goes on where it was.
+    SOURCE is a URL, a data directory or a journal directory. A later run continues after the
+    exported part; after a kill it resumes where it was.
     """
     del given
     from zbroker.spark.jobs import export as job

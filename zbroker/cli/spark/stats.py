@@ -1,4 +1,5 @@
-"""`zbroker spark stats`: what is in a log, by topic and hour, and what became of queues' messages.
+"""`zbroker spark stats`: the content of a log, by topic and hour, and the outcome of queues'
+messages.
 
 zbroker spark stats zbroker-data
 zbroker spark stats tcp://127.0.0.1:9101 --since -24h --json
@@ -40,8 +41,8 @@ _QUEUES: Final = (
 def stats(*, given: ConnectionOptions, chosen: LogChoice, master: str, json_here: bool) -> None:
     """Count messages, bytes, sizes, rates and times between appends, by topic and hour (UTC).
 
-    SOURCE is a URL, a data directory or a journal directory. Of a directory it also tells what
-    became of messages of queues: their ages when they left, and redeliveries.
+    SOURCE is a URL, a data directory or a journal directory. For a directory it also reports the
+    outcome of messages of queues: their ages when they left, and redeliveries.
     """
     del given
     from zbroker.spark.jobs import stats as job

@@ -1,4 +1,4 @@
-"""`zbroker-admin subscription`: who reads, how far behind, and what it waits for.
+"""`zbroker-admin subscription`: the subscribers, their lag, and what they wait for.
 
 zbroker-admin --data-dir /var/lib/zbroker subscription ls --limit 10
 """
@@ -17,4 +17,4 @@ COMMANDS: Final = {"ls": "zbroker.cli.subscription.ls:ls"}
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def subscription() -> None:
-    """See who reads, how far behind, and what it waits for."""
+    """List the subscribers, their lag, and what they wait for."""

@@ -1,8 +1,8 @@
-"""`zbroker-admin subscription ls`: every subscription, the farthest behind first.
+"""`zbroker-admin subscription ls`: every subscription, the largest lag first.
 
-Asks the running instance (GET /subscriptions). Answer: per subscription who, what, where it stands,
-how far behind the log, and why it waits; how many were left out; delivery workers that did not
-answer. Without an instance there are none: exit code 3.
+Asks the running instance (GET /subscriptions). Answer: per subscription the client, the topic, the
+position, the lag, and why it waits; how many were left out; delivery workers that did not answer.
+Without an instance there are none: exit code 3.
 
     zbroker-admin --data-dir /var/lib/zbroker subscription ls --client spark --limit 10
 """
@@ -45,18 +45,18 @@ COLUMNS: Final = (
     type=click.IntRange(min=1, max=LIMIT_MAX),
     default=100,
     show_default=True,
-    help="Those that are farthest behind.",
+    help="Those with the largest lag.",
 )
 @show.json_option
 @click.pass_obj
 def ls(target: Target, client: str, topic: str, limit: int, json_here: bool) -> None:
-    """List subscriptions, the farthest behind first.
+    """List subscriptions, the largest lag first.
 
-    `lag` counts messages that its program has not handled: what was not sent yet, and the `in_hand`
+    `lag` counts messages that its program has not handled: those not sent yet, and the `in_hand`
     that were, as long as their credit has not come back. `lag_s` is about the same in log time.
     `state` is why it waits: `sending`, `in hand` (all is sent, not all handled), `caught up`,
     `no credit` (its reader is slow), `paused`, `rate`, `future start`, `locating`. A
-    pattern of topics stands between slashes.
+    pattern of topics is shown between slashes.
 
     Example: zbroker-admin subscription ls --client spark --limit 10
     """
@@ -68,15 +68,17 @@ def ls(target: Target, client: str, topic: str, limit: int, json_here: bool) -> 
     if rows:
         show.table(COLUMNS, [shown(row) for row in rows])
     else:
-        click.echo("there is no such subscription" if client or topic else "nobody is subscribed")
+        click.echo(
+            "there is no such subscription" if client or topic else "no client is subscribed"
+        )
     for worker in found["silent"]:
         show.warn(f"{worker} does not answer: its subscriptions are not among these")
     if found["left_out"]:
-        show.warn(f"{found['left_out']} more are less far behind; see --limit, --client, --topic")
+        show.warn(f"{found['left_out']} more have a smaller lag; see --limit, --client, --topic")
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it stands in the table: patterns marked, waiting explained."""
+    """A row of the table: patterns marked, waiting explained."""
     topic = f"/{row['topic']}/" if row["regex"] else row["topic"]
     state = row["state"]
     if row["due_ms"] is not None:

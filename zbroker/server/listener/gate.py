@@ -2,7 +2,7 @@
 
 libzmq accepts whatever comes until there is no descriptor left. Then its ipc listeners end the
 process, and files cannot be opened. Nothing in libzmq bounds that, so the kernel has to: it holds
-at most `step` connections that nobody accepts yet. Two listeners share the port:
+at most `step` connections that are not accepted yet. Two listeners share the port:
 
     filling:   new connections wait in its queue; libzmq finds an empty one under its number
     draining:  nothing gets into its queue, and libzmq takes what is in it
@@ -94,7 +94,7 @@ class AdmissionGate:
         self.is_open = False
 
     def let(self) -> None:
-        """libzmq takes what waits now; who comes now waits for the next time."""
+        """libzmq accepts the waiting connections; new ones wait for the next time."""
         fds = [each.fd for each in self._both]
         self._draining = fds.index(_waiting(self.fds)[0])
         self._both[0].choose(1 - self._draining)

@@ -5,7 +5,7 @@
 
 A connection has no routing id before its first message, so it is known by its descriptor. Looking
 at one costs a system call. So they are looked at in rounds, a few per turn, and only after the
-threads of libzmq have worked: what nobody received takes no memory.
+threads of libzmq have worked: bytes that were not received take no memory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from zbroker.limits import KIB, MIB
 LOGON_MS: Final = 10_000  # from the connection to the logon, or from one session to the next
 SHAKING_MAX_BYTES: Final = 16 * KIB  # a handshake has less than 1 KiB; metadata may add to it
 WAITING_MAX_BYTES: Final = 256 * KIB  # before the logon; a logon and what was sent along with it
-#: of all that wait; nobody's share is under SHAKING_MAX_BYTES. Frames of two bytes take 64 each
+#: of all that wait; every share is at least SHAKING_MAX_BYTES. Frames of two bytes take 64 each
 WAITING_TOTAL_BYTES: Final = 8 * MIB
 ROUND_MAX: Final = 256  # connections of one turn; bounds how long clients wait for it
 HEARTBEATS_BYTES_S: Final = 512  # PING and PONG are received but never read
 
 
 class RoundPace(NamedTuple):
-    """How far apart rounds begin; what comes in between is not bounded.
+    """The time between rounds; bytes that arrive in between are not bounded.
 
     `work`: of libzmq's threads. In a millisecond of it they receive a few megabytes at most.
     """
@@ -51,7 +51,7 @@ class TcpCounters(NamedTuple):
 
 
 class ConnectionLimits(NamedTuple):
-    """What is particular to a door."""
+    """The limits of one listener."""
 
     connections: int
     unread_bytes: int
@@ -102,7 +102,7 @@ class ConnectionGuard:
     def accepted(self, fd: int, now_ms: int) -> list[Cut]:
         """A new connection. Over the limit the one that waits longest goes, maybe the new one.
 
-        Whoever means it logs on within milliseconds, so a crowd that only waits keeps nobody out.
+        A real client logs on within milliseconds, so a crowd that only waits does not keep it out.
         """
         self.closed(fd)  # a descriptor that comes again: the connection before it has ended
         self._by_fd[fd] = self._waiting[fd] = GuardedConnection(fd, now_ms, now_ms)
@@ -120,7 +120,7 @@ class ConnectionGuard:
                 del self.by_rid[connection.rid]
 
     def meet(self, rid: bytes, fd: int, now_ms: int) -> GuardedConnection | None:
-        """The connection behind a peer that is not in `by_rid`; None if it has ended."""
+        """The connection of a peer that is not in `by_rid`; None if it has ended."""
         connection = self._by_fd.get(fd)
         if connection is None:
             return None
@@ -145,17 +145,17 @@ class ConnectionGuard:
     # -- looking ------------------------------------------------------------------------------
 
     def wake_ms(self) -> int | None:
-        """When to look again; None while there is nobody."""
+        """When to check again; None without connections."""
         due = [each.due_ms for each in self._rounds if each.members]
         return min(due) if due else None
 
     def look(
         self, now_ms: int, worked_us: Callable[[], int], flow: Callable[[int], TcpCounters | None]
     ) -> list[Cut]:
-        """Who has to go now. Looks at ROUND_MAX connections of each kind at most.
+        """The connections to cut now. Checks at most ROUND_MAX connections of each kind.
 
-        worked_us: how long the threads that receive have worked since they began. flow: what is
-        counted for a descriptor; None if it stands for no connection any more.
+        worked_us: how long the threads that receive have worked since they began. flow: the counts
+        of a descriptor; None if it is no longer a connection.
         """
         cuts = self._late(now_ms)
         for each in self._rounds:
@@ -189,7 +189,7 @@ class ConnectionGuard:
     def _judge_inside(
         self, connection: GuardedConnection, flow: TcpCounters, now_ms: int
     ) -> Why | None:
-        """Never below zero: what was estimated too high for messages is no credit for later."""
+        """Never below zero: a too high estimate for messages is not a credit for later."""
         came = flow.received - connection.received - connection.read
         heartbeats = HEARTBEATS_BYTES_S * (now_ms - connection.looked_ms) // 1_000
         connection.unread = max(0, connection.unread + came - heartbeats)

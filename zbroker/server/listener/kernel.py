@@ -1,6 +1,6 @@
 """What the kernel tells of a connection that belongs to libzmq, and how one is ended.
 
-Every number may stand for something else by now: libzmq closes descriptors when it likes.
+Every number may belong to something else by now: libzmq closes descriptors at any time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from zbroker.sockets import copy_of
 _FLOW: Final = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received; linux/tcp.h
 _FLOW_AT: Final = 120
 _INFO_BYTES: Final = _FLOW_AT + _FLOW.size
-_RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: what is not sent or read yet is dropped
+_RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: unsent and unread bytes are dropped
 _OWN_PERCENT: Final = 20  # of the descriptors are for everything but a door's connections
 _OWN_MIN: Final = 128
-INTERNAL: Final = 32  # that a room with a door has when it serves and nobody is connected: 22 to 25
+INTERNAL: Final = 32  # of a process with a listener that serves and has no clients: 22 to 25
 BURST: Final = 8_192  # that come within one long turn, 0.4 s: libzmq takes some 20,000 a second
 _STEPS: Final = 4  # of what is spare, by those that come at once: the rest is not theirs
 
@@ -37,7 +37,7 @@ class Flows:
         self._size_at = ctypes.byref(self._size)
 
     def of(self, fd: int) -> TcpCounters | None:
-        """Of a TCP connection; None if the number stands for anything else."""
+        """The counters of a TCP connection; None if the number is anything else."""
         self._size.value = _INFO_BYTES
         if _getsockopt(fd, tcp.IPPROTO_TCP, tcp.TCP_INFO, self._info, self._size_at):
             return None
@@ -48,7 +48,7 @@ class Flows:
 def cut(fd: int, port: int) -> str | None:
     """Ends a connection to our `port`: libzmq finds it closed, and lets go of it.
 
-    Returns: who was at the other end; None if the number is no such connection (any more). One
+    Returns: the peer; None if the number is not such a connection (any more). One
     that came to the same number just now is cut in its place, and connects again.
     """
     copy = copy_of(fd)
@@ -74,7 +74,7 @@ def _shut(connection: tcp.socket, port: int) -> str | None:
 
 
 def address(fd: int, port: int) -> str:
-    """Who is at the other end of a connection to our `port`; "" if the number is none now."""
+    """The peer of a connection to our `port`; "" if the number is not one now."""
     copy = copy_of(fd)
     if copy is None:
         return ""

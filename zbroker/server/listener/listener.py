@@ -25,7 +25,9 @@ from zbroker.server.listener.zap import ZapHandler
 EVENTS_MAX: Final = 256  # of one turn; a flood of connections waits in the monitor
 SEE_OFF_MS: Final = 200
 NEVER: Final = 1 << 62
-LETTING_MS: Final = 1  # then it is looked again whether all are in: who gave up is not told
+LETTING_MS: Final = (
+    1  # then it checks again whether all are in: a client that gave up is not reported
+)
 TELL_MS: Final = 10_000  # a flood is one line of the log per so long
 #: what a ZMTP 3.1 frame has besides its content, at most; and a CURVE one
 FRAME_BYTES: Final = 9
@@ -93,7 +95,7 @@ class Listener:
         self.ended = 0  # connections, since the start
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
-        self._news = False  # something was counted that was not told
+        self._news = False  # something was counted and not reported
         self._tell_ms = 0
         self._host = ""  # of the connection that was cut last
 
@@ -165,7 +167,7 @@ class Listener:
         """Opens and shuts the gate; where it is shut, lets others in by steps.
 
         While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
-        would take the processor from libzmq. What it waits for is told by the monitor.
+        would take the processor from libzmq. The monitor reports the awaited events.
         """
         taken, room = len(self._taken), self._descriptors
         has_place = taken <= room.connections
@@ -227,20 +229,20 @@ class Listener:
         new = self._counts - self._told
         self._told, self._tell_ms = self._counts.copy(), now_ms + TELL_MS
         self._news = False
-        # a port scan, or somebody who looks whether the port is open, is nobody's trouble
+        # a port scan, or a check whether the port is open, is not a problem
         level = logging.INFO if set(new) <= {"cut_handshakes"} else logging.WARNING
         what = ", ".join(f"{name} {count}" for name, count in sorted(new.items()))
         self._log.log(
             level,
-            "connections were refused or cut: %s; the last one cut came from %s. What was "
-            "acknowledged stays; nobody else is affected. This is told every %s s at most",
-            what, self._host or "nobody", TELL_MS // 1_000,
+            "connections were refused or cut: %s; the last one cut came from %s. Acknowledged "
+            "messages are kept; other clients are not affected. Reported every %s s at most",
+            what, self._host or "-", TELL_MS // 1_000,
         )  # fmt: skip
 
     # -- what the room knows of its peers -----------------------------------------------------
 
     def receive(self) -> tuple[bytes, sockets.Frames, bool, str, int] | None:
-        """The next command: who sent it, its frames, whether there were too many, key and bytes.
+        """The next command: its sender, its frames, whether there were too many, key and bytes.
 
         The key is in Z85, "" without CURVE. Returns: None when nothing waits.
         """
@@ -316,7 +318,7 @@ class Listener:
         self._news = False
 
     def _see_off(self, poller: zmq.Poller) -> None:
-        """Waits until the guests of the trial are gone: they are nothing to be told of."""
+        """Waits until the clients of the trial are gone: they are not reported."""
         end_ms = self._clock.mono_ms() + SEE_OFF_MS
         while len(self._guard) and self._clock.mono_ms() < end_ms:
             self.turn(dict(poller.poll(SEE_OFF_MS // 10)), self._clock.mono_ms())

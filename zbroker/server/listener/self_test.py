@@ -38,7 +38,7 @@ def prove(
     turn: Callable[[int], None],
     clock: Clock,
 ) -> None:
-    """Makes sure that the right ones come in, and nobody else.
+    """Makes sure that only the right clients are admitted.
 
     turn: has the door do its work for so many milliseconds at most. Raises: ConfigError, if not
     everybody is treated as it has to be within TRIAL_MS.

@@ -59,7 +59,7 @@ class ZapHandler:
 def answer(frames: Sequence[bytes], allowed: Allowed) -> list[bytes] | None:
     """The reply to a question with its sender in front; None if it cannot even be answered.
 
-    200 with the key as User-Id; 400 to a key that is not allowed; 500 to what is no such question.
+    200 with the key as User-Id; 400 to a key that is not allowed; 500 to a malformed question.
     """
     if len(frames) < 4 or frames[1] != b"":
         return None
