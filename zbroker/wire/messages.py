@@ -259,7 +259,7 @@ class Ack(ServerAnswer, tag="ack"):
     """type: processed, persisted, completed, dropped.
 
     processed with a cid: checked, registered; it promises nothing about the data.
-    persisted {seq}: all recorded messages up to `seq` are durable; `seq` is one of a recorded message.
+    persisted {seq}: recorded messages up to `seq` are durable; `seq` is one of a recorded message.
     processed {seq, unrecorded}: everything up to `seq` is settled, and its newest message is of a
     topic that is not recorded. `unrecorded` of both has the topics of settled messages that are not
     in the log: these went to the current subscribers. filtered: runs of sequences that a filter did
