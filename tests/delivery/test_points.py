@@ -60,7 +60,7 @@ def test_a_text_says_what_has_to_be_located(bookmark, until, expected):
     [
         ("[1|2|:1|3|)", "now", "leave out `until`"),
         ("[1|2|:1|3|)", "1|2|", "leave out `until`"),
-        ("[1|2|:1|3|", None, "stands between"),
+        ("[1|2|:1|3|", None, "is between"),
         ("[1|2|)", None, "no colon"),
         ("[1|2|:1|3|:1|4|)", None, "more than one colon"),
         ("[:)", None, "no end at all"),

@@ -16,7 +16,7 @@ from zbroker.bookmarks.files import EX_DAMAGED
 
 
 def damage_in(path: Path) -> str:
-    """What is wrong in the index at `path`; "" when every entry is good."""
+    """The damage of the index at `path`; "" when every entry is good."""
     try:
         with lmdb.open(str(path), readonly=True, lock=False, create=False) as env:
             return _damage(env)
@@ -38,7 +38,7 @@ def _damage(env: lmdb.Environment) -> str:
 
 
 def main() -> int:
-    """The exit code; what is wrong goes to stdout."""
+    """Returns: the exit code; the damage goes to stdout."""
     if len(sys.argv) != 2:
         return 2
     why = damage_in(Path(sys.argv[1]))

@@ -4,7 +4,7 @@ LMDB maps its file: one that is shorter than its header says, or whose pages wer
 the process with SIGBUS, SIGSEGV or SIGABRT. So:
 
 - the size is compared with both headers before LMDB opens the file;
-- a file `opened` stands in the directory while it is open. When the last process ended without
+- a file `opened` is in the directory while it is open. When the last process ended without
   closing it, every entry is read in a process of its own first (zbroker.bookmarks.check), whose
   death is the finding; so damage ends the journal's process once at most;
 - a third such end without a commit in between needs no more proof: what reading does not show
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 CRASHES_MAX: Final = 3
-ASIDE_MAX: Final = 2  # set-aside indexes that are kept, for whoever wants to know what happened
+ASIDE_MAX: Final = 2  # set-aside indexes that are kept, to find out what happened
 EX_DAMAGED: Final = 3  # of the check: the index was read and is wrong
 _CHECK_BASE_S: Final = 30
 _CHECK_BYTES_PER_S: Final = 10_000_000  # far slower than any disk we know
@@ -63,7 +63,7 @@ def reason_not_to_open(path: Path, progress: Callable[[str], None]) -> str:
 def _short(data: Path) -> str:
     size = data.stat().st_size
     if size == 0:
-        return ""  # made, nothing written: LMDB begins anew
+        return ""  # made, nothing written: LMDB starts from the beginning
     with data.open("rb") as file:
         first = file.read(_META.size)
         if len(first) < _META.size:
@@ -151,7 +151,7 @@ def new_path(path: Path) -> Path:
 
 
 def old_path(path: Path) -> Path:
-    """Where the one that was replaced stands until it is removed."""
+    """The place of the replaced index until it is removed."""
     return path.with_name(f"{path.name}.old")
 
 

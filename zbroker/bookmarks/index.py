@@ -1,15 +1,15 @@
-"""Where batches stand in the log, by position, bookmark and log time; for the journal process only.
+"""The places of batches in the log, by position, bookmark and log time; for the journal only.
 
     add --> tail --take--> uncommitted --commit--> LMDB      every lookup sees all three
 
-Everything in it can be had again from the log, so nothing that is wrong with its files is raised:
+Everything in it can be rebuilt from the log, so damage to its files does not raise an error:
 an index that cannot be used is set aside (`found` says why) and begins empty; while LMDB fails
 (`failed` says how) entries stay in memory and go with the next commit. When a lookup meets damage
-(`damaged`), lookups that need LMDB know nothing; opening the index anew sets it aside then.
+(`damaged`), lookups that need LMDB know nothing; reopening the index then sets it aside.
 
-One entry per 64 KiB of log, and per publisher in it. A hint is never behind what is wanted, however
-the entries came about; how far it is before only costs reading, and so does None: read the log from
-its beginning. Callers verify the batch that they find.
+One entry per 64 KiB of log, and per publisher in it. A hint is never after the wanted place,
+however the entries came about; how far it is before only costs reading, and so does None: read the
+log from its beginning. Callers verify the batch that they find.
 
 Threads: everything is called from one thread, but `commit` may run in another one meanwhile.
 
@@ -127,7 +127,7 @@ class Index:
             self._close_stored()
 
     def close(self) -> None:
-        """Closes the environment; what was not committed is to be added again next time."""
+        """Closes the environment; entries without a commit have to be added again next time."""
         if self._busy:
             raise Bug("an index is closed while a commit runs")
         self._close_stored()
@@ -194,7 +194,7 @@ class Index:
         self._end = last.end_position
 
     def skip_to(self, position: int) -> None:
-        """There is nothing more below `position`: what was not added cannot be read."""
+        """There is nothing more below `position`: batches that were not added are unreadable."""
         self._end = max(self._end, position)
 
     def _add_block(self, batch: Batch, serial: int) -> None:
@@ -217,7 +217,7 @@ class Index:
         line.put(batch.sequence, Hint(serial, batch.offset, batch.position))
 
     def _add_late(self, batch: Batch, serial: int) -> None:
-        """Sequences below ones that stand before it: those behind it keep the place they had."""
+        """Sequences below earlier ones: those after it keep their place."""
         line = self._tail.runs.setdefault(batch.publisher, TailEntries())
         behind = batch.sequence + batch.taken
         place = self._before_bookmark(batch.publisher, behind)
@@ -256,8 +256,8 @@ class Index:
     def forget_before(self, floor: int) -> None:
         """Entries of batches below `floor` are never given again; commits take them out of LMDB.
 
-        Each commit takes out a bounded number: `forgetting` says whether there may be more. What
-        was left at the end of a process goes when the next one says its floor.
+        Each commit takes out a bounded number: `forgetting` says whether there may be more. Entries
+        left at the end of a process are removed when the next one sets its log start.
         """
         if floor > self._floor:
             self._floor = floor
@@ -355,7 +355,7 @@ class Index:
         return self._looked_up(keys.TIME, keys.time_key(ns - 1))
 
     def _tails(self) -> tuple[IndexTail, ...]:
-        """What is in memory, newest first."""
+        """The entries in memory, newest first."""
         return (self._tail, *reversed(self._uncommitted))
 
     def _looked_up(self, prefix: bytes, key: bytes) -> Hint | None:

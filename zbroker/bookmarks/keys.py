@@ -14,7 +14,7 @@ Numbers are big-endian, so that LMDB's order of bytes is the order of numbers.
             0        4         8          16           20         28     32
     stamp   | "zbIX" | version | instance | generation | position | crc  |
 
-A crc is a CRC-32C over the key and what stands before it in the value: LMDB pages have none, and
+A crc is a CRC-32C over the key and the bytes before it in the value: LMDB pages have none, and
 a flipped bit there would be a wrong answer.
 """
 
@@ -48,7 +48,7 @@ assert _STAMP.size + _CRC.size == 32, "docs/reference/bookmarks.md says 32"
 
 
 class Hint(NamedTuple):
-    """Where a batch stands."""
+    """The place of a batch."""
 
     serial: int
     offset: int
@@ -56,7 +56,7 @@ class Hint(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What is in the index: everything below `position`, of this generation of the journal."""
+    """The extent of the index: everything below `position`, of this generation of the journal."""
 
     generation: int
     position: int
@@ -96,7 +96,7 @@ def run_prefix(publisher: int) -> bytes:
 
 
 def next_line(key: bytes) -> bytes:
-    """Where the line behind that of `key` begins; empty behind the last one."""
+    """The start of the line after that of `key`; empty after the last one."""
     if key.startswith(POSITION):
         return RUN
     if not key.startswith(RUN):
@@ -116,7 +116,7 @@ def time_of(key: bytes) -> int:
 
 
 def encode_place(key: bytes, hint: Hint) -> bytes:
-    """The value that says where the batch of `key` stands."""
+    """The value with the place of the batch of `key`."""
     head = _PLACE.pack(hint.position, hint.serial, hint.offset)
     return head + _CRC.pack(crc32c(key + head))
 

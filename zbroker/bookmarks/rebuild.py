@@ -1,4 +1,4 @@
-"""Makes a bookmark index anew from the log, beside the one that serves, then takes its place.
+"""Rebuilds a bookmark index from the log, beside the one that serves, then replaces it.
 
     <index>.new   being made: an interrupted one is thrown away when the index is opened
     <index>.old   the one that was replaced, until it is removed
@@ -29,8 +29,8 @@ COMMIT_BYTES: Final = 32 * MIB  # of log per transaction
 TELL_S: Final = 0.2  # between two calls of `progress`
 
 #: (from, until) -> what an index needs of the batches from position `from` below `until`: lists in
-#: log order, each from one segment, with its serial and the number of batches that it stands for.
-#: What is no Batch, a gap, is left out.
+#: log order, each from one segment, with its serial and the number of batches that it covers. Gaps
+#: are left out.
 Batches = Callable[[int, int], Iterable[tuple[Sequence[object], int, int]]]
 
 
@@ -50,7 +50,7 @@ class SparseLog(Protocol[Cursor]):
 
 
 def batches_of(log: SparseLog[Cursor]) -> Batches:
-    """What a Rebuild reads from this log, which nobody else uses at the same time."""
+    """The batches for a Rebuild of this log, which no other code uses at the same time."""
 
     def read(start: int, until: int) -> Iterable[tuple[Sequence[object], int, int]]:
         log.refresh()

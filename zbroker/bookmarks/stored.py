@@ -45,7 +45,7 @@ class StoredEntries:
         self._path = path
         self._instance = instance
         self._map_bytes = map_bytes
-        self._exclusive = Lock()  # nobody reads while the map moves
+        self._exclusive = Lock()  # no thread reads while the map moves
         crashes = files.crashes_of(path)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class StoredEntries:
             sweep.advance(reached)
 
     def _recover(self) -> None:
-        """After a failed write LMDB may refuse everything, reading too, until it is opened anew."""
+        """After a failed write LMDB may refuse everything, even reads, until it is reopened."""
         with self._exclusive, contextlib.suppress(lmdb.Error):
             self._env.close()
             self._env = self._opened()

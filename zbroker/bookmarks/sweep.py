@@ -1,8 +1,9 @@
 """Takes entries of removed segments out of LMDB, a bounded number at a time.
 
 In each line (positions, times, the runs of one publisher) entries rise with the log, but for those
-of late batches; so only the beginning of each line is looked at. Behind an early late entry a few
-may stay until that one goes: they cost space, and no look-up gives a place below the floor.
+of late batches; so only the beginning of each line is looked at. After an early late entry a few
+may
+stay until that one is removed: they cost space, and no look-up gives a place below the floor.
 
     p, r of the 1st publisher, r of the 2nd, ..., t     each: delete while below, then the next line
 """
