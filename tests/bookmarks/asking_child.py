@@ -17,7 +17,8 @@ from zbroker.bookmarks.index import Index
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
-from zbroker.journal.locate import Locator, Where
+from zbroker.journal.effects import Where
+from zbroker.journal.locate import Locator
 from zbroker.journal.sessions import Sessions
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import Batch

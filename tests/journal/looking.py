@@ -15,7 +15,8 @@ from tests.journal.whole import DOOR, MINE, Whole
 from zbroker.bookmarks.index import Index
 from zbroker.ids import publisher_id
 from zbroker.journal.core import Settings
-from zbroker.journal.locate import Locator, Where
+from zbroker.journal.effects import Where
+from zbroker.journal.locate import Locator
 from zbroker.log.format import KIND_PUBLISH
 from zbroker.log.reader import Gap
 from zbroker.wire import internal as m
@@ -44,7 +45,7 @@ class Looking:
         self.messages: list[Seen] = []
         self.floor = 1
         for name in NAMES:
-            self.whole.core.receive(DOOR, m.Open(1, MINE, name, "alice"), [])
+            self.whole.hear(DOOR, m.Open(1, MINE, name, "alice"), [])
         self.whole.commit()
 
     def publish(self, name: str, times_s: list[int], *, skip: int = 0, size: int = 10) -> None:
@@ -59,7 +60,7 @@ class Looking:
             known.id, known.session, first, len(times_s), None, crc32c(body), None, ["t"],
             columns=columns,
         )  # fmt: skip
-        self.whole.core.receive(DOOR, m.Append(MINE, self.whole.ordinal, 0, [entry]), [body])
+        self.whole.hear(DOOR, m.Append(MINE, self.whole.ordinal, 0, [entry]), [body])
         self.whole.ordinal += 1
         self.whole.commit()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,10 +16,13 @@ from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, start, writer
 from tests.sim.disk import SimDisk
 from zbroker import known_log
 from zbroker.config import Config
-from zbroker.journal.background import COUNT_MS, INDEX_COMMIT_BYTES, LATE_TELL_MS, Chores
+from zbroker.journal import effects as je
+from zbroker.journal.background import COUNT_MS, INDEX_COMMIT_BYTES, Background
 from zbroker.journal.conflicts import read_conflicts
-from zbroker.journal.core import Conflict, JournalCore, Settings
+from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
+from zbroker.journal.events import ConflictsKept
 from zbroker.journal.fold import Fold
+from zbroker.journal.group_builder import Conflict
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.startup import Opened
 from zbroker.log.inventory import RecoveryFinding
@@ -52,12 +55,15 @@ class Bench:
     def __init__(self, path: Path) -> None:
         self.disk = SimDisk(random.Random(1))
         self.writer = writer(self.disk, start(self.disk))
-        self.core = JournalCore(Settings(INSTANCE, 7), Fold(INSTANCE).sessions, 1, 1, 0)
+        self.core = JournalCore(
+            Settings(INSTANCE, 7), RetentionSettings((), 0), Fold(INSTANCE).sessions,
+            LogEnd(1, 1, 0, 1, 1, 0),
+        )  # fmt: skip
         self.index = Index()
         self.findings: list[RecoveryFinding] = []
         opened = Opened(
             self.core, self.writer, Log(disk=self.disk), cast(Any, None), cast(Any, self.index),
-            cast(Any, self.disk), cast(Any, None), self.findings, [],
+            cast(Any, self.disk), cast(Any, None), self.findings,
         )  # fmt: skip
         self.now_ms = 0
         process = SimpleNamespace(
@@ -71,17 +77,19 @@ class Bench:
         )
         self.woken = threading.Semaphore(0)
         self.helpers = Helpers("test", 4, self.woken.release)
-        self.chores = Chores(cast(Any, process), opened, self.helpers)
+        self.background = Background(cast(Any, process), opened, self.helpers, self.helpers)
 
-    def work(self) -> None:
+    def work(self) -> list[Any]:
         """Until the helpers have done all that they were asked for: more than one job at a time."""
         assert self.helpers._jobs
+        events = []
         while self.helpers._jobs:
             assert self.woken.acquire(timeout=10)
-            self.helpers.finish()
+            events += self.helpers.finish()
+        return events
 
     def beat(self) -> None:
-        self.chores.beat(self.now_ms)
+        self.background.maintain(je.Maintain())
 
 
 @pytest.fixture
@@ -96,22 +104,16 @@ def conflict(number: int) -> Conflict:
     return Conflict(entry, b"other", 17, "ann", 1_000)
 
 
-def once(found: list[Conflict]) -> Callable[[], list[Conflict]]:
-    rest = [found]
-    return lambda: rest.pop() if rest else []
-
-
 def test_conflicts_are_kept_aside(bench: Bench, tmp_path: Path) -> None:
-    bench.core.take_conflicts = once([conflict(3), conflict(5)])  # type: ignore[method-assign]
-    bench.beat()
-    bench.work()
+    bench.background.keep_conflicts(je.KeepConflicts([conflict(3), conflict(5)]))
+    assert bench.work() == [ConflictsKept()]
     kept = read_conflicts(tmp_path / "conflicts")
     assert [(one.seq, one.name, one.original_position, one.body) for one in kept] == [
         (3, "ann", 17, b"other"),
         (5, "ann", 17, b"other"),
     ]
     assert (kept[0].codec, kept[0].topics, kept[0].time_ns) == ("zstd", ["t", "u"], 1_000)
-    assert bench.chores.stats(0)["conflicts_kept"] == 2
+    assert bench.background.stats(0)["conflicts_kept"] == 2
 
 
 def test_the_index_is_committed_when_enough_came(bench: Bench) -> None:
@@ -133,7 +135,7 @@ def test_the_index_is_committed_while_it_has_something_to_forget(bench: Bench) -
 
 
 def test_what_the_index_has_is_written_at_the_end(bench: Bench) -> None:
-    bench.chores.close()
+    bench.background.close()
     assert bench.index.commits == 1
 
 
@@ -150,8 +152,8 @@ def test_it_is_written_again_with_a_new_segment(bench: Bench, tmp_path: Path) ->
     bench.work()
     while bench.writer.serial == 1:
         append(bench.writer, b"x" * 2_000)
-    bench.core.written_to(bench.writer.position)
-    bench.core.synced(bench.writer.synced)
+    bench.core.commit.written_to(bench.writer.position, bench.writer.serial)
+    bench.core.commit.synced(bench.writer.synced)
     bench.beat()
     bench.work()
     assert known_log.read(tmp_path, INSTANCE) == (1, bench.writer.synced)
@@ -159,7 +161,7 @@ def test_it_is_written_again_with_a_new_segment(bench: Bench, tmp_path: Path) ->
 
 def test_it_is_written_at_the_end(bench: Bench, tmp_path: Path) -> None:
     append(bench.writer, b"x")
-    bench.chores.close()
+    bench.background.close()
     assert known_log.read(tmp_path, INSTANCE) == (1, 2)
 
 
@@ -175,27 +177,16 @@ def test_a_data_directory_that_cannot_be_written_stops_nothing(
 def test_the_next_segment_is_filled_in_a_helper(bench: Bench) -> None:
     while bench.writer.end * 2 < SEGMENT_BYTES:
         append(bench.writer, b"x" * 800)
-    bench.chores.prepare()
+    bench.background.prepare()
     bench.work()
     assert (SPARE, SEGMENT_BYTES) in bench.disk.list()
 
 
-def test_late_flushes_are_counted_and_told_once_in_a_while(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    for bench.now_ms in (0, 1, LATE_TELL_MS - 1, LATE_TELL_MS):
-        bench.chores.late(1.5)
-    assert bench.chores.flush_late == 4
-    told = [record.message for record in caplog.records if "journal.flush_late" in record.message]
-    assert len(told) == 2
-    assert "1500 ms" in told[0]
-
-
 def test_the_directories_are_counted_now_and_then(bench: Bench) -> None:
-    assert bench.chores.stats(0)["segments"] == 1
+    assert bench.background.stats(0)["segments"] == 1
     bench.disk.plant("0000000002.journal", b"x" * 100)
-    assert bench.chores.stats(COUNT_MS - 1)["segments"] == 1
-    stats = bench.chores.stats(COUNT_MS)
+    assert bench.background.stats(COUNT_MS - 1)["segments"] == 1
+    stats = bench.background.stats(COUNT_MS)
     assert (stats["segments"], stats["oldest"], stats["bytes"]) == (2, 1, SEGMENT_BYTES + 100)
 
 
@@ -204,7 +195,7 @@ def test_findings_are_told_within_bounds(bench: Bench) -> None:
         RecoveryFinding("journal.damaged_range", "x" * 500, "y", n, n + 1) for n in range(50)
     ]
     bench.findings.append(RecoveryFinding("journal.torn_tail_cut", "z", "y"))
-    stats = bench.chores.stats(0)
+    stats = bench.background.stats(0)
     assert (stats["findings"], stats["damage"]) == (51, 50)
     assert len(str(stats["finding_texts"])) < 2_200
     assert "41 more" in str(stats["finding_texts"])

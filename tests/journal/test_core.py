@@ -1,326 +1,258 @@
-"""The journal's decisions without a disk: groups, receipts, marks, log time, incarnations."""
+"""The journal's decisions in the order of its turn: one commit at a time, and what is beside it."""
 
 from __future__ import annotations
 
-from array import array
+import random
+from typing import Any
 
 import pytest
 
-from zbroker.ids import publisher_id
-from zbroker.journal.core import Conflict, Group, JournalCore, Send, Settings
-from zbroker.journal.group_builder import CONFLICTS_MAX
-from zbroker.journal.holes import Hole
-from zbroker.journal.sessions import Sessions
-from zbroker.limits import GROUP_MAX_BYTES
-from zbroker.log.format import (
-    GROUP_ALIGN,
-    GROUP_LENGTH,
-    KIND_POINT,
-    KIND_PUBLISH,
-    KIND_PUBLISHER,
-    crc32c,
-    encode_batch_header,
+from tests.journal import build
+from tests.sim.disk import SimDisk
+from tests.sim.journal_process import JournalProcess, Start
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Answer, Exit, Note, Pace, Ready, Sync
+from zbroker.engine.events import Gone, StopAsked, Synced
+from zbroker.journal import effects as je
+from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
+from zbroker.journal.events import (
+    ConflictsKept,
+    Incoming,
+    Requested,
+    Reserved,
+    SpaceFound,
+    Subscribed,
+    Written,
 )
+from zbroker.journal.sessions import Sessions
+from zbroker.limits import BEAT_MS, STATE_BODY_BYTES, U63_MAX
+from zbroker.log.format import KIND_STATE, crc32c
 from zbroker.wire import internal as m
-from zbroker.wire.messages import Columns
 
-MINE, THEIRS = 77, 55
-RID = b"\0ingest"
+MINE, RID, READER = 77, b"\0ingest", b"\0delivery"
 BODY = b"\x91\xc4\x01a"
+ROOM = Reserved(True, True, U63_MAX)
 
 
-def welcomed(publisher_time: bool = False) -> JournalCore:
-    core = JournalCore(Settings(9, MINE, publisher_time=publisher_time), Sessions(), 1, 1, 0)
-    [welcome] = core.receive(RID, m.Hello("ingest", THEIRS), [])
-    assert isinstance(welcome.message, m.Welcome)
-    assert welcome.message.echo == THEIRS
-    return core
+class Steps:
+    """A core without performers: the test gives the answers."""
 
+    def __init__(self, spin_us: int = 50, serial: int = 1) -> None:
+        settings = Settings(9, MINE, spin_us=spin_us)
+        end = LogEnd(1, 1, 0, 1, serial, serial)
+        self.core = JournalCore(settings, RetentionSettings(("delivery",), 0), Sessions(), end)
+        self.now_ms = 0
+        self.session = self.ordinal = 0
+        self.tick()
+        self.hear(Requested([Incoming(RID, m.Hello("ingest", 1), [])]))
+        self.hear(Requested([Incoming(READER, m.Hello("delivery", 1), [])]))
+        self.hear(Requested([Incoming(RID, m.Open(1, MINE, "p", ""), [])]))
+        self.tick()
+        [opened] = [each.message for each in self.hear(ROOM) if isinstance(each, Answer)]
+        assert isinstance(opened, m.Opened)
+        self.opened = opened
 
-def step(core: JournalCore, wall_ns: int = 1_000) -> tuple[Group | None, list[Send]]:
-    """One group, written and synced."""
-    group = core.group(wall_ns)
-    if group is not None:
-        core.written_to(group.end_position)
-    sends = core.synced(core.written)
-    core.check()
-    return group, sends
+    def hear(self, event: object) -> list[Any]:
+        effects = list(self.core.handle(event, Now(self.now_ms, 1_000)))
+        self.core.check()
+        return effects
 
+    def tick(self, now_ms: int | None = None) -> list[Any]:
+        self.now_ms = self.now_ms if now_ms is None else now_ms
+        effects = list(self.core.tick(Now(self.now_ms, 1_000), drained=True))
+        self.core.check()
+        return effects
 
-def opened(core: JournalCore, name: str = "p", wall_ns: int = 1_000) -> m.Opened:
-    core.receive(RID, m.Open(1, MINE, name, ""), [])
-    _, sends = step(core, wall_ns)
-    answers = [s.message for s in sends if isinstance(s.message, m.Opened)]
-    assert len(answers) == 1
-    return answers[0]
-
-
-def append(
-    core: JournalCore, ordinal: int, *entries: m.Entry, incarnation: int = MINE, confirmed: int = 0
-) -> None:
-    core.receive(
-        RID, m.Append(incarnation, ordinal, confirmed, list(entries)), [BODY] * len(entries)
-    )
-
-
-def entry(
-    session: int, seq: int, count: int = 1, prev: int | None = None, columns: Columns | None = None
-) -> m.Entry:
-    return m.Entry(
-        publisher_id("p"), session, seq, count, prev, crc32c(BODY), None, ["t"], None, columns
-    )
-
-
-def receipts(sends: list[Send]) -> list[m.ReceiptItem]:
-    return [
-        item for s in sends if isinstance(s.message, m.JournalReceipt) for item in s.message.items
-    ]
-
-
-@pytest.mark.seed("001-35")
-@pytest.mark.seed("002-03")
-@pytest.mark.seed("004-17")
-def test_nothing_leaves_before_the_sync() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1))
-    group = core.group(1_000)
-    assert group is not None
-    core.written_to(group.end_position)
-    assert core.synced(core.persisted) == []
-    assert core.beat() == [core.marks()]
-    assert core.persisted == 1
-    assert receipts(core.synced(group.end_position)) == [m.ReceiptItem(1, 2, 1)]
-
-
-def test_the_publisher_record_stands_once_before_the_first_batch() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1), entry(session, 2))
-    group, _ = step(core)
-    append(core, 3, entry(session, 3))
-    after, _ = step(core)
-    assert group is not None
-    assert after is not None
-    assert [b.kind for b in group.batches] == [KIND_PUBLISHER, KIND_PUBLISH, KIND_PUBLISH]
-    assert [b.position for b in group.batches + after.batches] == [1, 2, 3, 4]
-
-
-def test_a_logon_is_answered_behind_what_was_forwarded_before_it() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1, 3))
-    answer = opened(core, wall_ns=5_000)
-    assert (answer.seq, answer.acked) == (3, 3)
-    assert answer.session > session
-
-
-def test_appends_for_another_incarnation_are_dropped() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1), incarnation=MINE + 1)
-    assert step(core) == (None, [])
-
-
-def test_only_the_newest_connection_of_a_room_is_listened_to() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1))
-    core.receive(b"\0other", m.Hello("ingest", THEIRS + 1, [m.OpenSession("p", "", session)]), [])
-    append(core, 2, entry(session, 2))
-    assert step(core)[0] is None, "what the old one had queued is sent again by the new one"
-
-
-def test_a_lost_receipt_is_repeated_on_the_beat_until_it_is_confirmed() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1))
-    append(core, 2, entry(session, 2))
-    step(core)
-    assert [item.ordinal for item in receipts(core.beat())] == [1, 2]
-    core.receive(RID, m.Confirm(MINE, 1), [])
-    assert [item.ordinal for item in receipts(core.beat())] == [2]
-    append(core, 3, entry(session, 3), confirmed=2)
-    assert [item.ordinal for item in receipts(step(core)[1])] == [3]
-
-
-def test_a_gap_is_refused_with_the_high_and_so_is_what_follows() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1, prev=0), entry(session, 3, prev=2), entry(session, 4, prev=3))
-    items = receipts(step(core)[1])
-    assert [(i.code, i.high) for i in items] == [("", 1), ("sequence_gap", 1), ("sequence_gap", 1)]
-
-
-def test_what_overlaps_is_cut_and_takes_no_position() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1, 3, prev=0))
-    append(core, 2, entry(session, 2, 5, prev=1))
-    group, sends = step(core)
-    assert group is not None
-    cut = group.batches[-1]
-    assert (cut.skip, cut.sequence, cut.position, cut.prev, cut.end_position) == (2, 4, 5, 3, 8)
-    assert receipts(sends)[-1] == m.ReceiptItem(2, 7, 6, 2)
-
-
-def test_log_time_never_goes_back() -> None:
-    core = welcomed()
-    session = opened(core).session
-    times = []
-    for ordinal, wall_ns in enumerate((5_000, 3_000, 6_000), 1):
-        append(core, ordinal, entry(session, ordinal))
-        group, _ = step(core, wall_ns)
-        assert group is not None
-        times.append(group.batches[-1].log_time)
-    assert times == [5_000, 5_000, 6_000]
-
-
-def test_publisher_time_is_made_monotonic_message_by_message() -> None:
-    core = welcomed(publisher_time=True)
-    session = opened(core).session
-    column = Columns(time=array("q", [5, 9, 7, 12]).tobytes())
-    append(core, 1, entry(session, 1, 4, columns=column))
-    group, _ = step(core, wall_ns=10**18)
-    assert group is not None
-    batch = group.batches[-1]
-    assert batch.columns is not None
-    assert batch.columns.time is not None
-    assert array("q", batch.columns.time).tolist() == [5, 9, 9, 12]
-    assert batch.log_time == group.log_time == 12
-
-
-def test_a_full_disk_refuses_and_so_what_follows_is_refused() -> None:
-    core = welcomed()
-    session = opened(core).session
-    core.accepting = False
-    append(core, 1, entry(session, 1, prev=0))
-    assert [i.code for i in receipts(step(core)[1])] == ["disk_full"]
-    core.accepting = True
-    append(core, 2, entry(session, 2, prev=1))
-    append(core, 3, entry(session, 1, prev=0))
-    append(core, 4, entry(session, 2, prev=1))
-    assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", "", ""]
-
-
-def test_a_group_commit_is_bounded_and_the_rest_waits() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, *[entry(session, seq) for seq in range(1, 1_001)])
-    sizes = []
-    while core.backlog:
-        group, _ = step(core)
-        assert group is not None
-        sizes.append(len(group.batches))
-    assert max(sizes) <= 334
-    assert sum(sizes) == 1_001
-
-
-# -- what the loop asks -----------------------------------------------------------------------
-
-
-def test_a_room_is_known_by_its_newest_connection() -> None:
-    core = welcomed()
-    assert core.room_of(RID) == "ingest"
-    core.receive(b"\0other", m.Hello("ingest", THEIRS), [])
-    assert (core.room_of(RID), core.room_of(b"\0other")) == ("", "ingest")
-
-
-def test_a_group_takes_no_more_than_was_said() -> None:
-    core = welcomed()
-    session = opened(core).session
-    disk_bytes = []
-    for count, topics in ((1, ["t"]), (3, ["a" * 255, "b" * 255]), (50, ["t"] * 9)):
-        columns = Columns(array("H", [0] * count).tobytes()) if len(topics) > 1 else None
-        first = core.sessions.get(publisher_id("p"))
-        assert first is not None
-        one = m.Entry(
-            publisher_id("p"), session, first.high + 1, count, None, 0, None, topics, None, columns
+    def append(self, count: int = 1) -> None:
+        """A batch of so many messages waits."""
+        first = self.ordinal + 1
+        entry = m.Entry(
+            self.opened.publisher, self.opened.session, first, count, None, crc32c(BODY), None,
+            ["t"],
         )  # fmt: skip
-        core.receive(RID, m.Append(MINE, 1, 0, [one]), [b"x" * 1_000])
-        core.want_state()
-        said = core.next_group_bytes()
-        group, _ = step(core)
-        assert group is not None
-        took = sum(len(encode_batch_header(b, 0, 0)) + b.body_length + 8 for b in group.batches)
-        disk_bytes.append((took + GROUP_LENGTH + GROUP_ALIGN, said))
-    assert all(took <= said for took, said in disk_bytes), disk_bytes
+        append = m.Append(MINE, first, self.ordinal, [entry])
+        assert self.hear(Requested([Incoming(RID, append, [BODY])])) == []
+        self.ordinal += count
+
+    def holds(self, *, eager: bool) -> None:
+        holds = m.Holds(MINE, 1, U63_MAX, eager=eager)
+        assert self.hear(Requested([Incoming(READER, holds, [])])) == []
 
 
-def test_the_next_group_is_bounded_although_more_waits() -> None:
-    core = welcomed()
-    session = opened(core).session
-    size = 1 << 20
-    for seq in range(1, 21):
-        core.receive(RID, m.Append(MINE, seq, 0, [entry(session, seq)]), [b"x" * size])
-    assert GROUP_MAX_BYTES < core.next_group_bytes() < GROUP_MAX_BYTES + 2 * size
-    while core.backlog:
-        step(core)
-    assert core.next_group_bytes() < 2_000
+def kinds(effects: list[Any]) -> list[type]:
+    return [type(effect) for effect in effects]
 
 
-def test_conflicts_are_given_once_and_are_bounded() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1, 2))
-    step(core)
-    other = entry(session, 1, 2)
-    other.crc += 1
-    append(core, 2, *[other] * (CONFLICTS_MAX + 5))
-    step(core)
-    kept = core.take_conflicts()
-    assert (len(kept), core.conflicts, core.take_conflicts()) == (
-        CONFLICTS_MAX,
-        CONFLICTS_MAX + 5,
-        [],
-    )
-    assert kept[0] == Conflict(other, BODY, 3, "p", 1_000)
+def test_a_commit_is_reserved_written_synced_and_then_answered() -> None:
+    at = Steps()
+    at.append()
+    [reserve] = at.tick()
+    assert isinstance(reserve, je.Reserve)
+    [group, _] = at.hear(ROOM)
+    assert isinstance(group, je.WriteGroup)
+    assert at.hear(Written(1)) == [Sync(group.end)]
+    effects = at.hear(Synced(group.end))
+    assert kinds(effects) == [Answer, je.PublishWatermarks, je.IndexGroup]
+    assert effects[0].message.items == [m.ReceiptItem(1, 2, 1)]
+    assert effects[2] == je.IndexGroup(group.batches, 1)
 
 
-def test_a_fenced_journal_refuses_publishers_for_now() -> None:
-    core = welcomed()
-    session = opened(core).session
-    core.fenced = True
-    append(core, 1, entry(session, 1))
-    assert [i.code for i in receipts(step(core)[1])] == ["not_ready"]
-    core.fenced = False
-    append(core, 2, entry(session, 2, prev=1))
-    append(core, 3, entry(session, 1))
-    assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", ""]
+def test_nothing_else_is_begun_while_a_sync_runs() -> None:
+    """A look for space beside a slow sync once ended the journal: the writer took it for failed."""
+    at = Steps()
+    at.append()
+    at.tick()
+    [group, *_] = at.hear(ROOM)
+    at.hear(Written(1))
+    at.append()
+    at.holds(eager=False)
+    beside = at.tick(BEAT_MS)
+    assert kinds(beside) == [je.PublishWatermarks, je.Maintain]
+    assert at.core.next_wake_ms() == 2 * BEAT_MS, "it sleeps although a batch waits"
+    at.hear(Synced(group.end))
+    assert at.core.next_wake_ms() == 0
+    assert kinds(at.tick()) == [je.LookForSpace, je.Reserve]
 
 
-def test_a_control_record_stands_behind_what_waited_before_it() -> None:
-    core = welcomed()
-    session = opened(core).session
-    append(core, 1, entry(session, 1))
-    core.append_control(KIND_POINT, b"map")
-    core.receive(b"\0new", m.Hello("ingest", THEIRS + 1, [m.OpenSession("p", "", session)]), [])
-    group, _ = step(core)
-    assert group is not None
-    assert [(b.kind, b.origin_position) for b in group.batches] == [(KIND_POINT, 1)], (
-        "a new connection of ingest drops only what ingest had queued"
-    )
+def test_written_is_announced_before_the_sync_when_a_reader_wants_that() -> None:
+    at = Steps()
+    at.holds(eager=True)
+    at.append()
+    at.tick()
+    [group, *_] = at.hear(ROOM)
+    early, sync = at.hear(Written(1))
+    assert (early.message.written, early.message.persisted) == (group.end, 1)
+    assert sync == Sync(group.end)
 
 
-def test_a_publisher_that_goes_on_over_a_hole_says_so() -> None:
-    core = welcomed()
-    session = opened(core).session
-    over = entry(session, 9, prev=6)
-    over.hole = True
-    append(core, 1, entry(session, 1, 3, prev=0), over)
-    group, sends = step(core)
-    assert group is not None
-    assert [i.code for i in receipts(sends)] == ["", ""]
-    assert group.batches[-1].prev == 6
-    known = core.sessions.get(publisher_id("p"))
-    assert known is not None
-    assert known.holes == [Hole(4, 6, 6)]
+def test_what_writes_nothing_is_answered_without_a_sync() -> None:
+    at = Steps()
+    at.hear(Requested([Incoming(RID, m.Open(2, MINE, "q", ""), [])]))
+    at.tick()
+    assert kinds(at.hear(ROOM)) == [Answer]
+    assert at.core.next_wake_ms() == BEAT_MS
 
 
-def test_a_hello_of_a_socket_that_was_given_up_since_is_not_heard() -> None:
-    core = welcomed()
-    [welcome] = core.receive(b"\0new", m.Hello("ingest", THEIRS, number=2), [])
-    assert welcome.rid == b"\0new"
-    assert core.receive(b"\0old", m.Hello("ingest", THEIRS, number=1), []) == []
-    assert core.room_of(b"\0new") == "ingest"
-    assert core.room_of(b"\0old") == ""
+def test_a_full_disk_refuses_publishers_at_once() -> None:
+    at = Steps()
+    at.append()
+    at.tick()
+    [receipt] = at.hear(Reserved(False, True, 0))
+    assert [item.code for item in receipt.message.items] == ["disk_full"]
+
+
+def test_a_group_has_no_part_of_a_snapshot_that_was_not_reserved() -> None:
+    """Space may come back between the two: the group would be larger than its place."""
+    at = Steps()
+    at.hear(SpaceFound(False, False))
+    at.core.commit.want_state()
+    at.append()
+    [reserve] = at.tick()
+    assert reserve.bytes < STATE_BODY_BYTES
+    at.hear(SpaceFound(True, True))
+    [group, *_] = at.hear(ROOM)
+    assert KIND_STATE not in [batch.kind for batch in group.batches]
+    at.hear(Written(1))
+    at.hear(Synced(group.end))
+    at.hear(SpaceFound(True, True))
+    [reserve] = at.tick()
+    assert reserve.bytes > STATE_BODY_BYTES
+    [group, *_] = at.hear(ROOM)
+    assert KIND_STATE in [batch.kind for batch in group.batches]
+
+
+def test_it_spins_after_small_groups_only() -> None:
+    at = Steps(spin_us=50)
+    paces = []
+    for count in (1, 1, 40, 40, 1):
+        at.append(count)
+        at.tick()
+        group, *pace = at.hear(ROOM)
+        paces.append(pace)
+        at.hear(Written(1))
+        at.hear(Synced(group.end))
+    assert paces == [[Pace(50)], [], [Pace(0)], [], [Pace(50)]]
+
+
+def test_a_new_segment_gets_a_snapshot() -> None:
+    at = Steps()
+    at.append()
+    at.tick()
+    [group, *_] = at.hear(ROOM)
+    at.hear(Written(2))
+    at.hear(Synced(group.end))
+    at.tick()
+    [group, *_] = at.hear(ROOM)
+    assert [batch.kind for batch in group.batches] == [KIND_STATE]
+    at.hear(Written(2))
+    at.hear(Synced(group.end))
+    assert at.core.stats()["stated"] == 2
+
+
+def test_watermarks_are_there_at_once_for_a_reader_that_subscribes() -> None:
+    [watermarks] = Steps().hear(Subscribed())
+    assert watermarks.message.persisted == 1
+
+
+def test_conflicts_are_kept_one_time_after_the_other() -> None:
+    at = Steps()
+    given = [["a"], ["b"]]
+    at.core.commit.take_conflicts = lambda: given.pop(0) if given else []  # type: ignore
+    assert je.KeepConflicts(["a"]) in at.tick(BEAT_MS)  # type: ignore[list-item]
+    assert je.KeepConflicts not in kinds(at.tick(2 * BEAT_MS))
+    [note] = at.hear(ConflictsKept("no space"))
+    assert (type(note), note.name) == (Note, "journal.conflict_not_kept")
+    assert je.KeepConflicts(["b"]) in at.tick(3 * BEAT_MS)  # type: ignore[list-item]
+
+
+def test_a_process_that_is_gone_is_answered_no_more() -> None:
+    at = Steps()
+    at.append()
+    at.hear(Gone(RID))
+    at.tick()
+    [group, *_] = at.hear(ROOM)
+    at.hear(Written(1))
+    assert kinds(at.hear(Synced(group.end))) == [je.PublishWatermarks, je.IndexGroup]
+
+
+def test_it_is_ready_once_and_ends_when_it_is_told_to() -> None:
+    core = JournalCore(
+        Settings(9, MINE), RetentionSettings(()), Sessions(), LogEnd(1, 1, 0, 1, 1, 0)
+    )  # fmt: skip
+    assert kinds(list(core.tick(Now(0, 0), drained=True)))[0] is Ready
+    assert Ready not in kinds(list(core.tick(Now(BEAT_MS, 0), drained=True)))
+    at = Steps()
+    at.append()
+    assert at.hear(StopAsked()) == [Exit()]
+    assert at.tick() == [], "nothing is begun any more"
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_what_is_acknowledged_outlives_a_power_cut(*, lies: bool) -> None:
+    """The rig runs the turn that ships; with a disk that syncs nothing it finds the loss."""
+    lost = 0
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        start = Start(
+            build.Clock(), build.SEGMENT_BYTES, random.Random(seed).getrandbits(64).__int__
+        )
+        process = JournalProcess(disk, Settings(build.INSTANCE, MINE), start)
+        process.port.lies = lies
+        process.hear(RID, m.Hello("ingest", 1))
+        process.hear(RID, m.Open(1, MINE, "p", ""))
+        [opened] = [a.message for a in process.commit() if isinstance(a.message, m.Opened)]
+        high = 0
+        for ordinal in range(1, 6):
+            entry = m.Entry(
+                opened.publisher, opened.session, ordinal, 1, None, crc32c(BODY), None, ["t"]
+            )  # fmt: skip
+            process.hear(RID, m.Append(MINE, ordinal, ordinal - 1, [entry]), [BODY])
+            for answer in process.commit():
+                items = getattr(answer.message, "items", [])
+                high = max([high, *(item.high for item in items)])
+        assert high == 5
+        disk.power_cut()
+        again = JournalProcess(disk, Settings(build.INSTANCE, MINE + 1), start)
+        known = again.core.commit.sessions.get(opened.publisher)
+        lost += known is None or known.high < high
+    assert (lost > 0) is lies

@@ -53,7 +53,7 @@ def test_publishers_whose_segments_are_gone_are_still_known() -> None:
     found = whole.core.sessions.get(publisher_id("old"))
     assert found is not None
     assert (found.name, found.principal, found.high, found.named) == ("old", "alice", 3, True)
-    whole.core.receive(DOOR, m.Open(2, MINE, "old", ""), [])
+    whole.hear(DOOR, m.Open(2, MINE, "old", ""), [])
     whole.commit()
     assert found.session > session, "a session number is never given twice"
     assert not any(finding.code == "journal.state_missing" for finding in whole.recovered.findings)

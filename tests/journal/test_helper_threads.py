@@ -64,6 +64,15 @@ def test_what_runs_still_is_left_for_later(helpers: Helpers, woken: Woken) -> No
     assert done == ["fast", "slow"]
 
 
+def test_what_ended_is_heard_as_events_in_order(helpers: Helpers, woken: Woken) -> None:
+    helpers.submit(lambda: 1, lambda number: ("first", number))
+    helpers.submit(lambda: 2, lambda _: None)
+    helpers.submit(_fails, lambda _: None, lambda error: ("failed", str(error)))
+    woken.wait(3)
+    assert helpers.finish() == [("first", 1), ("failed", "no")]
+    assert helpers.finish() == []
+
+
 def test_a_failure_goes_to_who_takes_it(helpers: Helpers, woken: Woken) -> None:
     errors: list[Exception] = []
     helpers.submit(_fails, lambda _: None, errors.append)

@@ -15,12 +15,14 @@ from google_crc32c import value as crc32c
 from tests.journal import build
 from tests.journal.looking import Looking
 from tests.journal.whole import Whole
+from tests.sim.journal_process import JournalProcess, Start
 from zbroker.bookmarks.index import Index
-from zbroker.clock import format_time
+from zbroker.clock import SystemClock, format_time
+from zbroker.engine.contract import Now
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
-from zbroker.journal.core import JournalCore, Settings
-from zbroker.journal.fold import Fold
-from zbroker.journal.locate import Locator, Where
+from zbroker.journal.core import Settings
+from zbroker.journal.effects import IndexGroup, Where
+from zbroker.journal.locate import Locator
 from zbroker.journal.lookup import NEAR_BATCHES
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import Sessions
@@ -30,8 +32,6 @@ from zbroker.log.format import KIND_NOOP, KIND_PUBLISH
 from zbroker.log.generations import CopyMark, write_mark
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.records import PointRecord, encode
-from zbroker.log.recovery import recover
-from zbroker.log.writer import Writer
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Located
@@ -47,6 +47,22 @@ SECOND = 1_000_000_000
 FIRST_SEQUENCES = (1, 10, 13)
 
 
+class Indexed(JournalProcess):
+    """index: what becomes durable goes into it."""
+
+    index: Index | None = None
+
+    def now(self) -> Now:
+        return Now(0, 5)
+
+    def performers(self) -> dict[type, Any]:
+        return {**super().performers(), IndexGroup: self._add}
+
+    def _add(self, effect: IndexGroup) -> None:
+        if self.index is not None:
+            self.index.add_all(effect.batches, effect.serial)
+
+
 class Bench:
     """A log with publisher "p": positions 2 to 10 are its messages, 1 is its name."""
 
@@ -54,16 +70,14 @@ class Bench:
         self.directory = path
         self.disk = RealDisk(path / "journal")
         (path / "journal").mkdir()
-        recovered = recover(self.disk, INSTANCE, segment_bytes=1 << 20)
-        self.fold = Fold(INSTANCE)
         settings = Settings(INSTANCE, MINE, publisher_time=True)
-        self.core = JournalCore(settings, self.fold.sessions, 1, recovered.next_position, 0)
-        self.writer = Writer(self.disk, recovered.tail, segment_bytes=1 << 20)
+        self.process = Indexed(self.disk, settings, Start(SystemClock(), 1 << 20))
+        self.fold, self.core = self.process.fold, self.process.core
         self.index = Index(path / "index", INSTANCE)
-        self.indexed = indexed
-        self.core.receive(RID, m.Hello("ingest", 1), [])
-        self.core.receive(RID, m.Open(1, MINE, "p", ""), [])
-        self.commit()
+        self.process.index = self.index if indexed else None
+        self.process.hear(RID, m.Hello("ingest", 1))
+        self.process.hear(RID, m.Open(1, MINE, "p", ""))
+        self.process.commit()
         for n, seq in enumerate(FIRST_SEQUENCES):
             self.append(n + 1, seq, [n * 10 * SECOND + k * SECOND for k in range(3)])
         where = Where(INSTANCE, 1, 1, self.core.persisted)
@@ -76,18 +90,8 @@ class Bench:
         columns = Columns(time=array("q", times).tobytes())
         entry = m.Entry(P, known.session, seq, 3, None, 0, None, ["t"], None, columns)
         body = msgspec.msgpack.encode([b"a", b"b", b"c"])
-        self.core.receive(RID, m.Append(MINE, ordinal, 0, [entry]), [body])
-        self.commit()
-
-    def commit(self) -> None:
-        group = self.core.group(5)
-        if group is not None:
-            self.writer.write(group.batches, group.log_time)
-            self.core.written_to(group.end_position)
-            self.writer.sync()
-            for batch in group.batches if self.indexed else []:
-                self.index.add(batch, self.writer.serial)
-        self.core.synced(self.core.written)
+        self.process.hear(RID, m.Append(MINE, ordinal, 0, [entry]), [body])
+        self.process.commit()
 
     def close(self) -> None:
         self.index.close()

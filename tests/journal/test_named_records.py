@@ -133,8 +133,8 @@ def test_what_is_told_is_as_of_its_position() -> None:
     whole = Whole()
     whole.units([wiring("a")], [point("noon")])
     unit = [wiring("a", 2)]
-    whole.core.receive(ROOM, AskNamed(7, MINE), [])
-    whole.core.receive(
+    whole.hear(ROOM, AskNamed(7, MINE), [])
+    whole.hear(
         ROOM, CommitUnits(MINE, 9, 0, [[part for part, _ in unit]]), [body for _, body in unit]
     )
     assert whole.core.group(1_000) is not None
@@ -148,19 +148,13 @@ def test_what_is_told_is_as_of_its_position() -> None:
 def test_names_are_told_only_when_they_are_durable() -> None:
     whole = Whole()
     part, body = wiring("a")
-    whole.core.receive(ROOM, CommitUnits(MINE, 1, 0, [[part]]), [body])
-    whole.core.receive(ROOM, AskNamed(7, MINE), [])
-    group = whole.core.group(1_000)
-    assert group is not None
-    assert whole.core.synced(whole.core.persisted) == []
-    whole.writer.write(group.batches, group.log_time)
-    whole.core.written_to(group.end_position)
-    sends = whole.core.synced(whole.writer.sync())
-    assert [type(send.message).__name__ for send in sends] == [
-        "NamedRows",
-        "JournalReceipt",
-        "Watermarks",
-    ]
+    whole.hear(ROOM, CommitUnits(MINE, 1, 0, [[part]]), [body])
+    whole.hear(ROOM, AskNamed(7, MINE), [])
+    whole.process.port.held = True
+    whole.process.turn()
+    assert whole.process.taken() == []
+    sends = whole.process.end_sync()
+    assert [type(send.message).__name__ for send in sends] == ["NamedRows", "JournalReceipt"]
 
 
 def test_an_empty_log_names_nothing() -> None:
@@ -171,9 +165,9 @@ def test_an_empty_log_names_nothing() -> None:
 @pytest.mark.parametrize("room", ["ingest", "delivery", "replication", "admin"])
 def test_only_queues_may_ask(room: str) -> None:
     whole = Whole()
-    whole.core.receive(b"\0other", m.Hello(room, 1), [])
+    whole.hear(b"\0other", m.Hello(room, 1), [])
     with pytest.raises(Bug, match="only queues may"):
-        whole.core.receive(b"\0other", AskNamed(1, MINE), [])
+        whole.hear(b"\0other", AskNamed(1, MINE), [])
 
 
 def test_names_outlive_a_start() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from zbroker.errors import Bug
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
 from zbroker.journal.replicas import record_of
 from zbroker.journal.sessions import Sessions
@@ -41,15 +42,15 @@ P = publisher_id("p")
 WALL = 1_000
 
 
-def make(**settings: bool) -> JournalCore:
-    core = JournalCore(Settings(HERE, MINE, **settings), Sessions(), 1, 1, 0)  # type: ignore[arg-type]
+def make(**settings: bool) -> GroupCommit:
+    core = GroupCommit(Settings(HERE, MINE, **settings), Sessions(), 1, 1, 0)  # type: ignore[arg-type]
     core.receive(LINK, m.Hello("replication", 1), [])
     core.receive(DOOR, m.Hello("ingest", 1), [])
     return core
 
 
 @pytest.fixture
-def core() -> JournalCore:
+def core() -> GroupCommit:
     return make()
 
 
@@ -64,7 +65,7 @@ def record(seq: int, count: int, at: int, after: int = 0, **more: object) -> Rec
 
 
 def give(
-    core: JournalCore, *given: Record, body: bytes = b"body"
+    core: GroupCommit, *given: Record, body: bytes = b"body"
 ) -> tuple[list[Batch], list[m.ReceiptItem]]:
     """What the log gets, and the answers; the message goes through its encoding."""
     message = m.Replicate(MINE, 1, 0, list(given))
@@ -73,9 +74,9 @@ def give(
     return commit(core)
 
 
-def commit(core: JournalCore) -> tuple[list[Batch], list[m.ReceiptItem]]:
+def commit(core: GroupCommit) -> tuple[list[Batch], list[m.ReceiptItem]]:
     group = core.group(WALL)
-    core.written_to(core.next_position)
+    core.written_to(core.next_position, core.serial)
     sends = core.synced(core.next_position)
     core.check()
     items = [
@@ -95,7 +96,7 @@ def shape(batches: list[Batch]) -> list[tuple[int, int, int, int, int, bool]]:
     ]
 
 
-def publish(core: JournalCore, seq: int, count: int, prev: int | None = None) -> m.ReceiptItem:
+def publish(core: GroupCommit, seq: int, count: int, prev: int | None = None) -> m.ReceiptItem:
     """From a publisher of this instance."""
     core.receive(DOOR, m.Open(1, MINE, "p", ""), [])
     commit(core)
@@ -106,7 +107,7 @@ def publish(core: JournalCore, seq: int, count: int, prev: int | None = None) ->
     return commit(core)[1][0]
 
 
-def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: JournalCore) -> None:
+def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: GroupCommit) -> None:
     [batch], [item] = give(core, record(1, 3, at=40))
     assert (batch.position, batch.origin_instance, batch.origin_position) == (1, THERE, 40)
     assert (batch.session, batch.prev, batch.body_crc) == (5, 0, 1)
@@ -114,12 +115,12 @@ def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: Jour
     assert core.sessions.origins.vector == {Origin(THERE, 1): 42}
 
 
-def test_only_the_replication_room_may_send_records(core: JournalCore) -> None:
+def test_only_the_replication_room_may_send_records(core: GroupCommit) -> None:
     with pytest.raises(Bug, match="ingest"):
         core.receive(DOOR, m.Replicate(MINE, 1, 0, [record(1, 1, at=1)]), [b""])
 
 
-def test_a_missing_sequence_leaves_a_hole_that_is_filled_late(core: JournalCore) -> None:
+def test_a_missing_sequence_leaves_a_hole_that_is_filled_late(core: GroupCommit) -> None:
     give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
     known = core.sessions.get(P)
     assert known is not None
@@ -129,7 +130,7 @@ def test_a_missing_sequence_leaves_a_hole_that_is_filled_late(core: JournalCore)
     assert (item.position, item.high, known.holes, core.late) == (8, 8, [], 3)
 
 
-def test_what_is_here_with_another_origin_is_tied_and_the_rest_stored(core: JournalCore) -> None:
+def test_what_is_here_with_another_origin_is_tied_and_the_rest_stored(core: GroupCommit) -> None:
     give(core, record(3, 2, at=40, prev=2, session=4))
     publish(core, 8, 2)
     batches, [item] = give(core, record(1, 12, at=50, after=41, session=6))
@@ -144,19 +145,19 @@ def test_what_is_here_with_another_origin_is_tied_and_the_rest_stored(core: Jour
     assert [b.taken for b in batches] == [2, 1, 3, 1, 3]
 
 
-def test_a_record_that_comes_again_is_a_duplicate_and_writes_nothing(core: JournalCore) -> None:
+def test_a_record_that_comes_again_is_a_duplicate_and_writes_nothing(core: GroupCommit) -> None:
     give(core, record(1, 3, at=40))
     batches, [item] = give(core, record(1, 3, at=40))
     assert (batches, item) == ([], m.ReceiptItem(1, 3, 3, 3))
 
 
-def test_of_a_record_whose_beginning_is_here_only_the_rest_is_stored(core: JournalCore) -> None:
+def test_of_a_record_whose_beginning_is_here_only_the_rest_is_stored(core: GroupCommit) -> None:
     give(core, record(1, 3, at=40))
     batches, _ = give(core, record(1, 5, at=40))
     assert shape(batches) == [(KIND_PUBLISH, 4, 3, 0, 43, False)]
 
 
-def test_after_a_refusal_the_rest_of_the_origin_is_refused(core: JournalCore) -> None:
+def test_after_a_refusal_the_rest_of_the_origin_is_refused(core: GroupCommit) -> None:
     core.accepting = False
     give(core, record(1, 3, at=40))
     core.accepting = True
@@ -177,7 +178,7 @@ def test_after_a_refusal_the_rest_of_the_origin_is_refused(core: JournalCore) ->
     ],
 )
 def test_what_is_no_record_for_this_log_is_refused(
-    core: JournalCore, change: dict[str, int], code: str
+    core: GroupCommit, change: dict[str, int], code: str
 ) -> None:
     one = record(1, 3, at=40)
     for name, value in change.items():
@@ -186,7 +187,7 @@ def test_what_is_no_record_for_this_log_is_refused(
     assert (batches, item.code, item.position) == ([], code, 0)
 
 
-def test_own_records_of_an_older_generation_come_back(core: JournalCore) -> None:
+def test_own_records_of_an_older_generation_come_back(core: GroupCommit) -> None:
     core.generation = 2
     one = record(1, 3, at=40, after=0)
     one.instance = HERE
@@ -196,7 +197,7 @@ def test_own_records_of_an_older_generation_come_back(core: JournalCore) -> None
 
 
 def test_a_late_arrival_where_holes_were_given_up_is_refused_not_called_a_duplicate(
-    core: JournalCore,
+    core: GroupCommit,
 ) -> None:
     publish(core, 50, 1)
     known = core.sessions.get(P)
@@ -207,7 +208,7 @@ def test_a_late_arrival_where_holes_were_given_up_is_refused_not_called_a_duplic
     assert (batches, item.code) == ([], "hole_given_up")
 
 
-def test_a_name_is_learnt_and_written_once_before_its_first_batch(core: JournalCore) -> None:
+def test_a_name_is_learnt_and_written_once_before_its_first_batch(core: GroupCommit) -> None:
     body = records.encode(records.PublisherRecord("p", "alice"))
     named = Record(KIND_PUBLISHER, THERE, 1, 7, 0, 0, publisher=P)
     batches, [item] = give(core, named, body=body)
@@ -225,7 +226,7 @@ def test_a_name_is_learnt_and_written_once_before_its_first_batch(core: JournalC
     [("other", P, "publisher_collision"), ("p", P, "")],
 )
 def test_a_name_that_does_not_fit_its_id_is_refused(
-    core: JournalCore, name: str, publisher: int, code: str
+    core: GroupCommit, name: str, publisher: int, code: str
 ) -> None:
     body = records.encode(records.PublisherRecord(name))
     named = Record(KIND_PUBLISHER, THERE, 1, 7, 0, 0, publisher=publisher)
@@ -236,13 +237,13 @@ def test_a_name_that_does_not_fit_its_id_is_refused(
 @pytest.mark.parametrize(
     "kind", [KIND_PURGE, KIND_POINT, KIND_NOOP, KIND_QUEUE, KIND_WIRING, STEP_OVER | 99]
 )
-def test_a_control_record_is_stored_as_it_is(core: JournalCore, kind: int) -> None:
+def test_a_control_record_is_stored_as_it_is(core: GroupCommit, kind: int) -> None:
     [batch], _ = give(core, Record(kind, THERE, 1, 40, 0, 0, crc=3), body=b"map")
     assert (batch.kind, bytes(batch.body), batch.origin_position) == (kind, b"map", 40)
     assert core.sessions.origins.vector == {Origin(THERE, 1): 40}
 
 
-def test_a_session_of_another_instance_ends_none_of_this_one(core: JournalCore) -> None:
+def test_a_session_of_another_instance_ends_none_of_this_one(core: GroupCommit) -> None:
     publish(core, 1, 1)
     known = core.sessions.get(P)
     assert known is not None
@@ -255,7 +256,7 @@ def test_a_session_of_another_instance_ends_none_of_this_one(core: JournalCore) 
 
 
 def test_a_hole_that_is_known_to_be_one_keeps_its_messages_with_their_publisher(
-    core: JournalCore,
+    core: GroupCommit,
 ) -> None:
     give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
     core.receive(DOOR, m.Open(3, MINE, "p", ""), [])
@@ -265,7 +266,7 @@ def test_a_hole_that_is_known_to_be_one_keeps_its_messages_with_their_publisher(
     assert (group, opened.seq, opened.acked) == (None, 8, 3)
 
 
-def test_a_publisher_of_this_instance_fills_a_hole_late(core: JournalCore) -> None:
+def test_a_publisher_of_this_instance_fills_a_hole_late(core: GroupCommit) -> None:
     give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
     item = publish(core, 4, 7, prev=3)
     assert (item.code, item.high, item.duplicate) == ("", 10, 2)
@@ -274,7 +275,7 @@ def test_a_publisher_of_this_instance_fills_a_hole_late(core: JournalCore) -> No
     assert (known.high, known.holes, core.late) == (10, [], 3)
 
 
-def test_the_same_sequences_with_another_content_are_kept_aside(core: JournalCore) -> None:
+def test_the_same_sequences_with_another_content_are_kept_aside(core: GroupCommit) -> None:
     publish(core, 1, 2)
     give(core, record(1, 2, at=40, crc=99, flags=FLAG_ZSTD), body=b"other")
     [kept] = core.take_conflicts()
@@ -299,7 +300,7 @@ def original(batch: Batch) -> list[int]:
     ids=["theirs", "never back", "not ahead of this clock"],
 )
 def test_a_message_keeps_its_time_as_far_as_the_log_allows(
-    core: JournalCore, theirs: int, log_time: int, kept: list[int]
+    core: GroupCommit, theirs: int, log_time: int, kept: list[int]
 ) -> None:
     core.log_time = 500
     [batch], _ = give(core, record(1, 1, at=40, log_time=theirs))
@@ -340,7 +341,7 @@ def test_a_part_of_a_record_has_the_log_time_of_its_last_message() -> None:
     ]
 
 
-def test_a_batch_of_the_log_becomes_the_record_it_came_from(core: JournalCore) -> None:
+def test_a_batch_of_the_log_becomes_the_record_it_came_from(core: GroupCommit) -> None:
     one = record(5, 4, at=40, prev=3, skip=1, cut=1, flags=FLAG_ZSTD, extra=[(9, b"x")], after=0)
     [batch], _ = give(core, one)
     assert record_of(batch, 0) == one

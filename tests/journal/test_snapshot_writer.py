@@ -6,7 +6,9 @@ import pytest
 
 from zbroker.ids import publisher_id
 from zbroker.journal import snapshot
-from zbroker.journal.core import Group, JournalCore, Settings
+from zbroker.journal.effects import WriteGroup
+from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.log.format import KIND_PUBLISH, KIND_STATE
 from zbroker.wire import internal as m
@@ -16,12 +18,12 @@ P = publisher_id("p")
 
 
 @pytest.fixture
-def core() -> JournalCore:
+def core() -> GroupCommit:
     """Two hundred publishers are known; ingest is there."""
     sessions = Sessions(9)
     for number in range(200):
         sessions.fold_row(PublisherRow(number, f"publisher-{number}", "", 1, 1, 1, 1, 1))
-    made = JournalCore(Settings(9, MINE), sessions, 1, 300, 0)
+    made = GroupCommit(Settings(9, MINE), sessions, 1, 300, 0)
     made.receive(RID, m.Hello("ingest", 1), [])
     made.serial = 4
     return made
@@ -35,7 +37,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def append(core: JournalCore, seq: int, size: int = 10) -> None:
+def append(core: GroupCommit, seq: int, size: int = 10) -> None:
     known = core.sessions.get(P)
     if known is None:
         core.receive(RID, m.Open(1, MINE, "p", ""), [])
@@ -46,14 +48,14 @@ def append(core: JournalCore, seq: int, size: int = 10) -> None:
     core.receive(RID, m.Append(MINE, seq, 0, [entry]), [b"x" * size])
 
 
-def step(core: JournalCore) -> Group | None:
+def step(core: GroupCommit) -> WriteGroup | None:
     group = core.group(1_000)
-    core.written_to(core.next_position)
+    core.written_to(core.next_position, core.serial)
     core.synced(core.next_position)
     return group
 
 
-def test_a_wish_is_a_reason_for_a_group(core: JournalCore) -> None:
+def test_a_wish_is_a_reason_for_a_group(core: GroupCommit) -> None:
     assert core.backlog == 0
     core.want_state()
     assert core.backlog == 1
@@ -63,7 +65,7 @@ def test_a_wish_is_a_reason_for_a_group(core: JournalCore) -> None:
     assert core.backlog == 0
 
 
-def test_the_group_begins_with_it(core: JournalCore) -> None:
+def test_the_group_begins_with_it(core: GroupCommit) -> None:
     append(core, 1)
     core.want_state()
     group = step(core)
@@ -73,7 +75,7 @@ def test_the_group_begins_with_it(core: JournalCore) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_large_one_goes_part_by_part_and_holds_nobody_up(core: JournalCore) -> None:
+def test_a_large_one_goes_part_by_part_and_holds_nobody_up(core: GroupCommit) -> None:
     append(core, 1)
     step(core)
     core.want_state()
@@ -90,7 +92,7 @@ def test_a_large_one_goes_part_by_part_and_holds_nobody_up(core: JournalCore) ->
 
 @pytest.mark.usefixtures("small_parts")
 def test_it_counts_for_the_segment_of_its_first_part_when_all_is_durable(
-    core: JournalCore,
+    core: GroupCommit,
 ) -> None:
     core.want_state()
     step(core)
@@ -99,13 +101,13 @@ def test_it_counts_for_the_segment_of_its_first_part_when_all_is_durable(
         assert core.state_serial == 0
         group = core.group(1_000)
         assert group is not None
-        core.written_to(group.end_position)
+        core.written_to(group.end, core.serial)
         assert core.state_serial == 0
-        core.synced(group.end_position)
+        core.synced(group.end)
     assert core.state_serial == 4
 
 
-def test_one_that_is_larger_than_all_written_since_waits(core: JournalCore) -> None:
+def test_one_that_is_larger_than_all_written_since_waits(core: GroupCommit) -> None:
     """Else small segments and a large table would cause snapshots for ever."""
     core.want_state()
     step(core)
@@ -124,7 +126,7 @@ def test_one_that_is_larger_than_all_written_since_waits(core: JournalCore) -> N
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_wish_during_one_is_for_another_one_behind_it(core: JournalCore) -> None:
+def test_a_wish_during_one_is_for_another_one_behind_it(core: GroupCommit) -> None:
     core.want_state()
     step(core)
     core.want_state()
@@ -135,7 +137,7 @@ def test_a_wish_during_one_is_for_another_one_behind_it(core: JournalCore) -> No
     assert core.backlog == 1
 
 
-def test_a_fenced_journal_writes_none(core: JournalCore) -> None:
+def test_a_fenced_journal_writes_none(core: GroupCommit) -> None:
     core.fenced = True
     core.want_state()
     assert core.backlog == 0
@@ -143,7 +145,7 @@ def test_a_fenced_journal_writes_none(core: JournalCore) -> None:
     assert core.backlog == 1
 
 
-def test_none_is_written_where_not_even_a_part_fits(core: JournalCore) -> None:
+def test_none_is_written_where_not_even_a_part_fits(core: GroupCommit) -> None:
     core.state_fits = False
     core.want_state()
     assert core.backlog == 0
@@ -152,7 +154,7 @@ def test_none_is_written_where_not_even_a_part_fits(core: JournalCore) -> None:
 
 
 def test_on_a_nearly_full_disk_a_small_one_is_written_and_a_large_one_pauses(
-    core: JournalCore, monkeypatch: pytest.MonkeyPatch, small_parts: None
+    core: GroupCommit, monkeypatch: pytest.MonkeyPatch, small_parts: None
 ) -> None:
     monkeypatch.setattr("zbroker.journal.snapshot_writer.STATE_BODY_BYTES", 3_000)
     core.accepting = False

@@ -14,8 +14,9 @@ from google_crc32c import value as crc32c
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, start, writer
 from tests.sim.disk import SimDisk
 from zbroker.ids import publisher_id
-from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
+from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.snapshot_writer import STATE_PART_BYTES
 from zbroker.journal.space import TELL_MS, Space
 from zbroker.limits import BEAT_MS, MIB
@@ -150,7 +151,7 @@ def test_no_group_is_larger_than_was_foreseen(seed: int) -> None:
     disk = SimDisk(rng)
     recovered = start(disk, segment_bytes=MIB)
     to = writer(disk, recovered, segment_bytes=MIB)
-    core = JournalCore(
+    core = GroupCommit(
         Settings(INSTANCE, 7, publisher_time=rng.random() < 0.5), Fold(INSTANCE).sessions, 1, 1, 0
     )
     core.serial = to.serial
@@ -166,8 +167,7 @@ def test_no_group_is_larger_than_was_foreseen(seed: int) -> None:
         group = core.group(5)
         if group is not None:
             to.write(group.batches, group.log_time)
-            core.serial = to.serial
-            core.written_to(group.end_position)
+            core.written_to(group.end, to.serial)
             core.synced(to.sync())
             begin = before[0] if before[1] == to.serial else 8_192
             assert to.end - begin <= foreseen + 512
@@ -181,7 +181,7 @@ def test_no_group_is_larger_than_was_foreseen(seed: int) -> None:
             ordinal += 1
 
 
-def _entry(rng: random.Random, core: JournalCore, name: str, seq: int) -> tuple[m.Entry, bytes]:
+def _entry(rng: random.Random, core: GroupCommit, name: str, seq: int) -> tuple[m.Entry, bytes]:
     known = core.sessions.get(publisher_id(name))
     session = known.session if known is not None else 1
     topics = [f"{n}é" * rng.randint(1, 80) for n in range(rng.randint(1, 5))]

@@ -109,9 +109,9 @@ def test_what_is_aborted_cannot_be_committed() -> None:
 def test_a_nearly_full_disk_takes_no_commit() -> None:
     at = Whole()
     at.stage("one", b"a")
-    at.core.accepting = False
+    at.space(accepting=False)
     assert at.commit_stages("app", 1, one=1).code == "disk_full"
-    at.core.accepting = True
+    at.space(accepting=True)
     assert at.commit_stages("app", 1, one=1).count == 1
 
 
@@ -327,7 +327,7 @@ def test_an_abort_ends_what_stands_before_it_in_its_group() -> None:
 def test_a_nearly_full_disk_takes_small_aborts() -> None:
     at = Whole()
     at.stage("one", b"a")
-    at.core.accepting = False
+    at.space(accepting=False)
     assert at.abort_stages("one").code == ""
     assert len(at.core.sessions.stages) == 0
 

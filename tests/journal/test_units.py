@@ -27,8 +27,9 @@ from tests.journal.whole import (
 from tests.sim.disk import SimDisk
 from zbroker.errors import Bug
 from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
-from zbroker.journal.core import JournalCore, Settings
 from zbroker.journal.fold import Fold
+from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.replicas import record_of
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.units import broker_name, units_of
@@ -68,7 +69,7 @@ def codes(items: list[m.ReceiptItem]) -> list[str]:
 
 
 def commit(
-    core: JournalCore, ordinal: int, *units: list[Sent], rid: bytes = ROOM, confirmed: int = 0
+    core: GroupCommit, ordinal: int, *units: list[Sent], rid: bytes = ROOM, confirmed: int = 0
 ) -> None:
     """What stands in line."""
     sent = [[part for part, _ in unit] for unit in units]
@@ -105,14 +106,14 @@ def test_each_unit_has_one_item_with_its_first_and_last_position() -> None:
 
 def test_receipt_and_marks_leave_after_the_sync_only() -> None:
     whole = Whole()
+    process, persisted = whole.process, whole.core.persisted
+    process.port.held = True
     commit(whole.core, 1, [fact()])
-    group = whole.core.group(1_000)
-    assert group is not None
-    whole.writer.write(group.batches, group.log_time)
-    whole.core.written_to(group.end_position)
-    assert whole.core.synced(whole.core.persisted) == []
-    sends = whole.core.synced(whole.writer.sync())
-    assert [type(send.message) for send in sends] == [m.JournalReceipt, m.Watermarks], (
+    process.published.clear()
+    process.turn()
+    assert (process.taken(), process.published) == ([], [])
+    assert [type(answer.message) for answer in process.end_sync()] == [m.JournalReceipt]
+    assert [marks.persisted for marks in process.published] == [persisted + 1], (
         "its sender reads its own facts: it must not wait for the beat"
     )
 
@@ -122,7 +123,7 @@ def test_a_receipt_is_repeated_until_it_is_confirmed() -> None:
     whole.units([fact()], [fact()])
     items = [s.message.items for s in whole.core.beat() if isinstance(s.message, m.JournalReceipt)]
     assert [[item.ordinal for item in found] for found in items] == [[1, 2]]
-    whole.core.receive(ROOM, m.Confirm(MINE, 2), [])
+    whole.hear(ROOM, m.Confirm(MINE, 2), [])
     assert all(not isinstance(send.message, m.JournalReceipt) for send in whole.core.beat())
 
 
@@ -134,7 +135,7 @@ def test_a_unit_stands_behind_what_came_before_it() -> None:
     body = b"\x91\xc4\x01x"
     entry = m.Entry(known.id, known.session, 2, 1, None, crc32c(body), None, ["t"])
     end = whole.core.next_position
-    whole.core.receive(b"\0door", m.Append(MINE, whole.ordinal, 0, [entry]), [body])
+    whole.hear(b"\0door", m.Append(MINE, whole.ordinal, 0, [entry]), [body])
     commit(whole.core, 7, [fact()])
     whole.commit()
     assert kinds([b for b in whole.batches() if b.position >= end]) == [KIND_PUBLISH, KIND_QUEUE]
@@ -143,7 +144,7 @@ def test_a_unit_stands_behind_what_came_before_it() -> None:
 @pytest.mark.parametrize("room", ["ingest", "delivery", "replication", "admin", "queues-2"])
 def test_only_queues_may_commit(room: str) -> None:
     whole = Whole()
-    whole.core.receive(b"\0other", m.Hello(room, 1), [])
+    whole.hear(b"\0other", m.Hello(room, 1), [])
     with pytest.raises(Bug, match="only queues may"):
         commit(whole.core, 1, [fact()], rid=b"\0other")
 
@@ -151,14 +152,14 @@ def test_only_queues_may_commit(room: str) -> None:
 def test_what_was_sent_to_another_journal_is_dropped() -> None:
     whole = Whole()
     part, body = fact()
-    whole.core.receive(ROOM, CommitUnits(MINE + 1, 1, 0, [[part]]), [body])
+    whole.hear(ROOM, CommitUnits(MINE + 1, 1, 0, [[part]]), [body])
     assert (whole.commit(), whole.core.next_position) == ([], 1)
 
 
 def test_what_an_older_queues_room_had_in_line_is_dropped_as_a_whole() -> None:
     whole = Whole()
     commit(whole.core, 1, [fact(), fact()])
-    whole.core.receive(b"\0new", m.Hello("queues", 2), [])
+    whole.hear(b"\0new", m.Hello("queues", 2), [])
     assert whole.core.next_group_bytes() < 2_000
     whole.commit()
     assert whole.core.next_position == 1
@@ -274,20 +275,20 @@ def test_a_name_with_the_same_publisher_id_is_told() -> None:
 # -- groups ---------------------------------------------------------------------------------------
 
 
-def groups(core: JournalCore) -> list[list[Batch]]:
+def groups(core: GroupCommit) -> list[list[Batch]]:
     found = []
     while core.backlog:
         group = core.group(1_000)
         assert group is not None
-        core.written_to(group.end_position)
+        core.written_to(group.end, core.serial)
         core.synced(core.written)
         core.check()
         found.append(group.batches)
     return found
 
 
-def bare() -> JournalCore:
-    core = JournalCore(Settings(build.INSTANCE, MINE), Sessions(), 1, 1, 0)
+def bare() -> GroupCommit:
+    core = GroupCommit(Settings(build.INSTANCE, MINE), Sessions(), 1, 1, 0)
     core.receive(ROOM, m.Hello("queues", 1), [])
     return core
 
@@ -350,7 +351,7 @@ def test_no_group_with_units_is_larger_than_was_foreseen(seed: int) -> None:
             assert group is not None
             took = sum(len(encode_batch_header(b, 0, 0)) + b.body_length + 8 for b in group.batches)
             assert took + 64 + 512 <= said
-            core.written_to(group.end_position)
+            core.written_to(group.end, core.serial)
             core.synced(core.written)
 
 
@@ -359,18 +360,18 @@ def test_no_group_with_units_is_larger_than_was_foreseen(seed: int) -> None:
 
 def test_units_are_taken_while_publishers_are_refused() -> None:
     whole = Whole()
-    whole.core.accepting = False
+    whole.space(accepting=False)
     assert codes(whole.units([letters(b"a"), fact()])) == [""]
 
 
 def test_a_unit_without_messages_is_taken_where_letters_have_no_room() -> None:
     """An acknowledgement or a purge may be what frees space."""
     whole = Whole()
-    whole.core.accepting, whole.core.room = False, 6_000
+    whole.space(accepting=False, room=6_000)
     items = whole.units([letters(b"x" * 6_000), fact()], [fact()], [PURGE])
     assert codes(items) == ["disk_full", "", ""]
     assert codes(whole.units([letters(b"y" * 6_000)])) == ["disk_full"]
-    whole.core.accepting = True
+    whole.space(accepting=True)
     assert codes(whole.units([letters(b"y" * 6_000)])) == [""]
 
 
@@ -378,9 +379,9 @@ def test_a_unit_without_messages_is_taken_where_letters_have_no_room() -> None:
 def test_what_was_sent_after_a_refused_unit_waits_for_it(part: Callable[[], Sent]) -> None:
     whole = Whole()
     core = whole.core
-    core.accepting, core.room = False, 0
+    whole.space(accepting=False, room=0)
     assert codes(whole.units([part()], [part()])) == ["disk_full", "not_ready"]
-    core.accepting = True
+    whole.space(accepting=True)
     for ordinal, confirmed, expected in ((3, 0, "not_ready"), (4, 2, "not_ready"), (5, 4, "")):
         commit(core, ordinal, [part()], confirmed=confirmed)
         [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.JournalReceipt)]
@@ -389,10 +390,10 @@ def test_what_was_sent_after_a_refused_unit_waits_for_it(part: Callable[[], Sent
 
 def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
     whole = Whole()
-    whole.core.accepting, whole.core.room = False, 0
+    whole.space(accepting=False, room=0)
     assert codes(whole.units([fact()])) == ["disk_full"]
-    whole.core.accepting = True
-    whole.core.receive(ROOM, m.Hello("queues", 2), [])
+    whole.space(accepting=True)
+    whole.hear(ROOM, m.Hello("queues", 2), [])
     commit(whole.core, 1, [fact()])
     [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.JournalReceipt)]
     assert codes(receipt.items) == [""]
@@ -400,7 +401,7 @@ def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
 
 def test_units_of_one_group_have_room_together() -> None:
     whole = Whole()
-    whole.core.accepting, whole.core.room = False, 6_000
+    whole.space(accepting=False, room=6_000)
     items = whole.units(*[[letters(b"x" * 2_000)]] * 4)
     assert codes(items) == ["", "disk_full", "not_ready", "not_ready"]
 
@@ -408,11 +409,11 @@ def test_units_of_one_group_have_room_together() -> None:
 def test_units_leave_room_for_the_snapshot_that_is_needed_to_remove_segments() -> None:
     whole = Whole()
     core = whole.core
-    core.accepting, core.room = False, 700_000
-    core.want_state()
+    whole.space(accepting=False, room=700_000)
+    whole.process.want_state()
     core._stating._last_bytes = 1 << 30  # it is not due yet
     assert codes(whole.units([letters(b"x" * 150_000)])) == ["disk_full"]
-    core.state_fits = False  # nothing is to be saved
+    whole.space(accepting=False, state_fits=False, room=700_000)  # nothing is to be saved
     assert codes(whole.units([letters(b"x" * 150_000)])) == [""]
 
 
@@ -439,7 +440,7 @@ def test_no_unit_breaks_the_writer_of_a_full_disk(free: int) -> None:
         if group is not None:
             to.write(group.batches, group.log_time)
             core.serial = to.serial
-            core.written_to(group.end_position)
+            core.written_to(group.end, core.serial)
         for send in core.synced(to.sync()):
             if isinstance(send.message, m.JournalReceipt):
                 refused += sum(item.code == "disk_full" for item in send.message.items)
@@ -576,5 +577,5 @@ def test_a_start_comes_to_the_same_table() -> None:
 def test_a_link_of_another_room_is_not_disturbed() -> None:
     whole = Whole()
     whole.units([fact()])
-    assert whole.core.room_of(LINK) == "replication"
-    assert whole.core.room_of(ROOM) == "queues"
+    assert whole.core.process_of(LINK) == "replication"
+    assert whole.core.process_of(ROOM) == "queues"

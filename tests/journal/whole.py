@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 from google_crc32c import value as crc32c
 
 from tests.journal import build
 from tests.sim.disk import SimDisk
+from tests.sim.journal_process import JournalProcess, Start
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Answer
 from zbroker.ids import publisher_id
 from zbroker.journal import snapshot
-from zbroker.journal.core import Body, JournalCore, Send, Settings
-from zbroker.journal.fold import Fold
+from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.events import Reserved
+from zbroker.journal.group_builder import Body
 from zbroker.journal.sessions import Sessions
+from zbroker.limits import U63_MAX
 from zbroker.log import queue_records as q
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_STATE, KIND_WIRING, Batch
 from zbroker.log.reader import Gap, Log
-from zbroker.log.recovery import Recovered
 from zbroker.log.segments import segment_name
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
@@ -27,6 +32,18 @@ from zbroker.wire.units import AskNamed, CommitUnits, NamedRows, UnitPart
 
 DOOR, LINK, ROOM, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
 Sent = tuple[UnitPart, bytes]
+
+
+class _Process(JournalProcess):
+    """Time stands still, and a snapshot is written only when a test wants one."""
+
+    def plant_core(self, core: JournalCore) -> None:
+        stating = core.commit._stating
+        self.want_state, stating._wanted = stating.want, False
+        stating.want = lambda: None  # type: ignore[method-assign]
+
+    def now(self) -> Now:
+        return Now(0, WALL)
 
 
 class Whole:
@@ -39,50 +56,38 @@ class Whole:
         self._start()
 
     def _start(self) -> None:
-        self.disk.lock()
-        self.fold = Fold(build.INSTANCE)
-        self.recovered: Recovered = build.start(
-            self.disk, on_batch=self.fold, begin=self.fold.begin
-        )
-        found = self.recovered
-        self.core = JournalCore(
-            Settings(build.INSTANCE, MINE), self.fold.sessions, found.generation,
-            found.next_position, found.last_log_time,
-        )  # fmt: skip
-        self.writer = build.writer(self.disk, found)
-        self.core.serial, self.core.state_serial = self.writer.serial, self.fold.state_serial
-        self.core.receive(DOOR, m.Hello("ingest", 1), [])
-        self.core.receive(LINK, m.Hello("replication", 1), [])
-        self.core.receive(ROOM, m.Hello("queues", 1), [])
+        salts = random.Random(repr(sorted(self.disk.list())))
+        start = Start(build.Clock(), build.SEGMENT_BYTES, lambda: salts.getrandbits(64))
+        self.process = _Process(self.disk, Settings(build.INSTANCE, MINE), start)
+        self.fold, self.recovered = self.process.fold, self.process.recovered
+        self.core, self.writer = self.process.core.commit, self.process.writer
+        for rid, name in ((DOOR, "ingest"), (LINK, "replication"), (ROOM, "queues")):
+            self.process.hear(rid, m.Hello(name, 1))
+        self.process.turn()
+        self.process.taken()
         self.log = Log(disk=self.disk)
 
     def restart(self) -> None:
         self.disk.crash()
         self._start()
 
-    def commit(self) -> list[Send]:
-        """Everything that waits, group by group."""
-        sends: list[Send] = []
-        while self.core.backlog:
-            group = self.core.group(WALL)
-            if group is not None:
-                self.writer.write(group.batches, group.log_time)
-                self.core.serial = self.writer.serial
-                self.core.written_to(group.end_position)
-                self.writer.sync()
-            sends += self.core.synced(self.writer.synced)
-        self.core.check()
-        return sends
+    def hear(self, rid: bytes, message: m.InternalMessage, bodies: Sequence[Body] = ()) -> None:
+        """Another process says something."""
+        self.process.hear(rid, message, bodies)
+
+    def commit(self) -> list[Answer]:
+        """Everything that waits, group by group; what was answered."""
+        return self.process.commit()
 
     def publish(self, name: str, seq: int, count: int = 1, size: int = 10) -> None:
         """A batch of a new session of `name`."""
-        self.core.receive(DOOR, m.Open(1, MINE, name, "alice"), [])
+        self.hear(DOOR, m.Open(1, MINE, name, "alice"), [])
         self.commit()
         known = self.core.sessions.get(publisher_id(name))
         assert known is not None
         body = msgspec.msgpack.encode([b"x" * size] * count)
         entry = m.Entry(known.id, known.session, seq, count, None, crc32c(body), None, ["t"])
-        self.core.receive(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
+        self.hear(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
         self.ordinal += 1
         self.commit()
 
@@ -93,7 +98,7 @@ class Whole:
         """A batch of a publisher that goes on where it was, staged."""
         known = self.core.sessions.get(publisher_id(name))
         if known is None or not known.session:
-            self.core.receive(DOOR, m.Open(1, MINE, name, owner), [])
+            self.hear(DOOR, m.Open(1, MINE, name, owner), [])
             self.commit()
             known = self.core.sessions.get(publisher_id(name))
         assert known is not None
@@ -102,7 +107,7 @@ class Whole:
             known.id, known.session, known.high + 1, len(payloads), known.high, crc32c(body), None,
             [topic], stage=token,
         )  # fmt: skip
-        self.core.receive(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
+        self.hear(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
         self.ordinal += 1
         self.commit()
 
@@ -113,19 +118,19 @@ class Whole:
     def commit_of(self, owner: str, app: str, batch: int, **stages: int) -> StagesDone:
         """The same for another principal."""
         wanted = [StagedBy(token, messages) for token, messages in stages.items()]
-        self.core.receive(DOOR, CommitStages(MINE, 1, app, batch, wanted, owner), [])
+        self.hear(DOOR, CommitStages(MINE, 1, app, batch, wanted, owner), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
         return answer
 
     def abort_stages(self, *tokens: str, owner: str = "alice") -> StagesDone:
         """What becomes of an abort."""
-        self.core.receive(DOOR, AbortStages(MINE, 5, list(tokens), owner), [])
+        self.hear(DOOR, AbortStages(MINE, 5, list(tokens), owner), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
         return answer
 
     def give(self, record: Record, body: bytes) -> None:
         """A record of a peer."""
-        self.core.receive(LINK, m.Replicate(MINE, self.ordinal, 0, [record]), [body])
+        self.hear(LINK, m.Replicate(MINE, self.ordinal, 0, [record]), [body])
         self.ordinal += 1
         self.commit()
 
@@ -133,7 +138,7 @@ class Whole:
         """What the queues room commits at once; what became of it."""
         sent = [[part for part, _ in unit] for unit in units]
         bodies: list[Body] = [body for unit in units for _, body in unit]
-        self.core.receive(ROOM, CommitUnits(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
+        self.hear(ROOM, CommitUnits(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
         self.ordinal += len(units)
         return [
             item
@@ -144,7 +149,7 @@ class Whole:
 
     def named(self) -> NamedRows:
         """What the queues room is told of names."""
-        self.core.receive(ROOM, AskNamed(1, MINE), [])
+        self.hear(ROOM, AskNamed(1, MINE), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, NamedRows)]
         return answer
 
@@ -159,8 +164,12 @@ class Whole:
 
     def state(self) -> None:
         """A snapshot, written now."""
-        self.core.want_state()
+        self.process.want_state()
         self.commit()
+
+    def space(self, *, accepting: bool, state_fits: bool = True, room: int = U63_MAX) -> None:
+        """What the disk has for groups from now on."""
+        self.process.port.space_is = Reserved(accepting, state_fits, room)
 
     def remove_oldest(self) -> None:
         oldest, after = self.log.starts[0].serial, self.log.starts[1].position

@@ -153,15 +153,21 @@ def draw(plan: TurnPlan, rng: Random) -> None:
 
 
 def mortal(
-    performers: Mapping[type, Callable[[Any], Any]], point: Callable[[], None]
+    performers: Mapping[type, Callable[[Any], Any]],
+    point: Callable[[str], None],
+    name: Callable[[Any], str] = lambda effect: type(effect).__name__,
 ) -> dict[type, Callable[[Any], Any]]:
-    """The same performers; `point` is called before and after each effect, and may raise Killed."""
+    """The same performers; `point` is called before and after each effect, and may end the process.
+
+    It is given the name of that boundary, such as "after:Sync".
+    """
 
     def between(do: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def perform(effect: Any) -> Any:
-            point()
+            called = name(effect)
+            point(f"before:{called}")
             event = do(effect)
-            point()
+            point(f"after:{called}")
             return event
 
         return perform

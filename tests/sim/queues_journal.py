@@ -1,24 +1,32 @@
-"""The journal of the queues world: the product's core over a log that is a list.
+"""The journal of the queues world: the core and turn that ship, over a log that is a list.
 
-A group is written whole, several may be written before a sync. When the process dies, a random
-number of the groups that were not synced yet is kept; the next life folds what is there. Old
-batches are removed for good as soon as the queues room has said that it needs them no more.
+A group is written whole, and a sync may take a while. When the process dies, the group that was not
+synced is there or not; the next life folds what is there. Segments of a few batches are removed for
+good when the queues process has said that it needs them no more.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from google_crc32c import value as crc32c
 
+from tests.sim.journal_process import Inbox, SimJournal
 from tests.sim.net import Listener
+from tests.sim.ports import draw
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.clock import is_time, parse_time
+from zbroker.engine import effects as e
+from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.events import Gone, Synced
 from zbroker.ids import EPOCH, NOW, format_bookmark, is_vector, parse_bookmark, parse_vector
-from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal import effects as je
+from zbroker.journal import events as ev
+from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
 from zbroker.journal.fold import Fold
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor
@@ -31,13 +39,13 @@ if TYPE_CHECKING:
 
 INSTANCE = 9
 JOURNAL, MARKS = "ipc-journal", "ipc-marks"
-DOOR = b"\0door"
+DOOR, ADMIN = b"\0door", b"\0admin"
+READERS = ("queues",)
 PUBLISHER = "pub"
 TURN_MS = 4
-BEAT_MS = 50
-UNSYNCED_MAX = 4  # groups
+SYNC_MS = (1, 5, 20)  # of a slow one
 UNDER_WAY_MS = 20  # a message to the journal, at the longest
-SEGMENT = 6  # batches that are removed together
+SEGMENT = 6  # batches, at least
 
 
 class SimLog:
@@ -47,7 +55,7 @@ class SimLog:
         self._world = world
         self.batches: list[Batch] = []
         self.ends: list[int] = []  # end positions of them
-        self.groups: list[int] = []  # of those not synced: how many batches there are then
+        self.starts = [0]  # index of the first batch of each segment
         self.synced = 0  # so many are durable
         self.first = 0  # index of the oldest one that is kept
 
@@ -60,23 +68,41 @@ class SimLog:
     def next_position(self) -> int:
         return self.ends[-1] if self.ends else 1
 
+    @property
+    def serial(self) -> int:
+        """Of the open segment."""
+        return len(self.starts)
+
     def write(self, batches: list[Batch]) -> None:
+        if len(self.batches) - self.starts[-1] >= SEGMENT:
+            self.starts.append(len(self.batches))
         self.batches += batches
         self.ends += [batch.end_position for batch in batches]
-        self.groups.append(len(self.batches))
 
     def sync(self) -> list[Batch]:
         """What became durable."""
         found = self.batches[self.synced :]
         self.synced = len(self.batches)
-        self.groups.clear()
         return found
 
     def crash(self) -> list[Batch]:
-        """Whole groups survive, from the first on; recovery makes them durable."""
-        kept = self._world.rng.choice([self.synced, *self.groups])
+        """A whole group survives or not; recovery makes it durable."""
+        kept = self._world.rng.choice([self.synced, len(self.batches)])
         del self.batches[kept:], self.ends[kept:]
+        self.starts = [start for start in self.starts if start < kept] or [0]
         return self.sync()
+
+    def serial_of(self, index: int) -> int:
+        """The segment of the batch with this index."""
+        return bisect_right(self.starts, index)
+
+    def sizes(self) -> list[ev.SegmentSize]:
+        """The segments that are kept; each is as large as another."""
+        return [
+            ev.SegmentSize(serial, self.batches[start].position, 1)
+            for serial, start in enumerate(self.starts, 1)
+            if start >= self.first and start < len(self.batches)
+        ]
 
     def at(self, position: int) -> int:
         """The index of the batch that holds it, or of the next one."""
@@ -123,38 +149,106 @@ class SimLog:
         return i.Located(ask.cid, code="bookmark_not_found", reason="it is not here")
 
 
-class JournalNode:
+class ListPort:
+    """Performs the steps of a commit on a list."""
+
+    def __init__(self, node: JournalNode) -> None:
+        self._node, self._world, self._log = node, node.world, node.world.log
+        self.performers: dict[type, Callable[[Any], Any]] = {
+            je.Reserve: self._reserve,
+            je.LookForSpace: lambda _: ev.SpaceFound(not self._world.disk_full, True),
+            je.WriteGroup: self._write,
+            e.Sync: self._sync,
+            je.KeepFrom: lambda _: None,
+            je.MeasureSegments: self._measure,
+            je.Unlink: self._unlink,
+        }
+
+    def _reserve(self, _effect: je.Reserve) -> ev.Reserved:
+        world = self._world
+        room = 0 if world.disk_full > 1 else world.rng.choice((0, 1_200, 2_500))
+        return ev.Reserved(not world.disk_full, True, room)
+
+    def _write(self, effect: je.WriteGroup) -> ev.Written:
+        self._log.write(effect.batches)
+        return ev.Written(self._log.serial)
+
+    def _sync(self, effect: e.Sync) -> Synced | None:
+        if self._world.rng.random() >= self._world.slow_sync:
+            self._world.judge.durable(self._log.sync())
+            return Synced(effect.position)
+
+        def ended() -> None:
+            if self._node.alive:
+                self._world.judge.durable(self._log.sync())
+                self._node.done.put(Synced(effect.position))
+
+        self._world.at.after(self._world.rng.choice(SYNC_MS), ended)
+        return None
+
+    def _measure(self, effect: je.MeasureSegments) -> ev.SegmentsMeasured:
+        return ev.SegmentsMeasured(effect.rid, effect.ask, self._log.sizes())
+
+    def _unlink(self, effect: je.Unlink) -> ev.Unlinked:
+        first = self._log.starts[effect.through]
+        self._world.judge.removing(self._log.batches[first].position)
+        self._log.first = first
+        self._world.faults.append("log removed")
+        return ev.Unlinked(effect.through, 0)
+
+
+class NodeInbox(Inbox):
+    """node: knows when the queues process was heard to say what it holds."""
+
+    node: JournalNode
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[ev.Requested]:
+        for event in super().events(ready, limit):
+            yield event
+            self.node.heard(event)
+
+
+class WorldClock:
+    """Time as the journal sees it."""
+
+    def __init__(self, world: World) -> None:
+        self.wall_ns = world.wall_ns
+        self._at = world.at
+
+    def mono_ms(self) -> int:
+        return self._at.now_ms
+
+
+class JournalNode(SimJournal):
     """One life of the journal process."""
 
     def __init__(self, world: World) -> None:
         self.world, self.log = world, world.log
         self.alive = True
-        fold = Fold(INSTANCE)
-        for batch in self.log.batches:
-            fold(batch, 1)
-        log_time = max((batch.log_time for batch in self.log.batches[-1:]), default=0)
-        settings = Settings(INSTANCE, next(world.incarnations))
-        self.core = JournalCore(settings, fold.sessions, 1, self.log.next_position, log_time)
-        self.core.floor = self.floor = self.log.oldest
-        self.holds: i.Holds | None = None
         self._holds_ms = 0
-        self._refuse_some()
+        fold, log = Fold(INSTANCE), world.log
+        for index, batch in enumerate(log.batches):
+            fold(batch, log.serial_of(index))
+        log_time = max((batch.log_time for batch in log.batches[-1:]), default=0)
+        settings = Settings(INSTANCE, next(world.incarnations))
+        end = LogEnd(1, log.next_position, log_time, log.oldest, log.serial, fold.state_serial)
+        core = JournalCore(settings, RetentionSettings(READERS, 1 << 40), fold.sessions, end)
+        super().__init__(core, ListPort(self), WorldClock(world))
         self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = world.net.bind(MARKS, self._subscribed)
-        self.core.receive(DOOR, i.Hello("ingest", 1), [])
-        known = self.core.sessions.open(PUBLISHER, "", world.wall_ns())
+        self.marks = world.net.bind(MARKS, lambda rid, frame: self.done.put(ev.Subscribed()))
+        self.hear(DOOR, i.Hello("ingest", 1))
+        self.hear(ADMIN, i.Hello("admin", 1))
+        known = core.commit.sessions.open(PUBLISHER, "", world.wall_ns())
         assert known is not None
         self._publisher, self._ordinal = known, 1
         self._waiting: list[tuple[list[str], list[bytes], Columns | None]] = []
-        self._beat_ms = 0
-        self._sync_ms = 0
-        world.at.after(world.rng.randint(0, TURN_MS), self._turn)
+        world.at.after(world.rng.randint(0, TURN_MS), self._next_turn)
 
-    def _refuse_some(self) -> None:
-        """Some units are refused for good, for a reason that the room cannot foresee. It lies in
-        the unit alone: one that comes again, since nobody knows, is judged as it was before, by
-        the next journal too."""
-        units, rng, unfit = self.core._units, self.world.rng, self.world.unfit
+    def plant_core(self, core: JournalCore) -> None:
+        """Some units are refused for good, for a reason that their sender cannot foresee. It lies
+        in the unit alone: one that comes again is judged as it was before, by the next journal
+        too."""
+        units, rng, unfit = core.commit._units, self.world.rng, self.world.unfit
         place = units.place
 
         def refusing(ordinal: int, unit: Any, *, fits: bool) -> i.ReceiptItem:
@@ -167,31 +261,35 @@ class JournalNode:
 
         units.place = refusing  # type: ignore[method-assign]
 
-    def _subscribed(self, rid: bytes, frame: Any) -> None:
-        self._send(self.marks, rid, self.core.marks().message)
+    def inbox_of(self) -> NodeInbox:
+        inbox = NodeInbox()
+        inbox.node = self
+        return inbox
+
+    def performers(self) -> dict[type, Callable[[Any], Any]]:
+        return {**super().performers(), je.LocatePoint: self._locate}
+
+    # -- what arrives -------------------------------------------------------------------------
 
     def _receive(self, rid: bytes, frame: tuple[bytes, list[bytes]]) -> None:
-        message: Any = codec.TO_JOURNAL.decode(frame[0])
-        if isinstance(message, i.Hello):
-            self.holds = None
-        elif isinstance(message, i.Holds):
-            if message.incarnation == self.core.settings.incarnation and self.core.room_of(rid):
-                self.holds, self._holds_ms = message, self.world.at.now_ms
-                self._remove()
-            return
-        elif isinstance(message, i.Locate):
-            if self.world.rng.random() >= self.world.receipt_loss:
-                self._send(self.listener, rid, self.log.locate(message, self.core.persisted))
-            return
-        for send in self.core.receive(rid, message, list(frame[1])):
-            self._emit(send)
+        self.inbox.put(ev.Incoming(rid, codec.TO_JOURNAL.decode(frame[0]), list(frame[1])))
+
+    def heard(self, event: ev.Requested) -> None:
+        """The core knows it now."""
+        commit = self.core.commit
+        for rid, message, _ in event.messages:
+            mine = getattr(message, "incarnation", 0) == commit.settings.incarnation
+            if isinstance(message, i.Holds) and mine and commit.process_of(rid):
+                self._holds_ms = self.world.at.now_ms
 
     def publish(self, topics: list[str], payloads: list[bytes], columns: Columns | None) -> None:
         """A batch of messages; `columns.index` if there are several topics."""
         self._waiting.append((topics, payloads, columns))
 
     def _take_published(self) -> None:
-        if not self.core.accepting:
+        """What is numbered goes into the next group: nothing waits, and it is not refused."""
+        core = self.core
+        if self.world.disk_full or core.commit.backlog or core._group is not None:
             return
         sequence = self._publisher.high + 1
         waiting, self._waiting = self._waiting, []
@@ -201,76 +299,57 @@ class JournalNode:
                 self._publisher.id, self._publisher.session, sequence, len(payloads), sequence - 1,
                 crc32c(body), None, topics, None, columns,
             )  # fmt: skip
-            incarnation = self.core.settings.incarnation
-            self.core.receive(DOOR, i.Append(incarnation, self._ordinal, 0, [entry]), [body])
+            incarnation, ordinal = core.commit.settings.incarnation, self._ordinal
+            self.hear(DOOR, i.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
             self._ordinal += 1
             sequence += len(payloads)
 
-    def _turn(self) -> None:
+    # -- turns --------------------------------------------------------------------------------
+
+    def _next_turn(self) -> None:
         if not self.alive:
             return
-        world, core, rng = self.world, self.core, self.world.rng
-        core.accepting = not world.disk_full
-        core.room = 0 if world.disk_full > 1 else rng.choice((0, 1_200, 2_500))
+        rng = self.world.rng
+        draw(self.plan, rng)
         self._take_published()
-        if core.backlog:
-            group = core.group(world.wall_ns())
-            if group is not None:
-                self.log.write(group.batches)
-                core.written_to(group.end_position)
-        if len(self.log.groups) >= UNSYNCED_MAX or rng.random() >= world.slow_sync:
-            self._sync()
-        if world.at.now_ms >= self._beat_ms:
-            self._beat_ms = world.at.now_ms + BEAT_MS
-            core.receive(DOOR, i.Confirm(core.settings.incarnation, self._ordinal), [])
-            for send in core.beat():
-                self._emit(send)
-        core.check()
-        world.at.after(TURN_MS if core.backlog or self._waiting else 3 * TURN_MS, self._turn)
+        wait_ms = self.turn()
+        busy = wait_ms == 0 or bool(self._waiting)
+        self.world.at.after(rng.choice((0, TURN_MS)) if busy else TURN_MS, self._next_turn)
 
-    def _sync(self) -> None:
-        self.world.judge.durable(self.log.sync())
-        for send in self.core.synced(self.core.written):
-            if send.rid != DOOR:
-                self._emit(send)
-
-    # -- removal ------------------------------------------------------------------------------
-
-    def raise_floor(self) -> None:
-        """What nobody needs is removed, as soon as the room has said that it knows."""
+    def raise_log_start(self) -> None:
+        """The admin asks that the oldest segment goes, as soon as that is safe to judge."""
         # sent before a new queue was run, it knows nothing of it
         stale = self._holds_ms <= self.world.judge.begun_ms + UNDER_WAY_MS
-        if self.holds is None or stale or self.floor > self.log.oldest:
+        if stale or self.core.retention.floor.going or not self.log.sizes():
             return
-        index = self.log.first + SEGMENT
-        if index >= self.log.synced or self.log.ends[index - 1] > self.holds.lowest:
-            return
-        self.floor = self.core.floor = self.log.ends[index - 1]
-        self.world.judge.raised(self.floor)
-        self._emit(self.core.marks())
-
-    def _remove(self) -> None:
-        holds = self.holds
-        assert holds is not None
-        if self.floor > self.log.oldest and min(holds.floor, holds.lowest) >= self.floor:
-            self.world.judge.removing(self.floor)
-            self.log.first = self.log.at(self.floor)
-            self.world.faults.append("log removed")
+        serial, before = self.log.sizes()[0].serial, self.core.commit.floor
+        self.hear(ADMIN, i.Remove(1, self.core.commit.settings.incarnation, serial))
+        if self.core.commit.floor > before:
+            self.world.judge.raised(self.core.commit.floor)
 
     # -- sending ------------------------------------------------------------------------------
 
-    def _emit(self, send: Any) -> None:
-        if send.rid is not None:
-            self._send(self.listener, send.rid, send.message)
-            return
-        for rid in list(self.marks.pipes):
-            self._send(self.marks, rid, send.message)
+    def _locate(self, effect: je.LocatePoint) -> Gone | None:
+        if self.world.rng.random() < self.world.receipt_loss:
+            return None
+        located = self.log.locate(effect.ask, effect.where.persisted)
+        return self._send(self.listener, effect.rid, located)
 
-    def _send(self, listener: Listener, rid: bytes, message: Any) -> None:
+    def answer(self, effect: e.Answer) -> Gone | None:
+        if effect.rid in (DOOR, ADMIN):
+            return None
+        return self._send(self.listener, effect.rid, effect.message)
+
+    def publish_all(self, effect: je.PublishWatermarks) -> None:
+        for rid in list(self.marks.pipes):
+            self._send(self.marks, rid, effect.message)
+
+    def _send(self, listener: Listener, rid: bytes, message: Any) -> Gone | None:
         lossy = isinstance(message, i.JournalReceipt | i.Watermarks)
         if lossy and self.world.rng.random() < self.world.receipt_loss:
-            return
-        self.world.net.answer(listener, rid, codec.encode(message))
+            return None
+        sent = self.world.net.answer(listener, rid, codec.encode(message))
+        return None if sent else Gone(rid)
 
     def die(self) -> None:
         self.alive = False

@@ -150,7 +150,7 @@ class RoomNode:
     def now(self) -> Now:
         return Now(self.world.at.now_ms, self.world.wall_ns())
 
-    def _point(self) -> None:
+    def _point(self, _boundary: str = "") -> None:
         """It may die here."""
         self.world.deaths -= 1
         if self.world.deaths == 0:

@@ -29,6 +29,7 @@ from tests.sim.queues_room import RoomNode
 from zbroker.config import QueueConfig, RecordConfig
 from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
+from zbroker.journal import core as journal_core
 from zbroker.queues import core, dispatch, journal_client, registry, save_schedule
 from zbroker.queues.core import QueuesCore, QueuesSettings
 from zbroker.queues.registry import QueueRegistry, SavedQueue
@@ -44,6 +45,7 @@ START_NS = 1_700_000_000_000_000_000
 SCALED: list[tuple[Any, str, int]] = [
     (dispatch, "AHEAD", 12), (registry, "AHEAD", 12), (core, "AGAIN_MS", 60),
     (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
+    (journal_core, "BEAT_MS", 50),
     (save_schedule, "SAVE_MS", 100),  # changes: see queues_room
 
 ]  # fmt: skip
@@ -147,7 +149,7 @@ class World:
     @property
     def log_start(self) -> int:
         """What stands before is removed, or will be."""
-        return self.journal.floor if self.journal is not None else self.log.oldest
+        return self.journal.core.commit.floor if self.journal is not None else self.log.oldest
 
     def wall_ns(self) -> int:
         return START_NS + (self.at.now_ms + self._wall_shift_ms) * 1_000_000
@@ -199,7 +201,7 @@ class World:
         if rng.random() < 0.25:
             rng.choice((self._operate, self._operate, self._fault, self._fault, self._define))()
         if rng.random() < 0.3 and self.journal is not None and not self._new():
-            self.journal.raise_floor()
+            self.journal.raise_log_start()
 
     def _new(self) -> bool:
         """A queue is being made: whether it has what is removed meanwhile is not promised."""

@@ -34,9 +34,9 @@ def test_two_instances_come_to_hold_the_same() -> None:
         met["removed"] += world.removed
         for node in world.nodes.values():
             assert node is not None
-            met["late"] += node.core.late
-            met["ties"] += len(node.core.sessions.origins.ties)
-            met["stated"] += node.core.state_serial > 0
+            met["late"] += node.core.commit.late
+            met["ties"] += len(node.core.commit.sessions.origins.ties)
+            met["stated"] += node.core.commit.state_serial > 0
     if SEEDS >= 200:
         assert faults == {"power cut", "crash", "old disk"}, "every kind of fault was injected"
         assert min(met.values()) > 0, f"something never happened: {met}"

@@ -1,27 +1,37 @@
 """One instance of the world of two: its journal, a link to it, publishers and readers; and bugs.
 
-The nodes do what the journal process and the replication room will do; see two_world.py.
+The journal process is the one that ships; what replication will do is typed here: see two_world.py.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from google_crc32c import value as crc32c
 
 from tests.sim.disk import SimDisk
+from tests.sim.journal_process import JournalProcess, Start
+from zbroker.engine.effects import Answer
 from zbroker.ids import Origin, format_vector, publisher_id
 from zbroker.journal import holes
-from zbroker.journal.core import JournalCore, Send, Settings
+from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.effects import ForgetRemoved, MeasureSegments, Unlink, Where
+from zbroker.journal.events import Reserved, SegmentSize, SegmentsMeasured, Unlinked
 from zbroker.journal.fold import Fold
-from zbroker.journal.locate import Locator, Where
+from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.locate import Locator
 from zbroker.journal.replicas import Replicas, record_of
+from zbroker.journal.segment_removal import remove_through
 from zbroker.journal.sessions import PublisherRow
+from zbroker.journal.space import Space
 from zbroker.journal.vectors import Cover, Vector, dominates
+from zbroker.limits import U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
     DATA_AT,
@@ -35,8 +45,8 @@ from zbroker.log.format import (
     Batch,
     SegmentHeader,
 )
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Cursor, Gap, Log
-from zbroker.log.recovery import recover
 from zbroker.log.segments import NOTE_FILE, SPARE, make_filled, publish, read_note, write_note
 from zbroker.log.writer import LogTail, Writer
 from zbroker.wire import internal as m
@@ -44,7 +54,7 @@ from zbroker.wire.record import Record
 
 START_NS = 1_700_000_000_000_000_000
 SEGMENT = 16 * 1024
-INGEST, PEER = b"ingest", b"replication"
+INGEST, PEER, ADMIN = b"ingest", b"replication", b"admin"
 
 Message = tuple[int, int]  # publisher, sequence
 
@@ -163,82 +173,65 @@ class NoIndex:
     def before_time(self, ns: int) -> None: ...
 
 
-class Node:
-    """The journal of one instance from a start to a crash."""
+class Node(JournalProcess):
+    """The journal process of one instance from a start to a crash."""
 
     def __init__(self, world: Outside, name: str) -> None:
         self.world, self.name = world, name
-        self.instance, self.disk = world.instances[name], world.disks[name]
-        self.disk.lock()
-        fold = Fold(self.instance)
-        found = recover(
-            self.disk, self.instance, on_batch=fold, begin=fold.begin, clock=world.clock(name),
-            segment_bytes=SEGMENT, salt=world.salt,
-        )  # fmt: skip
-        plant_sessions(world.bug, fold)
+        self.instance, self._clock = world.instances[name], world.clock(name)
         settings = Settings(self.instance, world.number())
-        self.core = JournalCore(
-            settings, fold.sessions, found.generation, found.next_position, found.last_log_time
-        )
-        self.core.state_serial = fold.state_serial
-        self.core.fenced = True
-        plant_core(world.bug, self.core)
-        self.writer = self._writer(found.tail)
-        self.core.serial = self.writer.serial
-        self.log = Log(disk=self.disk)
-        self.locator = Locator(self.log, NoIndex(), fold.sessions)  # type: ignore[arg-type]
-        self.core.receive(INGEST, m.Hello("ingest", 1), [])
-        self.core.receive(PEER, m.Hello("replication", 1), [])
+        start = Start(self._clock, SEGMENT, world.salt)
         self.ordinals: dict[int, tuple[App, int, int]] = {}
         self.opens: dict[int, App] = {}
         self.ordinal = 1
         self.answers: list[m.ReceiptItem] = []  # to the other one's link
         self.peer_ordinal = 1
         self.met = False  # has spoken to the other one since the start
+        super().__init__(world.disks[name], settings, start)
+        self.log = Log(disk=self.disk)
+        self.locator = Locator(self.log, NoIndex(), self.fold.sessions)  # type: ignore[arg-type]
+        for rid, process in ((INGEST, "ingest"), (PEER, "replication"), (ADMIN, "admin")):
+            self.hear(rid, m.Hello(process, 1))
 
-    def _writer(self, tail: LogTail) -> Writer:
-        return Writer(
-            self.disk, tail, segment_bytes=SEGMENT, clock=self.world.clock(self.name),
-            salt=self.world.salt,
-        )  # fmt: skip
+    def plant_fold(self, fold: Fold) -> None:
+        plant_sessions(self.world.bug, fold)
+
+    def plant_core(self, core: JournalCore) -> None:
+        core.commit.fenced = True
+        plant_core(self.world.bug, core.commit)
+
+    def performers(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            **super().performers(), MeasureSegments: self._measure, Unlink: self._unlink,
+            ForgetRemoved: lambda _: self.log.refresh(),
+        }  # fmt: skip
+
+    def boundary(self, name: str) -> None:
+        self.disk.hook(name)  # type: ignore[attr-defined]
 
     @property
     def incarnation(self) -> int:
-        return self.core.settings.incarnation
+        return self.core.commit.settings.incarnation
 
     @property
     def vector(self) -> Vector:
-        return self.core.sessions.origins.vector
+        return self.core.commit.sessions.origins.vector
 
     @property
     def here(self) -> Origin:
-        return Origin(self.instance, self.core.generation)
+        return Origin(self.instance, self.core.commit.generation)
 
     # -- turns --
 
-    def turn(self) -> None:
-        """Commits what waits."""
-        while self.core.backlog:
-            group = self.core.group(self.world.wall_ns(self.name))
-            if group is not None:
-                self.writer.write(group.batches, group.log_time)
-                if self.core.serial != self.writer.serial:
-                    self.core.serial = self.writer.serial
-                    self.core.want_state()
-                self.core.written_to(group.end_position)
-                self.writer.sync()
-            for send in self.core.synced(self.writer.synced):
-                self._answer(send)
-        self.core.check()
-
-    def _answer(self, send: Send) -> None:
-        if isinstance(send.message, m.Opened):
-            app = self.opens.pop(send.message.cid)
+    def answer(self, effect: Answer) -> None:
+        message: Any = effect.message
+        if isinstance(message, m.Opened):
+            app = self.opens.pop(message.cid)
             if app.node is self:
-                app.opened(send.message)
-        elif isinstance(send.message, m.JournalReceipt):
-            for item in send.message.items:
-                if send.rid == PEER:
+                app.opened(message)
+        elif isinstance(message, m.JournalReceipt):
+            for item in message.items:
+                if effect.rid == PEER:
                     self.answers.append(item)
                 else:
                     self._receipt(item)
@@ -258,7 +251,7 @@ class Node:
     def open(self, app: App) -> None:
         cid = self.world.number()
         app.node, app.session, self.opens[cid] = self, 0, app
-        self.core.receive(INGEST, m.Open(cid, self.incarnation, app.name, ""), [])
+        self.hear(INGEST, m.Open(cid, self.incarnation, app.name, ""))
 
     def send(self, app: App) -> None:
         """What the app has not sent in this session, in batches of its mood."""
@@ -274,17 +267,17 @@ class Node:
             )  # fmt: skip
             self.ordinals[self.ordinal] = (app, app.session, last)
             message = m.Append(self.incarnation, self.ordinal, self.ordinal - 1, [entry])
-            self.core.receive(INGEST, message, [body])
+            self.hear(INGEST, message, [body])
             self.ordinal += 1
             app.chain = last
             app.sent += len(run)
 
     def purge(self, queue: str) -> None:
         """Everything that is here now is needed no more."""
-        vector = format_vector(self.core.sessions.origins.messages)
+        vector = format_vector(self.core.commit.sessions.origins.messages)
         if vector:
             record = records.PurgeRecord(queue, vector)
-            self.core.append_control(KIND_PURGE, records.encode(record))
+            self.core.commit.append_control(KIND_PURGE, records.encode(record))
 
     # -- a new generation --
 
@@ -305,10 +298,36 @@ class Node:
             AckedNote(counter, self.instance, header.generation, position, header.serial, oldest),
         )
         disk.sync(NOTE_FILE)
-        self.writer = self._writer(LogTail(header, DATA_AT, position, 0, counter, oldest))
-        self.core.generation = header.generation
-        self.core.serial = header.serial
-        self.core.want_state()
+        self.writer = self.port.writer = Writer(
+            disk, LogTail(header, DATA_AT, position, 0, counter, oldest), segment_bytes=SEGMENT,
+            clock=self._clock, salt=self.world.salt,
+        )  # fmt: skip
+        self.port.space = Space(self.writer, Path(), logging.getLogger("zbroker.rig"))
+        commit = self.core.commit
+        commit.generation, commit.serial = header.generation, header.serial
+        commit.want_state()
+
+    # -- a nearly full disk, and removal --
+
+    def fill_disk(self) -> None:
+        """Publishers are refused from now on, or not any more."""
+        self.port.space_is = None if self.port.space_is else Reserved(False, True, U63_MAX)
+
+    def remove(self, through: int) -> bool:
+        """The admin asks for it, and the next beat does it. False: segments have to stay."""
+        before = self.core.commit.floor
+        self.hear(ADMIN, m.Remove(1, self.incarnation, through))
+        self.core.retention.due = True  # as the next beat does
+        self.turn()
+        return self.core.commit.floor > before
+
+    def _measure(self, effect: MeasureSegments) -> SegmentsMeasured:
+        self.log.refresh()
+        found = [SegmentSize(start.serial, start.position, 0) for start in self.log.starts]
+        return SegmentsMeasured(effect.rid, effect.ask, found)
+
+    def _unlink(self, effect: Unlink) -> Unlinked:
+        return Unlinked(effect.through, remove_through(SegmentPlaces(self.disk), effect.through))
 
     # -- reading --
 
@@ -325,8 +344,8 @@ class Node:
 
     def where(self) -> Where:
         return Where(
-            self.instance, self.core.generation, self.log.first_position, self.core.persisted,
-            self.core.fenced,
+            self.instance, self.core.commit.generation, self.log.first_position,
+            self.core.persisted, self.core.commit.fenced,
         )  # fmt: skip
 
 
@@ -373,9 +392,9 @@ class LinkTo:
         refused = any(item.code for item in target.answers)  # known when more is under way
         target.answers.clear()
         if not target.met and dominates(target.vector, self._waits_for):
-            target.met, target.core.fenced = True, False
-            if target.core.generation > 1:  # tells the others that the older ones have ended
-                target.core.append_control(KIND_NOOP, b"")
+            target.met, target.core.commit.fenced = True, False
+            if target.core.commit.generation > 1:  # tells the others that the older ones have ended
+                target.core.commit.append_control(KIND_NOOP, b"")
         batches = source.batches(self.position)[:count]
         for batch in batches:
             self._send(batch)
@@ -397,7 +416,7 @@ class LinkTo:
 
     def _name(self, batch: Batch) -> None:
         self.named.add(batch.publisher)
-        known = self.source.core.sessions.get(batch.publisher)
+        known = self.source.core.commit.sessions.get(batch.publisher)
         self.source.world.demand(known is not None and bool(known.name), "a name was forgotten")
         assert known is not None
         body = records.encode(records.PublisherRecord(known.name, known.principal))
@@ -409,7 +428,7 @@ class LinkTo:
             target.incarnation, target.peer_ordinal, target.peer_ordinal - 1, [record]
         )
         data = msgspec.msgpack.encode(message)
-        target.core.receive(PEER, msgspec.msgpack.decode(data, type=m.Replicate), [body])
+        target.hear(PEER, msgspec.msgpack.decode(data, type=m.Replicate), [body])
         target.peer_ordinal += 1
 
 
@@ -446,7 +465,7 @@ def plant_sessions(bug: str, fold: Fold) -> None:
         sessions.runs = runs  # type: ignore[method-assign, assignment]
 
 
-def plant_core(bug: str, core: JournalCore) -> None:
+def plant_core(bug: str, core: GroupCommit) -> None:
     replicas: Replicas = core._replicas
     if bug == "no ties":
         tie = replicas._tie

@@ -2,7 +2,8 @@
 
 One seed decides everything: who publishes where and fails over when, what is cut into which
 batches, when links break, what crashes at which step of its disk, when an old copy of a disk comes
-back, when segments go. The nodes do what the journal process and the replication room will do.
+back, when segments go. The journal process is the one that ships; links do what replication will
+do.
 
 Afterwards the world heals and must converge: both logs hold the same messages, each once, with the
 same content and every origin in its order; each subscriber, whatever its way between the instances,
@@ -54,7 +55,6 @@ from zbroker.log.format import (
     KIND_STATE,
     Batch,
 )
-from zbroker.log.segments import segment_name
 
 HEAL_ROUNDS = 400
 
@@ -147,7 +147,7 @@ class TwoWorld:
                 self.start(name)
             node = self.nodes[name]
             if node is not None and self.rng.random() < 0.8:
-                node.turn()
+                node.commit()
 
     def pick(self) -> str:
         return self.rng.choice(list(self.instances))
@@ -159,9 +159,7 @@ class TwoWorld:
     # -- what happens --
 
     def start(self, name: str) -> None:
-        node = self.nodes[name] = Node(self, name)
-        if node.core.state_serial < node.core.serial != 1:
-            node.core.want_state()
+        self.nodes[name] = Node(self, name)
 
     def publish(self, app: App) -> None:
         for _ in range(self.rng.choice((1, 1, 3, 6))):
@@ -177,7 +175,7 @@ class TwoWorld:
         app.leave()
         if node is not None:
             node.open(app)
-            node.turn()
+            node.commit()
             if app.node is not None:
                 app.node.send(app)
 
@@ -188,8 +186,8 @@ class TwoWorld:
         link = self.links[target]
         try:
             if link is None:
-                node.turn()
-                source.turn()
+                node.commit()
+                source.commit()
                 link = self.links[target] = LinkTo(source, node)
             return link.step(count)
         except LinkBroken:
@@ -226,7 +224,7 @@ class TwoWorld:
             reader.position = batch.end_position
 
     def resume(self, reader: Reader, node: Node) -> None:
-        origins = node.core.sessions.origins
+        origins = node.core.commit.sessions.origins
         value = format_vector(reader.vector) or "0"
         found = node.locator.locate(1, value, node.where())
         reader.pending = found.code
@@ -268,7 +266,7 @@ class TwoWorld:
         node, other = self.nodes[name], self.nodes[self.other(name)]
         if node is None or other is None or not (node.met and other.met):
             return
-        node.turn()
+        node.commit()
         if image is None:
             self.disks[name].settle()
             copied = _copied(self.disks[name], self.rng)
@@ -307,12 +305,12 @@ class TwoWorld:
     def state(self, name: str) -> None:
         node = self.nodes[name]
         if node is not None:
-            node.core.want_state()
+            node.core.commit.want_state()
 
     def full(self, name: str) -> None:
         node = self.nodes[name]
         if node is not None:
-            node.core.accepting = not node.core.accepting
+            node.fill_disk()
 
     def remove(self, name: str) -> None:
         """The oldest segment goes if nobody needs it and a snapshot stands in a newer one."""
@@ -321,19 +319,15 @@ class TwoWorld:
             return
         starts = node.log.starts
         oldest = starts[0].serial
-        if len(starts) < 2 or not oldest < node.core.state_serial <= node.writer.serial:
+        if len(starts) < 2 or not oldest < node.core.commit.state_serial <= node.writer.serial:
             return
         node.disk.hook = _nothing  # what a crash in the middle of this does is tested elsewhere
         batches = [b for b in node.batches() if b.position < starts[1].position]
         if starts[1].position > node.core.persisted or not self._unneeded(name, batches):
             return
-        node.writer.keep_from(oldest + 1)
-        self.gone[name] += batches
-        self.removed += 1
-        node.disk.unlink(segment_name(oldest))
-        node.disk.sync_dir()
-        node.log.refresh()
-        node.core.floor = starts[1].position
+        if node.remove(oldest):
+            self.gone[name] += batches
+            self.removed += 1
 
     def _unneeded(self, name: str, batches: list[Batch]) -> bool:
         other = self.nodes[self.other(name)]
@@ -357,7 +351,7 @@ class TwoWorld:
                 self.start(name)
         for node in self.nodes.values():
             assert node is not None
-            node.core.accepting = True
+            node.port.space_is = None
         self.links = dict.fromkeys(self.instances)
         for app in self.apps:
             app.leave()
@@ -395,7 +389,7 @@ class TwoWorld:
             sent += self.replicate(name, 1_000)
             for node in self.nodes.values():
                 assert node is not None
-                node.turn()
+                node.commit()
         return sent + any(not node.met for node in self.nodes.values() if node is not None)
 
     def held(self, name: str) -> dict[Message, Held]:
@@ -473,7 +467,7 @@ class TwoWorld:
             tables.append(table(fold.sessions))
             self.demand(tables[-1] == tables[0], f"{name}: folded from {start} it differs")
         for one in tables[:1]:
-            live = table(node.core.sessions)
+            live = table(node.core.commit.sessions)
             self.demand(used(one) == used(live), f"{name}: folded it differs from the core's")
 
     def _check_purges(self) -> None:
@@ -484,7 +478,9 @@ class TwoWorld:
             for batch in batches:
                 if batch.kind == KIND_PURGE:
                     purge = records.PURGE.decode(batch.body)
-                    cover = Cover(parse_vector(purge.vector), node.core.sessions.origins.ties)
+                    cover = Cover(
+                        parse_vector(purge.vector), node.core.commit.sessions.origins.ties
+                    )
                     meant.setdefault(purge.queue, []).append(covered(cover, batches))
         for queue, sets in meant.items():
             self.demand(len(sets) == 2, f"only one holds the purge of {queue}")

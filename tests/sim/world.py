@@ -1,6 +1,6 @@
 """Publishers, ingest, queues and journal in one world: one seed, clock, network and disk.
 
-The cores are the product's own; the nodes below do what the loops do. Faults: any process killed at
+The cores are the product's own, and so is the turn of the journal. Faults: any process killed at
 any moment, power cuts, a nearly full disk, lost client connections. Afterwards the world heals and
 must converge; then the log is compared with what was promised.
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any
+from unittest import mock
 
 import msgspec
 
@@ -20,32 +21,24 @@ from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.hand import HandNode
 from tests.sim.ingest_process import INGEST, IngestProcess
 from tests.sim.kept import Kept
-from tests.sim.net import Listener, Net, Pipe, Scheduler
+from tests.sim.net import Net, Pipe, Scheduler
 from tests.sim.queues_node import QueuesNode, Unit, judge
+from tests.sim.world_journal import INSTANCE, JournalNode
 from zbroker.client import effects as ef
 from zbroker.client.publisher import core as c
 from zbroker.client.publisher import packer
 from zbroker.engine.contract import Now
 from zbroker.ids import publisher_id
-from zbroker.journal.core import JournalCore, Settings
-from zbroker.journal.fold import Fold
-from zbroker.journal.named_records import Named
-from zbroker.journal.sessions import Sessions
+from zbroker.journal import core
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
-from zbroker.log.recovery import recover
-from zbroker.log.writer import Writer
 from zbroker.recording import Recording
 from zbroker.wire import codec
-from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
-INSTANCE = 9
 START_NS = 1_700_000_000_000_000_000
-TURN_MS = 2
-SEGMENT = 16_384
 HEAL_MS = 60_000
-JOURNAL, MARKS = "ipc-journal", "ipc-marks"
+JOURNAL_BEAT_MS = 50  # some beats are in short histories, too
 
 
 class Violation(AssertionError):
@@ -77,116 +70,6 @@ class SimClock:
 
     def mono_ms(self) -> int:
         return self._at.now_ms
-
-
-class JournalNode:
-    """The journal process: recovery, then turns of receive, group, write, sync, answer."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.alive = True
-        fold = Fold(INSTANCE)
-        recovered = recover(
-            world.disk,
-            INSTANCE,
-            on_batch=fold,
-            begin=fold.begin,
-            clock=world.clock,
-            segment_bytes=SEGMENT,
-            salt=world.salt,
-        )
-        sessions = fold.sessions if world.bug != "dedupe not rebuilt" else Sessions()
-        if world.bug == "names are not folded":
-            sessions.named = Named()
-        if world.bug == "no prev check":
-            sessions.judge = _judge_without_prev(sessions)  # type: ignore[method-assign]
-        self.writer = Writer(
-            world.disk, recovered.tail, segment_bytes=SEGMENT, clock=world.clock, salt=world.salt
-        )
-        settings = Settings(INSTANCE, next(world.incarnations), credit_bytes=400)
-        self.core = JournalCore(
-            settings,
-            sessions,
-            recovered.generation,
-            recovered.next_position,
-            recovered.last_log_time,
-        )
-        self.core.serial, self.core.state_serial = self.writer.serial, fold.state_serial
-        self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = world.net.bind(
-            MARKS, lambda rid, frame: self._send(self.marks, rid, self.core.marks().message)
-        )
-        self._beat_ms = 0
-        world.at.after(0, self._turn)
-
-    def _receive(self, rid: bytes, frame: tuple[bytes, list[bytes]]) -> None:
-        message = codec.TO_JOURNAL.decode(frame[0])
-        if self.world.bug == "no hello" and not isinstance(message, i.Hello):
-            message = _as_if_welcomed(self, rid, message)
-        for send in self.core.receive(rid, message, list(frame[1])):
-            self._emit(send)
-
-    def _turn(self) -> None:
-        try:
-            if self.alive:
-                self._one_turn()
-        except SimCrash:
-            self.world.crashed(self)
-
-    def _one_turn(self) -> None:
-        world = self.world
-        self.core.accepting = not world.disk_nearly_full
-        self.core.room = world.rng.choice((2_000, 4_000, 1 << 20))
-        while self.core.backlog:
-            self._commit()
-        if world.rng.random() < 0.3:
-            self.writer.prepare_step()
-        if world.at.now_ms >= self._beat_ms:
-            self._beat_ms = world.at.now_ms + 50
-            for send in self.core.beat():
-                self._emit(send)
-        self.core.check()
-        world.at.after(TURN_MS, self._turn)
-
-    def _commit(self) -> None:
-        core, world = self.core, self.world
-        group = core.group(world.clock.wall_ns())
-        early = world.bug == "ack before sync"
-        if group is not None:
-            at = len(group.batches) // 2 if world.bug == "a unit is split" else 0
-            for batches in (group.batches[:at], group.batches[at:]):
-                if batches:
-                    self.writer.write(batches, group.log_time)
-            if core.serial != self.writer.serial:
-                core.serial = self.writer.serial
-                core.want_state()
-            core.written_to(group.end_position)
-        if group is not None and not early:
-            self.writer.sync()
-        for send in core.synced(core.written):
-            name = send.message.__struct_config__.tag
-            world.boundary(f"before:send:{name}")
-            self._emit(send)
-            world.boundary(f"after:send:{name}")
-
-    def _emit(self, send: Any) -> None:
-        if send.rid is not None:
-            self._send(self.listener, send.rid, send.message)
-            return
-        for rid in list(self.marks.pipes):
-            self._send(self.marks, rid, send.message)
-
-    def _send(self, listener: Listener, rid: bytes, message: Any) -> None:
-        if self.world.rng.random() < self.world.receipt_loss and isinstance(
-            message, i.JournalReceipt
-        ):
-            return  # the design says that a receipt may be lost
-        self.world.net.answer(listener, rid, codec.encode(message))
-
-    def die(self) -> None:
-        self.alive = False
-        self.world.net.die(self.listener)
-        self.world.net.die(self.marks)
 
 
 class ClientNode:
@@ -331,11 +214,12 @@ class World:
 
     def run(self) -> None:
         """Safety with faults, then liveness without, then the verdict."""
-        for _ in range(self.steps):
-            self._step()
-            self.at.run_until(self.at.now_ms + self.rng.choice([1, 5, 20, 60]))
-        self._heal()
-        self._verdict()
+        with mock.patch.object(core, "BEAT_MS", JOURNAL_BEAT_MS):
+            for _ in range(self.steps):
+                self._step()
+                self.at.run_until(self.at.now_ms + self.rng.choice([1, 5, 20, 60]))
+            self._heal()
+            self._verdict()
 
     # -- faults -------------------------------------------------------------------------------
 
@@ -362,11 +246,6 @@ class World:
             self._crash_at_a_boundary()
         else:
             self._restart_queues()
-
-    def boundary(self, name: str) -> None:
-        """A named step of the journal: it may die here, as at every operation of its disk."""
-        self.disk.visited.add(name)
-        self.disk.hook(name)
 
     def _crash_at_a_boundary(self) -> None:
         """The journal dies at the k-th boundary from here: in a commit, roll-over or recovery."""
@@ -546,40 +425,3 @@ def _numbers(batches: list[Batch], publishers: set[int]) -> dict[int, list[int]]
 
 def _no_crash(_boundary: str) -> None:
     pass
-
-
-# -- planted bugs -----------------------------------------------------------------------------
-
-
-def _judge_without_prev(sessions: Sessions) -> Any:
-    judge = type(sessions).judge
-
-    def without(entry: i.Entry) -> Any:
-        if entry.prev is not None:
-            entry.prev = None
-        return judge(sessions, entry)
-
-    return without
-
-
-def _as_if_welcomed(node: JournalNode, rid: bytes, message: Any) -> Any:
-    """A journal that does not ask for a hello takes frames from whomever."""
-    core = node.core
-    if rid not in core._requesters:
-        core.receive(rid, i.Hello("ingest", 0, []), [])
-    if hasattr(message, "incarnation"):
-        message.incarnation = core.settings.incarnation
-    if isinstance(message, i.Append):
-        for entry in message.entries:
-            known = core.sessions.get(entry.publisher)
-            if known is None or known.session < entry.session:
-                core.sessions._publishers.setdefault(
-                    entry.publisher, known or _publisher(entry.publisher)
-                ).session = entry.session
-    return message
-
-
-def _publisher(wanted: int) -> Any:
-    from zbroker.journal.sessions import Publisher
-
-    return Publisher(wanted, f"?{wanted}")

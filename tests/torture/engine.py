@@ -1,6 +1,6 @@
 """The journal process without its sockets: recovery, sessions, core and writer on any disk.
 
-What it does is what zbroker.journal.loop does, in the same order. Messages are made of their
+It runs the turn that ships: see tests.sim.journal_process. Messages are made of their
 publisher and sequence alone, so that a log can be judged by anybody who knows how far each
 publisher was acknowledged: nobody has to remember what was written.
 """
@@ -16,17 +16,18 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
+from tests.sim.journal_process import JournalProcess, RigLog, Start
 from zbroker.clock import Clock, SystemClock
+from zbroker.engine.contract import Now
 from zbroker.ids import publisher_id
-from zbroker.journal.core import JournalCore, Settings
-from zbroker.journal.fold import Fold
+from zbroker.journal.core import Settings
 from zbroker.journal.space import Space
 from zbroker.limits import BEAT_MS
 from zbroker.log.disk import Disk
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Gap, Log
-from zbroker.log.recovery import Recovered, recover
+from zbroker.log.recovery import Recovered
 from zbroker.log.segments import random_salt
 from zbroker.log.writer import Writer
 from zbroker.wire import bodies
@@ -54,6 +55,19 @@ def message(name: str, sequence: int) -> bytes:
     return b"%s:%d:" % (name.encode(), sequence) + _FILL[mixed % 256 :][:size]
 
 
+class Process(JournalProcess):
+    """A turn is half a second later than the one before, so each group may look for space."""
+
+    now_ms = 0
+
+    def now(self) -> Now:
+        return Now(self.now_ms, self.clock.wall_ns())
+
+    def port_of(self) -> RigLog:
+        space = Space(self.writer, Path(), logging.getLogger("zbroker.torture"))
+        return RigLog(self.writer, space, lambda: self.now_ms)
+
+
 @dataclass(slots=True)
 class Engine:
     """One life of a journal. Publishers number on where the log ends for them."""
@@ -67,94 +81,63 @@ class Engine:
     refused: list[m.ReceiptItem] = field(default_factory=list)
     acked: Acked = field(default_factory=dict)
     before_turn: Callable[[Acked], None] | None = None  # a planted bug: tells before it is written
-    recovered: Recovered = field(init=False)
-    core: JournalCore = field(init=False)
-    writer: Writer = field(init=False)
-    space: Space = field(init=False)
+    process: Process = field(init=False)
     opened: dict[str, m.Opened] = field(default_factory=dict)
     _next: dict[str, int] = field(default_factory=dict)
     _ordinals: dict[int, tuple[str, int]] = field(default_factory=dict)
     _ordinal: int = 1
-    now_ms: int = 0
 
     def __post_init__(self) -> None:
-        self.disk.lock()
-        fold = Fold(INSTANCE)
-        self.recovered = recover(
-            self.disk,
-            INSTANCE,
-            archive=self.archive,
-            on_batch=fold,
-            begin=fold.begin,
-            accept_loss=self.accept_loss,
-            segment_bytes=self.segment_bytes,
-            clock=self.clock,
-            salt=self.salt,
-        )
-        found = self.recovered
-        settings = Settings(INSTANCE, secrets.randbits(32))
-        self.core = JournalCore(
-            settings, fold.sessions, found.generation, found.next_position, found.last_log_time
-        )
-        self.core.floor = found.floor
-        self.writer = Writer(
-            self.disk, found.tail, segment_bytes=self.segment_bytes, clock=self.clock,
-            salt=self.salt,
-        )  # fmt: skip
-        self.core.serial, self.core.state_serial = self.writer.serial, fold.state_serial
-        if self.core.state_serial < self.core.serial != 1:
-            self.core.want_state()
-        self.space = Space(self.writer, Path(), logging.getLogger("zbroker.torture"))
-        self.core.receive(RID, m.Hello("ingest", 1), [])
+        start = Start(self.clock, self.segment_bytes, self.salt, self.archive, self.accept_loss)
+        self.process = Process(self.disk, Settings(INSTANCE, secrets.randbits(32)), start)
+        self.process.hear(RID, m.Hello("ingest", 1))
+        self.process.taken()
+
+    @property
+    def recovered(self) -> Recovered:
+        return self.process.recovered
+
+    @property
+    def writer(self) -> Writer:
+        return self.process.writer
 
     def logon(self) -> None:
         """Every publisher logs on; its answer says where it goes on."""
-        incarnation = self.core.settings.incarnation
+        incarnation = self.process.core.commit.settings.incarnation
         for cid, name in enumerate(NAMES):
-            self.core.receive(RID, m.Open(cid, incarnation, name, ""), [])
+            self.process.hear(RID, m.Open(cid, incarnation, name, ""))
         self.turn()
         assert set(self.opened) == set(NAMES), "a logon was not answered"
 
     def publish(self, name: str, count: int) -> None:
         """One batch of `count` messages stands in line."""
         opened, first = self.opened[name], self._next[name]
+        incarnation = self.process.core.commit.settings.incarnation
         body = bodies.pack([message(name, first + n) for n in range(count)])
         entry = m.Entry(
             opened.publisher, opened.session, first, count, first - 1, crc32c(body), None,
             [TOPICS[first % len(TOPICS)]],
         )  # fmt: skip
-        append = m.Append(self.core.settings.incarnation, self._ordinal, self._ordinal - 1, [entry])
+        append = m.Append(incarnation, self._ordinal, self._ordinal - 1, [entry])
         self._ordinals[self._ordinal] = (name, first)
         self._ordinal += 1
         self._next[name] = first + count
-        self.core.receive(RID, append, [body])
+        self.process.hear(RID, append, [body])
 
     def turn(self) -> None:
         """Commits what waits and takes the answers, as the process does between two polls."""
         if self.before_turn is not None:
             self.before_turn({name: number - 1 for name, number in self._next.items()})
-        while self.core.backlog:
-            self.now_ms += BEAT_MS  # so that each group may look for space
-            self.core.accepting = self.space.admit(self.core.next_group_bytes(), self.now_ms)
-            self.core.state_fits, self.core.room = self.space.state_fits, self.space.room
-            group = self.core.group(self.clock.wall_ns())
-            if group is not None:
-                self.writer.write(group.batches, group.log_time)
-                if self.core.serial != self.writer.serial:
-                    self.core.serial = self.writer.serial
-                    self.core.want_state()
-                self.core.written_to(group.end_position)
-                self.writer.sync()
-            for send in self.core.synced(self.writer.synced):
-                self._take(send.message)
-        self.core.check()
+        while self.process.core.commit.backlog:
+            self.process.now_ms += BEAT_MS
+            self.process.turn()
+            for answer in self.process.taken():
+                self._take(answer.message)
 
     def write_unsynced(self) -> None:
         """Writes what waits and syncs nothing, as the last act of a life."""
-        while self.core.backlog:
-            group = self.core.group(self.clock.wall_ns())
-            if group is not None:
-                self.writer.write(group.batches, group.log_time)
+        self.process.port.lies = True
+        self.process.commit()
 
     def _take(self, answer: m.InternalMessage) -> None:
         if isinstance(answer, m.Opened):
@@ -165,7 +148,9 @@ class Engine:
                 self._receipt(item)
 
     def _receipt(self, item: m.ReceiptItem) -> None:
-        name, first = self._ordinals.pop(item.ordinal)
+        name, first = self._ordinals.pop(item.ordinal, ("", 0))
+        if not name:
+            return  # it is repeated until it is confirmed
         if item.code:
             self.refused.append(item)
             self._next[name] = min(self._next[name], first)  # the same sequence must come again

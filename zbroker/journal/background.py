@@ -1,53 +1,66 @@
-"""What the journal does beside its log: the next segment, the index, conflicts, statistics.
+"""What the journal does beside its log: the next segment, the index, conflicts, removal of files.
 
-Each runs in a helper thread and ends in the loop's; nothing that is acknowledged waits for any of
-them. A failure of the next segment is one of the disk: this process ends.
+Most of it runs in helper threads and ends as an event; nothing that is acknowledged waits for any
+of it. A failure of the next segment is one of the disk: this process ends.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from zbroker import known_log
-from zbroker.config.units import format_micros
+from zbroker.errors import StorageError, ZBrokerError
 from zbroker.ids import Origin
+from zbroker.journal import effects as je
+from zbroker.journal import events as ev
 from zbroker.journal import group_builder
 from zbroker.journal.conflicts import Conflict, Conflicts
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.index_rebuild import Reindexing
-from zbroker.journal.space import Space
+from zbroker.journal.segment_removal import remove_through, retire
 from zbroker.journal.startup import Opened
 from zbroker.limits import MIB
 from zbroker.log.inventory import RecoveryFinding
+from zbroker.log.places import SegmentPlaces
 from zbroker.server.process import Process, Stats
+from zbroker.wire.internal import Done
 
 INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; what is lost is rebuilt
 FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go first
 FINDINGS_TOLD: Final = 10  # of a start, in the statistics; all are in the log
 FINDING_CHARS: Final = 200
-LATE_TELL_MS: Final = 10_000  # between two warnings of late flushes; all are counted
 COUNT_MS: Final = 5_000  # between two looks into the directories
 
 
-class Chores:
-    """Of one open journal. Call `prepare` after each write and `beat` on each beat."""
+class Background:
+    """Of one open journal. `performers`: by type of effect."""
 
-    def __init__(self, process: Process, opened: Opened, helpers: Helpers) -> None:
-        self._process = process
-        self._opened = opened
-        self._helpers = helpers
-        self._filling = self._indexing = self._keeping = False
+    def __init__(
+        self, process: Process, opened: Opened, helpers: Helpers, janitor: Helpers
+    ) -> None:
+        """helpers: several threads. janitor: one, which removes files."""
+        self._process, self._opened = process, opened
+        self._helpers, self._janitor = helpers, janitor
+        self._filling = self._indexing = self._noting = False
         self._conflicts = Conflicts(process.paths.conflicts)
-        self.reindexing = Reindexing(process, opened, helpers)
-        self.space = Space(opened.writer, process.paths.journal, process.log)
-        self.flush_late = 0
-        self._late_ms: int | None = None
+        self._reindexing = Reindexing(process, opened, helpers)
+        self._places = SegmentPlaces(opened.disk, opened.archive)  # for the janitor alone
         self._segments = self._bytes = self._oldest = 0
         self._counted_serial = self._count_ms = 0
         self._noted_serial = 0
-        self._noting = False
+        self.performers: dict[type, Callable[[Any], Any]] = {
+            je.IndexGroup: lambda effect: opened.index.add_all(effect.batches, effect.serial),
+            je.Maintain: self.maintain,
+            je.KeepConflicts: self.keep_conflicts,
+            je.MeasureSegments: self.measure,
+            je.Unlink: self.unlink,
+            je.ForgetRemoved: self.forget_removed,
+            je.RetireCopy: self.retire,
+            je.RebuildIndex: self._reindexing.begin,
+        }
 
     # -- the next segment ---------------------------------------------------------------------
 
@@ -68,19 +81,16 @@ class Chores:
 
     # -- beats --------------------------------------------------------------------------------
 
-    def beat(self, now_ms: int) -> None:
+    def maintain(self, _effect: je.Maintain) -> ev.IndexRebuilt | None:
         """Raises: StorageError."""
+        ended = None if self._indexing else self._reindexing.finish()
         index = self._opened.index
-        if not self._indexing:
-            self.reindexing.finish()
-            index = self._opened.index
         if not self._indexing and (index.forgetting or index.pending_bytes >= INDEX_COMMIT_BYTES):
             self._indexing = True
             self._helpers.submit(partial(index.commit, index.take()), self._indexed)
-        self._keep_conflicts()
         self._note()
         self.prepare()
-        self.space.beat(now_ms)
+        return ended
 
     def _indexed(self, _: None) -> None:
         self._indexing = False
@@ -91,8 +101,7 @@ class Chores:
         if not self._noting and serial != self._noted_serial:
             self._noting, self._noted_serial = True, serial
             core = self._opened.core
-            origin = Origin(core.settings.instance, core.generation)
-            work = partial(self._write_note, origin, core.persisted)
+            work = partial(self._write_note, core.origin, core.persisted)
             self._helpers.submit(work, self._noted)
 
     def _noted(self, _: None) -> None:
@@ -105,73 +114,66 @@ class Chores:
         except OSError as error:
             self._process.log.warning("journal.not_noted: %s; nothing depends on it now", error)
 
-    def _keep_conflicts(self) -> None:
-        if self._keeping:
-            return
-        found = self._opened.core.take_conflicts()
-        if found:
-            self._keeping = True
-            records = [_record(one) for one in found]
-            self._helpers.submit(partial(self._conflicts.keep, records), self._kept)
+    def keep_conflicts(self, effect: je.KeepConflicts) -> None:
+        """Writes them to a file for people."""
+        records = [_record(one) for one in effect.conflicts]
+        done = lambda _: ev.ConflictsKept(self._conflicts.failed)  # noqa: E731
+        self._helpers.submit(partial(self._conflicts.keep, records), done)
 
-    def _kept(self, _: None) -> None:
-        self._keeping = False
-        if self._conflicts.failed:
-            self._process.log.warning(
-                "journal.conflict_not_kept: %s; what came twice with another content is counted "
-                "only",
-                self._conflicts.failed,
-            )
+    # -- removal ------------------------------------------------------------------------------
 
-    def late(self, took_s: float) -> None:
-        """A write took longer than [journal] flush_interval to become durable."""
-        self.flush_late += 1
-        now_ms = self._process.clock.mono_ms()
-        if self._late_ms is None or now_ms >= self._late_ms + LATE_TELL_MS:
-            self._late_ms = now_ms
-            self._process.log.warning(
-                "journal.flush_late: a write took %(took_ms)d ms to become durable, flush_interval "
-                "is %(flush_interval)s; nothing is lost, its ack waited as long; look at the disk "
-                "(%(count)d so far)",
-                {
-                    "took_ms": round(took_s * 1_000),
-                    "flush_interval": format_micros(self._process.config.journal.flush_interval),
-                    "count": self.flush_late,
-                },
-            )
+    def measure(self, effect: je.MeasureSegments) -> ev.SegmentsMeasured:
+        """As many as can be read; sizes of all copies together."""
+        log = self._opened.log
+        log.refresh()
+        sizes = {
+            serial: sum(place.file_bytes for place in copies)
+            for serial, copies in log.places.by_serial().items()
+        }
+        found = [
+            ev.SegmentSize(start.serial, start.position, sizes.get(start.serial, 0))
+            for start in log.starts
+        ]
+        return ev.SegmentsMeasured(effect.rid, effect.ask, found)
+
+    def unlink(self, effect: je.Unlink) -> None:
+        """Begins; one thread does it, so one after the other."""
+        through = effect.through
+        work = partial(remove_through, self._places, through)
+        self._janitor.submit(work, lambda freed: ev.Unlinked(through, freed), _not_unlinked)
+
+    def forget_removed(self, effect: je.ForgetRemoved) -> None:
+        """What the index knows of removed segments goes with its next commits."""
+        self._opened.log.refresh()
+        self._opened.index.forget_before(effect.floor)
+
+    def retire(self, effect: je.RetireCopy) -> None:
+        """Begins, likewise."""
+        rid, cid = effect.rid, effect.ask.cid
+
+        def refused(error: Exception) -> ev.CopyRetired:
+            if not isinstance(error, ZBrokerError):
+                raise error
+            return ev.CopyRetired(rid, Done(cid, error.code, error.reason))
+
+        work = partial(retire, self._places, effect.ask, effect.open_serial)
+        self._janitor.submit(work, lambda _: ev.CopyRetired(rid, Done(cid)), refused)
 
     # -- statistics ---------------------------------------------------------------------------
 
     def stats(self, now_ms: int) -> Stats:
-        """What `status` and the alarms know of the log and its disk."""
-        opened, core, space = self._opened, self._opened.core, self.space
+        """What `status` and the alarms know of the files."""
+        opened = self._opened
         if opened.writer.serial != self._counted_serial or now_ms >= self._count_ms:
             self._count(now_ms)
         return {
-            "first_position": core.floor,
-            "written": core.written,
-            "persisted": core.persisted,
-            "generation": core.generation,
             "segments": self._segments,
             "bytes": self._bytes,
-            "durability": core.settings.durability,
             "oldest": self._oldest,
-            "stated": core.state_serial,
-            "accepting": int(space.accepting),
-            "free_bytes": space.free_bytes,
-            "disk_bytes": space.disk_bytes,
-            "disk_used_percent": space.used_percent,
             "findings": len(opened.findings),
             "damage": sum(1 for finding in opened.findings if finding.end > finding.first),
             "finding_texts": _told(opened.findings),
-            "messages": core.messages,
-            "publishers": len(core.sessions),
-            "duplicates": core.duplicates,
-            "refused": core.refused,
-            "conflicts": core.conflicts,
             "conflicts_kept": self._conflicts.kept,
-            "flush_late": self.flush_late,
-            "unprepared": opened.writer.unprepared,
             "index_failed": opened.index.failed,
         }
 
@@ -185,13 +187,17 @@ class Chores:
 
     def close(self) -> None:
         """Writes what the index has, and how far the log is; helper threads have ended."""
-        core = self._opened.core
-        origin = Origin(core.settings.instance, core.generation)
-        self._write_note(origin, self._opened.writer.synced)
+        self._write_note(self._opened.core.origin, self._opened.writer.synced)
         index = self._opened.index
         if not self._indexing:
             index.commit(index.take())
         index.close()
+
+
+def _not_unlinked(error: Exception) -> ev.NotUnlinked:
+    if not isinstance(error, StorageError):
+        raise error
+    return ev.NotUnlinked(str(error))
 
 
 def _record(one: group_builder.Conflict) -> Conflict:

@@ -1,387 +1,276 @@
-"""The journal's decisions: who is heard, group commit, receipts, marks, snapshots. No I/O.
+"""The journal decides here: when a group is committed, what is answered, what is removed. Pure.
 
-One turn: take what came (`receive`), build at most one group from what waits (`group`); the loop
-writes it, says `written_to`, syncs it, says `synced`; receipts and marks leave only then.
-What a batch becomes is decided in group_builder.py, replicas.py, units.py and stage_commits.py.
+    handle(event)   messages of other processes; the steps of a commit; what was done beside the log
+    tick            what is due between two commits; then the next commit begins, if anything waits
 
-    append --queued--> in a group --written--> --synced--> receipt, marks, index
+One commit after the other, so that no write, no removal and no look for space is beside a sync:
 
-After `want_state` groups begin with parts of a state snapshot, one of them at a time, so that a
-large table holds nobody up; `state_serial` is the segment of the newest one that is durable.
+    idle --Reserve--> reserving --Reserved--> writing --Written--> syncing --Synced--> idle
+                         +---- nothing to write: answers leave at once ----------------^
 
-Failures: a lost receipt is repeated on the beat until confirmed; a requester or journal that
-restarts is told apart by incarnations (see zbroker.wire.internal); what belongs to an older one is
-dropped here and sent again there. A failed write or sync ends the process: nothing was promised.
+Receipts, answers to logons and watermarks leave with Synced: what they promise is durable then. A
+failed write or sync ends the process: nothing was promised.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
-
-from zbroker.errors import Bug
+from zbroker.engine import effects as e
+from zbroker.engine import events as ee
+from zbroker.engine.contract import Now
 from zbroker.ids import Origin
-from zbroker.journal.group_builder import (
-    BATCH_BYTES,
-    Body,
-    Conflict,
-    Placing,
-    Settings,
-    columns_bytes,
-)
-from zbroker.journal.inline_requests import Answering, Question
-from zbroker.journal.replicas import Replicas
+from zbroker.journal import effects as je
+from zbroker.journal import events as ev
+from zbroker.journal.effects import Effect
+from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.retention_requests import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.snapshot_writer import Stating
-from zbroker.journal.units import Unit, Units, units_of
-from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
-from zbroker.log.format import SEQUENCED, Batch
+from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as m
-from zbroker.wire.record import Record
-from zbroker.wire.units import AskNamed, CommitUnits
 
-__all__ = ["Body", "Conflict", "Group", "JournalCore", "Requester", "Send", "Settings"]
+__all__ = ["JournalCore", "LogEnd", "RetentionSettings", "Settings"]
 
-REPLICATION: Final = "replication"  # the room that may append records of other instances
-QUEUES: Final = "queues"  # the room that may commit units
+SMALL_GROUP: Final = 4  # messages: a client that publishes one at a time waits for each ack
 
-_GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
+Effects = Sequence[Effect]
 
 
-class Send(NamedTuple):
-    """Effect: one message to one requester, or to everybody (`rid` None: the marks)."""
+class LogEnd(NamedTuple):
+    """Where the log ends at a start. serial: of the open segment. state_serial: of the segment
+    with the newest complete state snapshot, 0 if there is none."""
 
-    rid: bytes | None
-    message: m.InternalMessage
-
-
-class Group(Struct, gc=False):
-    """Effect: write these batches with one write, sync once, then call `synced`."""
-
-    batches: list[Batch]
-    log_time: int
-    end_position: int
+    generation: int
+    next_position: int
+    last_log_time: int
+    floor: int
+    serial: int
+    state_serial: int
 
 
-@dataclass(slots=True)
-class Requester:
-    """A process that appends: only the newest connection of each room is listened to."""
-
-    rid: bytes
-    room: str
-    incarnation: int
-    number: int = 0  # of its Hello
-    unconfirmed: deque[m.ReceiptItem] = field(default_factory=deque)
-    fresh: int = 0  # items at the right end that were not sent yet
-
-
-class Control(NamedTuple):
-    """A control record of this instance: its kind and its body."""
-
-    kind: int
-    body: bytes
-
-
-#: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
-#: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
-#: into several holes). A plain tuple, since there is one for each batch.
-Waiting = tuple[Requester, m.Entry | Record | Unit | Control | Question, int, Body, int]
-
-
-class InFlight(NamedTuple):
-    """What leaves once everything below `position` is durable."""
-
-    position: int
-    items: list[tuple[Requester, m.ReceiptItem]]
-    opened: list[Send]
-    durable: list[tuple[int, int]]  # publisher, its highest sequence in the group
-    moved: bool  # readers wait for what is in the group
-
-
-class JournalCore(Placing):
-    """The single writer's mind."""
+class JournalCore:
+    """See zbroker.engine.contract.Core."""
 
     def __init__(
-        self,
-        settings: Settings,
-        sessions: Sessions,
-        generation: int,
-        next_position: int,
-        last_log_time: int,
+        self, settings: Settings, retention: RetentionSettings, sessions: Sessions, end: LogEnd
     ) -> None:
-        super().__init__(settings, sessions, generation, next_position, last_log_time)
-        self.floor = 1
-        self.written = next_position
-        self.persisted = next_position
-        self.serial = 0  # the loop knows it
-        self._before: dict[Origin, int] = {}
-        self.state_serial = 0  # at a start the fold knows it
-        self._replicas = Replicas(self)
-        self._units = Units(self)
-        self._answering = Answering(self)
-        self._stating = Stating(self)
-        self._queue: deque[Waiting] = deque()
-        self._queued_bytes = 0
-        self._requesters: dict[bytes, Requester] = {}
-        self._own = Requester(b"", "journal", settings.incarnation)  # of control records
-        self._in_flight: deque[InFlight] = deque()
+        commit = GroupCommit(
+            settings, sessions, end.generation, end.next_position, end.last_log_time
+        )
+        commit.floor, commit.serial, commit.state_serial = (
+            end.floor, end.serial, end.state_serial,
+        )  # fmt: skip
+        if end.state_serial < end.serial != 1:
+            commit.want_state()  # the last process ended before the one of this segment was whole
+        self.commit, self.retention = commit, RetentionRequests(commit, retention)
+        self._group: je.WriteGroup | None = None  # that is being written or synced
+        self._committing = self._ready = self._stopping = self._spinning = False
+        self._keeping = False  # conflicts
+        self._reserved_state = True
+        self._space_due = False
+        self._groups = self._bytes = self._beat_ms = 0
+        self._now = Now(0, 0)
+        self._requests: dict[type, Callable[[ev.Incoming], Effects]] = {
+            m.Hello: self._hello,
+            m.Locate: self._locate,
+            m.Holds: self._holds,
+            **dict.fromkeys(self.retention.requests, self._ask),
+        }
+        self._handlers: dict[type, Callable[[Any], Effects]] = {
+            ev.Requested: self._requested,
+            ev.Subscribed: lambda _: [commit.watermarks()],
+            ev.Reserved: self._reserved,
+            ev.Written: self._written,
+            ee.Synced: self._synced,
+            ev.SpaceFound: self._space_found,
+            ev.ConflictsKept: self._conflicts_kept,
+            ev.SegmentsMeasured: self.retention.measured,
+            ev.Unlinked: self.retention.unlinked,
+            ev.NotUnlinked: lambda event: self.retention.not_unlinked(event, self._now),
+            ev.CopyRetired: lambda event: [e.Answer(event.rid, event.done)],
+            ev.IndexRebuilt: self.retention.rebuilt,
+            ee.Gone: self._gone,
+            ee.StopAsked: self._stop,
+        }
 
-    # -- what arrives -------------------------------------------------------------------------
+    def handle(self, event: object, now: Now) -> Effects:
+        """What follows at once. Raises: Bug."""
+        self._now = now
+        return self._handlers[type(event)](event)
 
-    def receive(self, rid: bytes, message: m.InternalMessage, bodies: list[Body]) -> list[Send]:
-        """Takes one message; its bodies belong to the entries of an Append, in order.
+    # -- messages of other processes ----------------------------------------------------------
 
-        A logon, its end, a question for names stand in line behind what was sent before them.
-        """
-        if isinstance(message, m.Hello):
-            return self._hello(rid, message)
-        requester = self._requesters.get(rid)
-        if requester is None or getattr(message, "incarnation", 0) != self.settings.incarnation:
-            return []  # said to another incarnation; its sender knows, or will say Hello
-        if isinstance(message, m.Append):
-            self._append(requester, message, message.entries, bodies)
-        elif isinstance(message, m.Replicate):
-            _demand(requester, REPLICATION)
-            self._append(requester, message, message.records, bodies)
-        elif isinstance(message, CommitUnits):
-            _demand(requester, QUEUES)
-            self._commit(requester, message, bodies)
-        elif isinstance(message, Question):
-            if isinstance(message, AskNamed):
-                _demand(requester, QUEUES)
-            self._queue.append((requester, message, 0, b"", 0))
-        elif isinstance(message, m.Confirm):
-            self._confirmed(requester, message.confirmed)
-        return []
+    def _requested(self, event: ev.Requested) -> Effects:
+        handlers, commit, effects = self._requests, self.commit, list[Effect]()
+        for one in event.messages:
+            handler = handlers.get(type(one.message))
+            if handler is None:
+                effects += commit.receive(*one)
+            else:
+                effects += handler(one)
+        return effects
 
-    def _hello(self, rid: bytes, hello: m.Hello) -> list[Send]:
-        for old in [r for r in self._requesters.values() if r.room == hello.room]:
-            if old.incarnation == hello.incarnation and old.number > hello.number:
-                return []  # of a socket that it has given up since; ZeroMQ reads both in any order
-            del self._requesters[old.rid]
-        heard = (self._own.rid, *self._requesters)
-        self._queue = deque(waiting for waiting in self._queue if waiting[0].rid in heard)
-        self._queued_bytes = sum(size for *_, size in self._queue)
-        self._requesters[rid] = Requester(rid, hello.room, hello.incarnation, hello.number)
-        if hello.room == QUEUES:
-            self._units.begin()
-        ended = [
-            s.name
-            for s in hello.sessions
-            if not self.sessions.resume(s.name, s.principal, s.session)
-        ]
-        settings = self.settings
-        return [
-            Send(
-                rid,
-                m.Welcome(
-                    settings.incarnation,
-                    hello.incarnation,
-                    settings.instance,
-                    self.generation,
-                    settings.credit_bytes,
-                    settings.durability,
-                    self.floor,
-                    self.written,
-                    self.persisted,
-                    ended,
-                ),
-            )
-        ]
+    def _hello(self, one: ev.Incoming) -> Effects:
+        assert isinstance(one.message, m.Hello)
+        self.retention.floor.hello(one.message.room)
+        return self.commit.receive(*one)
 
-    def _append(
-        self,
-        requester: Requester,
-        append: m.Append | m.Replicate,
-        entries: Sequence[m.Entry | Record],
-        bodies: list[Body],
-    ) -> None:
-        if len(bodies) != len(entries):
-            raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
-        self._confirmed(requester, append.confirmed)
-        wait, ordinal, total = self._queue.append, append.ordinal, 0
-        for entry, body in zip(entries, bodies, strict=True):
-            size = len(body) + BATCH_BYTES
-            if entry.columns is not None or len(entry.topics) > 1:
-                size += columns_bytes(entry)
-            wait((requester, entry, ordinal, body, size))
-            ordinal += 1
-            total += size
-        self._queued_bytes += total
+    def _locate(self, one: ev.Incoming) -> Effects:
+        assert isinstance(one.message, m.Locate)
+        commit = self.commit
+        where = je.Where(
+            commit.settings.instance, commit.generation, commit.floor, commit.persisted,
+            commit.fenced,
+        )  # fmt: skip
+        return [je.LocatePoint(one.rid, one.message, where)]
 
-    def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
-        self._confirmed(requester, commit.confirmed)
-        for ordinal, unit in enumerate(units_of(commit, bodies), commit.ordinal):
-            self._queue.append((requester, unit, ordinal, b"", unit.size))
-            self._queued_bytes += unit.size
+    def _holds(self, one: ev.Incoming) -> Effects:
+        assert isinstance(one.message, m.Holds)
+        if one.message.incarnation == self.commit.settings.incarnation:
+            self.retention.holds(one.rid, one.message)
+        return ()
 
-    def append_control(self, kind: int, body: bytes) -> None:
-        """A point or a purge of this instance, behind everything that waits already."""
-        assert not self.fenced, "who asks for it has to look first"
-        size = len(body) + BATCH_BYTES
-        self._queued_bytes += size
-        self._queue.append((self._own, Control(kind, body), 0, b"", size))
+    def _ask(self, one: ev.Incoming) -> Effects:
+        if getattr(one.message, "incarnation", 0) != self.commit.settings.incarnation:
+            return ()
+        return self.retention.ask(one.rid, one.message, self._now)
 
-    def _confirmed(self, requester: Requester, ordinal: int) -> None:
-        items = requester.unconfirmed
-        while len(items) > requester.fresh and items[0].ordinal <= ordinal:
-            items.popleft()
+    def _gone(self, event: ee.Gone) -> Effects:
+        self.commit.gone(event.rid)
+        return ()
 
-    # -- group commit -------------------------------------------------------------------------
+    # -- one commit ---------------------------------------------------------------------------
+
+    def _reserved(self, event: ev.Reserved) -> Effects:
+        commit = self.commit
+        commit.accepting, commit.room = event.accepting, event.bytes
+        # a part of a snapshot for which nothing was reserved waits: SpaceFound may just have come
+        commit.state_fits = event.state_fits and self._reserved_state
+        self._group = group = commit.group(self._now.wall_ns)
+        if group is None:
+            self._committing = False
+            return commit.synced(commit.written)
+        small = group.end - group.batches[0].position <= SMALL_GROUP
+        if small == self._spinning:
+            return [group]
+        self._spinning = small
+        return [group, e.Pace(commit.settings.spin_us if small else 0)]
+
+    def _written(self, event: ev.Written) -> Effects:
+        group, commit = self._group, self.commit
+        assert group is not None, "written is what was decided before"
+        commit.written_to(group.end, event.serial)
+        sync = e.Sync(group.end)
+        return [commit.watermarks(), sync] if self.retention.floor.eager else [sync]
+
+    def _synced(self, event: ee.Synced) -> Effects:
+        group, self._group, self._committing = self._group, None, False
+        assert group is not None
+        assert event.position == group.end
+        self._groups += 1
+        self._bytes += sum(batch.body_length for batch in group.batches)
+        answers = self.commit.synced(event.position)
+        return [*answers, je.IndexGroup(group.batches, self.commit.serial)]
+
+    # -- what a turn led to -------------------------------------------------------------------
+
+    def tick(self, now: Now, *, drained: bool) -> Effects:
+        """The beat, if it is time; then what must not be beside a commit, and the next commit."""
+        self._now = now
+        effects: list[Effect] = []
+        if not self._ready:
+            self._ready = True
+            effects.append(e.Ready())
+        if now.mono_ms >= self._beat_ms:
+            self._beat_ms = now.mono_ms + BEAT_MS
+            effects += self._beat()
+        if not self._committing and not self._stopping:
+            effects += self._between_commits(now)
+        return effects
+
+    def _beat(self) -> Effects:
+        self._space_due = self.retention.due = True
+        effects: list[Effect] = [*self.commit.beat(), je.Maintain()]
+        if not self._keeping and (conflicts := self.commit.take_conflicts()):
+            self._keeping = True
+            effects.append(je.KeepConflicts(conflicts))
+        return effects
+
+    def _between_commits(self, now: Now) -> Effects:
+        effects: list[Effect] = []
+        if self._space_due:
+            self._space_due = False
+            effects.append(je.LookForSpace())
+        if self.retention.due:
+            effects += self.retention.step(now)
+        if self.commit.backlog:
+            self._committing, self._reserved_state = True, self.commit.state_fits
+            effects.append(je.Reserve(self.commit.next_group_bytes()))
+        return effects
+
+    def next_read(self) -> None:
+        """It reads nothing of the log by itself."""
+
+    def next_wake_ms(self) -> int | None:
+        """At once if something waits for a commit, else at the next beat."""
+        if self._committing or self._stopping or not self.commit.backlog:
+            return self._beat_ms
+        return 0
+
+    # -- beside the log -----------------------------------------------------------------------
+
+    def _space_found(self, event: ev.SpaceFound) -> Effects:
+        self.commit.accepting, self.commit.state_fits = event.accepting, event.state_fits
+        return ()
+
+    def _conflicts_kept(self, event: ev.ConflictsKept) -> Effects:
+        self._keeping = False
+        if not event.failed:
+            return ()
+        text = f"{event.failed}; what came twice with another content is counted only"
+        return [e.Note("journal.conflict_not_kept", text)]
+
+    def _stop(self, _event: ee.StopAsked) -> Effects:
+        """What waits for a commit was not acknowledged: its sender sends it to the next journal."""
+        self._stopping = True
+        return [e.Exit()]
+
+    # -- for people, and for threads that read the log ----------------------------------------
 
     @property
-    def backlog(self) -> int:
-        """How much waits for a group: entries, and a part of a snapshot."""
-        return len(self._queue) or int(self._stating.active and self._stating.due)
+    def origin(self) -> Origin:
+        """Of what this journal writes."""
+        return Origin(self.commit.settings.instance, self.commit.generation)
 
-    def next_group_bytes(self) -> int:
-        """Bytes of log that the next group takes at most."""
-        size = self._queued_bytes
-        if size > GROUP_MAX_BYTES:
-            size = 0
-            for *_, needs in self._queue:
-                size += needs
-                if size >= GROUP_MAX_BYTES:
-                    break
-        stated = STATE_BODY_BYTES if self._stating.active and self._stating.due else 0
-        return size + stated + _GROUP_BYTES
+    @property
+    def persisted(self) -> int:
+        """Everything below is durable and known to be."""
+        return self.commit.persisted
 
-    def want_state(self) -> None:
-        """The next groups shall begin with a state snapshot, for the segment that was begun."""
-        self._stating.want()
-
-    def group(self, wall_ns: int) -> Group | None:
-        """Judges what waits and gives positions; None when nothing new is to be written.
-
-        Call `written_to` after the write and `synced` after the sync, in the order of the groups.
-        """
-        self._before = self.sessions.origins.messages
-        self.begin(wall_ns)
-        batches = self.batches
-        items: list[tuple[Requester, m.ReceiptItem]] = []
-        opened: list[Send] = []
-        stated = self._state() if self._stating.active else 0
-        size, room, units = stated, self._room(stated), self._units.taken
-        while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
-            waiting = self._queue.popleft()
-            requester, what, ordinal, body, needs = waiting
-            size += needs
-            if isinstance(what, m.Entry):
-                items.append((requester, self.place(ordinal, what, body)))
-            elif isinstance(what, Record):
-                items.append((requester, self._replicas.place(ordinal, what, body)))
-            elif isinstance(what, Unit):
-                if size > max(GROUP_MAX_BYTES, stated + needs):
-                    self._queue.appendleft(waiting)  # it would be the first to go over the limit
-                    size -= needs
-                    break
-                items.append((requester, self._units.place(ordinal, what, fits=needs <= room)))
-                room -= needs if not items[-1][1].code else 0
-            elif isinstance(what, Control):
-                self.control(*what)
-                room -= needs
-            else:
-                answer = self._answering.answer(what)
-                opened += [Send(requester.rid, answer)] if answer is not None else []
-        self._stating.other_bytes += size - stated
-        self._queued_bytes -= size - stated
-        self.sessions.origins.note_own(batches, self.generation)
-        durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
-        moved = bool(durable) or self._units.taken > units
-        self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
-        return Group(batches, self.log_time, self.next_position) if batches else None
-
-    def _state(self) -> int:
-        """The next part of a snapshot, if it is time for one; its size."""
-        return self._stating.place() if self._stating.due else 0
-
-    def _room(self, stated: int) -> int:
-        """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
-        if self.accepting:
-            return U63_MAX
-        return self.room - _GROUP_BYTES - stated - self._stating.reserved
-
-    def written_to(self, position: int) -> None:
-        """The group that ends at `position` is in the file, not durable yet."""
-        self.written = position
-        origins = self.sessions.origins
-        if self.serial != origins.begun_serial:  # its first group: what it began with
-            origins.begun, origins.begun_serial = self._before, self.serial
-        self.sessions.stages.written(self.serial)
-        if self._stating.active:
-            self._stating.written(position, self.serial)
-
-    def synced(self, position: int) -> list[Send]:
-        """Everything below `position` is durable: receipts and marks may leave.
-
-        Call it with the group's end position, or with `written` when a group was empty.
-        """
-        self.persisted = max(self.persisted, position)
-        if self._stating.active:
-            self.state_serial = self._stating.synced(self.persisted) or self.state_serial
-        touched: dict[bytes, Requester] = {}
-        sends: list[Send] = []
-        moved = False
-        while self._in_flight and self._in_flight[0][0] <= self.persisted:
-            done = self._in_flight.popleft()
-            moved = moved or done.moved
-            sends += (send for send in done.opened if send.rid in self._requesters)
-            for publisher, sequence in done.durable:
-                self.sessions.durable(publisher, sequence)
-            for requester, item in done.items:
-                requester.unconfirmed.append(item)
-                requester.fresh += 1
-                touched[requester.rid] = requester
-        sends += (self._receipt(r, r.fresh) for r in touched.values() if r.rid in self._requesters)
-        return [*sends, self.marks()] if moved else sends
-
-    def _receipt(self, requester: Requester, count: int) -> Send:
-        items = list(requester.unconfirmed)[-count:] if count else []
-        requester.fresh = 0
-        return Send(
-            requester.rid, m.JournalReceipt(self.settings.incarnation, self.persisted, items)
-        )
-
-    def beat(self) -> list[Send]:
-        """Marks again, and every receipt item that is not confirmed: losing one costs time only."""
-        late = [r for r in self._requesters.values() if r.unconfirmed and not r.fresh]
-        return [*(self._receipt(r, len(r.unconfirmed)) for r in late), self.marks()]
-
-    def marks(self) -> Send:
-        """The one frame that tells all readers how far the log goes."""
-        return Send(
-            None,
-            m.Watermarks(
-                self.settings.incarnation,
-                self.settings.instance,
-                self.generation,
-                self.floor,
-                self.written,
-                self.persisted,
-                self.serial,
-                self.log_time,
-            ),
-        )
-
-    def room_of(self, rid: bytes) -> str:
-        """The room that said Hello on this connection; "" if none did, or a newer one since."""
-        requester = self._requesters.get(rid)
-        return requester.room if requester is not None else ""
-
-    def gone(self, rid: bytes) -> None:
-        """A requester's connection is gone; what it had queued is judged all the same."""
-        self._requesters.pop(rid, None)
+    def stats(self) -> dict[str, int | float | str]:
+        """What `status` shows of the log."""
+        commit = self.commit
+        return {
+            "first_position": commit.floor,
+            "written": commit.written,
+            "persisted": commit.persisted,
+            "generation": commit.generation,
+            "durability": commit.settings.durability,
+            "stated": commit.state_serial,
+            "messages": commit.messages,
+            "publishers": len(commit.sessions),
+            "duplicates": commit.duplicates,
+            "refused": commit.refused,
+            "conflicts": commit.conflicts,
+            "groups": self._groups,
+            "bytes_written": self._bytes,
+            "removing": len(self.retention.floor.going),
+        }
 
     def check(self) -> None:
         """Asserts what is always true."""
-        assert self.floor <= self.persisted <= self.written <= self.next_position
-        self.sessions.check()
-
-
-def _demand(requester: Requester, room: str) -> None:
-    if requester.room != room:
-        raise Bug(f"{requester.room} sent what only {room} may send")
+        self.commit.check()
+        self.retention.floor.check()
+        assert self._group is None or self._committing

@@ -27,16 +27,15 @@ from zbroker.ids import (
     point_name,
 )
 from zbroker.journal import locate_bookmark
+from zbroker.journal.effects import Where
 from zbroker.journal.locate_vector import Vectors
-from zbroker.journal.lookup import Lookup, Where
+from zbroker.journal.lookup import Lookup
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import U63_MAX
 from zbroker.log.format import Batch
 from zbroker.log.reader import Log
 from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut
-
-__all__ = ["Locator", "Where"]
 
 
 class Locator:

@@ -19,7 +19,8 @@ from dataclasses import replace
 from zbroker.bookmarks.index import Hint
 from zbroker.errors import ClientError
 from zbroker.ids import Bookmark
-from zbroker.journal.lookup import Lookup, Where
+from zbroker.journal.effects import Where
+from zbroker.journal.lookup import Lookup
 from zbroker.journal.sessions import Publisher
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 

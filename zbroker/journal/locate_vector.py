@@ -18,7 +18,8 @@ from itertools import islice
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, format_vector
-from zbroker.journal.lookup import NEAR_BATCHES, Lookup, Where
+from zbroker.journal.effects import Where
+from zbroker.journal.lookup import NEAR_BATCHES, Lookup
 from zbroker.journal.snapshot_finder import Head, origins_at_heads
 from zbroker.journal.vectors import Cover, Vector, dominates
 from zbroker.log.format import KIND_PUBLISH, Batch

@@ -14,26 +14,13 @@ from typing import Final
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.errors import unknown_point
 from zbroker.ids import Origin, parse_vector
+from zbroker.journal.effects import Where
 from zbroker.journal.sessions import Sessions
 from zbroker.log.format import Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.log.records import POINT
 
 NEAR_BATCHES: Final = 1_000  # more than one block of the index holds
-
-
-@dataclass(slots=True)
-class Where:
-    """What the journal knows at the moment of asking.
-
-    fenced: peers may hold more of this instance than it does itself (placing.Placing).
-    """
-
-    instance: int
-    generation: int
-    floor: int
-    persisted: int
-    fenced: bool = False
 
 
 @dataclass(slots=True, frozen=True)

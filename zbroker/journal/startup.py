@@ -9,14 +9,15 @@ from logging import Logger
 from zbroker import known_log
 from zbroker.bookmarks.index import Index
 from zbroker.bookmarks.rebuild import RebuildProgress, batches_of, catch_up
+from zbroker.config import reader_rooms
 from zbroker.errors import StorageError
-from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
 from zbroker.journal.fold import Fold
 from zbroker.journal.locate import Locator
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.inventory import RecoveryFinding
-from zbroker.log.places import SegmentPlace, SegmentPlaces
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Cursor, Log
 from zbroker.log.recovery import Begin, Recovered, recover
 from zbroker.log.writer import Writer
@@ -26,7 +27,7 @@ from zbroker.server.process import Process
 
 @dataclass(slots=True)
 class Opened:
-    """The parts of an open journal. leftovers: files whose removal was interrupted."""
+    """The parts of an open journal."""
 
     core: JournalCore
     writer: Writer
@@ -36,18 +37,13 @@ class Opened:
     disk: RealDisk
     archive: RealDisk
     findings: list[RecoveryFinding]
-    leftovers: list[SegmentPlace]
 
     def use(self, index: Index) -> None:
         """Another index, which holds the same, takes the place of the one that is used."""
-        index.set_generation(self.core.generation)
+        index.set_generation(self.core.origin.generation)
         self.index = index
-        self.locator = Locator(self.log, index, self.core.sessions)
-        self.forget_removed()
-
-    def forget_removed(self) -> None:
-        """What the index knows of removed segments goes with its next commits."""
-        self.index.forget_before(self.core.floor)
+        self.locator = Locator(self.log, index, self.core.commit.sessions)
+        self.index.forget_before(self.core.commit.floor)
 
 
 def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
@@ -77,17 +73,11 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     writer = Writer(
         disk, recovered.tail, segment_bytes=config.segment_size, files=config.files_ahead
     )
-    core = _core(process, fold, recovered)
-    core.serial, core.state_serial = writer.serial, fold.state_serial
-    if core.state_serial < core.serial != 1:
-        core.want_state()  # the last process ended before the one for this segment was complete
+    core = _core(process, fold, recovered, writer)
     log.refresh()
     locator = Locator(log, index, fold.sessions)
-    opened = Opened(
-        core, writer, log, locator, index, disk, archive, recovered.findings, recovered.leftovers
-    )  # fmt: skip
-    opened.forget_removed()
-    return opened
+    index.forget_before(recovered.floor)
+    return Opened(core, writer, log, locator, index, disk, archive, recovered.findings)
 
 
 def _known(paths: Paths) -> list[known_log.KnownLog]:
@@ -130,22 +120,31 @@ def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begi
     return begin
 
 
-def _core(process: Process, fold: Fold, recovered: Recovered) -> JournalCore:
-    config = process.config.journal
+def _core(process: Process, fold: Fold, recovered: Recovered, writer: Writer) -> JournalCore:
+    config, limits = process.config.journal, process.config.limits
     settings = Settings(
         process.paths.instance, process.incarnation, config.durability,
-        config.time == "publisher", names_max=process.config.limits.names_per_principal,
-        staged_max_bytes=process.config.limits.staged_per_principal,
+        config.time == "publisher", names_max=limits.names_per_principal,
+        staged_max_bytes=limits.staged_per_principal, spin_us=process.config.ingest.spin_us,
     )  # fmt: skip
-    core = JournalCore(
-        settings,
-        fold.sessions,
-        recovered.generation,
-        recovered.next_position,
-        recovered.last_log_time,
+    readers = reader_rooms(process.config)
+    return core_of(
+        settings, RetentionSettings(readers, limits.staged_per_principal), fold, recovered, writer
     )
-    core.floor = recovered.floor
-    return core
+
+
+def core_of(
+    settings: Settings, retention: RetentionSettings, fold: Fold, recovered: Recovered,
+    writer: Writer,
+) -> JournalCore:  # fmt: skip
+    """The core of a log that was recovered; rigs begin with it, too."""
+    end = LogEnd(
+        recovered.generation, recovered.next_position, recovered.last_log_time, recovered.floor,
+        writer.serial, fold.state_serial,
+    )  # fmt: skip
+    if recovered.leftovers:
+        retention = retention._replace(leftovers=writer.oldest - 1)
+    return JournalCore(settings, retention, fold.sessions, end)
 
 
 def _tell(recovered: Recovered, index: Index, log: Logger) -> None:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.journal import build
 from tests.journal.build import INSTANCE, append, start, writer
 from tests.sim.disk import SimDisk
-from zbroker.config import Config, DeliveryConfig, LimitsConfig
-from zbroker.errors import ClientError, StorageError
-from zbroker.journal.core import JournalCore, Send, Settings
-from zbroker.journal.fold import Fold
+from tests.sim.journal_process import JournalProcess, Start
+from zbroker.config import Config, DeliveryConfig, reader_rooms
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Answer
+from zbroker.errors import StorageError
+from zbroker.journal.background import Background
+from zbroker.journal.core import Settings
+from zbroker.journal.effects import MeasureSegments, RebuildIndex
+from zbroker.journal.events import IndexRebuilt
 from zbroker.journal.helper_threads import Helpers
-from zbroker.journal.requests import RETRY_MS, Requests
+from zbroker.journal.retention_requests import RETRY_MS
 from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
 from zbroker.journal.startup import Opened
-from zbroker.limits import U63_MAX
+from zbroker.limits import BEAT_MS, STAGED_BYTES, U63_MAX
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.references import Reference
@@ -41,15 +47,34 @@ class Index:
         self.forgot = floor
 
 
-class Reindexing:
-    """Begins what the test ends."""
+class Process(JournalProcess):
+    """What removes files is the product's own, with a helper thread."""
 
-    told: Callable[[Exception | None], None] | None = None
+    archive: SimDisk
+    now_ms = 0
 
-    def begin(self, told: Callable[[Exception | None], None]) -> None:
-        if self.told is not None:
-            raise ClientError("too_many", "one at a time")
-        self.told = told
+    def performers(self) -> dict[type, Any]:
+        self.index, self.rebuilds = Index(), list[RebuildIndex]()
+        self.woken = threading.Semaphore(0)
+        self.janitor = Helpers("test", 1, self.woken.release)
+        log = Log(places=SegmentPlaces(self.disk, self.archive))
+        opened = Opened(
+            self.core, self.writer, log, cast(Any, None), cast(Any, self.index),
+            cast(Any, self.disk), cast(Any, self.archive), [],
+        )  # fmt: skip
+        process = SimpleNamespace(
+            log=logging.getLogger("test"), paths=SimpleNamespace(conflicts=Path("/nowhere"))
+        )
+        done = Background(cast(Any, process), opened, self.janitor, self.janitor).performers
+        own = ("MeasureSegments", "Unlink", "ForgetRemoved", "RetireCopy")
+        return {
+            **super().performers(),
+            **{kind: do for kind, do in done.items() if kind.__name__ in own},
+            RebuildIndex: self.rebuilds.append,
+        }
+
+    def now(self) -> Now:
+        return Now(self.now_ms, self.now_ms * 1_000_000)
 
 
 class Bench:
@@ -61,39 +86,32 @@ class Bench:
         self.writer = writer(self.disk, start(self.disk))
         while self.writer.serial < 5:
             append(self.writer, b"x" * 2_000)
-        self.core = JournalCore(
-            Settings(INSTANCE, MINE), Fold(INSTANCE).sessions, 1, self.writer.position, 0
-        )
-        self.core.serial = self.core.state_serial = 5
+        self.life()
+        self.commit.state_serial = 5
+
+    def life(self, staged_max_bytes: int = STAGED_BYTES) -> None:
+        """The process starts, on what is there."""
+        self.disk.crash()
+        given = Start(build.Clock(), build.SEGMENT_BYTES, random.Random(3).getrandbits(64).__int__)
+        settings = Settings(INSTANCE, MINE, staged_max_bytes=staged_max_bytes)
+        Process.archive = self.archive
+        self.process = Process(self.disk, settings, given, reader_rooms(self.config))
+        self.commit, self.requests = self.process.core.commit, self.process.core.retention
+        self.writer = self.process.writer
         rooms = {ADMIN: "admin", DELIVERY: "delivery", QUEUES: "queues", STRANGER: "ingest"}
         for rid, room in rooms.items():
-            self.core.receive(rid, m.Hello(room, 1), [])
-        self.sent: list[Send] = []
-        self.now_ms = 0
-        self.index, self.reindexing = Index(), Reindexing()
-        self.woken = threading.Semaphore(0)
-        self.janitor = Helpers("test", 1, self.woken.release)
-        self.requests = self.made([])
+            self.hello(room, rid)
+        self.process.commit()
 
-    def made(self, leftovers: list[Any]) -> Requests:
-        log = Log(places=SegmentPlaces(self.disk, self.archive))
-        opened = Opened(
-            self.core, self.writer, log, cast(Any, None), cast(Any, self.index),
-            cast(Any, self.disk), cast(Any, self.archive), [], leftovers,
-        )  # fmt: skip
-        clock = SimpleNamespace(
-            mono_ms=lambda: self.now_ms, wall_ns=lambda: self.now_ms * 1_000_000
-        )
-        process = SimpleNamespace(clock=clock, log=logging.getLogger("test"), config=self.config)
-        return Requests(
-            cast(Any, process), opened, self.sent.append, self.janitor, cast(Any, self.reindexing)
-        )
+    def hello(self, room: str, rid: bytes) -> None:
+        self.process.hear(rid, m.Hello(room, 1))
+        self.process.taken()
 
     def ask(self, ask: Any, rid: bytes = ADMIN) -> Any:
         """The answer, if there is one at once."""
-        before = len(self.sent)
-        self.requests.handle(rid, ask)
-        answers = [send.message for send in self.sent[before:] if send.rid == rid]
+        self.process.taken()
+        self.process.hear(rid, ask)
+        answers = [send.message for send in self.process.sent if send.rid == rid]
         return answers[0] if answers else None
 
     def remove(self, through: int, **more: Any) -> m.Removal:
@@ -103,17 +121,22 @@ class Bench:
 
     def holds(self, lowest: int = U63_MAX) -> None:
         """Queues need nothing; delivery what is said."""
-        self.ask(m.Holds(MINE, self.core.floor, U63_MAX), QUEUES)
-        self.ask(m.Holds(MINE, self.core.floor, lowest), DELIVERY)
+        self.ask(m.Holds(MINE, self.commit.floor, U63_MAX), QUEUES)
+        self.ask(m.Holds(MINE, self.commit.floor, lowest), DELIVERY)
 
-    def step(self) -> None:
-        if self.requests.due:
-            self.requests.step(self.now_ms)
+    def step(self, now_ms: int | None = None) -> None:
+        self.process.now_ms = self.process.now_ms if now_ms is None else now_ms
+        self.process.turn()
 
     def work(self) -> None:
         """Lets the helper thread end what it does."""
-        assert self.woken.acquire(timeout=10)
-        self.janitor.finish()
+        assert self.process.woken.acquire(timeout=10)
+        for event in self.process.janitor.finish():
+            self.process.done.put(event)
+        self.process.turn()
+
+    def close(self) -> None:
+        self.process.janitor.close()
 
     @property
     def serials(self) -> list[int]:
@@ -131,7 +154,7 @@ def bench() -> Any:
     made = Bench()
     made.holds()
     yield made
-    made.janitor.close()
+    made.close()
 
 
 def test_only_the_admin_may_ask(bench: Bench) -> None:
@@ -145,9 +168,9 @@ def test_only_the_admin_may_ask(bench: Bench) -> None:
     for ask in asks:
         for rid in (DELIVERY, QUEUES, STRANGER, b"nobody"):
             assert bench.ask(ask, rid) is None
-    assert bench.core.floor == 1
+    assert bench.commit.floor == 1
     assert bench.requests.floor.holdings == []
-    assert bench.reindexing.told is None
+    assert bench.process.rebuilds == []
 
 
 def test_only_readers_may_say_what_they_hold(bench: Bench) -> None:
@@ -159,18 +182,18 @@ def test_only_readers_may_say_what_they_hold(bench: Bench) -> None:
 
 
 def test_queues_are_a_reader(bench: Bench) -> None:
-    bench.requests.hello("queues")
+    bench.hello("queues", QUEUES)
     assert bench.remove(2).blocked == "queues did not say yet what it needs"
 
 
 def test_every_delivery_worker_is_a_reader() -> None:
     bench = Bench(workers=2)
-    bench.core.receive(STRANGER, m.Hello("delivery-2", 1), [])
+    bench.hello("delivery-2", STRANGER)
     bench.holds()
     assert bench.remove(2).blocked == "delivery-2 did not say yet what it needs"
-    bench.ask(m.Holds(MINE, bench.core.floor, U63_MAX), STRANGER)
+    bench.ask(m.Holds(MINE, bench.commit.floor, U63_MAX), STRANGER)
     assert bench.remove(2).serials == [1, 2]
-    bench.janitor.close()
+    bench.close()
 
 
 def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:
@@ -181,19 +204,20 @@ def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:
 
 
 def test_a_dry_run_changes_nothing(bench: Bench) -> None:
+    before = [*bench.process.published]
     told = bench.remove(3, dry_run=True)
     assert told.serials == [1, 2, 3]
     assert told.floor > 1
-    assert (bench.core.floor, bench.serials[0], bench.oldest) == (1, 1, 0)
-    assert all(send.rid is not None for send in bench.sent)
+    assert (bench.commit.floor, bench.serials[0], bench.oldest) == (1, 1, 0)
+    assert bench.process.published == before
 
 
 def test_the_floor_is_announced_first(bench: Bench) -> None:
+    bench.process.published.clear()
     told = bench.remove(2)
-    marks = [send.message for send in bench.sent if send.rid is None]
-    assert [mark.floor for mark in marks if isinstance(mark, m.Watermarks)] == [told.floor]
+    assert [marks.floor for marks in bench.process.published] == [told.floor]
     bench.step()
-    assert (bench.core.floor, bench.oldest, bench.serials[0]) == (told.floor, 0, 1)
+    assert (bench.commit.floor, bench.oldest, bench.serials[0]) == (told.floor, 0, 1)
 
 
 def test_the_note_is_durable_before_the_first_file_goes(bench: Bench) -> None:
@@ -214,9 +238,9 @@ def test_the_index_forgets_behind_the_files(bench: Bench) -> None:
     told = bench.remove(2)
     bench.holds()
     bench.step()
-    assert bench.index.forgot == 0
+    assert bench.process.index.forgot == 0
     bench.work()
-    assert bench.index.forgot == told.floor
+    assert bench.process.index.forgot == told.floor
     assert bench.requests.floor.going == []
 
 
@@ -237,7 +261,7 @@ def test_a_cursor_below_the_floor_keeps_its_file_until_it_has_passed(bench: Benc
 def test_a_delivery_that_begins_anew_is_waited_for(bench: Bench) -> None:
     bench.remove(2)
     bench.holds()
-    bench.requests.hello("delivery")
+    bench.hello("delivery", DELIVERY)
     bench.step()
     assert bench.oldest == 0
 
@@ -254,12 +278,10 @@ def test_files_that_cannot_be_unlinked_are_tried_again(bench: Bench) -> None:
     bench.work()
     assert bench.serials == [3, 4, 5]
     assert bench.requests.floor.going == [3]
-    bench.now_ms += RETRY_MS - 1
-    bench.requests.step(bench.now_ms)
+    bench.step(RETRY_MS - 1)
     assert bench.serials == [3, 4, 5]
-    bench.now_ms += 1
     bench.disk.hook = lambda _: None
-    bench.requests.step(bench.now_ms)
+    bench.step(RETRY_MS + BEAT_MS)
     bench.work()
     assert bench.serials == [4, 5]
 
@@ -271,7 +293,9 @@ def no_unlink(boundary: str) -> None:
 
 def test_what_an_interrupted_removal_left_goes_at_once(bench: Bench) -> None:
     bench.writer.keep_from(3)
-    bench.requests = bench.made(leftovers=[None])
+    bench.close()
+    bench.life()
+    bench.step()
     bench.work()
     assert bench.serials == [3, 4, 5]
 
@@ -280,7 +304,7 @@ def test_a_lease_blocks_a_removal_and_ends_by_itself(bench: Bench) -> None:
     assert bench.ask(m.Lease(1, MINE, m.Holding("backup", "x", 2, 0), 1_000)) == m.Done(1)
     told = bench.remove(3)
     assert (told.serials, [one.who for one in told.held_by]) == ([], ["backup"])
-    bench.requests.step(1_000)
+    bench.step(1_000)
     assert bench.remove(3).serials == [1, 2, 3]
 
 
@@ -291,7 +315,7 @@ def test_a_lease_below_the_floor_is_refused_with_a_code(bench: Bench) -> None:
 
 
 def test_only_segments_before_the_snapshot_go(bench: Bench) -> None:
-    bench.core.state_serial = 3
+    bench.commit.state_serial = 3
     told = bench.remove(4)
     assert (told.serials, "snapshot" in told.blocked) == ([1, 2], True)
 
@@ -299,10 +323,12 @@ def test_only_segments_before_the_snapshot_go(bench: Bench) -> None:
 def test_retiring_is_answered_when_it_is_done(bench: Bench) -> None:
     bench.archive.plant(segment_name(1), bench.disk.content(segment_name(1)))
     asks = [m.Retire(n, MINE, n, archived=False, packed=False) for n in (1, 2)]
+    answers: list[Answer] = []
     for ask in asks:
         assert bench.ask(ask) is None
         bench.work()
-    done = [send.message for send in bench.sent if isinstance(send.message, m.Done)]
+        answers += bench.process.taken()
+    done = [send.message for send in answers]
     assert [(one.cid, one.code) for one in done] == [(1, ""), (2, "segment_held")]
     assert bench.serials == [2, 3, 4, 5]
 
@@ -310,42 +336,45 @@ def test_retiring_is_answered_when_it_is_done(bench: Bench) -> None:
 def test_a_reindex_is_answered_at_its_end(bench: Bench) -> None:
     assert bench.ask(m.Reindex(1, MINE)) is None
     assert bench.ask(m.Reindex(2, MINE)).code == "too_many"
-    assert bench.reindexing.told is not None
-    bench.reindexing.told(None)
-    assert bench.sent[-1].message == m.Done(1)
+    assert bench.process.rebuilds == [RebuildIndex(ADMIN, 1)]
+    bench.process.done.put(IndexRebuilt(ADMIN, m.Done(1)))
+    bench.process.taken()
+    bench.process.turn()
+    assert bench.process.taken() == [Answer(ADMIN, m.Done(1))]
+    assert bench.ask(m.Reindex(3, MINE)) is None, "another one may begin"
 
 
 def test_a_stage_holds_back_so_much_of_the_log_and_no_more(bench: Bench) -> None:
-    stages = bench.core.sessions.stages
+    stages = bench.commit.sessions.stages
     for serial, token in ((2, "old"), (5, "new")):
         part = Reference(serial, serial, 4096, 1)
         stages.learn(StageRow(token, 0, 10, ["t"], [part], "eve"))
     assert bench.remove(4, dry_run=True).serials == [1]
-    assert bench.core.backlog == 0, "a dry run ends nothing"
+    assert bench.commit.backlog == 0, "a dry run ends nothing"
     bench.remove(4)
-    assert bench.core.backlog == 0, "it may hold back that much"
-    newest = bench.requests._kept()[-1].bytes
-    bench.config = Config(limits=LimitsConfig(staged_per_principal=newest))
-    bench.requests = bench.made([])
+    assert bench.commit.backlog == 0, "it may hold back that much"
+    ask = MeasureSegments(ADMIN, m.Remove(1, MINE, 4))
+    newest = bench.process.performers()[MeasureSegments](ask).segments[-1].bytes
+    bench.requests._settings = bench.requests._settings._replace(staged_max_bytes=newest)
     bench.remove(4)
-    bench.core.group(1)
+    bench.process.commit()
     assert list(stages.held_before(100)) == [("eve", "new")], "ended by a record"
     bench.remove(4)
     assert stages.removable(4) == 4
 
 
 def test_a_stage_of_a_day_is_ended_by_a_record(bench: Bench) -> None:
-    stages = bench.core.sessions.stages
+    stages = bench.commit.sessions.stages
     stages.learn(StageRow("old", 0, 10, ["t"], [Reference(1, 2, 4096, 1)], "eve"))
-    for now_ms in (1, STAGED_MS, STAGED_MS + 1):
+    for now_ms in (BEAT_MS, BEAT_MS + STAGED_MS - 1, 2 * BEAT_MS + STAGED_MS):
         assert len(stages) == 1
-        bench.requests.step(now_ms)
-        bench.core.group(1)
+        bench.step(now_ms)
+        bench.process.commit()
     assert len(stages) == 0
 
 
 def test_segments_that_a_commit_needs_stay_with_it(bench: Bench) -> None:
-    stages = bench.core.sessions.stages
+    stages = bench.commit.sessions.stages
     stages.learn_link(LinkRow(serial=4, lowest=2))
     removal = bench.remove(3)
     assert removal.serials == [1]

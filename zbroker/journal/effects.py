@@ -1,0 +1,137 @@
+"""What the journal's core wants done, as values; log_port.py and background.py perform it. Pure.
+
+Reserve --Reserved--> WriteGroup --Written--> Sync --Synced--> receipts, watermarks, IndexGroup
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from zbroker.engine import effects as e
+from zbroker.journal.group_builder import Conflict
+from zbroker.log.format import Batch
+from zbroker.wire import internal as m
+
+
+@dataclass(slots=True)
+class Where:
+    """What the journal knows at the moment of asking.
+
+    fenced: peers may hold more of this instance than it does itself (group_builder.Placing).
+    """
+
+    instance: int
+    generation: int
+    floor: int
+    persisted: int
+    fenced: bool = False
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+class Reserve(e.Write, gc=False):
+    """See to it that a group of so many bytes has room on the disk. Answered by Reserved, at once:
+    what arrives later would not be counted."""
+
+    bytes: int
+
+
+class LookForSpace(e.Write, gc=False):
+    """Look how much space the disk has, and make room if there was none. Answered by SpaceFound."""
+
+
+class WriteGroup(e.Write, gc=False):
+    """Write these batches with one write. Answered by Written. end: the position after them."""
+
+    batches: list[Batch]
+    log_time: int
+    end: int
+
+
+class KeepFrom(e.Write, gc=False):
+    """Note durably that segments before `oldest` are given up: only then may they go."""
+
+    oldest: int
+
+
+class IndexGroup(Struct, gc=False):
+    """Add these batches, which are durable, to the bookmark index."""
+
+    batches: list[Batch]
+    serial: int
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+class PublishWatermarks(Struct, gc=False):
+    """Tell everybody how far the log goes."""
+
+    message: m.Watermarks
+
+
+class LocatePoint(e.ToPeer, gc=False):
+    """Look where this point is, and answer with Located."""
+
+    rid: bytes
+    ask: m.Locate
+    where: Where
+
+
+# -- beside the log -------------------------------------------------------------------------------
+
+
+class Maintain(Struct, gc=False):
+    """Do what is due beside the log. Answered by IndexRebuilt if a rebuild has failed."""
+
+
+class KeepConflicts(Struct, gc=False):
+    """Keep these aside for people. Answered by ConflictsKept."""
+
+    conflicts: list[Conflict]
+
+
+class MeasureSegments(Struct, gc=False):
+    """Say how large the segments are, for a removal. Answered by SegmentsMeasured."""
+
+    rid: bytes
+    ask: m.Remove
+
+
+class Unlink(Struct, gc=False):
+    """Remove the files of the segments up to `through`. Answered by Unlinked or NotUnlinked."""
+
+    through: int
+
+
+class ForgetRemoved(Struct, gc=False):
+    """Segments are gone: forget what is known of positions before `floor`."""
+
+    floor: int
+
+
+class RetireCopy(Struct, gc=False):
+    """Remove one copy of a segment, of which another one is whole. Answered by CopyRetired."""
+
+    rid: bytes
+    ask: m.Retire
+    open_serial: int
+
+
+class RebuildIndex(Struct, gc=False):
+    """Make the bookmark index anew while the old one serves. Answered by IndexRebuilt."""
+
+    rid: bytes
+    cid: int
+
+
+Effect = (
+    e.Answer | e.Sync | e.Pace | e.Note | e.Ready | e.Exit
+    | Reserve | LookForSpace | WriteGroup | KeepFrom | IndexGroup
+    | PublishWatermarks | LocatePoint
+    | Maintain | KeepConflicts | MeasureSegments | Unlink | ForgetRemoved | RetireCopy
+    | RebuildIndex
+)  # fmt: skip

@@ -1,0 +1,360 @@
+"""Group commit: what waits becomes a group, and receipts leave when it is durable. Pure.
+
+    receive --queued--> group() --written_to()--> synced(): receipts, watermarks
+
+A logon, its end and a question for names wait in line after what was sent before them. What a batch
+becomes is decided in group_builder.py, replicas.py, units.py and stage_commits.py.
+
+After `want_state` groups begin with parts of a state snapshot, one of them at a time, so that a
+large table delays no publisher; `state_serial` is the segment of the newest one that is durable.
+
+Failures: a lost receipt is repeated on the beat until it is confirmed; incarnations tell a
+requester or journal that restarted from the one before it (see zbroker.wire.internal); messages to
+an older one are dropped here and sent again there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from zbroker.engine.effects import Answer
+from zbroker.errors import Bug
+from zbroker.ids import Origin
+from zbroker.journal.effects import PublishWatermarks, WriteGroup
+from zbroker.journal.group_builder import BATCH_BYTES, Body, Placing, Settings, columns_bytes
+from zbroker.journal.inline_requests import Answering, Question
+from zbroker.journal.replicas import Replicas
+from zbroker.journal.sessions import Sessions
+from zbroker.journal.snapshot_writer import Stating
+from zbroker.journal.units import Unit, Units, units_of
+from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
+from zbroker.log.format import SEQUENCED
+from zbroker.wire import internal as m
+from zbroker.wire.record import Record
+from zbroker.wire.units import AskNamed, CommitUnits
+
+REPLICATION: Final = "replication"  # the process that may append records of other instances
+QUEUES: Final = "queues"  # the process that may commit units
+
+_GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
+
+
+@dataclass(slots=True)
+class Requester:
+    """A process that appends: only the newest connection of each one is listened to."""
+
+    rid: bytes
+    process: str
+    incarnation: int
+    number: int = 0  # of its Hello
+    unconfirmed: deque[m.ReceiptItem] = field(default_factory=deque)
+    fresh: int = 0  # items at the right end that were not sent yet
+
+
+class Control(NamedTuple):
+    """A control record of this instance: its kind and its body."""
+
+    kind: int
+    body: bytes
+
+
+#: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
+#: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
+#: into several holes). A plain tuple, since there is one for each batch.
+Waiting = tuple[Requester, m.Entry | Record | Unit | Control | Question, int, Body, int]
+
+
+class InFlight(NamedTuple):
+    """What leaves once everything below `position` is durable."""
+
+    position: int
+    items: list[tuple[Requester, m.ReceiptItem]]
+    opened: list[Answer]
+    durable: list[tuple[int, int]]  # publisher, its highest sequence in the group
+    moved: bool  # readers wait for what is in the group
+
+
+Effect = Answer | PublishWatermarks
+
+
+class GroupCommit(Placing):
+    """Of one journal. written, persisted: everything below is in the file; is durable."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sessions: Sessions,
+        generation: int,
+        next_position: int,
+        last_log_time: int,
+    ) -> None:
+        super().__init__(settings, sessions, generation, next_position, last_log_time)
+        self.floor = 1
+        self.written = next_position
+        self.persisted = next_position
+        self.serial = 0  # of the segment that holds the newest group
+        self._before: dict[Origin, int] = {}
+        self.state_serial = 0  # at a start the fold knows it
+        self._replicas = Replicas(self)
+        self._units = Units(self)
+        self._answering = Answering(self)
+        self._stating = Stating(self)
+        self._queue: deque[Waiting] = deque()
+        self._queued_bytes = 0
+        self._requesters: dict[bytes, Requester] = {}
+        self._own = Requester(b"", "journal", settings.incarnation)  # of control records
+        self._in_flight: deque[InFlight] = deque()
+
+    # -- what arrives -------------------------------------------------------------------------
+
+    def receive(self, rid: bytes, message: m.InternalMessage, bodies: list[Body]) -> list[Effect]:
+        """Takes one message; its bodies belong to the entries of an Append, in order."""
+        if isinstance(message, m.Hello):
+            return self._hello(rid, message)
+        requester = self._requesters.get(rid)
+        if requester is None or getattr(message, "incarnation", 0) != self.settings.incarnation:
+            return []  # said to another incarnation; its sender knows, or will say Hello
+        if isinstance(message, m.Append):
+            self._append(requester, message, message.entries, bodies)
+        elif isinstance(message, m.Replicate):
+            _demand(requester, REPLICATION)
+            self._append(requester, message, message.records, bodies)
+        elif isinstance(message, CommitUnits):
+            _demand(requester, QUEUES)
+            self._commit(requester, message, bodies)
+        elif isinstance(message, Question):
+            if isinstance(message, AskNamed):
+                _demand(requester, QUEUES)
+            self._queue.append((requester, message, 0, b"", 0))
+        elif isinstance(message, m.Confirm):
+            self._confirmed(requester, message.confirmed)
+        return []
+
+    def _hello(self, rid: bytes, hello: m.Hello) -> list[Effect]:
+        for old in [r for r in self._requesters.values() if r.process == hello.room]:
+            if old.incarnation == hello.incarnation and old.number > hello.number:
+                return []  # of a socket that it has given up since; ZeroMQ reads both in any order
+            del self._requesters[old.rid]
+        heard = (self._own.rid, *self._requesters)
+        self._queue = deque(waiting for waiting in self._queue if waiting[0].rid in heard)
+        self._queued_bytes = sum(size for *_, size in self._queue)
+        self._requesters[rid] = Requester(rid, hello.room, hello.incarnation, hello.number)
+        if hello.room == QUEUES:
+            self._units.begin()
+        ended = [
+            s.name
+            for s in hello.sessions
+            if not self.sessions.resume(s.name, s.principal, s.session)
+        ]
+        settings = self.settings
+        return [
+            Answer(
+                rid,
+                m.Welcome(
+                    settings.incarnation,
+                    hello.incarnation,
+                    settings.instance,
+                    self.generation,
+                    settings.credit_bytes,
+                    settings.durability,
+                    self.floor,
+                    self.written,
+                    self.persisted,
+                    ended,
+                ),
+            )
+        ]
+
+    def _append(
+        self,
+        requester: Requester,
+        append: m.Append | m.Replicate,
+        entries: Sequence[m.Entry | Record],
+        bodies: list[Body],
+    ) -> None:
+        if len(bodies) != len(entries):
+            raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
+        self._confirmed(requester, append.confirmed)
+        wait, ordinal, total = self._queue.append, append.ordinal, 0
+        for entry, body in zip(entries, bodies, strict=True):
+            size = len(body) + BATCH_BYTES
+            if entry.columns is not None or len(entry.topics) > 1:
+                size += columns_bytes(entry)
+            wait((requester, entry, ordinal, body, size))
+            ordinal += 1
+            total += size
+        self._queued_bytes += total
+
+    def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
+        self._confirmed(requester, commit.confirmed)
+        for ordinal, unit in enumerate(units_of(commit, bodies), commit.ordinal):
+            self._queue.append((requester, unit, ordinal, b"", unit.size))
+            self._queued_bytes += unit.size
+
+    def append_control(self, kind: int, body: bytes) -> None:
+        """A point or a purge of this instance, after everything that waits already."""
+        assert not self.fenced, "a caller looks at it first"
+        size = len(body) + BATCH_BYTES
+        self._queued_bytes += size
+        self._queue.append((self._own, Control(kind, body), 0, b"", size))
+
+    def _confirmed(self, requester: Requester, ordinal: int) -> None:
+        items = requester.unconfirmed
+        while len(items) > requester.fresh and items[0].ordinal <= ordinal:
+            items.popleft()
+
+    # -- group commit -------------------------------------------------------------------------
+
+    @property
+    def backlog(self) -> int:
+        """How much waits for a group: entries, and a part of a snapshot."""
+        return len(self._queue) or int(self._stating.active and self._stating.due)
+
+    def next_group_bytes(self) -> int:
+        """Bytes of log that the next group takes at most."""
+        size = self._queued_bytes
+        if size > GROUP_MAX_BYTES:
+            size = 0
+            for *_, needs in self._queue:
+                size += needs
+                if size >= GROUP_MAX_BYTES:
+                    break
+        stated = STATE_BODY_BYTES if self._stating.active and self._stating.due else 0
+        return size + stated + _GROUP_BYTES
+
+    def want_state(self) -> None:
+        """The next groups shall begin with a state snapshot, for the segment that was begun."""
+        self._stating.want()
+
+    def group(self, wall_ns: int) -> WriteGroup | None:
+        """Judges what waits and gives positions; None when nothing new is to be written.
+
+        Call `written_to` after the write and `synced` after the sync, in the order of the groups.
+        Call only `synced` after None.
+        """
+        self._before = self.sessions.origins.messages
+        self.begin(wall_ns)
+        batches = self.batches
+        items: list[tuple[Requester, m.ReceiptItem]] = []
+        opened: list[Answer] = []
+        stated = self._state() if self._stating.active else 0
+        size, room, units = stated, self._room(stated), self._units.taken
+        while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
+            waiting = self._queue.popleft()
+            requester, what, ordinal, body, needs = waiting
+            size += needs
+            if isinstance(what, m.Entry):
+                items.append((requester, self.place(ordinal, what, body)))
+            elif isinstance(what, Record):
+                items.append((requester, self._replicas.place(ordinal, what, body)))
+            elif isinstance(what, Unit):
+                if size > max(GROUP_MAX_BYTES, stated + needs):
+                    self._queue.appendleft(waiting)  # it would be the first to go over the limit
+                    size -= needs
+                    break
+                items.append((requester, self._units.place(ordinal, what, fits=needs <= room)))
+                room -= needs if not items[-1][1].code else 0
+            elif isinstance(what, Control):
+                self.control(*what)
+                room -= needs
+            else:
+                answer = self._answering.answer(what)
+                opened += [Answer(requester.rid, answer)] if answer is not None else []
+        self._stating.other_bytes += size - stated
+        self._queued_bytes -= size - stated
+        self.sessions.origins.note_own(batches, self.generation)
+        durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
+        moved = bool(durable) or self._units.taken > units
+        self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
+        return WriteGroup(batches, self.log_time, self.next_position) if batches else None
+
+    def _state(self) -> int:
+        """The next part of a snapshot, if it is time for one; its size."""
+        return self._stating.place() if self._stating.due else 0
+
+    def _room(self, stated: int) -> int:
+        """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
+        if self.accepting:
+            return U63_MAX
+        return self.room - _GROUP_BYTES - stated - self._stating.reserved
+
+    def written_to(self, position: int, serial: int) -> None:
+        """The group that ends at `position` is in this segment's file, and not durable yet."""
+        if serial != self.serial:
+            self.serial = serial
+            self.want_state()
+        self.written = position
+        origins = self.sessions.origins
+        if self.serial != origins.begun_serial:  # its first group: what it began with
+            origins.begun, origins.begun_serial = self._before, self.serial
+        self.sessions.stages.written(self.serial)
+        if self._stating.active:
+            self._stating.written(position, self.serial)
+
+    def synced(self, position: int) -> list[Effect]:
+        """Everything below `position` is durable: receipts and marks may leave.
+
+        Call it with the end of the group, or with `written` if there was nothing to write.
+        """
+        self.persisted = max(self.persisted, position)
+        if self._stating.active:
+            self.state_serial = self._stating.synced(self.persisted) or self.state_serial
+        touched: dict[bytes, Requester] = {}
+        answers: list[Effect] = []
+        moved = False
+        while self._in_flight and self._in_flight[0][0] <= self.persisted:
+            done = self._in_flight.popleft()
+            moved = moved or done.moved
+            answers += (one for one in done.opened if one.rid in self._requesters)
+            for publisher, sequence in done.durable:
+                self.sessions.durable(publisher, sequence)
+            for requester, item in done.items:
+                requester.unconfirmed.append(item)
+                requester.fresh += 1
+                touched[requester.rid] = requester
+        here = (r for r in touched.values() if r.rid in self._requesters)
+        answers += (self._receipt(r, r.fresh) for r in here)
+        return [*answers, self.watermarks()] if moved else answers
+
+    def _receipt(self, requester: Requester, count: int) -> Answer:
+        items = list(requester.unconfirmed)[-count:] if count else []
+        requester.fresh = 0
+        return Answer(
+            requester.rid, m.JournalReceipt(self.settings.incarnation, self.persisted, items)
+        )
+
+    def beat(self) -> list[Effect]:
+        """Every receipt item that is not confirmed, and watermarks: losing one costs time only."""
+        late = [r for r in self._requesters.values() if r.unconfirmed and not r.fresh]
+        return [*(self._receipt(r, len(r.unconfirmed)) for r in late), self.watermarks()]
+
+    def watermarks(self) -> PublishWatermarks:
+        """The one frame that tells all readers how far the log goes."""
+        return PublishWatermarks(
+            m.Watermarks(
+                self.settings.incarnation, self.settings.instance, self.generation, self.floor,
+                self.written, self.persisted, self.serial, self.log_time,
+            )
+        )  # fmt: skip
+
+    def process_of(self, rid: bytes) -> str:
+        """Which process said Hello on this connection; "" if none did, or it did on a newer one."""
+        requester = self._requesters.get(rid)
+        return requester.process if requester is not None else ""
+
+    def gone(self, rid: bytes) -> None:
+        """A requester's connection is gone; what it had queued is judged all the same."""
+        self._requesters.pop(rid, None)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        assert self.floor <= self.persisted <= self.written <= self.next_position
+        self.sessions.check()
+
+
+def _demand(requester: Requester, process: str) -> None:
+    if requester.process != process:
+        raise Bug(f"{requester.process} sent what only {process} may send")

@@ -1,0 +1,75 @@
+"""The journal's sockets: sources of its turn, and performers of what it answers and publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import zmq
+
+from zbroker import sockets
+from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.effects import Answer
+from zbroker.engine.events import Gone
+from zbroker.journal.effects import PublishWatermarks
+from zbroker.journal.events import Incoming, Requested, Subscribed
+from zbroker.wire import codec
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class RequestsPort:
+    """The ROUTER that the other processes talk to; a burst of what they say is one event."""
+
+    next_wake_ms = None
+
+    def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
+        self._router = sockets.inner_router(context)
+        self._router.bind(endpoint)
+        self.drained = True
+        poller.register(self._router, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Requested]:
+        """One event, if anything waits."""
+        self.drained = True
+        if self._router not in ready:
+            return ()
+        messages: list[Incoming] = []
+        size = 0
+        while len(messages) < limit.count and size < limit.bytes:
+            received = sockets.receive_from(self._router, frames_max=0)
+            if received is None:
+                break
+            rid, frames, _ = received
+            bodies = [frame.buffer for frame in frames[1:]]
+            size += sum(map(len, bodies))
+            messages.append(Incoming(rid, codec.TO_JOURNAL.decode(frames[0].buffer), list(bodies)))
+        else:
+            self.drained = False
+        return (Requested(messages),) if messages else ()
+
+    def answer(self, effect: Answer) -> Gone | None:
+        """One message to one process."""
+        sent = sockets.send_to(self._router, effect.rid, codec.encode(effect.message))
+        return None if sent else Gone(effect.rid)
+
+
+class WatermarksPort:
+    """The XPUB on which watermarks leave."""
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
+        self._publisher = sockets.marks_publisher(context)
+        self._publisher.bind(endpoint)
+        poller.register(self._publisher, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Subscribed]:
+        """A reader subscribed."""
+        if self._publisher in ready:
+            while sockets.receive(self._publisher) is not None:
+                yield Subscribed()
+
+    def publish(self, effect: PublishWatermarks) -> None:
+        """To everybody; a reader that does not read misses older ones."""
+        self._publisher.send(codec.encode(effect.message), zmq.NOBLOCK)
