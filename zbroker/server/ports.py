@@ -100,7 +100,7 @@ class JournalPort:
             yield said
 
     def open_segment(self) -> tuple[int, int]:
-        """Of the newest watermarks: the open segment, and `written`; 0, 0 for a new journal."""
+        """From the newest watermarks: the open segment, and `written`; 0, 0 for a new journal."""
         return self._open_segment
 
     def say(self, effect: Say) -> None:
