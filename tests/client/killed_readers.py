@@ -29,7 +29,7 @@ BY_ITERATION = (
     _BEGIN
     + """
 with zbroker.FileBookmarkStore(f"{directory}/marks", commit="5ms") as store:
-    with zbroker.connect(url, "reader", bookmark_store=store) as client:
+    with zbroker.connect(url, "reader", bookmark_store=store, timeout=60) as client:
         for message in client.subscribe("t", since="recent", name="s", **ends):
             note(message)
 """
@@ -39,7 +39,7 @@ OUT_OF_ORDER = (
     _BEGIN
     + """
 with zbroker.FileBookmarkStore(f"{directory}/marks", sync=True) as store:
-    with zbroker.connect(url, "reader", bookmark_store=store) as client:
+    with zbroker.connect(url, "reader", bookmark_store=store, timeout=60) as client:
         subscription = client.subscribe(
             "t", since="recent", name="s", discard="manual", **ends)
         while True:
@@ -61,7 +61,7 @@ base = sqlite3.connect(f"{directory}/base")
 base.execute("CREATE TABLE IF NOT EXISTS results (number INTEGER)")
 base.execute("CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY, vector TEXT)")
 found = base.execute("SELECT vector FROM place").fetchone()
-with zbroker.connect(url, "reader") as client:
+with zbroker.connect(url, "reader", timeout=60) as client:
     subscription = client.subscribe("t", since=found[0] if found else "epoch", **ends)
     for message in subscription:
         with base:
