@@ -13,20 +13,16 @@ from tests.sim.queues_bugs import TURNS
 from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
 from zbroker.client.publisher.unrecorded import Filtered, Unrecorded
-from zbroker.delivery.effects import Effect, GrantLive
-from zbroker.delivery.events import LiveReceived
-from zbroker.delivery.live_grants import LiveGrants
-from zbroker.delivery.lookups import Locating
+from zbroker.delivery.effects import Effect
 from zbroker.delivery.turns import Turns
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.content import Contents
 from zbroker.ingest.owed_answers import OwedAnswers
 from zbroker.ingest.split import Part, Splitter
-from zbroker.wire.internal import Hello
 
 _decide, _split = Contents.decide, Splitter.split
-_answer, _send = LiveGrants.answer, Turns._send
+_send = Turns._send
 SEEDS = int(os.environ.get("ZB_SEEDS", "50"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
@@ -100,17 +96,6 @@ def _overtaking(_self: OwedAnswers, effects: Any) -> Any:
     return effects
 
 
-def _takes_all(_self: LiveGrants, received: LiveReceived) -> GrantLive | None:
-    """What was sent to a dead delivery is passed on by its successor."""
-    return _answer(_self, received) if isinstance(received.message, Hello) else None
-
-
-def _asked_once(_self: Locating) -> list[Effect]:
-    """Look-ups that a dead journal did not answer are never asked again."""
-    _self._journal_listens = True
-    return []
-
-
 def _passed_over(self: Turns, *more: Any) -> list[Effect]:
     """One block of ten is not sent."""
     effects = _send(self, *more)
@@ -120,8 +105,6 @@ def _passed_over(self: Turns, *more: Any) -> list[Effect]:
 @pytest.mark.parametrize(
     ("owner", "method", "bug"),
     [
-        (LiveGrants, "answer", _takes_all),
-        (Locating, "again", _asked_once),
         (Turns, "_send", _passed_over),
         (Chain, "link", _no_link),
         (Chain, "broken", _never_broken),
