@@ -19,6 +19,7 @@ from typing import Final
 
 from zbroker.client.effects import (
     Backoff,
+    Called,
     Connect,
     Connected,
     Effect,
@@ -99,8 +100,10 @@ class Connection:
     # -- events and time ----------------------------------------------------------------------
 
     def handle(self, event: Event, now: Now) -> list[Effect]:
-        """What follows from an answer without a body, or from an event of the socket."""
+        """What follows from an answer, an event of the socket, or a call of the program."""
         now_ms = now.mono_ms
+        if type(event) is Called:
+            return event.effects
         if self.state is State.ENDED:
             return []
         if isinstance(event, Connected):

@@ -15,7 +15,6 @@ from typing import Final
 
 from zbroker.client.connection import Connection, State
 from zbroker.client.effects import (
-    Called,
     Effect,
     Event,
     GetToken,
@@ -83,12 +82,10 @@ class TokenConnection(Connection):
     # -- the connection -----------------------------------------------------------------------
 
     def handle(self, event: Event, now: Now) -> list[Effect]:
-        """What follows from an answer, an event of the socket, or a call of the program."""
+        """Also what follows from messages, and from a token."""
         if type(event) is MessagesArrived:
             self._silence.fresh = True
             return self._arrived(event, now.mono_ms)
-        if type(event) is Called:
-            return event.effects
         if type(event) is NewToken:
             return self._use(event, now.mono_ms) if self.state is State.NO_TOKEN else []
         return super().handle(event, now)

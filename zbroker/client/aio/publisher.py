@@ -15,9 +15,10 @@ import logging
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from zbroker.client.aio.loop_port import LinkWatch, LoopTurns
+from zbroker.client.aio.loop_port import LoopLink
 from zbroker.client.aio.receipt import AsyncTrack
-from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.client.effects import Send
+from zbroker.client.ports import Calls, LinkPort
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.publisher import Settings
 from zbroker.client.publisher.store import MemoryStore
@@ -30,11 +31,20 @@ WAIT_MAX_MS: Final = 3_600_000
 _log: Final = logging.getLogger("zbroker.client")
 
 
+class PublisherLink(LoopLink):
+    """Its turns read once more after they sent."""
+
+    def send(self, effect: Send) -> None:
+        """One command."""
+        LinkPort.send(self, effect)
+
+
 class AsyncPublisher(common.Publisher):
     """All of it is called in the loop in which it was made, but for `_ask_session`."""
 
     track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
     track: AsyncTrack
+    _port: LoopLink
 
     def __init__(
         self,
@@ -47,9 +57,7 @@ class AsyncPublisher(common.Publisher):
         super().__init__(servers, logon, publisher, settings, store)
         self.loop = self.track.loop
         self._hurried = False  # a turn came inside publish(): the loop had none for a while
-        self._turns = LoopTurns(self.loop, self.turn)
-        self._watch: LinkWatch | None = None
-        self._events = False  # the monitor has something
+        self._turns = self._port.turns
         self._renew = False  # a new session was asked for
         self._in_turn = self._over = False
         self.track.ask_numbers = self._number_inbox
@@ -123,18 +131,10 @@ class AsyncPublisher(common.Publisher):
         if self._renew:
             self._renew = False
             self._perform(self._core.log_on_again(self.clock.mono_ms()))
-        self._read_all()
-        if self._events and self._link is not None:
-            self._events = False
-            self._read_events(self._link)
-        self._tick()
+        self._read(self._port.ready())
         self._pack()
-        self._read_all()  # again, whether something was sent or not: see loop_port.py
+        self._read(self._port.ready())  # again, whether something was sent or not: see loop_port.py
         self._publish_state()
-
-    def _read_all(self) -> None:
-        if self._link is not None:
-            self._read(self._link)
 
     def _rest(self) -> None:
         """Sets when the next turn is."""
@@ -161,8 +161,7 @@ class AsyncPublisher(common.Publisher):
             return
         self._over = True
         self._fail(error)
-        self._close_link(CLOSE_LINGER_MS)
-        self._turns.close()
+        self._port.shut()
         self.store.close()
 
     # -- what the publisher needs -------------------------------------------------------------
@@ -181,19 +180,9 @@ class AsyncPublisher(common.Publisher):
         self._guard(self._beat_each)
         self._turns.soon()
 
-    def _linked(self, link: Link) -> None:
-        self._watch = LinkWatch(self.loop, link, self.turn, self._monitored)
-        self._monitored()
-
-    def _unlinked(self, link: Link) -> None:
-        del link
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-
-    def _monitored(self) -> None:
-        self._events = True
-        self._turns.soon()
+    def _make_port(self) -> LoopLink:
+        loop = asyncio.get_running_loop()
+        return PublisherLink(self._new_link, Calls(), loop, self.turn)
 
     def _number_inbox(self) -> None:
         self.numbers()

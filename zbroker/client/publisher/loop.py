@@ -11,20 +11,19 @@ lock; when the application computes in pure Python a message may wait for some m
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import zmq
 from msgspec import Struct
 
 from zbroker.client.callbacks import Callbacks
-from zbroker.client.link import Link
+from zbroker.client.ports import Calls, LinkPort, WakingPoller
 from zbroker.client.publisher.publisher import NEVER, Publisher, Settings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
+from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon
 
@@ -52,11 +51,10 @@ class IOThread(Publisher):
         settings: Settings,
         store: MemoryStore | None = None,
     ) -> None:
+        self._poller = WakingPoller()
         super().__init__(servers, logon, publisher, settings, store)
         self._requests: deque[Request] = deque()
         self._callbacks = Callbacks(logon.client)
-        self._poller = zmq.Poller()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self.track.ask_numbers = self._ask_numbers
         self.track.call, self.track.wake = self.call, self.wake
@@ -72,7 +70,7 @@ class IOThread(Publisher):
     def wake(self) -> None:
         """Ends the thread's sleep. NEVER comes first: then the thread sets `wake_at` again."""
         self.wake_at = NEVER
-        os.eventfd_write(self._wake_fd, 1)
+        self._poller.interrupt()
 
     def ask(self, kind: str, timeout: float | None = 10.0) -> int:
         """Has the thread do something: `numbers` packs what is queued and tells the last number.
@@ -115,16 +113,13 @@ class IOThread(Publisher):
         """This is a copy in a forked process: it has no thread, and its sockets are not its own."""
         self.track.error, self.room = error, -1
 
-    def __del__(self) -> None:
-        os.close(self._wake_fd)  # not before: another thread may still write to it
-
     # -- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            self._poller.register(self._wake_fd, zmq.POLLIN)
+            ready: Ready = {}
             while not self._stopping:
-                self._turn()
+                ready = self._turn_and_sleep(ready)
             self._perform(self._core.log_off())
         except ZBrokerError as error:  # the store's
             _log.error("client.store_failed: nothing more is published: %s", error)
@@ -135,32 +130,25 @@ class IOThread(Publisher):
         finally:
             self._end()
 
-    def _turn(self) -> None:
-        """One round: what time demands, what was asked, what is queued; then sleep and read."""
-        self._tick()
+    def _turn_and_sleep(self, ready: Ready) -> Ready:
+        """One round: what came, what time demands, what was asked, what is queued; then sleep."""
+        self._read(ready)
         while self._requests:
             self._serve(self._requests.popleft())
         self._pack()
         self._publish_state()
-        ready = self._sleep()
-        if self._wake_fd in ready:
-            os.eventfd_read(self._wake_fd)
-        link = self._link
-        if link is not None and link.socket in ready:
-            self._read(link)
-        if link is not None and link.monitor in ready:
-            self._read_events(link)
+        return self._sleep()
 
-    def _sleep(self) -> set[object]:
+    def _sleep(self) -> Ready:
         """Polls until something happens, unless enough was queued meanwhile."""
         timeout = self._wait_ms(POLL_MAX_MS)
         self.wake_at = 1 if self._core.can_send else self._full_batch
         waiting = len(self.inbox) >= self.wake_at and self._space_again_ms is None
         if waiting or self._requests or self._stopping:
             timeout = 0
-        events = self._poller.poll(timeout)
+        ready = self._poller.poll(timeout)
         self.wake_at = NEVER
-        return {source for source, _ in events}
+        return ready
 
     def _serve(self, request: Request) -> None:
         if request.kind == "token":
@@ -177,13 +165,8 @@ class IOThread(Publisher):
         """By the thread for callbacks."""
         self._callbacks.call(function, *arguments)
 
-    def _linked(self, link: Link) -> None:
-        self._poller.register(link.socket, zmq.POLLIN)
-        self._poller.register(link.monitor, zmq.POLLIN)
-
-    def _unlinked(self, link: Link) -> None:
-        self._poller.unregister(link.socket)
-        self._poller.unregister(link.monitor)
+    def _make_port(self) -> LinkPort:
+        return LinkPort(self._new_link, Calls(), self._poller)
 
     def _fail(self, error: ZBrokerError) -> None:
         super()._fail(error)

@@ -12,7 +12,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import zmq
 from msgspec import Struct
@@ -21,6 +21,7 @@ from zbroker import endpoints
 from zbroker.client import effects as e
 from zbroker.client.connection import State
 from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
+from zbroker.client.ports import ONE, READ_LIMIT, LinkEvents, LinkPort
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import Receipt, Track
@@ -28,7 +29,8 @@ from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.client.states import ConnectionState, Name
 from zbroker.clock import Clock, SystemClock
-from zbroker.engine.contract import Now
+from zbroker.engine.contract import Limit, Now, Ready, TurnPlan
+from zbroker.engine.turn import Turn
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MESSAGE_MAX_BYTES
 from zbroker.sockets import Curve
@@ -113,9 +115,10 @@ class Publisher:
         self._core = PublisherCore(
             logon, self.clock.wall_ns(), random.Random().random, self.store, settings.policy
         )
-        self._link: Link | None = None
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
+        self._port = self._make_port()
+        self._turn = self._make_turn()
         self.track.last_refusal = self._last_refusal
         self.track.unrecorded = self._core.unrecorded
         self.inbox += [
@@ -185,23 +188,29 @@ class Publisher:
         """Has `_beat_each` called. Raises: ZBrokerError, what ended the client."""
         raise NotImplementedError
 
-    def _linked(self, link: Link) -> None:
-        """There is a new link to wait for."""
-        raise NotImplementedError
-
-    def _unlinked(self, link: Link) -> None:
-        """A link is about to be closed."""
+    def _make_port(self) -> LinkPort:
+        """What has the link, and waits for it."""
         raise NotImplementedError
 
     # -- a turn, in pieces --------------------------------------------------------------------
 
-    def _tick(self) -> None:
-        """What time demands."""
-        self._perform(self._core.tick(self._now(), drained=True))
+    def _make_turn(self) -> Turn[e.Event, e.Effect]:
+        port, performers = self._port, self._performers()
+        sources: list[tuple[Any, Limit]] = [(port, READ_LIMIT), (LinkEvents(port), ONE)]
+        return Turn(self._core, TurnPlan(sources, tuple(performers)), performers, self._now)
+
+    def _read(self, ready: Ready) -> None:
+        """Handles what the broker sent, what became of the connection, and the time."""
+        self._core.queued = len(self.inbox)
+        self._turn.run(ready)
+        if self._port.took:
+            self._publish_state()  # at once: a caller may wait for one of these acks
 
     def _wait_ms(self, most_ms: int) -> int:
         """For how long nothing is due."""
         times = (self._core.next_wake_ms(), self._space_again_ms)
+        if not self._port.drained:
+            return 0
         now_ms = self.clock.mono_ms()
         return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
 
@@ -263,22 +272,6 @@ class Publisher:
         self._space_again_ms = now_ms + SPACE_AGAIN_MS if full else None
         return not full
 
-    def _read(self, link: Link) -> None:
-        """Handles what the broker sent, until the link is replaced."""
-        while self._link is link and (received := link.receive()) is not None:
-            self._handle(received[0])
-            self._publish_state()  # at once: somebody may wait for this ack
-
-    def _read_events(self, link: Link) -> None:
-        """Handles what became of the connection, until it is replaced."""
-        for event in link.events() if self._link is link else ():
-            if self._link is link:
-                self._handle(event)
-
-    def _handle(self, event: e.Event) -> None:
-        self._core.queued = len(self.inbox)
-        self._perform(self._core.handle(event, self._now()))
-
     def _now(self) -> Now:
         return Now(self.clock.mono_ms(), 0)
 
@@ -300,30 +293,26 @@ class Publisher:
     # -- effects ------------------------------------------------------------------------------
 
     def _perform(self, effects: list[e.Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, e.Send):
-                if self._link is not None:
-                    self._link.send(effect.command, effect.body)
-            elif isinstance(effect, e.Connect):
-                self._connect()
-            elif isinstance(effect, e.LoggedOn):
-                self._logged_on(effect.answer)
-            elif isinstance(effect, e.Refused):
-                self._refused(effect)
-            elif isinstance(effect, e.Ended):
-                self._fail(effect.error)
-            elif isinstance(effect, e.Disconnected | e.Republished | e.Behind):
-                self._tell_of(effect)
+        """What was decided outside of a turn."""
+        if effects:
+            self._turn.hear(e.Called(effects))
 
-    def _tell_of(self, effect: e.Disconnected | e.Republished | e.Behind) -> None:
-        if isinstance(effect, e.Disconnected):
-            self.tell("disconnected")
-        elif isinstance(effect, e.Republished):
-            self.tell("republished")
-        else:
-            error = e.broker_behind(effect.last, effect.first - 1)
-            _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
-            self.tell("broker_behind", error)
+    def _performers(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            e.Connect: self._connect,
+            e.Send: self._port.send,
+            e.LoggedOn: lambda effect: self._logged_on(effect.answer),
+            e.Refused: self._refused,
+            e.Ended: lambda effect: self._fail(effect.error),
+            e.Disconnected: lambda _: self.tell("disconnected"),
+            e.Republished: lambda _: self.tell("republished"),
+            e.Behind: self._is_behind,
+        }
+
+    def _is_behind(self, effect: e.Behind) -> None:
+        error = e.broker_behind(effect.last, effect.first - 1)
+        _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
+        self.tell("broker_behind", error)
 
     def tell(self, state: Name, error: ZBrokerError | None = None) -> None:
         """Tells the listeners."""
@@ -331,21 +320,17 @@ class Publisher:
         for listener in self.settings.on_state:
             self.call(listener, told)
 
-    def _connect(self) -> None:
+    def _connect(self, effect: e.Connect) -> None:
         """Another link, to the same broker or the next one. The one before is over."""
-        if self._link is not None:
+        if self._port.link is not None:
             self._servers.failed(self.url, self._refusal())
-        self._close_link()
+        self._port.close()
         self.url = endpoints.ingest_url(self._servers.choose())
         self.tell("connecting")
-        self._link = Link(self.context, self.url, self.heartbeat_s, self.settings.curve)
-        self._linked(self._link)
+        self._port.connect(effect)
 
-    def _close_link(self, linger_ms: int = 0) -> None:
-        if self._link is not None:
-            self._unlinked(self._link)
-            self._link.close(linger_ms)
-            self._link = None
+    def _new_link(self) -> Link:
+        return Link(self.context, self.url, self.heartbeat_s, self.settings.curve)
 
     def _logged_on(self, answer: Ack) -> None:
         self.message_max = answer.max_message_bytes or self.message_max
@@ -381,7 +366,7 @@ class Publisher:
     def _end(self) -> None:
         """Lets go of everything. What a store in a file holds stays there."""
         self._fail(self.track.error or ZBrokerError("closed", "this client is closed"))
-        self._close_link(CLOSE_LINGER_MS)
+        self._port.close(CLOSE_LINGER_MS)
         self.context.term()
         self.store.close()
 
