@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 import zbroker
-from zbroker.client.link import Link
+from zbroker.client.link import ClientLink
 from zbroker.config.tree import LimitsConfig
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
@@ -39,7 +39,7 @@ def test_a_reader_takes_what_any_setting_could_let_into_the_log(field):
 
 def test_a_client_accepts_a_frame_with_the_largest_message():
     context = zmq.Context()
-    link = Link(context, "tcp://127.0.0.1:9")
+    link = ClientLink(context, "tcp://127.0.0.1:9")
     try:
         assert link.socket.getsockopt(zmq.MAXMSGSIZE) >= STORED_MAX_BYTES
     finally:

@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from tests.client.wired import HERE
-from zbroker.client.effects import Connect, Send
+from zbroker.client.effects import Connect, SendCommand
 from zbroker.ids import format_vector, parse_vector
 from zbroker.wire import messages as m
 from zbroker.wire.bodies import pack, to_little
@@ -66,7 +66,7 @@ class Door:
             if isinstance(effect, Connect):
                 self.up, self.down, self.cursors = [], [], {}
             else:
-                assert isinstance(effect, Send)
+                assert isinstance(effect, SendCommand)
                 self.up.append(effect.command)
 
     def publish(self, publisher, sequence):

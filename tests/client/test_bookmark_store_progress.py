@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zbroker.client.bookmark_stores import progress
 from zbroker.client.bookmark_stores.progress import ByMark, ByPosition, Reached, resume_point
-from zbroker.client.message import Head, Message
+from zbroker.client.message import Message, MessageHead
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 
@@ -19,7 +19,7 @@ def batch(*positions, origin=HERE):
     """Messages of one batch at these positions."""
     first = positions[0]
     offsets = [position - first for position in positions]
-    head = Head(
+    head = MessageHead(
         publisher=9, sequence=first, position=first, first=0, origin=origin, time_ns=0, topic="t",
         topics=(), index=None, times=None, offsets=offsets,
     )  # fmt: skip

@@ -6,21 +6,21 @@ import pytest
 
 from tests.client.times import at
 from zbroker.client import connection
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.effects import (
     Connect,
     Connected,
-    Disconnected,
+    ConnectionLost,
     Ended,
-    LoggedOn,
+    LogonAccepted,
     Lost,
-    Refused,
-    Send,
+    MessagesRefused,
+    SendCommand,
 )
 from zbroker.client.publisher import core as c
 from zbroker.client.publisher import send_window
 from zbroker.client.publisher.core import PublisherCore
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.packer import PackedBatch
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
 
 START = 1_000
@@ -31,7 +31,7 @@ def make(heartbeat_s=None):
 
 
 def batch(count=1, size=10):
-    return Batch(count, b"x" * size, 7, "t", None, None)
+    return PackedBatch(count, b"x" * size, 7, "t", None, None)
 
 
 def logon_of(effects):
@@ -51,21 +51,21 @@ def live(now=0, seq=0, acked=0, window=1_000, heartbeat_s=None):
     assert core.tick(at(now), drained=True) == [Connect()]
     cid = logon_of(core.handle(Connected(), at(now)))
     effects = accept(core, cid, now, seq, acked, window)
-    assert isinstance(effects[0], LoggedOn)
-    assert core.state is State.LIVE
+    assert isinstance(effects[0], LogonAccepted)
+    assert core.state is Phase.LIVE
     return core
 
 
 def relogged(core, now, seq, acked=0):
     """The link is lost and comes back; what is sent then."""
-    assert core.handle(Lost(), at(now)) == [Disconnected(), Connect()]
+    assert core.handle(Lost(), at(now)) == [ConnectionLost(), Connect()]
     cid = logon_of(core.handle(Connected(), at(now)))
     return accept(core, cid, now, seq, acked)
 
 
 def sent(effects):
     """(first sequence, prev, round) of each publish among `effects`."""
-    publishes = [e.command for e in effects if isinstance(e, Send)]
+    publishes = [e.command for e in effects if isinstance(e, SendCommand)]
     return [(p.seq, p.prev, int(p.cid)) for p in publishes if isinstance(p, Publish)]
 
 
@@ -156,7 +156,7 @@ def test_a_broker_that_lost_acknowledged_messages_is_a_loud_error():
     assert effect.error.code == "broker_behind"
     assert str(START) in effect.error.reason
     assert str(START - 1) in effect.error.reason
-    assert core.state is State.ENDED
+    assert core.state is Phase.ENDED
 
 
 def test_a_refused_logon_ends_the_client():
@@ -185,7 +185,7 @@ def test_an_answer_to_an_older_logon_is_not_taken():
     core.tick(at(c.ANSWER_MS + 200), drained=True)
     core.handle(Connected(), at(3_000))
     assert accept(core, old, 3_000) == []
-    assert core.state is State.LOGON_SENT
+    assert core.state is Phase.LOGON_SENT
 
 
 # -- connecting again -------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_an_answer_to_an_older_logon_is_not_taken():
 
 def test_a_link_that_was_good_is_connected_again_at_once():
     core = live()
-    assert core.handle(Lost(), at(connection.SETTLED_MS)) == [Disconnected(), Connect()]
+    assert core.handle(Lost(), at(connection.SETTLED_MS)) == [ConnectionLost(), Connect()]
 
 
 def test_a_link_that_keeps_failing_is_tried_more_and_more_rarely():
@@ -241,7 +241,7 @@ def test_logging_on_again_for_a_token_sends_what_is_not_acked():
 
 def test_logging_off_frees_the_name():
     core = live()
-    assert core.log_off() == [Send(Logoff())]
+    assert core.log_off() == [SendCommand(Logoff())]
     assert make().log_off() == []
 
 
@@ -368,7 +368,7 @@ def test_temporary_refusals_are_tried_more_rarely():
 def test_a_final_refusal_gives_up_that_batch_only():
     core = three()
     refused, *rest = core.handle(refuse("bad_topic", START + 1, 1), at(0))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, MessagesRefused)
     assert (refused.first, refused.last, refused.error.code) == (START + 1, START + 1, "bad_topic")
     assert sent(rest) == [(START + 2, START, 2)]
 
@@ -429,7 +429,7 @@ def test_a_heartbeat_goes_out_while_something_is_unacknowledged():
     core = live()
     assert core.next_wake_ms() is None
     core.add(batch(), 0)
-    assert core.tick(at(core.next_wake_ms()), drained=True) == [Send(Heartbeat())]
+    assert core.tick(at(core.next_wake_ms()), drained=True) == [SendCommand(Heartbeat())]
     core.handle(persisted(START), at(1_500))
     assert core.next_wake_ms() is None
 
@@ -437,7 +437,7 @@ def test_a_heartbeat_goes_out_while_something_is_unacknowledged():
 def test_an_idle_client_that_promised_heartbeats_sends_them_in_time():
     core = live(heartbeat_s=4)
     assert core.next_wake_ms() == 2_000
-    assert core.tick(at(2_000), drained=True) == [Send(Heartbeat())]
+    assert core.tick(at(2_000), drained=True) == [SendCommand(Heartbeat())]
 
 
 def until_lost(core, now):
@@ -471,7 +471,7 @@ def test_without_heartbeats_a_broker_may_be_silent_for_ever():
 def test_a_broker_that_hears_nothing_gets_a_new_connection():
     core = live(heartbeat_s=1, now=0)
     told = Error("not_logged_on", "nothing was heard for two heartbeats")
-    assert core.handle(told, at(5_000)) == [Disconnected(), Connect()]
+    assert core.handle(told, at(5_000)) == [ConnectionLost(), Connect()]
 
 
 def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():
@@ -509,7 +509,7 @@ def test_a_log_that_does_not_hold_unrecorded_messages_has_lost_nothing():
     core.add(batch(5), 0)
     core.handle(unrecorded(START + 5, "t"), at(0))
     relogged(core, 5_000, seq=START, acked=START)
-    assert core.state is State.LIVE
+    assert core.state is Phase.LIVE
     assert sent(core.add(batch(), 5_000)) == [(START + 6, START, 2)]
     assert relogged(core, 9_000, seq=START - 1)[0].error.code == "broker_behind"
 
@@ -527,7 +527,7 @@ def test_where_not_everything_is_recorded_a_new_session_sends_all_that_has_no_an
     core = live()
     core.add(batch(), 0)
     core.add(batch(), 0)
-    assert core.handle(Lost(), at(5_000)) == [Disconnected(), Connect()]
+    assert core.handle(Lost(), at(5_000)) == [ConnectionLost(), Connect()]
     cid = logon_of(core.handle(Connected(), at(5_000)))
     answer = Ack("processed", cid, seq=START + 1, acked=START + 1, recording="some")
     assert sent(core.handle(answer, at(5_000))) == [(START, 0, 2), (START + 1, START, 2)]

@@ -7,14 +7,14 @@ import pytest
 from tests.client import test_core
 from tests.client.test_core import START, accept, batch, live, logon_of, persisted, relogged
 from tests.client.times import at
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.effects import (
     Behind,
     Connect,
     Connected,
-    Disconnected,
+    ConnectionLost,
     Ended,
-    LoggedOn,
+    LogonAccepted,
     Lost,
     Republished,
     Unreached,
@@ -55,7 +55,7 @@ def kept(*counts, first=100, recorded=99):
 def test_a_kept_store_is_sent_before_anything_new_with_its_numbers():
     core = make(kept(2, 3))
     effects = log_on(core, seq=99)
-    assert isinstance(effects[0], LoggedOn)
+    assert isinstance(effects[0], LogonAccepted)
     assert sent(effects) == [(100, 99), (102, 101)]
     assert sent(core.add(batch(), 0)) == [(105, 104)]
 
@@ -159,7 +159,7 @@ def test_a_refusal_can_be_what_settles_the_last_of_it():
 
 def test_a_session_that_is_lost_is_told_once():
     core = live()
-    assert core.handle(Lost(), at(5_000)) == [Disconnected(), Connect()]
+    assert core.handle(Lost(), at(5_000)) == [ConnectionLost(), Connect()]
     core.handle(Connected(), at(5_000))
     assert core.handle(Lost(), at(5_000)) == []
     assert core.tick(at(5_200), drained=True) == [Connect()]
@@ -172,7 +172,7 @@ def test_it_gives_up_when_nobody_is_reached_in_time():
     (effect,) = core.tick(at(1_000), drained=True)
     assert isinstance(effect, Ended)
     assert effect.error.code == "gave_up"
-    assert core.state is State.ENDED
+    assert core.state is Phase.ENDED
     assert (core.tick(at(9_999), drained=True), core.next_wake_ms()) == ([], None)
 
 
@@ -180,7 +180,7 @@ def test_a_session_ends_the_watch_and_its_loss_begins_it_anew():
     core = make(give_up_ms=1_000)
     log_on(core, now=900)
     assert core.tick(at(5_000), drained=True) == []
-    assert core.handle(Lost(), at(5_000)) == [Disconnected(), Connect()]
+    assert core.handle(Lost(), at(5_000)) == [ConnectionLost(), Connect()]
     assert core.tick(at(5_999), drained=True) == []
     assert core.next_wake_ms() == 6_000
     (effect,) = core.tick(at(6_000), drained=True)
@@ -236,4 +236,4 @@ def test_a_single_broker_is_left_to_the_socket_which_tries_again():
 def test_a_try_that_failed_is_not_the_end_of_a_session():
     core = live()
     assert core.handle(Unreached(), at(10)) == []
-    assert core.state is State.LIVE
+    assert core.state is Phase.LIVE

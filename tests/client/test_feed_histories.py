@@ -14,11 +14,10 @@ import pytest
 from tests.client.door_model import Door, conflated, matches
 from tests.client.times import at
 from tests.client.wired import HERE
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.effects import Connected, Lost, MessagesArrived, NewToken
 from zbroker.client.subscriber.core import SubscriberCore
-from zbroker.client.subscriber.feed import Batch, Feed
-from zbroker.client.subscriber.feed import State as FeedState
+from zbroker.client.subscriber.feed import Feed, FeedBatch, FeedState
 from zbroker.wire import messages as m
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
@@ -84,7 +83,7 @@ class World:
         feed = min(waiting, key=arrival)
         item, effects = self.connection.hand_out(feed, self.now)
         self.door.perform(effects)
-        if isinstance(item, Batch):
+        if isinstance(item, FeedBatch):
             self.got[feed] += [(x.position, x.publisher, x.sequence) for x in item.messages]
             self.contents[feed] += [(x.publisher, int(x.data)) for x in item.messages]
             self.order += [x.position for x in item.messages]
@@ -93,7 +92,7 @@ class World:
         wake = self.connection.next_wake_ms()
         self.now += self.rng.choice([1, 10, 500]) if wake is None else max(0, wake - self.now)
         self.door.perform(self.connection.tick(at(self.now), drained=True))
-        if self.connection.state is State.CONNECTING:
+        if self.connection.state is Phase.CONNECTING:
             self.door.perform(self.connection.handle(Connected(), at(self.now)))
 
     def lose(self):
@@ -167,14 +166,14 @@ class World:
     def check(self):
         """What waits is never more than the credit and one batch."""
         for feed in self.feeds:
-            waiting = [item for item in feed.inbox if isinstance(item, Batch)]
+            waiting = [item for item in feed.inbox if isinstance(item, FeedBatch)]
             assert sum(item.size for item in waiting[:-1]) < CREDIT
             assert len(feed.inbox) <= 2 * len(waiting) + 1
 
 
 def arrival(feed):
     head = feed.inbox[0]
-    return head.arrival if isinstance(head, Batch) else 0
+    return head.arrival if isinstance(head, FeedBatch) else 0
 
 
 def histories(part, run):

@@ -13,10 +13,10 @@ import random
 import pytest
 
 from tests.client.times import at
-from zbroker.client.connection import State
-from zbroker.client.effects import Connect, Connected, Ended, Lost, Refused, Send
+from zbroker.client.connection import Phase
+from zbroker.client.effects import Connect, Connected, Ended, Lost, MessagesRefused, SendCommand
 from zbroker.client.publisher.core import PublisherCore
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.packer import PackedBatch
 from zbroker.errors import TEMPORARY
 from zbroker.wire.messages import Ack, Error, Logon, Publish
 
@@ -73,12 +73,12 @@ class World:
         for effect in effects:
             if isinstance(effect, Connect):
                 self.up, self.down, self.logged_on = [], [], False
-            elif isinstance(effect, Send):
+            elif isinstance(effect, SendCommand):
                 copy = effect.command
                 if isinstance(copy, Logon):
                     copy = Logon(copy.client, copy.instance, cid=copy.cid)
                 self.up.append(copy)
-            elif isinstance(effect, Refused):
+            elif isinstance(effect, MessagesRefused):
                 self.refused.update(range(effect.first, effect.last + 1))
             else:
                 assert not isinstance(effect, Ended), effect
@@ -126,8 +126,8 @@ class World:
         self.rng.choice(kinds)()
 
     def add(self):
-        if self.core.state is State.LIVE:
-            batch = Batch(self.rng.randint(1, 3), b"x" * 10, 0, "t", None, None)
+        if self.core.state is Phase.LIVE:
+            batch = PackedBatch(self.rng.randint(1, 3), b"x" * 10, 0, "t", None, None)
             effects = self.core.add(batch, self.now)
             self.issued += range(batch.first, batch.last + 1)
             self.perform(effects)
@@ -140,7 +140,7 @@ class World:
         wake = self.core.next_wake_ms()
         self.now += self.rng.choice([1, 10, 500]) if wake is None else max(0, wake - self.now)
         self.perform(self.core.tick(at(self.now), drained=True))
-        if self.core.state is State.CONNECTING:
+        if self.core.state is Phase.CONNECTING:
             self.perform(self.core.handle(Connected(), at(self.now)))
 
     def lose(self):

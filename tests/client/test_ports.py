@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from zbroker.client.connection import State
-from zbroker.client.effects import Connect, Connected, MessagesArrived, NewToken, Send
+from zbroker.client.connection import Phase
+from zbroker.client.effects import Connect, Connected, MessagesArrived, NewToken, SendCommand
 from zbroker.client.ports import ONE, READ_LIMIT, Calls, LinkEvents, LinkPort, WakingPoller, turn_of
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.token_connection import TOKEN_WAIT_MS
@@ -98,7 +98,7 @@ def test_what_came_on_a_replaced_link_is_not_read():
 
 def test_calls_for_a_connection_that_is_over_go_with_it():
     port, calls, _ = port_of()
-    calls.add([Send(Heartbeat())])
+    calls.add([SendCommand(Heartbeat())])
     port.connect(Connect())
     assert calls.next_wake_ms() is None
     assert calls.take() == []
@@ -106,8 +106,8 @@ def test_calls_for_a_connection_that_is_over_go_with_it():
 
 def test_calls_are_one_event_in_their_order():
     calls = Calls()
-    calls.add([Send(Heartbeat(1))])
-    calls.add([Send(Heartbeat(2))])
+    calls.add([SendCommand(Heartbeat(1))])
+    calls.add([SendCommand(Heartbeat(2))])
     assert calls.next_wake_ms() == 0
     (called,) = calls.events({}, ONE)
     assert [effect.command.heartbeat_s for effect in called.effects] == [1, 2]
@@ -130,11 +130,11 @@ def test_a_turn_looks_for_a_token_until_there_is_one():
     core = SubscriberCore(lambda: 1.0)
     turn = turn_of(core, port, calls, doors)
     assert turn.run({}) == TOKEN_WAIT_MS
-    assert core.state is State.NO_TOKEN
+    assert core.state is Phase.NO_TOKEN
     doors.given = NewToken("token", Origin(1, 1), 7)
     doors.now_ms = TOKEN_WAIT_MS
     turn.run({})
-    assert core.state is State.CONNECTING
+    assert core.state is Phase.CONNECTING
     links[1].happened = [Connected()]
     turn.run({links[1].monitor: 1})
     (logon,) = links[1].sent

@@ -5,10 +5,9 @@ from __future__ import annotations
 from array import array
 
 from tests.client.times import at
-from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, Send
+from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, SendCommand
 from zbroker.client.subscriber.core import SubscriberCore
-from zbroker.client.subscriber.feed import Batch, End, Feed
-from zbroker.client.subscriber.feed import State as FeedState
+from zbroker.client.subscriber.feed import End, Feed, FeedBatch, FeedState
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.bodies import pack, to_little
@@ -19,7 +18,7 @@ HERE_TEXT = "00000000000000ab.1."
 
 
 def commands(effects):
-    assert all(isinstance(effect, Send) for effect in effects), effects
+    assert all(isinstance(effect, SendCommand) for effect in effects), effects
     return [effect.command for effect in effects]
 
 
@@ -106,7 +105,7 @@ class Wired:
         out = []
         while one.inbox:
             item, _ = one.hand_out()
-            if isinstance(item, Batch):
+            if isinstance(item, FeedBatch):
                 out += [message.position for message in item.messages]
             elif isinstance(item, End):
                 out.append(item.error.code if item.error else "end")

@@ -78,7 +78,7 @@ class RecordingClient(ClientNode):
         super()._event(event)
 
     def _perform(self, effects: list[Any]) -> None:
-        if any(isinstance(effect, ef.Connect | ef.LoggedOn) for effect in effects):
+        if any(isinstance(effect, ef.Connect | ef.LogonAccepted) for effect in effects):
             self.newest_ack = 0
         super()._perform(effects)
 

@@ -138,12 +138,12 @@ class ClientNode:
                         lambda: self._event(ef.Connected()),
                     )
                 )
-            elif isinstance(effect, ef.Send):
+            elif isinstance(effect, ef.SendCommand):
                 assert self.pipe is not None
                 self.world.net.send(self.pipe, (codec.encode(effect.command), effect.body))
-            elif isinstance(effect, ef.LoggedOn):
+            elif isinstance(effect, ef.LogonAccepted):
                 self.logged_on = True
-            elif isinstance(effect, ef.Refused):
+            elif isinstance(effect, ef.MessagesRefused):
                 self.app.refused |= {
                     self.numbers.pop(s) for s in range(effect.first, effect.last + 1)
                 }

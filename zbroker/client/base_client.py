@@ -16,9 +16,9 @@ from zbroker.client.consumer.common import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
 from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
-from zbroker.client.options import Listener, Wanted
+from zbroker.client.options import ConnectOptions, Listener
 from zbroker.client.publisher import offered
-from zbroker.client.publisher.publisher import Publisher
+from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.subscriber import points, subscribe_command
 from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
 from zbroker.client.subscriber.reader_state import Reading
@@ -38,12 +38,12 @@ W = TypeVar("W", bound=BaseWorker[Any])
 class BaseClient(Commanding, Generic[S, C, W]):
     """A publisher's session, its subscriptions and consumers."""
 
-    _publisher: Publisher
+    _publisher: PublisherPort
     _subscription_type: type[S]
     _consumer_type: type[C]
     _worker_type: type[W]
 
-    def __init__(self, wanted: Wanted, publisher: Publisher) -> None:
+    def __init__(self, wanted: ConnectOptions, publisher: PublisherPort) -> None:
         self.name = wanted.logon.client
         self.publisher = wanted.publisher
         self._publisher = publisher
@@ -51,7 +51,7 @@ class BaseClient(Commanding, Generic[S, C, W]):
         self._staging = wanted.store.staging
         self._doors = Doors(publisher)
         self._queues = Doors(publisher, "queues")
-        self._topics = offered.Topics()
+        self._topics = offered.CheckedTopics()
         self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[C] = weakref.WeakSet()
         self._bookmarks = wanted.bookmarks
@@ -141,7 +141,7 @@ class BaseClient(Commanding, Generic[S, C, W]):
     def _subscribe(
         self,
         command: Subscribe,
-        wanted: store_options.Wanted,
+        wanted: store_options.StoreOptions,
         handler: Callable[[Message], object] | None,
         timeout: float,
         on_caught_up: Callable[[], object] | None,
@@ -247,7 +247,7 @@ class BaseClient(Commanding, Generic[S, C, W]):
         return f"{type(self).__name__}({self.url!r}, {self.name!r}, unpersisted={self.unpersisted})"
 
 
-def _abandon(publisher: Publisher, name: str) -> None:
+def _abandon(publisher: PublisherPort, name: str) -> None:
     """What happens when `close` was not called."""
     lost = len(publisher.inbox) + publisher.unsettled
     if lost:

@@ -26,7 +26,7 @@ from zbroker.client.effects import (
     Event,
     Lost,
     Rejected,
-    Send,
+    SendCommand,
     Unreached,
 )
 from zbroker.engine.contract import Now
@@ -38,7 +38,7 @@ SETTLED_MS: Final = 1_000  # a connection that was live for this long is made ag
 RECONNECT_MS: Final = (200, 20_000)
 
 
-class State(Enum):
+class Phase(Enum):
     """See the picture above."""
 
     NO_TOKEN = "no_token"
@@ -49,7 +49,11 @@ class State(Enum):
     ENDED = "ended"
 
 
-IDLE: Final = (State.NO_TOKEN, State.DOWN, State.CONNECTING)  # there is no connection to lose
+IDLE: Final = (
+    Phase.NO_TOKEN,
+    Phase.DOWN,
+    Phase.CONNECTING,
+)  # there is no connection to lose
 
 
 class Connection:
@@ -58,10 +62,13 @@ class Connection:
     logon_answer_ms: int  # how long an answer to a logon may take
 
     def __init__(
-        self, jitter: Callable[[], float], heartbeat_s: float | None, state: State = State.DOWN
+        self,
+        jitter: Callable[[], float],
+        heartbeat_s: float | None,
+        state: Phase = Phase.DOWN,
     ) -> None:
         self.state = state
-        self._deadline_ms: int | None = 0 if state is State.DOWN else None  # of the state
+        self._deadline_ms: int | None = 0 if state is Phase.DOWN else None  # of the state
         self._logon_cid = ""
         self._live_since_ms: int | None = None  # with all that it is for
         self._reconnect = Backoff(RECONNECT_MS, jitter)
@@ -104,10 +111,10 @@ class Connection:
         now_ms = now.mono_ms
         if type(event) is Called:
             return event.effects
-        if self.state is State.ENDED:
+        if self.state is Phase.ENDED:
             return []
         if isinstance(event, Connected):
-            return self._log_on(now_ms) if self.state is State.CONNECTING else []
+            return self._log_on(now_ms) if self.state is Phase.CONNECTING else []
         if isinstance(event, Unreached):
             self._unreached(now_ms)
             return []
@@ -122,14 +129,14 @@ class Connection:
 
     def tick(self, now: Now, *, drained: bool) -> list[Effect]:
         """What follows from the time; drained: nothing waits to be read, so silence is silence."""
-        return self._pass_time(now.mono_ms) if drained and self.state is not State.ENDED else []
+        return self._pass_time(now.mono_ms) if drained and self.state is not Phase.ENDED else []
 
     def next_read(self) -> None:
         """A client reads no log."""
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        look_ms = self._silence.wake_ms if self.state is State.LIVE else None
+        look_ms = self._silence.wake_ms if self.state is Phase.LIVE else None
         times = (self._due_ms(), look_ms)
         return min((time for time in times if time is not None), default=None)
 
@@ -137,24 +144,24 @@ class Connection:
 
     def _is_logon(self, ack: Ack) -> bool:
         """It accepts the logon that was sent last."""
-        sent = self.state is State.LOGON_SENT and ack.cid == self._logon_cid
+        sent = self.state is Phase.LOGON_SENT and ack.cid == self._logon_cid
         return sent and ack.type == "processed"
 
     def _pass_time(self, now_ms: int) -> list[Effect]:
-        silent = self._silence.look(now_ms) and self.state is State.LIVE
+        silent = self._silence.look(now_ms) and self.state is Phase.LIVE
         due_ms = self._due_ms()
         if not silent and (due_ms is None or now_ms < due_ms):
             return []
-        if self.state in (State.LOGON_SENT, State.LIVE):
+        if self.state in (Phase.LOGON_SENT, Phase.LIVE):
             return self._lose(now_ms)
         return self._connect(now_ms)
 
     def _due_ms(self) -> int | None:
         """When an answer, or the next step, is due."""
-        return self._answer_due_ms() if self.state is State.LIVE else self._deadline_ms
+        return self._answer_due_ms() if self.state is Phase.LIVE else self._deadline_ms
 
     def _connect(self, now_ms: int) -> list[Effect]:
-        self.state, self._deadline_ms = State.CONNECTING, now_ms + CONNECT_MS
+        self.state, self._deadline_ms = Phase.CONNECTING, now_ms + CONNECT_MS
         return [Connect()]
 
     def _lose(self, now_ms: int) -> list[Effect]:
@@ -165,15 +172,15 @@ class Connection:
         else:
             delay_ms = self._reconnect.next_ms()
         effects = self._forget(now_ms)
-        self.state, self._deadline_ms = State.DOWN, now_ms + delay_ms
+        self.state, self._deadline_ms = Phase.DOWN, now_ms + delay_ms
         return effects + self._pass_time(now_ms)
 
     def _log_on(self, now_ms: int) -> list[Effect]:
         effects = self._forget(now_ms)
         logon = self._make_logon()
-        self.state, self._deadline_ms = State.LOGON_SENT, now_ms + self.logon_answer_ms
-        return [*effects, Send(logon)]
+        self.state, self._deadline_ms = Phase.LOGON_SENT, now_ms + self.logon_answer_ms
+        return [*effects, SendCommand(logon)]
 
     def _stop(self) -> None:
         """Nothing more comes on it, and nothing is sent."""
-        self.state, self._deadline_ms = State.ENDED, None
+        self.state, self._deadline_ms = Phase.ENDED, None

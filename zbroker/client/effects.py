@@ -56,7 +56,7 @@ class Connect(Struct, gc=False):
     """Effect: close the socket, if any, with all that is queued in it, and make a new one."""
 
 
-class Send(Struct, gc=False):
+class SendCommand(Struct, gc=False):
     """Effect: send this on the socket."""
 
     command: ClientCommand
@@ -69,13 +69,13 @@ class GetToken(Struct, gc=False):
     newer_than: int
 
 
-class LoggedOn(Struct, gc=False):
+class LogonAccepted(Struct, gc=False):
     """Effect: a session is open; the answer has limits, endpoints and the token."""
 
     answer: Ack
 
 
-class Disconnected(Struct, gc=False):
+class ConnectionLost(Struct, gc=False):
     """Effect: the session is lost; it is being sought anew."""
 
 
@@ -90,7 +90,7 @@ class Behind(Struct, gc=False):
     last: int
 
 
-class Refused(Struct):
+class MessagesRefused(Struct):
     """Effect: messages `first` to `last` were finally refused and given up."""
 
     first: int
@@ -106,8 +106,10 @@ class Ended(Struct):
 
 Happened = Connected | Unreached | Lost  # to a connection
 Event = AnyAnswer | AnyQueuesAnswer | Happened | MessagesArrived | NewToken | Called
-Told = LoggedOn | Disconnected | Republished | Behind | Refused | Ended  # to the program
-Effect = Connect | Send | GetToken | Told
+Told = (
+    LogonAccepted | ConnectionLost | Republished | Behind | MessagesRefused | Ended
+)  # to the program
+Effect = Connect | SendCommand | GetToken | Told
 
 
 def raised(error: Error) -> ZBrokerError:

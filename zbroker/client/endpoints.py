@@ -9,8 +9,8 @@ import zmq
 
 from zbroker import endpoints
 from zbroker.client.effects import GetToken, Lost, NewToken
-from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
-from zbroker.client.publisher.publisher import Follower, Publisher, Session
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.publisher.publisher import Follower, PublisherPort, Session
 from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -31,7 +31,7 @@ class Doors:
     """
 
     def __init__(
-        self, publisher: Publisher, door: Literal["delivery", "queues"] = "delivery"
+        self, publisher: PublisherPort, door: Literal["delivery", "queues"] = "delivery"
     ) -> None:
         self.door = door
         self._publisher = publisher
@@ -77,7 +77,7 @@ class Doors:
         host, told = endpoints.split(session.url).host, session.answer.endpoints or {}
         return {door: endpoints.reached_from(url, host) for door, url in told.items()}
 
-    def connect(self) -> Link:
+    def connect(self) -> ClientLink:
         """A link to the door, or to where it was last: a later try knows more.
 
         Raises: ZBrokerError not_ready.
@@ -87,7 +87,7 @@ class Doors:
         if not self._endpoint:
             raise ZBrokerError("not_ready", f"the broker named no {self.door} door")
         curve, answers = self._publisher.settings.curve, _ANSWERS[self.door]
-        return Link(self.context, self._endpoint, self.heartbeat_s, curve, answers)
+        return ClientLink(self.context, self._endpoint, self.heartbeat_s, curve, answers)
 
     def _newer(self, than: int) -> Session | None:
         """A broker that starts may not know all its doors yet: then it is asked once more."""

@@ -12,16 +12,16 @@ from typing import Final, Protocol
 from zbroker.errors import ZBrokerError
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """What is told that it is a copy in a child."""
 
     def _forked(self, error: ZBrokerError) -> None: ...
 
 
-_watched: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
+_watched: Final[weakref.WeakSet[ForkAware]] = weakref.WeakSet()
 
 
-def watch(client: Forked) -> None:
+def watch(client: ForkAware) -> None:
     """Has `client` told in the child of each fork from now on."""
     _watched.add(client)
 

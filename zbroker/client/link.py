@@ -38,7 +38,7 @@ Socket = zmq.Socket[bytes]
 Context = zmq.Context[Socket]
 
 
-class Link:
+class ClientLink:
     """A socket to `endpoint`, being connected in the background.
 
     heartbeat_s: a frozen broker and a cut link are Lost within two of them; see sockets.py. curve:

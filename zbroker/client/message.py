@@ -25,7 +25,7 @@ _NO_COLUMNS: Final = Columns()
 T = TypeVar("T")
 
 
-class Head(Struct, gc=False):
+class MessageHead(Struct, gc=False):
     """What the messages of one batch have in common, and their columns."""
 
     publisher: int
@@ -56,7 +56,7 @@ class Message(Struct, gc=False, eq=False, frozen=True):
     position is 0, its bookmark "", its time is when the broker passed it on.
     """
 
-    _head: Head
+    _head: MessageHead
     data: bytes
     _i: int
 
@@ -154,7 +154,7 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
     return list(map(Message, repeat(head_of(msg, own)), bodies, count(msg.skip)))
 
 
-def taken_apart(messages: list[Message]) -> tuple[Head, list[int], list[bytes]]:
+def taken_apart(messages: list[Message]) -> tuple[MessageHead, list[int], list[bytes]]:
     """Of messages that came together, at least one: their head, their indexes, their payloads."""
     return (
         messages[0]._head,
@@ -178,13 +178,13 @@ def opened(msg: Msg | Job, body: bytes, body_max: int) -> list[bytes]:
     return bodies[first:last] if last - first < len(bodies) else bodies
 
 
-def head_of(msg: Msg | Job, own: Origin) -> Head:
+def head_of(msg: Msg | Job, own: Origin) -> MessageHead:
     """What its messages have in common. Raises: ZBrokerError bad_frame."""
     columns = msg.columns or _NO_COLUMNS
     origin, position = own, msg.position
     if msg.origin is not None:
         origin, position = Origin(msg.origin[0], msg.origin[1]), msg.origin[2]
-    return Head(
+    return MessageHead(
         publisher=msg.publisher,
         sequence=msg.seq,
         position=position,

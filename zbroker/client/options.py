@@ -14,7 +14,7 @@ from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.credentials import Credentials
 from zbroker.client.publisher.core import Policy
 from zbroker.client.publisher.file_store import FileStore
-from zbroker.client.publisher.publisher import NEVER, Settings
+from zbroker.client.publisher.publisher import NEVER, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.publisher.sync_policy import Sync
 from zbroker.client.servers import ListChooser, ServerChooser
@@ -36,13 +36,13 @@ BookmarkStore = Literal["memory"] | str | PathLike[str] | MemoryBookmarkStore
 Listener = Callable[[ConnectionState], object]
 
 
-class Wanted(NamedTuple):
+class ConnectOptions(NamedTuple):
     """How a client publishes and what it remembers. `owned`: the bookmark store ends with it."""
 
     servers: ServerChooser
     logon: Logon
     publisher: int
-    settings: Settings
+    settings: PublisherSettings
     store: MemoryStore
     bookmarks: MemoryBookmarkStore | None
     owned: bool
@@ -65,7 +65,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     on_refused: Callable[[ZBrokerError], object] | None,
     credentials: Credentials | None,
     stage: str | None = None,
-) -> Wanted:
+) -> ConnectOptions:
     """Raises: TypeError, ZBrokerError bad_field, reserved_name, store_in_use, store_failed, ..."""
     if name is not None:
         check_client_name(name)
@@ -77,7 +77,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     client = name or f"client-{secrets.token_hex(8)}"
     heartbeat_s = None if heartbeat is None else seconds("heartbeat", heartbeat)
     interval_s = None if ack_interval is None else seconds("ack_interval", ack_interval)
-    settings = Settings(
+    settings = PublisherSettings(
         _limit("store_bytes", store_bytes)
         or (MEMORY_BYTES if publish_store == "memory" else FILE_BYTES),
         _limit("store_messages", store_messages) or NEVER,
@@ -100,7 +100,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
         ack_interval_s=interval_s,
     )  # fmt: skip
     owned = bookmarks is not bookmark_store
-    return Wanted(chooser, logon, publisher_id(client), settings, store, bookmarks, owned)
+    return ConnectOptions(chooser, logon, publisher_id(client), settings, store, bookmarks, owned)
 
 
 def _is_choice(url: URLs) -> bool:

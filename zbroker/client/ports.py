@@ -21,9 +21,9 @@ from zbroker.client.effects import (
     GetToken,
     Happened,
     MessagesArrived,
-    Send,
+    SendCommand,
 )
-from zbroker.client.link import Link
+from zbroker.client.link import ClientLink
 from zbroker.engine.contract import Core, Limit, Ready, TurnPlan
 from zbroker.engine.turn import Turn
 from zbroker.wire.messages import Msg
@@ -71,9 +71,9 @@ class LinkPort:
     """
 
     def __init__(
-        self, connect: Callable[[], Link], calls: Calls, poller: WakingPoller | None = None
+        self, connect: Callable[[], ClientLink], calls: Calls, poller: WakingPoller | None = None
     ) -> None:
-        self.link: Link | None = None
+        self.link: ClientLink | None = None
         self.drained = True
         self.took = False
         self._make, self._calls, self._poller = connect, calls, poller
@@ -83,7 +83,7 @@ class LinkPort:
         self.drained, self.took = True, False
         return () if self.link is None else self._answers(self.link, limit)
 
-    def _answers(self, link: Link, limit: Limit) -> Iterator[Event]:
+    def _answers(self, link: ClientLink, limit: Limit) -> Iterator[Event]:
         size = 0
         for _ in range(limit.count):
             received = link.receive()
@@ -110,7 +110,7 @@ class LinkPort:
         self.link = self._make()
         self._opened(self.link)
 
-    def send(self, effect: Send) -> None:
+    def send(self, effect: SendCommand) -> None:
         """One command."""
         if self.link is not None:
             self.link.send(effect.command, effect.body)
@@ -122,11 +122,11 @@ class LinkPort:
             self.link.close(linger_ms)
             self.link = None
 
-    def _opened(self, link: Link) -> None:
+    def _opened(self, link: ClientLink) -> None:
         if self._poller is not None:
             self._poller.register(link)
 
-    def _closing(self, link: Link) -> None:
+    def _closing(self, link: ClientLink) -> None:
         if self._poller is not None:
             self._poller.unregister(link)
 
@@ -145,7 +145,7 @@ class LinkEvents:
         link = self._port.link
         return () if link is None or link.monitor not in ready else self._events(link)
 
-    def _events(self, link: Link) -> Iterator[Happened]:
+    def _events(self, link: ClientLink) -> Iterator[Happened]:
         for event in link.events():
             if self._port.link is not link:
                 return
@@ -163,7 +163,7 @@ def turn_of(
     ]
     performers: dict[type, Callable[[Any], Any]] = {
         Connect: link.connect,
-        Send: link.send,
+        SendCommand: link.send,
         GetToken: doors.token,
     }
     return Turn(core, TurnPlan(sources, tuple(performers)), performers, doors.now)
@@ -181,12 +181,12 @@ class WakingPoller:
     def __del__(self) -> None:
         os.close(self._wake_fd)  # not before: another thread may still write to it
 
-    def register(self, link: Link) -> None:
+    def register(self, link: ClientLink) -> None:
         """Waits for this link, too."""
         self._poller.register(link.socket, zmq.POLLIN)
         self._poller.register(link.monitor, zmq.POLLIN)
 
-    def unregister(self, link: Link) -> None:
+    def unregister(self, link: ClientLink) -> None:
         """To be called before it is closed."""
         self._poller.unregister(link.socket)
         self._poller.unregister(link.monitor)

@@ -19,7 +19,7 @@ from msgspec import msgpack
 
 from zbroker.client.credentials import Credentials
 from zbroker.client.effects import Connected, Rejected
-from zbroker.client.link import Link
+from zbroker.client.link import ClientLink
 from zbroker.client.options import URLs, servers
 from zbroker.client.servers import ServerChooser
 from zbroker.errors import TEMPORARY, ClientError, ZBrokerError
@@ -133,7 +133,7 @@ def _try(
 ) -> Committed | Ack:
     """Raises: ClientError timeout, auth_failed, or what the broker says."""
     url = chooser.choose()
-    link = Link(context, url, curve=credentials.curve() if credentials is not None else None)
+    link = ClientLink(context, url, curve=credentials.curve() if credentials is not None else None)
     given = credentials.given() if credentials is not None else None
     name, until = (
         f"zbroker-commit-{secrets.token_hex(8)}",
@@ -157,7 +157,7 @@ def _try(
         link.close(LINGER_MS)
 
 
-def _connected(link: Link, url: str, until: float) -> None:
+def _connected(link: ClientLink, url: str, until: float) -> None:
     while (left := until - time.monotonic()) > 0:
         link.wait(int(left * 1_000) + 1)
         for event in link.events():
@@ -168,7 +168,9 @@ def _connected(link: Link, url: str, until: float) -> None:
     raise ClientError("timeout", f"nobody answers at {url}", "is it running?")
 
 
-def _answer(link: Link, url: str, wanted: type[Ack | Committed], until: float) -> Ack | Committed:
+def _answer(
+    link: ClientLink, url: str, wanted: type[Ack | Committed], until: float
+) -> Ack | Committed:
     while (left := until - time.monotonic()) > 0:
         link.wait(min(int(left * 1_000) + 1, 1_000))
         while (found := link.receive()) is not None:

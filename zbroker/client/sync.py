@@ -24,9 +24,9 @@ from zbroker.client.base_client import TIMEOUT_S, BaseClient
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.worker import Worker
 from zbroker.client.endpoints import ask_ranges
-from zbroker.client.options import Wanted
+from zbroker.client.options import ConnectOptions
 from zbroker.client.publisher import offered
-from zbroker.client.publisher.backpressure import Room
+from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
@@ -54,13 +54,13 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
     _consumer_type = Consumer
     _worker_type = Worker
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ConnectOptions) -> None:
         publisher = IOThread(
             wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
         )
         super().__init__(wanted, publisher)
         self._track = publisher.track
-        self._room = Room(publisher)
+        self._backpressure = Backpressure(publisher)
         self._resuming = threading.Lock()  # who resumes several moves them one by one
 
     def _start(self, timeout: float) -> None:
@@ -117,9 +117,9 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             size += more
         publisher, inbox = self._publisher, self._inbox
         if len(inbox) >= publisher.room:
-            self._room.wait(timeout)
+            self._backpressure.wait(timeout)
         if size > SMALL_BYTES:
-            self._room.admit_large(size, timeout)
+            self._backpressure.admit_large(size, timeout)
         receipt = Receipt(self._track, topic, data, time, extra)
         if self._staging is None:
             inbox.append(receipt)
@@ -127,7 +127,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             try:
                 self._staging.put(inbox, receipt)
             except StorageError as error:
-                self._room.again(partial(self._staging.put, inbox, receipt), timeout, error)
+                self._backpressure.again(partial(self._staging.put, inbox, receipt), timeout, error)
         if len(inbox) >= publisher.wake_at:
             publisher.wake()
         return receipt
@@ -262,7 +262,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
         if len(self._inbox) >= self._publisher.room:
-            self._room.wait(timeout)
+            self._backpressure.wait(timeout)
         if self._staging is None:
             self._inbox.extend(receipts)
         else:
@@ -270,7 +270,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             try:
                 put()
             except StorageError as error:
-                self._room.again(put, timeout, error)
+                self._backpressure.again(put, timeout, error)
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
         return receipts[-1]

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from zbroker.client.connection import Connection, State
+from zbroker.client.connection import Connection, Phase
 from zbroker.client.effects import (
     Effect,
     Event,
     GetToken,
     MessagesArrived,
     NewToken,
-    Send,
+    SendCommand,
 )
 from zbroker.engine.contract import Now
 from zbroker.heartbeats import Silence
@@ -39,7 +39,7 @@ class TokenConnection(Connection):
     logon_answer_ms = ANSWER_MS
 
     def __init__(self, jitter: Callable[[], float], heartbeat_s: float | None = None) -> None:
-        super().__init__(jitter, heartbeat_s, State.NO_TOKEN)
+        super().__init__(jitter, heartbeat_s, Phase.NO_TOKEN)
         self.own = Origin(0, 0)  # of positions that name no origin
         self._deadline_ms = 0
         self._token = ""
@@ -62,8 +62,8 @@ class TokenConnection(Connection):
         self._silence = Silence(interval_s)
         shorter = interval_s is not None and (before is None or interval_s < before)
         self._renew |= shorter
-        live = self.state is State.LIVE and not shorter
-        return [Send(Heartbeat(interval_s or 0))] if live else []
+        live = self.state is Phase.LIVE and not shorter
+        return [SendCommand(Heartbeat(interval_s or 0))] if live else []
 
     # -- what a subclass adds -----------------------------------------------------------------
 
@@ -87,12 +87,12 @@ class TokenConnection(Connection):
             self._silence.fresh = True
             return self._arrived(event, now.mono_ms)
         if type(event) is NewToken:
-            return self._use(event, now.mono_ms) if self.state is State.NO_TOKEN else []
+            return self._use(event, now.mono_ms) if self.state is Phase.NO_TOKEN else []
         return super().handle(event, now)
 
     def _use(self, given: NewToken, now_ms: int) -> list[Effect]:
         self._token, self.own, self._session = given.token, given.own, given.session
-        self.state, self._deadline_ms = State.DOWN, now_ms
+        self.state, self._deadline_ms = Phase.DOWN, now_ms
         return self._pass_time(now_ms)
 
     def _get_token(self, now_ms: int) -> list[Effect]:
@@ -102,9 +102,9 @@ class TokenConnection(Connection):
         return [GetToken(self._session)]
 
     def _pass_time(self, now_ms: int) -> list[Effect]:
-        if self.state is State.NO_TOKEN:
+        if self.state is Phase.NO_TOKEN:
             return self._get_token(now_ms)
-        if self._renew and self.state is State.LIVE:
+        if self._renew and self.state is Phase.LIVE:
             return self._lose(now_ms)
         return super()._pass_time(now_ms)
 
@@ -125,13 +125,13 @@ class TokenConnection(Connection):
     def _logged_on(self, answer: Ack, now_ms: int) -> list[Effect]:
         if answer.origin is not None:
             self.own = Origin(*answer.origin)
-        self.state, self._deadline_ms, self._tokens_refused = State.LIVE, None, 0
+        self.state, self._deadline_ms, self._tokens_refused = Phase.LIVE, None, 0
         changed = self._asked_s != self._heartbeat_s
-        beats: list[Effect] = [Send(Heartbeat(self._heartbeat_s or 0))] if changed else []
+        beats: list[Effect] = [SendCommand(Heartbeat(self._heartbeat_s or 0))] if changed else []
         return beats + self._begin(now_ms)
 
     def _answered(self, event: Event, now_ms: int) -> list[Effect]:
-        if isinstance(event, Ack) and self.state is State.LOGON_SENT:
+        if isinstance(event, Ack) and self.state is Phase.LOGON_SENT:
             return []  # of the session before
         if isinstance(event, Error) and event.code == "not_logged_on":
             return self._unknown(event, now_ms)
@@ -141,9 +141,9 @@ class TokenConnection(Connection):
 
     def _unknown(self, error: Error, now_ms: int) -> list[Effect]:
         """The broker forgot which client this is."""
-        if self.state is State.LIVE and self._heartbeat_s is not None:
+        if self.state is Phase.LIVE and self._heartbeat_s is not None:
             return self._lose(now_ms)
-        again = self.state is State.LIVE or error.cid == self._logon_cid
+        again = self.state is Phase.LIVE or error.cid == self._logon_cid
         return self._log_on(now_ms) if again else []
 
     def _may_ask_again(self, now_ms: int) -> bool:
@@ -152,7 +152,7 @@ class TokenConnection(Connection):
             return False
         self._tokens_refused += 1
         self._forget(now_ms)
-        self.state, self._deadline_ms = State.NO_TOKEN, now_ms
+        self.state, self._deadline_ms = Phase.NO_TOKEN, now_ms
         return True
 
     # -- for subclasses -----------------------------------------------------------------------

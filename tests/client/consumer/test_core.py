@@ -7,7 +7,7 @@ import pytest
 from tests.client.consumer.door_model import QueueDoor
 from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, the
 from tests.client.times import at
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
 from zbroker.client.effects import Connect, MessagesArrived
 from zbroker.client.token_connection import ANSWER_MS, COUNTED_MS
@@ -47,7 +47,7 @@ def test_a_refusal_ends_it():
     world.door.code = "not_entitled"
     world.connect()
     world.talk()
-    assert (world.core.error.code, world.core.state) == ("not_entitled", State.ENDED)
+    assert (world.core.error.code, world.core.state) == ("not_entitled", Phase.ENDED)
     with pytest.raises(ZBrokerError, match="not_entitled"):
         world.settle(ACK, [])
 

@@ -15,7 +15,7 @@ import pytest
 from tests.client.consumer.door_model import QueueDoor
 from tests.client.consumer.wired import ACK, Wired
 from zbroker.client.consumer.core import ConsumerCore
-from zbroker.client.consumer.held_messages import Holding
+from zbroker.client.consumer.held_messages import HeldMessages
 from zbroker.client.consumer.settlement import Settling, Verb
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
@@ -242,7 +242,7 @@ def test_the_world_notices_acks_that_are_not_sent_again(monkeypatch):
 
 
 def test_the_world_notices_what_is_handed_out_though_it_was_not_kept(monkeypatch):
-    monkeypatch.setattr(Holding, "keep", lambda self, kept: 0)
+    monkeypatch.setattr(HeldMessages, "keep", lambda self, kept: 0)
     assert _failures() >= 5
 
 
@@ -257,8 +257,8 @@ def test_the_world_notices_a_message_that_comes_again_while_its_ack_is_under_way
 
 
 def test_the_world_notices_credit_that_is_lost(monkeypatch):
-    monkeypatch.setattr(Holding, "drop", lambda self, gone: Holding_drop(self, gone) and 0)
+    monkeypatch.setattr(HeldMessages, "drop", lambda self, gone: Holding_drop(self, gone) and 0)
     assert _failures() >= 3
 
 
-Holding_drop = Holding.drop
+Holding_drop = HeldMessages.drop

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.client.consumer.door_model import HERE, QueueDoor
 from tests.client.times import at
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.settlement import ACK, EXTEND, Verb
-from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, Send
+from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, SendCommand
 from zbroker.wire import queue_messages as q
 
 __all__ = ["ACK", "EXTEND", "HERE", "Verb", "Wired", "ends", "the"]
@@ -42,7 +42,7 @@ class Wired:
                 self.door.lose(self.peer)
                 self.peer, self.up = object(), []
             else:
-                assert isinstance(effect, Send)
+                assert isinstance(effect, SendCommand)
                 self.up.append(effect.command)
 
     # -- the wire -----------------------------------------------------------------------------
@@ -70,9 +70,9 @@ class Wired:
     def connect(self):
         """The time for it comes, and the socket has a connection."""
         for _ in range(3):
-            if self.core.state is State.DOWN:
+            if self.core.state is Phase.DOWN:
                 self.pass_time(max(0, self.core.next_wake_ms() - self.now))
-        if self.core.state is State.CONNECTING:
+        if self.core.state is Phase.CONNECTING:
             self.perform(self.core.handle(Connected(), at(self.now)))
 
     def pass_time(self, ms):

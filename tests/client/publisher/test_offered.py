@@ -7,36 +7,36 @@ import pytest
 import zbroker
 from zbroker import LocalBroker
 from zbroker.client.publisher import offered
-from zbroker.client.publisher.offered import Topics
+from zbroker.client.publisher.offered import CheckedTopics
 from zbroker.errors import ZBrokerError
 
 
 def test_one_topic_is_for_all() -> None:
-    assert Topics().check_many("a", 3) == "a"
+    assert CheckedTopics().check_many("a", 3) == "a"
     assert list(zip(offered.parts("a", 0, 2), "xy", strict=False)) == [("a", "x"), ("a", "y")]
 
 
 def test_each_may_have_its_own() -> None:
-    topics = Topics().check_many(("a", "b", "a"), 3)
+    topics = CheckedTopics().check_many(("a", "b", "a"), 3)
     assert topics == ["a", "b", "a"]
     assert list(offered.parts(topics, 1, 3)) == ["b", "a"]
 
 
 def test_there_is_one_for_each() -> None:
     with pytest.raises(ValueError, match="3 payloads have 2 topics"):
-        Topics().check_many(["a", "b"], 3)
+        CheckedTopics().check_many(["a", "b"], 3)
 
 
 @pytest.mark.parametrize("wrong", ["", ["a", ""]])
 def test_a_bad_topic_is_refused(wrong: str | list[str]) -> None:
     with pytest.raises(ZBrokerError, match="bad_topic"):
-        Topics().check_many(wrong, 2)
+        CheckedTopics().check_many(wrong, 2)
 
 
 @pytest.mark.parametrize("wrong", [5, [5, "a"], b"a"])
 def test_a_topic_is_a_text(wrong: object) -> None:
     with pytest.raises(TypeError):
-        Topics().check_many(wrong, 2)  # type: ignore[arg-type]
+        CheckedTopics().check_many(wrong, 2)  # type: ignore[arg-type]
 
 
 @pytest.mark.process

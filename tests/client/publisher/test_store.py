@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.store import BATCH_OVERHEAD, MemoryStore
 
 
 def batch(first, last):
-    return Batch(last - first + 1, b"x" * 10, 0, "t", None, None, first, last, first - 1)
+    return PackedBatch(last - first + 1, b"x" * 10, 0, "t", None, None, first, last, first - 1)
 
 
 def filled():

@@ -6,10 +6,9 @@ import pytest
 
 from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
-from zbroker.client.connection import State
-from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, Send
-from zbroker.client.subscriber.feed import Feed
-from zbroker.client.subscriber.feed import State as FeedState
+from zbroker.client.connection import Phase
+from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, SendCommand
+from zbroker.client.subscriber.feed import Feed, FeedState
 from zbroker.client.subscriber.requests import REQUESTS_MAX
 from zbroker.client.token_connection import COUNTED_MS, TOKENS_MAX
 from zbroker.errors import ZBrokerError
@@ -179,7 +178,7 @@ def test_a_token_that_expired_is_replaced():
     world.connection.tick(at(world.now), drained=True)
     world.handle(Connected())
     assert world.handle(Error("auth_failed", "old")) == []
-    assert world.connection.state is State.NO_TOKEN
+    assert world.connection.state is Phase.NO_TOKEN
     assert world.handle(Lost()) == []
     assert world.handle(NewToken("new", HERE, 2)) == [Connect()]
     assert the(world.handle(Connected())).token == "new"
@@ -329,14 +328,14 @@ def test_an_error_of_the_whole_connection_ends_all_of_it():
 def test_a_damaged_batch_ends_it():
     world, _ = wired()
     (effect,) = world.send(1, 2, crc=1)
-    assert effect == Send(Unsubscribe("s1"))
+    assert effect == SendCommand(Unsubscribe("s1"))
     assert world.read() == ["bad_checksum"]
     assert world.send(1, 2) == []
 
 
 def test_closing_tells_the_door():
     world, _ = wired()
-    assert world.connection.remove(world.feed) == [Send(Logoff())]
+    assert world.connection.remove(world.feed) == [SendCommand(Logoff())]
     assert world.handle(Lost()) == []
     assert world.connection.remove(world.feed) == []
     fresh = Wired(subscribe())
@@ -606,7 +605,7 @@ def test_a_group_that_cannot_be_resumed_again_is_told():
 def test_one_that_leaves_is_unsubscribed():
     world = together(paused(), paused())
     one, other = world.feeds
-    assert world.connection.remove(one) == [Send(Unsubscribe("s1"))]
+    assert world.connection.remove(one) == [SendCommand(Unsubscribe("s1"))]
     assert world.handle(MessagesArrived(Msg("s1", 1, 1, 0, 1, 1), b"")) == [], "it was on its way"
     assert world.connection.requests.group_of(other) == []
     assert [command.sid for command in world.lose()] == ["s2"]

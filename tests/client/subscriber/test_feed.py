@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, wired
-from zbroker.client.effects import Send
+from zbroker.client.effects import SendCommand
 from zbroker.client.message import decode
-from zbroker.client.subscriber.feed import RETURN_MS, Batch, End, Feed, Passed, State
+from zbroker.client.subscriber.feed import RETURN_MS, End, Feed, FeedBatch, FeedState, Passed
 from zbroker.client.subscriber.repeats import PUBLISHERS_MAX, Repeats
 from zbroker.ids import Origin
 from zbroker.limits import CREDIT_MAX_BYTES
@@ -93,7 +93,7 @@ def test_what_the_broker_tells_of_the_way_waits_behind_what_came_before():
     world.handle(told("completed", 4))
     world.send(5, 1)
     kinds = [type(item) for item in feed.inbox]
-    assert kinds == [Batch, Passed, Batch]
+    assert kinds == [FeedBatch, Passed, FeedBatch]
     feed.hand_out()
     assert (feed.caught_up, feed.passed, feed.durable) == (False, {HERE: 0}, {HERE: 0})
     feed.hand_out()
@@ -120,14 +120,14 @@ def test_a_range_ends_when_it_is_completed():
     world.send(1, 2)
     world.handle(told("completed", None))
     assert world.read() == [1, 2, "end"]
-    assert (world.feed.caught_up, world.feed.state) == (True, State.ENDED)
+    assert (world.feed.caught_up, world.feed.state) == (True, FeedState.ENDED)
 
 
 def test_a_range_without_an_end_goes_on_when_it_has_caught_up():
     world, _ = wired(f"[{HERE_TEXT}5:)", position=5)
     world.handle(told("completed", 7))
     assert (world.read(), world.feed.caught_up) == ([], True)
-    assert world.feed.state is State.LIVE
+    assert world.feed.state is FeedState.LIVE
 
 
 # -- credit ---------------------------------------------------------------------------------------
@@ -162,8 +162,10 @@ def test_what_is_handled_is_given_back_once_a_second():
     assert effects == commands_of(Flow("s1", 10))
     assert connection.asked(feed, now_ms + 1) == [], "not at once again"
     assert connection.next_wake_ms() <= now_ms + RETURN_MS
-    assert Send(Flow("s1", 10)) not in connection.tick(at(now_ms + RETURN_MS - 1), drained=True)
-    assert Send(Flow("s1", 10)) in connection.tick(at(now_ms + RETURN_MS), drained=True)
+    assert SendCommand(Flow("s1", 10)) not in connection.tick(
+        at(now_ms + RETURN_MS - 1), drained=True
+    )
+    assert SendCommand(Flow("s1", 10)) in connection.tick(at(now_ms + RETURN_MS), drained=True)
     assert feed.return_ms is None
 
 
@@ -176,7 +178,7 @@ def test_the_time_gives_nothing_back_that_is_in_hand():
 
 
 def commands_of(command):
-    return [Send(command)]
+    return [SendCommand(command)]
 
 
 def test_what_is_dropped_gives_its_credit_back_at_once():
@@ -227,7 +229,7 @@ def test_credit_is_neither_lost_nor_made(steps):
             accepted = Ack("processed", asked.cid, sid="s1", position=1, credit=asked.credit)
             effects = world.handle(accepted)
         may += sum(effect.command.bytes for effect in effects)
-        waiting = feed._in_hand + sum(i.size for i in feed.inbox if isinstance(i, Batch))
+        waiting = feed._in_hand + sum(i.size for i in feed.inbox if isinstance(i, FeedBatch))
         assert may + waiting <= max(100, waiting), "one batch may go over it"
         assert waiting < 100 + 400
     while feed.inbox:
@@ -303,7 +305,7 @@ def handed_out(world):
     out = []
     while world.feed.inbox:
         item, _ = world.feed.hand_out()
-        if isinstance(item, Batch):
+        if isinstance(item, FeedBatch):
             out += [(m.publisher, m.sequence) for m in item.messages]
     return out
 
@@ -394,7 +396,7 @@ def test_an_item_says_what_ended_it():
     assert isinstance(item, End)
     assert (item.error is feed.error, effects) == (True, [])
     feed.moved("s9", CREDIT_MAX_BYTES)
-    assert (feed.state, feed.sid) == (State.ENDED, "s9")
+    assert (feed.state, feed.sid) == (FeedState.ENDED, "s9")
 
 
 @pytest.mark.seed("004-74")

@@ -1,4 +1,4 @@
-"""AsyncRoom in the publish store, for who must not sleep: it is there, or it is an error."""
+"""Backpressure for a task, which must not sleep: there is room in the store, or an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.errors import StorageError, ZBrokerError
 
 
-class AsyncRoom(threaded.Room):
+class AsyncBackpressure(threaded.Backpressure):
     """What `publish` looks at before it queues, and what `ready` waits for."""
 
     _publisher: AsyncPublisher

@@ -18,7 +18,7 @@ from typing import Final
 
 from zbroker.client import diagnosis
 from zbroker.client.aio import combined
-from zbroker.client.aio.backpressure import AsyncRoom
+from zbroker.client.aio.backpressure import AsyncBackpressure
 from zbroker.client.aio.combined import AsyncCombined
 from zbroker.client.aio.consumer import AsyncConsumer
 from zbroker.client.aio.publisher import AsyncPublisher
@@ -28,7 +28,7 @@ from zbroker.client.aio.waiters import check_loop, running
 from zbroker.client.aio.worker import AsyncWorker
 from zbroker.client.base_client import TIMEOUT_S, BaseClient
 from zbroker.client.endpoints import ask_ranges
-from zbroker.client.options import Wanted
+from zbroker.client.options import ConnectOptions
 from zbroker.client.publisher import offered
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.subscriber import points
@@ -53,14 +53,14 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
     _consumer_type = AsyncConsumer
     _worker_type = AsyncWorker
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ConnectOptions) -> None:
         publisher = AsyncPublisher(
             wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
         )
         super().__init__(wanted, publisher)
         self._loop = publisher.loop
         self._track = publisher.track
-        self._room = AsyncRoom(publisher)
+        self._backpressure = AsyncBackpressure(publisher)
         self._resuming = Lock()  # who resumes several moves them one by one
 
     async def _start(self, timeout: float) -> None:
@@ -120,9 +120,9 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
             size += more
         publisher, inbox = self._publisher, self._inbox
         if len(inbox) >= publisher.room:
-            self._room.admit()
+            self._backpressure.admit()
         if size > SMALL_BYTES:
-            self._room.admit_large(size)
+            self._backpressure.admit_large(size)
         receipt = AsyncReceipt(self._track, topic, data, time, extra)
         if self._staging is None:
             inbox.append(receipt)
@@ -147,7 +147,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         check_loop(self._loop, self._track)
         data, stamps = offered.many(payloads, times)
         topics = self._topics.check_many(topic, len(data))
-        self._room.admit_many(list(map(len, data)))
+        self._backpressure.admit_many(list(map(len, data)))
         for start in range(0, len(data), MANY):
             end = start + MANY
             some, at = offered.parts(topics, start, end), offered.parts(stamps, start, end)
@@ -164,7 +164,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         check_loop(self._loop, self._track)
         await self._publisher.breathe()
         end = None if timeout is None else self._loop.time() + timeout
-        if not await self._room.ready(end):
+        if not await self._backpressure.ready(end):
             raise self._track.timed_out(timeout)
         if self._track.error is not None:
             raise self._track.error
@@ -288,4 +288,4 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         try:
             put()
         except StorageError as error:
-            self._room.no_space(error)
+            self._backpressure.no_space(error)

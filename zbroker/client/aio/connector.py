@@ -11,7 +11,14 @@ from zbroker.client import options
 from zbroker.client.aio.client import AsyncClient
 from zbroker.client.connector import TIMEOUT_S
 from zbroker.client.credentials import Credentials
-from zbroker.client.options import BookmarkStore, Listener, PublishStore, PublishSync, URLs, Wanted
+from zbroker.client.options import (
+    BookmarkStore,
+    ConnectOptions,
+    Listener,
+    PublishStore,
+    PublishSync,
+    URLs,
+)
 from zbroker.client.subscriber.options import Duration
 from zbroker.errors import ZBrokerError
 
@@ -19,7 +26,7 @@ from zbroker.errors import ZBrokerError
 class Connecting:
     """`client = await connecting`, or `async with connecting as client`."""
 
-    def __init__(self, wanted: Callable[[], Wanted], timeout: float) -> None:
+    def __init__(self, wanted: Callable[[], ConnectOptions], timeout: float) -> None:
         self._wanted = wanted
         self._timeout = timeout
         self._client: AsyncClient | None = None

@@ -14,7 +14,7 @@ from typing import Final
 from zbroker.client import forks
 from zbroker.client.aio.consumer_port import AsyncConsumerPort
 from zbroker.client.aio.waiters import running
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.common import BaseConsumer, not_settled
 from zbroker.client.consumer.consumer import CLOSE_S
 from zbroker.client.consumer.message import QueueMessage
@@ -175,7 +175,7 @@ class AsyncConsumer(BaseConsumer):
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process, where neither the loop nor the link is its own."""
         self._closed = True
-        self._port.core.state, self._port.core.error = State.ENDED, error
+        self._port.core.state, self._port.core.error = Phase.ENDED, error
         self._port.core.held.clear()
 
     def _check_here(self) -> None:

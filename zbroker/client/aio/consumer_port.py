@@ -15,7 +15,7 @@ from typing import Final
 
 from zbroker.client.aio.loop_port import LoopLink
 from zbroker.client.aio.waiters import Waiters
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import Verb
 from zbroker.client.consumer.transport import ConsumerTransport
@@ -117,13 +117,13 @@ class AsyncConsumerPort(ConsumerTransport):
 
     def _have_turn(self) -> None:
         """Reads some answers, does what time demands, sends what piled up."""
-        if self.core.state is not State.ENDED and self.error is None:
+        if self.core.state is not Phase.ENDED and self.error is None:
             self._guard(self._run)
             self._waiters.look()
 
     def _run(self) -> None:
         wait_ms = self._turn.run(self._link.ready())
-        if self.core.state is State.ENDED:
+        if self.core.state is Phase.ENDED:
             self._link.shut()
         else:
             self._link.rest(wait_ms)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import zmq
 
-from zbroker.client.effects import Send
-from zbroker.client.link import CLOSE_LINGER_MS, Link
+from zbroker.client.effects import SendCommand
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
 from zbroker.client.ports import Calls, LinkPort
 from zbroker.engine.contract import Ready
 
@@ -70,7 +70,7 @@ class LinkWatch:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        link: Link,
+        link: ClientLink,
         on_socket: Callable[[], None],
         on_monitor: Callable[[], None],
     ) -> None:
@@ -90,7 +90,7 @@ class LoopLink(LinkPort):
 
     def __init__(
         self,
-        connect: Callable[[], Link],
+        connect: Callable[[], ClientLink],
         calls: Calls,
         loop: AbstractEventLoop,
         turn: Callable[[], None],
@@ -113,7 +113,7 @@ class LoopLink(LinkPort):
         elif wait_ms is not None:
             self.turns.within(wait_ms)
 
-    def send(self, effect: Send) -> None:
+    def send(self, effect: SendCommand) -> None:
         """One command; then it is looked whether something came."""
         super().send(effect)
         self.turns.soon()
@@ -123,11 +123,11 @@ class LoopLink(LinkPort):
         self.close(CLOSE_LINGER_MS)
         self.turns.close()
 
-    def _opened(self, link: Link) -> None:
+    def _opened(self, link: ClientLink) -> None:
         self._watch = LinkWatch(self._loop, link, self._turn, self._monitored)
         self._monitored()
 
-    def _closing(self, link: Link) -> None:
+    def _closing(self, link: ClientLink) -> None:
         if self._watch is not None:
             self._watch.close()
             self._watch = None

@@ -17,10 +17,10 @@ from typing import ClassVar, Final
 
 from zbroker.client.aio.loop_port import LoopLink
 from zbroker.client.aio.receipt import AsyncTrack
-from zbroker.client.effects import Send
+from zbroker.client.effects import SendCommand
 from zbroker.client.ports import Calls, LinkPort
 from zbroker.client.publisher import publisher as common
-from zbroker.client.publisher.publisher import Settings
+from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.errors import ZBrokerError
@@ -34,12 +34,12 @@ _log: Final = logging.getLogger("zbroker.client")
 class PublisherLink(LoopLink):
     """Its turns read once more after they sent."""
 
-    def send(self, effect: Send) -> None:
+    def send(self, effect: SendCommand) -> None:
         """One command."""
         LinkPort.send(self, effect)
 
 
-class AsyncPublisher(common.Publisher):
+class AsyncPublisher(common.PublisherPort):
     """All of it is called in the loop in which it was made, but for `_ask_session`."""
 
     track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
@@ -51,7 +51,7 @@ class AsyncPublisher(common.Publisher):
         servers: ServerChooser,
         logon: Logon,
         publisher: int,
-        settings: Settings,
+        settings: PublisherSettings,
         store: MemoryStore | None = None,
     ) -> None:
         super().__init__(servers, logon, publisher, settings, store)

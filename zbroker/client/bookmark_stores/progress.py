@@ -49,7 +49,7 @@ def resume_point(state: State) -> Vector:
     }
 
 
-class Progress(Protocol):
+class BookmarkProgress(Protocol):
     """What a subscription tells, and what of it is to be stored."""
 
     def receive(self, messages: list[Message]) -> list[Message]:

@@ -15,7 +15,7 @@ from zbroker.wire.messages import Options, Subscribe
 Discard = Literal["auto", "manual"]
 
 
-class Wanted(NamedTuple):
+class StoreOptions(NamedTuple):
     """name: of the subscription. recent: it begins where the store says. discard: by whom."""
 
     name: str | None
@@ -34,7 +34,7 @@ def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:
 
 
 def tracked(
-    store: MemoryBookmarkStore | None, client: str, wanted: Wanted, command: Subscribe
+    store: MemoryBookmarkStore | None, client: str, wanted: StoreOptions, command: Subscribe
 ) -> Tracking | None:
     """The subscription's place in the store; None without a name. `command` gets its begin.
 

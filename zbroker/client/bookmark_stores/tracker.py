@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from zbroker.client.bookmark_stores.format import Key
-from zbroker.client.bookmark_stores.progress import ByMark, ByPosition, Progress, State
+from zbroker.client.bookmark_stores.progress import BookmarkProgress, ByMark, ByPosition, State
 from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -47,7 +47,7 @@ class Tracking:
         self._auto = manner.auto
         self._lock = threading.Lock()
         progress = ByMark if manner.by_mark else ByPosition
-        self._progress: Progress = progress(self.stored)
+        self._progress: BookmarkProgress = progress(self.stored)
         # the batch in hand, if the reader discards it by going on, and how much of it is passed;
         # the progress is told of that when it is asked
         self._hand: list[Message] = []

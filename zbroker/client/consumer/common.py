@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK
 from zbroker.client.consumer.transport import ConsumerTransport
@@ -102,7 +102,7 @@ class BaseConsumer:
     def _is_through(self, number: int) -> bool:
         """All that was settled up to `number` is durable, or nobody will say so any more."""
         core = self._port.core
-        return core.settling.through(number) or core.state is State.ENDED or self.error is not None
+        return core.settling.through(number) or core.state is Phase.ENDED or self.error is not None
 
     def _check_through(self, number: int) -> None:
         """Raises: ZBrokerError, what ended it before, or the first refusal since the last time."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from zbroker.client import forks
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
@@ -55,7 +55,7 @@ class ConsumerThread(ConsumerTransport):
         """This is a copy in a forked process: what was read, and the socket, are the parent's."""
         self._begin_waiting()
         self._link.link = None
-        self.core.state, self.core.error = State.ENDED, error
+        self.core.state, self.core.error = Phase.ENDED, error
         self.core.held.clear()
 
     def _begin_waiting(self) -> None:
@@ -162,7 +162,7 @@ class ConsumerThread(ConsumerTransport):
         with self._lock:
             try:
                 ready: Ready = {}
-                while self.core.state is not State.ENDED:
+                while self.core.state is not Phase.ENDED:
                     ready = self._turn_and_sleep(ready)
                 self._turn.run({})  # sends what is left
             except ZBrokerError as error:  # what ended the client
@@ -180,7 +180,7 @@ class ConsumerThread(ConsumerTransport):
         self._changed.notify_all()
         if self.core.ready or self.over:  # else threads that wait for messages need not look
             self._came.notify_all()
-        if self.core.state is State.ENDED:
+        if self.core.state is Phase.ENDED:
             return {}
         wait_ms = WAIT_MAX_MS if wait_ms is None else min(wait_ms, WAIT_MAX_MS)
         return self._poller.poll(wait_ms, self._changed)

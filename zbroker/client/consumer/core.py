@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from zbroker.client.connection import State
-from zbroker.client.consumer.held_messages import Holding, positions_of
+from zbroker.client.connection import Phase
+from zbroker.client.consumer.held_messages import HeldMessages, positions_of
 from zbroker.client.consumer.leases import Leases
-from zbroker.client.consumer.message import Desk, QueueMessage, decode
+from zbroker.client.consumer.message import QueueMessage, Settler, decode
 from zbroker.client.consumer.settlement import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
-from zbroker.client.effects import Effect, Event, MessagesArrived, Send, raised
+from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
 from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ZBrokerError
@@ -44,13 +44,13 @@ class ConsumerCore(TokenConnection):
     def __init__(
         self,
         command: Consume,
-        desk: Desk,
+        desk: Settler,
         jitter: Callable[[], float],
         heartbeat_s: float | None = None,
         on_resubscribed: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(jitter, heartbeat_s)
-        self.held = Holding()
+        self.held = HeldMessages()
         self.settling = Settling()
         self.granted: Consuming | None = None  # what the broker said last
         self.live = False  # it has begun on this connection
@@ -114,7 +114,7 @@ class ConsumerCore(TokenConnection):
 
         Raises: ZBrokerError, what ended it; bad_field.
         """
-        if self.state is State.ENDED:
+        if self.state is Phase.ENDED:
             raise self.error or ZBrokerError("closed", "the consumer was closed")
         mine = [message for message in messages if message._head.epoch == self._epoch]
         if len(mine) < len(messages):
@@ -135,7 +135,7 @@ class ConsumerCore(TokenConnection):
         """`settle` of an ack of one message; False, and nothing is done, if that has more to do."""
         held, at = self.held, message._at
         mine = message._head.epoch == self._epoch and not held.lost
-        if not mine or self.state is State.ENDED or not held.settle_one(at):
+        if not mine or self.state is Phase.ENDED or not held.settle_one(at):
             return False
         self.settling.add_one(ACK, at)
         return True
@@ -158,7 +158,7 @@ class ConsumerCore(TokenConnection):
 
     def leave(self, now_ms: int, error: ZBrokerError | None = None) -> list[Effect]:
         """It ends, by `error` if that is not a wish. What it holds comes back to the queue."""
-        if self.state is State.ENDED:
+        if self.state is Phase.ENDED:
             return []
         effects = self._due(now_ms) + self._partings()
         self.error = error
@@ -186,7 +186,7 @@ class ConsumerCore(TokenConnection):
         if extending:
             rounds = [each for each in commands if isinstance(each, Extend) and not each.lease_ms]
             self._leases.sent((each.cid or "" for each in rounds), now_ms)
-        return [Send(command) for command in commands]
+        return [SendCommand(command) for command in commands]
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
@@ -215,7 +215,7 @@ class ConsumerCore(TokenConnection):
         self._asks += 1
         self._sid, self._asked_cid = f"c{self._asks}", self._cid()
         self._answer_by_ms = now_ms + ANSWER_MS
-        return [Send(self._ask())]
+        return [SendCommand(self._ask())]
 
     def _ask(self) -> Consume:
         command = self._command
@@ -359,7 +359,11 @@ class ConsumerCore(TokenConnection):
         return partings
 
     def _partings(self) -> list[Effect]:
-        return [Send(Cancel(self._sid)), Send(Logoff())] if self.state is State.LIVE else []
+        return (
+            [SendCommand(Cancel(self._sid)), SendCommand(Logoff())]
+            if self.state is Phase.LIVE
+            else []
+        )
 
     def _stop(self) -> None:
         """Ends it.
@@ -384,10 +388,10 @@ class ConsumerCore(TokenConnection):
         if self._used <= 0 or self._used * 2 < self._credit:
             return []
         used, self._used = self._used, 0
-        return [Send(Flow(self._sid, used))]
+        return [SendCommand(Flow(self._sid, used))]
 
     def check(self) -> None:
         """Asserts what is always true."""
         self.held.check()
         assert not self.held.in_hand & self.settling.under_way("ack", "release", "reject")
-        assert self.state is State.LIVE or not self.live
+        assert self.state is Phase.LIVE or not self.live

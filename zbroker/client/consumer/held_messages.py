@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from zbroker.client.consumer.message import QueueMessage
 
 
-class Batch(Struct, eq=False):
+class HeldBatch(Struct, eq=False):
     """Messages that came together, and have not all been taken. at: of the next one."""
 
     messages: Sequence[QueueMessage]
@@ -33,12 +33,12 @@ class Batch(Struct, eq=False):
         return self.messages[self.at :] if self.at else self.messages
 
 
-class Holding:
+class HeldMessages:
     """By position. What a lease is not needed for (barriers) is in the line only."""
 
     def __init__(self) -> None:
         self.keeps = True  # what is taken is held until it is settled
-        self.line: deque[Batch] = deque()
+        self.line: deque[HeldBatch] = deque()
         self.waiting = BitMap64()
         self.in_hand = BitMap64()
         self.lost = BitMap64()  # of those in hand
@@ -51,7 +51,7 @@ class Holding:
 
     def put(self, messages: Sequence[QueueMessage], size: int, now_ms: int) -> None:
         """A batch came in, and waits."""
-        self.line.append(Batch(messages, size, now_ms))
+        self.line.append(HeldBatch(messages, size, now_ms))
         self.size += size
         if not messages[0].barrier:
             self.waiting |= positions_of(messages)

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from zbroker.client.consumer.rejection import Reject
 from zbroker.client.consumer.settlement import ACK, Verb
-from zbroker.client.message import Head, Message, bad_batch, head_of, opened
+from zbroker.client.message import Message, MessageHead, bad_batch, head_of, opened
 from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -22,17 +22,17 @@ from zbroker.wire.queue_messages import LEASE_MAX_MS, Job
 REASON_MAX: Final = 1_024  # characters
 
 
-class Desk(Protocol):
+class Settler(Protocol):
     """Where messages are settled: a consumer's line."""
 
     def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
         """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
 
 
-class QueueHead(Head, gc=False, kw_only=True):
+class QueueHead(MessageHead, gc=False, kw_only=True):
     """What the messages of one batch have in common. epoch: of the origin of their places."""
 
-    desk: Desk
+    desk: Settler
     epoch: int
     deliveries: Sequence[int] | None = None  # of each that counts; None: 1
     acked: bytes | None = None  # likewise
@@ -125,7 +125,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
 
 
 def decode(
-    job: Job, body: bytes, own: Origin, body_max: int, desk: Desk, epoch: int
+    job: Job, body: bytes, own: Origin, body_max: int, desk: Settler, epoch: int
 ) -> list[QueueMessage]:
     """The messages of a batch that count.
 

@@ -47,7 +47,7 @@ class Whose(NamedTuple):
     generation: int
 
 
-class Part(Struct, eq=False):
+class SettlementPart(Struct, eq=False):
     """Messages with the same verb. first: the number of the oldest of what was asked for them."""
 
     verb: Verb
@@ -62,8 +62,8 @@ class Settling:
     def __init__(self) -> None:
         self.number = 0  # counts what was asked for
         self.refusal: ZBrokerError | None = None  # the first since somebody was told
-        self._open: dict[Verb, Part] = {}
-        self._sent: dict[str, Part] = {}
+        self._open: dict[Verb, SettlementPart] = {}
+        self._sent: dict[str, SettlementPart] = {}
         self._again_ms = 0
 
     # -- what is asked for --------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Settling:
         self.number += 1
         part = self._open.get(verb)
         if part is None:
-            self._open[verb] = Part(verb, positions, self._first(verb, self.number))
+            self._open[verb] = SettlementPart(verb, positions, self._first(verb, self.number))
         else:
             part.positions |= positions
 
@@ -114,7 +114,7 @@ class Settling:
         times = (part.sent_ms for part in self._sent.values() if part.verb.kind == "extend")
         return min(times, default=None)
 
-    def settled(self, cid: str) -> Part | None:
+    def settled(self, cid: str) -> SettlementPart | None:
         """That one is done. None: it is not known here."""
         return self._sent.pop(cid, None)
 
@@ -184,7 +184,7 @@ class Settling:
 
     # -- helpers ------------------------------------------------------------------------------
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[SettlementPart]:
         yield from self._open.values()
         yield from self._sent.values()
 
@@ -192,7 +192,7 @@ class Settling:
         """Nobody waits for a longer lease."""
         return _NEVER if verb.kind == "extend" else number
 
-    def _reopen(self, part: Part) -> None:
+    def _reopen(self, part: SettlementPart) -> None:
         there = self._open.get(part.verb)
         if there is None:
             self._open[part.verb] = part
@@ -200,7 +200,7 @@ class Settling:
             there.positions |= part.positions
             there.first = min(there.first, part.first)
 
-    def _command(self, part: Part, cid: str, whose: Whose) -> Settle:
+    def _command(self, part: SettlementPart, cid: str, whose: Whose) -> Settle:
         self._sent[cid] = part
         verb, ends = part.verb, ends_of(part.positions)
         if verb.kind == "release":
@@ -215,11 +215,11 @@ class Settling:
         return command
 
 
-def _pieces(part: Part) -> Iterator[Part]:
+def _pieces(part: SettlementPart) -> Iterator[SettlementPart]:
     """As many as it takes for each to fit a header."""
     ends = ends_of(part.positions)
     if len(ends) <= 2 * RUNS_MAX:
         yield part
         return
     for start in range(0, len(ends), 2 * RUNS_MAX):
-        yield Part(part.verb, of_ends(ends[start : start + 2 * RUNS_MAX]), part.first)
+        yield SettlementPart(part.verb, of_ends(ends[start : start + 2 * RUNS_MAX]), part.first)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import Verb
@@ -61,7 +61,7 @@ class ConsumerTransport:
     def over(self) -> bool:
         """Nothing more comes than what waits."""
         core = self.core
-        return core.state is State.ENDED or core.ended or self.error is not None
+        return core.state is Phase.ENDED or core.ended or self.error is not None
 
     @property
     def what_ended_it(self) -> ZBrokerError | None:

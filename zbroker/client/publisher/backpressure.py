@@ -11,17 +11,17 @@ import time as clock
 from collections.abc import Callable
 from typing import Final
 
-from zbroker.client.publisher.publisher import Publisher
+from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.errors import StorageError, ZBrokerError
 
 SPACE_AGAIN_S: Final = 0.1  # how often it is looked whether the store has space again
 HANDOVER_S: Final = 1.0  # for the I/O thread to take what is queued, even with timeout=0
 
 
-class Room:
+class Backpressure:
     """What the application threads of one client wait for before they queue a message."""
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: PublisherPort) -> None:
         self._publisher = publisher
         self._large_lock = threading.Lock()
         self._large = 0  # bytes of larger messages queued so far

@@ -14,23 +14,23 @@ from typing import Final
 
 from msgspec import Struct
 
-from zbroker.client.connection import Connection, State
+from zbroker.client.connection import Connection, Phase
 from zbroker.client.effects import (
     Behind,
-    Disconnected,
+    ConnectionLost,
     Effect,
     Ended,
     Event,
-    LoggedOn,
-    Refused,
+    LogonAccepted,
+    MessagesRefused,
     Rejected,
     Republished,
-    Send,
+    SendCommand,
     broker_behind,
     gave_up,
     raised,
 )
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.send_window import Sending
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.publisher.unrecorded import Unrecorded
@@ -108,7 +108,7 @@ class PublisherCore(Connection):
     @property
     def can_send(self) -> bool:
         """A batch that is added now would be sent at once."""
-        return self.state is State.LIVE and self._out.is_open
+        return self.state is Phase.LIVE and self._out.is_open
 
     @property
     def unrecorded(self) -> Unrecorded:
@@ -117,25 +117,25 @@ class PublisherCore(Connection):
 
     # -- the three methods, and what the application wants ------------------------------------
 
-    def add(self, batch: Batch, now_ms: int) -> list[Effect]:
+    def add(self, batch: PackedBatch, now_ms: int) -> list[Effect]:
         """Numbers and keeps `batch`; sends it if the window allows."""
         self._out.add(batch)
         return self._pump(now_ms)
 
     def _pass_time(self, now_ms: int) -> list[Effect]:
-        if self.state is not State.LIVE and self._is_hopeless(now_ms):
+        if self.state is not Phase.LIVE and self._is_hopeless(now_ms):
             return self._end(gave_up(self._policy.give_up_ms, self.refusal))
         effects, out = super()._pass_time(now_ms), self._out
-        if self.state is State.LIVE:
+        if self.state is Phase.LIVE:
             effects += [*out.resume(now_ms), *out.probe(now_ms), *self._beat(now_ms)]
         return effects
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do at the latest."""
-        if self.state is State.ENDED:
+        if self.state is Phase.ENDED:
             return None
         times = [super().next_wake_ms()]
-        if self.state is State.LIVE:
+        if self.state is Phase.LIVE:
             beat_ms = self._beat_ms()
             times += [
                 self._out.resume_ms,
@@ -148,23 +148,23 @@ class PublisherCore(Connection):
 
     def log_on_again(self, now_ms: int) -> list[Effect]:
         """Opens a new session on the same connection: somebody needs a fresh token."""
-        return self._log_on(now_ms) if self.state is State.LIVE else []
+        return self._log_on(now_ms) if self.state is Phase.LIVE else []
 
     def beat_each(self, interval_s: float | None, now_ms: int) -> list[Effect]:
         """Another interval of heartbeats from now on; None: none."""
         self._logon.heartbeat_s, self._silence = interval_s, Silence(interval_s)
-        if self.state is State.LOGON_SENT:
+        if self.state is Phase.LOGON_SENT:
             return self._log_on(now_ms)
-        return [Send(Heartbeat(interval_s or 0))] if self.state is State.LIVE else []
+        return [SendCommand(Heartbeat(interval_s or 0))] if self.state is Phase.LIVE else []
 
     def log_off(self) -> list[Effect]:
         """Ends the session, so that the name is free at once."""
-        live = self.state is State.LIVE
+        live = self.state is Phase.LIVE
         self._stop()
-        return [Send(Logoff())] if live else []
+        return [SendCommand(Logoff())] if live else []
 
     def _pump(self, now_ms: int) -> list[Effect]:
-        return [*self._out.pump(now_ms)] if self.state is State.LIVE else []
+        return [*self._out.pump(now_ms)] if self.state is Phase.LIVE else []
 
     # -- connecting ---------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class PublisherCore(Connection):
 
     def _unreached(self, now_ms: int) -> None:
         """The next one is tried soon, at the latest when a silent one would be given up."""
-        if self.state is State.CONNECTING and self._policy.several and not self._skipping:
+        if self.state is Phase.CONNECTING and self._policy.several and not self._skipping:
             self._skipping = True
             assert self._deadline_ms is not None, "it is connecting"
             self._deadline_ms = min(self._deadline_ms, now_ms + self._reconnect.next_ms())
@@ -188,7 +188,7 @@ class PublisherCore(Connection):
         return self._lose(now_ms)
 
     def _lose(self, now_ms: int) -> list[Effect]:
-        told: list[Effect] = [Disconnected()] if self._announced else []
+        told: list[Effect] = [ConnectionLost()] if self._announced else []
         self._announced = False
         return told + super()._lose(now_ms)
 
@@ -211,7 +211,7 @@ class PublisherCore(Connection):
         if not self._fresh and len(self.store) and high >= out.next_sequence and not lags:
             return self._end(self._another_client(high))
         told = self._check_behind(high)
-        if self.state is State.ENDED:
+        if self.state is Phase.ENDED:
             return told
         if self._fresh:
             self._fresh, out.chain = False, high
@@ -219,7 +219,7 @@ class PublisherCore(Connection):
         owed = len(self.store) or self.queued
         self._republish = out.next_sequence - 1 + self.queued if owed else 0
         out.window = answer.window_bytes or out.window
-        self.state, self._deadline_ms, self._down_since_ms = State.LIVE, None, None
+        self.state, self._deadline_ms, self._down_since_ms = Phase.LIVE, None, None
         self._live_since_ms, self._announced = now_ms, True
         out.unrecorded.new_session()
         self._learn(min(high, answer.acked or 0))
@@ -227,7 +227,7 @@ class PublisherCore(Connection):
             out.settle(answer.acked or 0, now_ms)
         # else all of it is sent again: the log does not know what became of unrecorded messages
         out.new_session(high, now_ms)
-        return [LoggedOn(answer), *told, *self._pump(now_ms), *self._republished()]
+        return [LogonAccepted(answer), *told, *self._pump(now_ms), *self._republished()]
 
     def _another_client(self, high: int) -> ZBrokerError:
         return ZBrokerError(
@@ -279,9 +279,9 @@ class PublisherCore(Connection):
         return [Republished()]
 
     def _error(self, error: Error, now_ms: int) -> list[Effect]:
-        if self.state is State.LOGON_SENT and error.cid == self._logon_cid:
+        if self.state is Phase.LOGON_SENT and error.cid == self._logon_cid:
             return self._logon_refused(error, now_ms)
-        if self.state is not State.LIVE or not self._out.is_news(error):
+        if self.state is not Phase.LIVE or not self._out.is_news(error):
             return []
         if error.code == "not_logged_on":  # with heartbeats: nothing of ours arrives any more
             again = self._log_on if self._logon.heartbeat_s is None else self._lose
@@ -305,7 +305,7 @@ class PublisherCore(Connection):
     def _gap(self, high: int, now_ms: int) -> list[Effect]:
         """Goes back to what the journal lacks."""
         told = self._check_behind(high)
-        if self.state is State.ENDED:
+        if self.state is Phase.ENDED:
             return told
         self._out.rewind(high, now_ms)
         return [*told, *self._pump(now_ms)]
@@ -314,7 +314,7 @@ class PublisherCore(Connection):
         batch = self._out.give_up(sequence)
         if batch is None:
             return []
-        refused = Refused(batch.first, batch.last, raised(error))
+        refused = MessagesRefused(batch.first, batch.last, raised(error))
         return [refused, *self._pump(now_ms), *self._republished()]
 
     def _end(self, error: ZBrokerError) -> list[Effect]:
@@ -329,7 +329,7 @@ class PublisherCore(Connection):
         if beat_ms is None or now_ms < self._out.sent_ms + beat_ms:
             return []
         self._out.sent_ms = now_ms
-        return [Send(Heartbeat())]
+        return [SendCommand(Heartbeat())]
 
     def _beat_ms(self) -> int | None:
         """How often the broker hears of this client: as promised, or while an answer is due."""

@@ -25,7 +25,7 @@ from typing import Final
 from zbroker import durable_files
 from zbroker.client.publisher import mapped_queue, packer, store_files
 from zbroker.client.publisher.mapped_queue import Staging
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.publisher.store_files import CacheDisk
 from zbroker.client.publisher.sync_policy import Sync, Syncing
@@ -116,7 +116,7 @@ class FileStore(MemoryStore):
             if error.code != "disk_full" or not owed:
                 raise
 
-    def _adopt(self, items: list[mapped_queue.Staged]) -> int:
+    def _adopt(self, items: list[mapped_queue.StagedMessage]) -> int:
         """What was staged in an earlier life becomes batches, before anything new: so many of it.
 
         The rest found no space. It stays where it is, and is packed when the broker makes room.
@@ -136,12 +136,12 @@ class FileStore(MemoryStore):
 
     # -- as in memory -------------------------------------------------------------------------
 
-    def load(self, index: int) -> Batch:
+    def load(self, index: int) -> PackedBatch:
         """Reads what is not in memory. Raises: StorageError store_damaged."""
         batch = self._batches[index]
         return batch if batch.body else store_files.load(self._disk, batch)
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: PackedBatch) -> None:
         """Writes it down first. Raises: StorageError."""
         stored = log.Batch(
             log.KIND_PUBLISH, self._writer.position, self._publisher, 0, batch.first, batch.prev,
@@ -160,12 +160,12 @@ class FileStore(MemoryStore):
                 self._writer.sync()
             self.staging.packed(self._writer.position)
 
-    def popleft(self) -> Batch:
+    def popleft(self) -> PackedBatch:
         batch = super().popleft()
         self._resident -= len(batch.body)
         return batch
 
-    def remove(self, index: int) -> Batch:
+    def remove(self, index: int) -> PackedBatch:
         batch = super().remove(index)
         self._resident -= len(batch.body)
         return batch
@@ -208,7 +208,7 @@ class FileStore(MemoryStore):
             self.staging.close()
         self._disk.close()
 
-    def _keep(self, batch: Batch) -> None:
+    def _keep(self, batch: PackedBatch) -> None:
         super().append(batch)
         self._resident += len(batch.body)
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from zbroker.client.callbacks import Callbacks
 from zbroker.client.ports import Calls, LinkPort, WakingPoller
-from zbroker.client.publisher.publisher import NEVER, Publisher, Settings
+from zbroker.client.publisher.publisher import NEVER, PublisherPort, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.engine.contract import Ready
@@ -32,7 +32,7 @@ POLL_MAX_MS: Final = 1_000  # so that even a wake-up that was lost to an interru
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Request(Struct, eq=False):
+class ThreadRequest(Struct, eq=False):
     """Something an application thread wants done; `done` is set once it is."""
 
     kind: str
@@ -40,7 +40,7 @@ class Request(Struct, eq=False):
     result: int = 0
 
 
-class IOThread(Publisher):
+class IOThread(PublisherPort):
     """The publisher in a thread of its own."""
 
     def __init__(
@@ -48,12 +48,12 @@ class IOThread(Publisher):
         servers: ServerChooser,
         logon: Logon,
         publisher: int,
-        settings: Settings,
+        settings: PublisherSettings,
         store: MemoryStore | None = None,
     ) -> None:
         self._poller = WakingPoller()
         super().__init__(servers, logon, publisher, settings, store)
-        self._requests: deque[Request] = deque()
+        self._requests: deque[ThreadRequest] = deque()
         self._callbacks = Callbacks(logon.client)
         self._stopping = False
         self.track.ask_numbers = self._ask_numbers
@@ -77,7 +77,7 @@ class IOThread(Publisher):
 
         Raises: ZBrokerError timeout, or what ended the client.
         """
-        request = Request(kind, threading.Event())
+        request = ThreadRequest(kind, threading.Event())
         self._requests.append(request)
         self.wake()
         # with an error the thread may be gone, and nobody looks at requests any more
@@ -91,7 +91,7 @@ class IOThread(Publisher):
         self.ask("numbers")
 
     def _ask_session(self) -> None:
-        self._requests.append(Request("token", threading.Event()))
+        self._requests.append(ThreadRequest("token", threading.Event()))
         self.wake()
 
     def _ask_beats(self) -> None:
@@ -150,7 +150,7 @@ class IOThread(Publisher):
         self.wake_at = NEVER
         return ready
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: ThreadRequest) -> None:
         if request.kind == "token":
             self._perform(self._core.log_on_again(self.clock.mono_ms()))
         elif request.kind == "beats":

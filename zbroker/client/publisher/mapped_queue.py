@@ -51,7 +51,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _NO_EXTRA: Final = Extra()
 
 
-class Staged(Struct, gc=False):
+class StagedMessage(Struct, gc=False):
     """A message that was found in a file."""
 
     topic: str
@@ -271,9 +271,9 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
 # -- what an earlier life left ----------------------------------------------------------------
 
 
-def leftover(directory: Path, start: int) -> list[Staged]:
+def leftover(directory: Path, start: int) -> list[StagedMessage]:
     """The messages from number `start` on. Raises: StorageError store_damaged."""
-    found: list[Staged] = []
+    found: list[StagedMessage] = []
     expected = start
     for path in sorted(directory.glob(f"{PREFIX}*")):
         first = _first(path)
@@ -321,7 +321,7 @@ def _kept(path: Path) -> _File:
         raise failed("open", str(path), error) from None
 
 
-def _read(data: bytes, first: int) -> Iterator[Staged]:
+def _read(data: bytes, first: int) -> Iterator[StagedMessage]:
     """The messages of a file up to its end: what was not written whole is none of them."""
     seeds = _Seeds(first)
     unpacker = msgpack.Unpacker(max_buffer_size=0)
@@ -337,13 +337,13 @@ def _read(data: bytes, first: int) -> Iterator[Staged]:
         yield from _messages(topic, content, form[0] if form else PLAIN)
 
 
-def _messages(topic: str, content: bytes, form: int) -> Iterator[Staged]:
+def _messages(topic: str, content: bytes, form: int) -> Iterator[StagedMessage]:
     if form == PLAIN:
-        yield Staged(topic, content)
+        yield StagedMessage(topic, content)
     elif form == MANY:
         values, times = msgspec.msgpack.decode(content)
-        yield from map(Staged, repeat(topic), values, times or repeat(None))
+        yield from map(StagedMessage, repeat(topic), values, times or repeat(None))
     else:
         value, time, key, headers, expires_ns = msgspec.msgpack.decode(content)
         some = key is not None or headers is not None or expires_ns is not None
-        yield Staged(topic, value, time, Extra(key, headers, expires_ns) if some else None)
+        yield StagedMessage(topic, value, time, Extra(key, headers, expires_ns) if some else None)

@@ -14,7 +14,7 @@ from zbroker.limits import TOPICS_MAX
 T = TypeVar("T")
 
 
-class Topics:
+class CheckedTopics:
     """`known`: those that were checked already; the others cost a call."""
 
     def __init__(self) -> None:

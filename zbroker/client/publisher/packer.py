@@ -39,7 +39,7 @@ class Extra(Struct, gc=False, frozen=True):
     expires_ns: int | None = None
 
 
-class Item(Protocol):
+class OfferedItem(Protocol):
     """What is packed: a receipt, as the application queued it."""
 
     topic: str
@@ -70,10 +70,10 @@ def encoded(extra: Extra) -> Encoded:
     return Encoded(extra.key, headers, extra.expires_ns or 0, size)
 
 
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=OfferedItem)
 
 
-class Rows(NamedTuple, Generic[T]):
+class MessageRows(NamedTuple, Generic[T]):
     """Messages column by column: every attribute of every message is looked up once."""
 
     items: list[T]
@@ -85,7 +85,7 @@ class Rows(NamedTuple, Generic[T]):
     topic: str | None  # if all have the same
 
 
-class Batch(Struct, gc=False):
+class PackedBatch(Struct, gc=False):
     """One packed batch as the publish store keeps it. Messages `first` to `last`, after `prev`.
 
     The numbers are zero until the link's core gives them; `round` is that of its last send.
@@ -115,7 +115,7 @@ class Batch(Struct, gc=False):
         return {self.topic} if self.topic is not None else set(self.topics or ())
 
 
-def rows(items: list[T]) -> Rows[T]:
+def rows(items: list[T]) -> MessageRows[T]:
     """The columns of `items`, which have no sequence yet."""
     data = [item.value for item in items]
     times = [item.time for item in items if item.extra is None]  # cheaper than a list of extras
@@ -128,14 +128,14 @@ def rows(items: list[T]) -> Rows[T]:
     if extras is not None:
         sizes = [size + one.size for size, one in zip(sizes, extras, strict=True)]
     topics = [item.topic for item in items]
-    return Rows(items, data, topics, timed, sizes, extras, _only(topics))  # type: ignore[arg-type]
+    return MessageRows(items, data, topics, timed, sizes, extras, _only(topics))  # type: ignore[arg-type]
 
 
 def _only(names: list[str]) -> str | None:
     return names[0] if names.count(names[0]) == len(names) else None
 
 
-def split(rows: Rows[T], limit: int = BATCH_BYTES) -> Iterator[Rows[T]]:
+def split(rows: MessageRows[T], limit: int = BATCH_BYTES) -> Iterator[MessageRows[T]]:
     """`rows` in runs that fit one batch each: bytes, and topics and columns in the header.
 
     A message larger than `limit` stands alone.
@@ -151,17 +151,17 @@ def split(rows: Rows[T], limit: int = BATCH_BYTES) -> Iterator[Rows[T]]:
         start, base = end, sums[end - 1]
 
 
-def _part(rows: Rows[T], start: int, end: int) -> Rows[T]:
+def _part(rows: MessageRows[T], start: int, end: int) -> MessageRows[T]:
     times = None if rows.times is None else rows.times[start:end]
     extras = None if rows.extras is None else rows.extras[start:end]
     topics = rows.topics[start:end]
-    return Rows(
+    return MessageRows(
         rows.items[start:end], rows.data[start:end], topics, times, rows.sizes[start:end], extras,
         _only(topics),
     )  # fmt: skip
 
 
-def _by_time(rows: Rows[T]) -> Iterator[Rows[T]]:
+def _by_time(rows: MessageRows[T]) -> Iterator[MessageRows[T]]:
     """Runs in which all messages have a time of their own, or none has: a column has no blanks."""
     if rows.times is None or None not in rows.times:
         yield from _by_header(rows)
@@ -174,7 +174,7 @@ def _by_time(rows: Rows[T]) -> Iterator[Rows[T]]:
         start = end
 
 
-def _by_header(rows: Rows[T]) -> Iterator[Rows[T]]:
+def _by_header(rows: MessageRows[T]) -> Iterator[MessageRows[T]]:
     """Halves `rows` until their topics and columns fit a header."""
     if _header_bytes(rows) <= TABLES_BYTES:
         yield rows
@@ -184,7 +184,7 @@ def _by_header(rows: Rows[T]) -> Iterator[Rows[T]]:
     yield from _by_header(_part(rows, half, len(rows.items)))
 
 
-def _header_bytes(rows: Rows[T]) -> int:
+def _header_bytes(rows: MessageRows[T]) -> int:
     """At most so many bytes do topics and columns take. One message always fits."""
     count = len(rows.items)
     size = 0 if rows.times is None else 8 * count
@@ -195,7 +195,7 @@ def _header_bytes(rows: Rows[T]) -> int:
     return size
 
 
-def pack(rows: Rows[T]) -> Batch:
+def pack(rows: MessageRows[T]) -> PackedBatch:
     """One batch of all of `rows`, which are a run of `split`."""
     body = bodies.pack(rows.data)
     topics, index = (None, None) if rows.topic is not None else _topic_columns(rows.topics)
@@ -203,7 +203,9 @@ def pack(rows: Rows[T]) -> Batch:
     columns = None if index is None and time is None else Columns(index=index, time=time)
     if rows.extras is not None:
         columns = _put_extras(columns or Columns(), rows.extras)
-    return Batch(len(rows.items), body, google_crc32c.value(body), rows.topic, topics, columns)
+    return PackedBatch(
+        len(rows.items), body, google_crc32c.value(body), rows.topic, topics, columns
+    )
 
 
 def _topic_columns(names: list[str]) -> tuple[list[str], bytes]:

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from zbroker import endpoints
 from zbroker.client import effects as e
-from zbroker.client.connection import State
-from zbroker.client.link import CLOSE_LINGER_MS, Context, Link
+from zbroker.client.connection import Phase
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.ports import ONE, READ_LIMIT, LinkEvents, LinkPort
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
@@ -54,7 +54,7 @@ class Session(Struct):
     answer: Ack
 
 
-class Settings(Struct):
+class PublisherSettings(Struct):
     """store_bytes, store_messages: what may wait for the broker.
 
     on_state: told of what becomes of the connection; on_refused: of each final refusal. curve: who
@@ -79,7 +79,7 @@ class Follower(Protocol):
         """Another interval of heartbeats from now on; None: none."""
 
 
-class Publisher:
+class PublisherPort:
     """The inbox, the core and the link. Attributes without underscore are read by all threads."""
 
     track_type: ClassVar[type[Track]] = Track
@@ -89,7 +89,7 @@ class Publisher:
         servers: ServerChooser,
         logon: Logon,
         publisher: int,
-        settings: Settings,
+        settings: PublisherSettings,
         store: MemoryStore | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -253,7 +253,7 @@ class Publisher:
             self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
         return taken == len(items)
 
-    def _add(self, run: packer.Rows[Receipt]) -> None:
+    def _add(self, run: packer.MessageRows[Receipt]) -> None:
         """Packs, numbers and sends one batch."""
         batch = packer.pack(run)
         effects = self._core.add(batch, self.clock.mono_ms())
@@ -279,7 +279,7 @@ class Publisher:
         """Tells the application how far it is and how much room there is."""
         store, track = self.store, self.track
         self.stored_bytes, self.unsettled = store.bytes, store.messages
-        if self._core.state is not State.ENDED and self.session is not None:
+        if self._core.state is not Phase.ENDED and self.session is not None:
             track.settled = self._core.settled
             self.room = self._room()
         track.changed()
@@ -300,11 +300,11 @@ class Publisher:
     def _performers(self) -> dict[type, Callable[[Any], Any]]:
         return {
             e.Connect: self._connect,
-            e.Send: self._port.send,
-            e.LoggedOn: lambda effect: self._logged_on(effect.answer),
-            e.Refused: self._refused,
+            e.SendCommand: self._port.send,
+            e.LogonAccepted: lambda effect: self._logged_on(effect.answer),
+            e.MessagesRefused: self._refused,
             e.Ended: lambda effect: self._fail(effect.error),
-            e.Disconnected: lambda _: self.tell("disconnected"),
+            e.ConnectionLost: lambda _: self.tell("disconnected"),
             e.Republished: lambda _: self.tell("republished"),
             e.Behind: self._is_behind,
         }
@@ -329,8 +329,8 @@ class Publisher:
         self.tell("connecting")
         self._port.connect(effect)
 
-    def _new_link(self) -> Link:
-        return Link(self.context, self.url, self.heartbeat_s, self.settings.curve)
+    def _new_link(self) -> ClientLink:
+        return ClientLink(self.context, self.url, self.heartbeat_s, self.settings.curve)
 
     def _logged_on(self, answer: Ack) -> None:
         self.message_max = answer.max_message_bytes or self.message_max
@@ -340,7 +340,7 @@ class Publisher:
         self._servers.connected(self.url)
         self.tell("logged_on")
 
-    def _refused(self, effect: e.Refused) -> None:
+    def _refused(self, effect: e.MessagesRefused) -> None:
         self.track.refuse(effect.first, effect.last, effect.error)
         _log.warning(
             "client.refused: messages %d to %d are given up: %s",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from zbroker.client.effects import Backoff, Send
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.effects import Backoff, SendCommand
+from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.publisher.unrecorded import Unrecorded
 from zbroker.limits import WINDOW_BYTES
@@ -58,7 +58,7 @@ class Sending:
         self.next_sequence = max(self.next_sequence, high + 1)
         self.store.begin(self.next_sequence)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: PackedBatch) -> None:
         """Numbers and keeps `batch`."""
         batch.first, batch.prev = self.next_sequence, self.chain
         batch.last = self.chain = batch.first + batch.count - 1
@@ -67,9 +67,9 @@ class Sending:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def pump(self, now_ms: int) -> list[Send]:
+    def pump(self, now_ms: int) -> list[SendCommand]:
         """Sends what the window allows; a batch larger than the window goes alone."""
-        sends: list[Send] = []
+        sends: list[SendCommand] = []
         while self.resume_ms is None and self.sent < len(self.store):
             size = self.store[self.sent].size
             if self._in_flight and self._in_flight + size > self.window:
@@ -83,14 +83,14 @@ class Sending:
             self.sent_ms = self.progress_ms = now_ms
         return sends
 
-    def resume(self, now_ms: int) -> list[Send]:
+    def resume(self, now_ms: int) -> list[SendCommand]:
         """Goes on after a pause that is over."""
         if self.resume_ms is None or now_ms < self.resume_ms:
             return []
         self.resume_ms = None
         return self.pump(now_ms)
 
-    def probe(self, now_ms: int) -> list[Send]:
+    def probe(self, now_ms: int) -> list[SendCommand]:
         """A net below everything: whatever answer was lost, this message has it given again."""
         if not self.sent or now_ms < self.progress_ms + PROBE_MS:
             return []
@@ -100,7 +100,7 @@ class Sending:
     def next_probe_ms(self) -> int | None:
         return self.progress_ms + PROBE_MS if self.sent else None
 
-    def _send(self, index: int) -> Send:
+    def _send(self, index: int) -> SendCommand:
         batch = self.store.load(index)
         command = Publish(
             seq=batch.first,
@@ -114,7 +114,7 @@ class Sending:
             cid=str(batch.round),
             stage=self.stage,
         )
-        return Send(command, batch.body)
+        return SendCommand(command, batch.body)
 
     # -- rounds -------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Sending:
         self._new_round(self.store.find(sequence) if sequence else 0)
         self.resume_ms = now_ms + self._again.next_ms()
 
-    def give_up(self, sequence: int) -> Batch | None:
+    def give_up(self, sequence: int) -> PackedBatch | None:
         """Refused for good: the next batch follows what stood before the refused one."""
         index = self.store.find(sequence)
         if index == len(self.store) or self.store[index].first > sequence:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from zbroker.client.publisher.packer import Batch
+from zbroker.client.publisher.packer import PackedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zbroker.client.publisher.mapped_queue import Staged, Staging
+    from zbroker.client.publisher.mapped_queue import StagedMessage, Staging
 
 BATCH_OVERHEAD: Final = (
     512  # what one entry costs beside its body; bounds the number of tiny batches
@@ -33,7 +33,9 @@ class MemoryStore:
     """
 
     staging: Staging | None = None
-    leftover: Sequence[Staged] = ()  # what was staged in an earlier life and found no space yet
+    leftover: Sequence[
+        StagedMessage
+    ] = ()  # what was staged in an earlier life and found no space yet
     may_lag = False  # the machine went down, and the newest of it may be lost
 
     def __init__(self) -> None:
@@ -41,32 +43,32 @@ class MemoryStore:
         self.messages = 0
         self.recorded = 0
         self.next_sequence = 0
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[PackedBatch] = deque()
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def __getitem__(self, index: int) -> Batch:
+    def __getitem__(self, index: int) -> PackedBatch:
         """One batch, maybe without body and columns: see `load`."""
         return self._batches[index]
 
-    def load(self, index: int) -> Batch:
+    def load(self, index: int) -> PackedBatch:
         """One batch with all that is sent of it."""
         return self._batches[index]
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: PackedBatch) -> None:
         """Keeps `batch`, whose numbers are above all that are kept."""
         self._batches.append(batch)
         self._count(batch, 1)
         self.next_sequence = batch.last + 1
 
-    def popleft(self) -> Batch:
+    def popleft(self) -> PackedBatch:
         """Gives up the oldest batch: it is durable at the broker."""
         batch = self._batches.popleft()
         self._count(batch, -1)
         return batch
 
-    def remove(self, index: int) -> Batch:
+    def remove(self, index: int) -> PackedBatch:
         """Gives up one batch: it was finally refused."""
         batch = self._batches[index]
         del self._batches[index]
@@ -94,6 +96,6 @@ class MemoryStore:
                 return index
         return len(self._batches)
 
-    def _count(self, batch: Batch, sign: int) -> None:
+    def _count(self, batch: PackedBatch, sign: int) -> None:
         self.bytes += sign * (batch.size + BATCH_OVERHEAD)
         self.messages += sign * batch.count

@@ -72,7 +72,7 @@ class CacheDisk(RealDisk):
 
 
 @dataclass
-class Note:
+class StoreNote:
     """recorded: highest sequence that is durable in the log. settled: up to it nothing is owed."""
 
     counter: int = 0
@@ -91,18 +91,18 @@ class Note:
 
 
 @dataclass
-class Found:
+class FoundBatches:
     """What stands in the files: where they go on, and what the broker may not have."""
 
     tail: LogTail
-    note: Note
-    batches: list[packer.Batch] = field(default_factory=list)
+    note: StoreNote
+    batches: list[packer.PackedBatch] = field(default_factory=list)
     last: int = 0  # highest sequence in any batch
     serials: list[int] = field(default_factory=list)
     rebooted: bool = False  # the machine was started since: what was written last may be missing
 
 
-def open_files(disk: Disk, client: str, publisher: int) -> Found:
+def open_files(disk: Disk, client: str, publisher: int) -> FoundBatches:
     """Raises: ZBrokerError store_in_use, bad_field; StorageError store_damaged, disk_full, ..."""
     try:
         disk.lock()
@@ -115,16 +115,16 @@ def open_files(disk: Disk, client: str, publisher: int) -> Found:
     rebooted = _check_boot(disk)
     segments = list_segments(disk)
     if not segments:
-        return Found(_first_segment(disk, publisher), note, serials=[1], rebooted=rebooted)
+        return FoundBatches(_first_segment(disk, publisher), note, serials=[1], rebooted=rebooted)
     walk = _Walk(disk, note.settled)
     for serial, size in segments:
         walk.segment(serial, size)
     assert walk.tail is not None, "there are segments"
     serials = [serial for serial, _ in segments]
-    return Found(walk.tail, note, walk.batches, walk.last, serials, rebooted)
+    return FoundBatches(walk.tail, note, walk.batches, walk.last, serials, rebooted)
 
 
-def load(disk: Disk, batch: packer.Batch) -> packer.Batch:
+def load(disk: Disk, batch: packer.PackedBatch) -> packer.PackedBatch:
     """A batch with the body and columns that stand in its file. Raises: StorageError."""
     assert batch.place is not None
     serial, offset, length = batch.place
@@ -135,7 +135,7 @@ def load(disk: Disk, batch: packer.Batch) -> packer.Batch:
     body = b"" if isinstance(found, ParseStop) else data[found.header_length :][: batch.size]
     if isinstance(found, ParseStop) or crc32c(body) != batch.crc:
         raise damaged(f"the batch from sequence {batch.first} on")
-    return packer.Batch(
+    return packer.PackedBatch(
         batch.count, body, batch.crc, batch.topic, batch.topics, found.columns, batch.first,
         batch.last, batch.prev, batch.round, batch.size, batch.place,
     )  # fmt: skip
@@ -180,21 +180,21 @@ def _check_boot(disk: Disk) -> bool:
     return True
 
 
-def _read_note(disk: Disk) -> Note:
+def _read_note(disk: Disk) -> StoreNote:
     if not disk.exists(SETTLED):
         disk.create(SETTLED, SLOTS[-1] + 512)
-        return Note()
-    newest = Note()
+        return StoreNote()
+    newest = StoreNote()
     for at in SLOTS:
         slot = disk.read(SETTLED, at, _NOTE.size)
         if len(slot) == _NOTE.size:
             magic, version, _, *values, crc = _NOTE.unpack(slot)
             good = magic == _MAGIC and version == 1 and crc32c(slot[:-4]) == crc
-            newest = max(newest, Note(*values), key=_counter) if good else newest
+            newest = max(newest, StoreNote(*values), key=_counter) if good else newest
     return newest
 
 
-def _counter(note: Note) -> int:
+def _counter(note: StoreNote) -> int:
     return note.counter
 
 
@@ -216,7 +216,7 @@ class _Walk:
     """Over all segments, oldest first."""
 
     def __init__(self, disk: Disk, settled: int) -> None:
-        self.batches: list[packer.Batch] = []
+        self.batches: list[packer.PackedBatch] = []
         self.last = 0
         self.tail: LogTail | None = None
         self._disk = disk
@@ -270,10 +270,10 @@ def _whole_groups(scan: SegmentScan) -> Iterator[ScannedGroup]:
         yield last
 
 
-def kept(batch: Batch, serial: int) -> packer.Batch:
+def kept(batch: Batch, serial: int) -> packer.PackedBatch:
     """The entry of a batch whose body is in a file."""
     topics = batch.topics
-    return packer.Batch(
+    return packer.PackedBatch(
         batch.count, b"", batch.body_crc, topics[0] if len(topics) == 1 else None,
         topics if len(topics) > 1 else None, None, batch.sequence,
         batch.sequence + batch.count - 1, batch.prev, 0, batch.body_length,

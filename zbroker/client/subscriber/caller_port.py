@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker.client import forks
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS
 from zbroker.client.ports import LinkPort, WakingPoller, turn_of
@@ -47,7 +47,7 @@ class CallerPort(SubscriberTransport):
         """This is a copy in a forked process: what was read, and the socket, are the parent's."""
         self._lock = self._changed = threading.Condition()
         self._turn_of, self._link.link = None, None
-        self._core.state = State.ENDED
+        self._core.state = Phase.ENDED
         for feed in self._core.feeds.values():
             feed.inbox.clear()
             feed.fail(error)

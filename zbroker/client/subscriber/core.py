@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zbroker.client import message as messages
-from zbroker.client.connection import State
-from zbroker.client.effects import Effect, Event, MessagesArrived, Send, raised
-from zbroker.client.subscriber.feed import Feed, Item
-from zbroker.client.subscriber.feed import State as FeedState
-from zbroker.client.subscriber.requests import Asked, Request, Requests
+from zbroker.client.connection import Phase
+from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
+from zbroker.client.subscriber.feed import Feed, FeedState, Item
+from zbroker.client.subscriber.requests import Asked, SubscriptionRequest, SubscriptionRequests
 from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import NOW, Origin, format_vector
@@ -34,7 +33,7 @@ class SubscriberCore(TokenConnection):
     ) -> None:
         super().__init__(jitter, heartbeat_s)
         self.feeds: dict[str, Feed] = {}
-        self.requests = Requests()
+        self.requests = SubscriptionRequests()
         self._sids = self._arrivals = 0
         self._asked: dict[str, Feed] = {}  # by the cid of the question that is open
         self._owing: dict[str, Feed] = {}  # by sid, those that may have credit to give back
@@ -47,7 +46,7 @@ class SubscriberCore(TokenConnection):
         self._sids += 1
         feed.moved(f"s{self._sids}", credit_max)
         self.feeds[feed.sid] = feed
-        live = self.state is State.LIVE and feed.state is not FeedState.ENDED
+        live = self.state is Phase.LIVE and feed.state is not FeedState.ENDED
         return self._ask(feed, now_ms) if live else []
 
     def remove(self, feed: Feed) -> list[Effect]:
@@ -56,13 +55,13 @@ class SubscriberCore(TokenConnection):
             return []  # it is gone, or elsewhere
         del self.feeds[feed.sid]
         self.requests.ended(feed)
-        live = self.state is State.LIVE
+        live = self.state is Phase.LIVE
         if self.feeds:
             known = live and feed.state is not FeedState.ENDED
-            return [Send(Unsubscribe(feed.sid))] if known else []
+            return [SendCommand(Unsubscribe(feed.sid))] if known else []
         self._stop()
         self.requests.over()
-        return [Send(Logoff())] if live else []
+        return [SendCommand(Logoff())] if live else []
 
     def client_ended(self, error: ZBrokerError) -> None:
         """Nobody gets it a new session: its subscriptions end behind what came in."""
@@ -71,7 +70,7 @@ class SubscriberCore(TokenConnection):
         self.requests.over(error)
         self._stop()
 
-    def ask(self, command: Asked, feeds: list[Feed]) -> tuple[Request, list[Effect]]:
+    def ask(self, command: Asked, feeds: list[Feed]) -> tuple[SubscriptionRequest, list[Effect]]:
         """Has something done to subscriptions of this connection, now or when they are live.
 
         Raises: ZBrokerError too_many.
@@ -93,7 +92,7 @@ class SubscriberCore(TokenConnection):
             batch = messages.decode(msg, body, self.own, STORED_MAX_BYTES)
         except ZBrokerError as error:
             self._fail(feed, error)
-            return [Send(Unsubscribe(feed.sid))]
+            return [SendCommand(Unsubscribe(feed.sid))]
         self._arrivals += 1
         effects: list[Effect] = [
             *feed.receive(batch, credit_bytes(body, msg.columns), self._arrivals)
@@ -158,9 +157,9 @@ class SubscriberCore(TokenConnection):
         self._asked[cid] = feed
         feed.deadline_ms = now_ms + ANSWER_MS + int(feed.wait_s * 1_000)
         if end := feed.ends.unfixed:
-            return [Send(feed.ask_end(cid, end))]
+            return [SendCommand(feed.ask_end(cid, end))]
         paused = feed.paused or bool(self.requests.group_of(feed))
-        return [Send(feed.ask(cid, self.requests.behind(feed), paused=paused))]
+        return [SendCommand(feed.ask(cid, self.requests.behind(feed), paused=paused))]
 
     def _resolved(self, ranges: RangeList, now_ms: int) -> list[Effect]:
         """The end is a moment: the same one after each reconnect."""
@@ -180,7 +179,7 @@ class SubscriberCore(TokenConnection):
         return effects + self._send_requests()
 
     def _send_requests(self) -> list[Effect]:
-        if self.state is not State.LIVE:
+        if self.state is not Phase.LIVE:
             return []
         return [self.requests.sent(one, self._cid()) for one in self.requests.due()]
 

@@ -28,7 +28,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zbroker.client.effects import Send
+from zbroker.client.effects import SendCommand
 from zbroker.client.message import Message
 from zbroker.client.subscriber.ends import Ends
 from zbroker.client.subscriber.options import replays_only
@@ -44,7 +44,7 @@ RETURN_MS: Final = 1_000  # credit that is not much goes back so often, for the 
 _PLAIN: Final = Options()
 
 
-class State(Enum):
+class FeedState(Enum):
     """See the picture above."""
 
     WAITING = "waiting"
@@ -54,7 +54,7 @@ class State(Enum):
     ENDED = "ended"
 
 
-class Batch(Struct, gc=False):
+class FeedBatch(Struct, gc=False):
     """Messages that came together. `arrival` numbers the batches of a connection."""
 
     messages: list[Message]
@@ -75,7 +75,7 @@ class End(Struct):
     error: ZBrokerError | None = None
 
 
-Item = Batch | Passed | End
+Item = FeedBatch | Passed | End
 
 
 class Feed:
@@ -83,7 +83,7 @@ class Feed:
 
     def __init__(self, command: Subscribe) -> None:
         options = command.options or _PLAIN
-        self.state = State.WAITING
+        self.state = FeedState.WAITING
         self.inbox: deque[Item] = deque()
         self.error: ZBrokerError | None = None
         self.deadline_ms: int | None = None  # for an answer
@@ -144,8 +144,8 @@ class Feed:
 
     def lost(self) -> None:
         """The connection is gone, or knows nothing of it."""
-        if self.state is not State.ENDED:
-            self.state, self.deadline_ms = State.WAITING, None
+        if self.state is not FeedState.ENDED:
+            self.state, self.deadline_ms = FeedState.WAITING, None
             self._dropped_before = self.dropped
 
     def point(self) -> Vector:
@@ -154,7 +154,7 @@ class Feed:
 
     def ask(self, cid: str, behind: Vector, *, paused: bool) -> Subscribe:
         """The command that subscribes it, or subscribes it again as it was."""
-        self.state = State.SUBSCRIBED
+        self.state = FeedState.SUBSCRIBED
         command = self._command
         exact = not self._any or (behind == self.seen and not self._by_mark)
         options = replace(
@@ -177,16 +177,16 @@ class Feed:
 
     def ask_end(self, cid: str, end: str) -> Ranges:
         """The command that looks up its end. It names the topic: rights come before a look-up."""
-        self.state = State.RESOLVING
+        self.state = FeedState.RESOLVING
         until = "now" if end == NOW else end
         return Ranges(cid, self._command.topic, self._command.regex, bookmark=end, until=until)
 
-    def subscribed(self, ack: Ack, own: Origin) -> list[Send]:
+    def subscribed(self, ack: Ack, own: Origin) -> list[SendCommand]:
         """The answer's position is the first that may come: a resume point before any message.
 
         A start at a time stays one until something came: the time may be in the future.
         """
-        self.state, self.deadline_ms, self.accepted = State.LIVE, None, True
+        self.state, self.deadline_ms, self.accepted = FeedState.LIVE, None, True
         granted = self._credit if ack.credit is None else ack.credit
         self._credit = granted + self._buffered + self._used
         if ack.position and not self.ends.timed:
@@ -197,9 +197,9 @@ class Feed:
 
     # -- what comes in ------------------------------------------------------------------------
 
-    def receive(self, messages: list[Message], size: int, arrival: int) -> list[Send]:
+    def receive(self, messages: list[Message], size: int, arrival: int) -> list[SendCommand]:
         """Takes in a batch: what of it is new waits in the inbox."""
-        if self.state is not State.LIVE:
+        if self.state is not FeedState.LIVE:
             return []
         fresh = self._fresh(messages)
         if not fresh:
@@ -207,12 +207,12 @@ class Feed:
             return self.give_back(self._returned_ms)
         self._any = True
         self._buffered += size
-        self.inbox.append(Batch(fresh, size, arrival))
+        self.inbox.append(FeedBatch(fresh, size, arrival))
         if self._left is not None:
             self._left -= len(fresh)
             if not self._left:
                 self._end()
-                return [Send(Unsubscribe(self.sid))]
+                return [SendCommand(Unsubscribe(self.sid))]
         return []
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
@@ -270,21 +270,21 @@ class Feed:
 
     def fail(self, error: ZBrokerError) -> None:
         """It ends with an error, behind what waits in the inbox."""
-        if self.state is not State.ENDED:
+        if self.state is not FeedState.ENDED:
             self.error = error
             self._end()
 
     def _end(self) -> None:
-        self.state, self.deadline_ms = State.ENDED, None
+        self.state, self.deadline_ms = FeedState.ENDED, None
         self.inbox.append(End(self.error))
 
     # -- what goes out ------------------------------------------------------------------------
 
-    def hand_out(self, now_ms: int = 0) -> tuple[Item, list[Send]]:
+    def hand_out(self, now_ms: int = 0) -> tuple[Item, list[SendCommand]]:
         """The next item of the inbox, which is not empty, and the credit to give back."""
         effects = self.asked(now_ms)
         item = self.inbox.popleft()
-        if isinstance(item, Batch):
+        if isinstance(item, FeedBatch):
             self._last = item.messages[-1] if item.messages[-1].recorded else None
             self._in_hand = item.size
         elif isinstance(item, Passed):
@@ -293,7 +293,7 @@ class Feed:
             self.caught_up |= item.caught_up
         return item, effects
 
-    def asked(self, now_ms: int) -> list[Send]:
+    def asked(self, now_ms: int) -> list[SendCommand]:
         """The program asks for more: it is done with what it has. The credit to give back."""
         self._fold()
         return self.give_back(now_ms)
@@ -316,20 +316,20 @@ class Feed:
     @property
     def return_ms(self) -> int | None:
         """When what is done with has to be given back, however little it is."""
-        owes = self._used > 0 and self.state is State.LIVE
+        owes = self._used > 0 and self.state is FeedState.LIVE
         return self._returned_ms + RETURN_MS if owes else None
 
-    def give_back(self, now_ms: int) -> list[Send]:
+    def give_back(self, now_ms: int) -> list[SendCommand]:
         """Credit is returned when half of it is used: few small commands, and it never runs dry;
         and once a second.
         """
-        if self._used <= 0 or self.state is not State.LIVE:
+        if self._used <= 0 or self.state is not FeedState.LIVE:
             return []  # the next subscribe command counts what waits in the inbox
         if self._used * 2 < self._credit and now_ms - self._returned_ms < RETURN_MS:
             return []
         self._returned_ms = now_ms
         used, self._used = self._used, 0
-        return [Send(Flow(self.sid, used))]
+        return [SendCommand(Flow(self.sid, used))]
 
 
 def raise_to(vector: Vector, other: Vector) -> None:

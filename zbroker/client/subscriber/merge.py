@@ -12,7 +12,7 @@ from operator import length_hint
 from typing import Generic, TypeVar
 
 from zbroker.client.endpoints import Doors
-from zbroker.client.subscriber.feed import Batch
+from zbroker.client.subscriber.feed import FeedBatch
 from zbroker.client.subscriber.reader_state import Reading
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.errors import ZBrokerError
@@ -74,7 +74,7 @@ class Merging(Generic[S]):
 def _arrival(one: Reading) -> int:
     """What is no batch goes first: it only says how far another one came."""
     head = one._feed.inbox[0]
-    return head.arrival if isinstance(head, Batch) else 0
+    return head.arrival if isinstance(head, FeedBatch) else 0
 
 
 def checked(subscriptions: Iterable[S]) -> list[S]:

@@ -15,7 +15,7 @@ from zbroker.client import forks
 from zbroker.client.bookmark_stores.tracker import Tracking
 from zbroker.client.endpoints import Doors
 from zbroker.client.message import Message
-from zbroker.client.subscriber.feed import Batch, End, Feed, Item, Passed
+from zbroker.client.subscriber.feed import End, Feed, FeedBatch, Item, Passed
 from zbroker.client.subscriber.requests import Asked
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.errors import ZBrokerError
@@ -227,7 +227,7 @@ class Reading:
         return (tracking.receive(batch) or None) if batch else None
 
     def _messages(self, item: Item | None) -> list[Message] | None:
-        if isinstance(item, Batch):
+        if isinstance(item, FeedBatch):
             return item.messages
         if isinstance(item, End):
             self._stop()

@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zbroker.client.effects import Send, raised
-from zbroker.client.subscriber.feed import Feed, State, Vector
+from zbroker.client.effects import SendCommand, raised
+from zbroker.client.subscriber.feed import Feed, FeedState, Vector
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire.messages import Ack, Error, Pause, Replace, Resume
@@ -24,7 +24,7 @@ REQUESTS_MAX: Final = 1_000  # without an answer, on one connection
 Asked = Pause | Resume | Replace
 
 
-class Request(Struct, eq=False):
+class SubscriptionRequest(Struct, eq=False):
     """One of them. It is done when it has an answer or an error. `cid`: "" while it is not sent."""
 
     command: Asked
@@ -50,7 +50,7 @@ class Request(Struct, eq=False):
 
     def leave(self, feed: Feed) -> None:
         """One of its subscriptions is over, or gone to another connection."""
-        self.without(None if feed.state is State.ENDED else feed)
+        self.without(None if feed.state is FeedState.ENDED else feed)
 
     def without(self, gone: Feed | None = None) -> None:
         """Leaves out those that ended, and `gone`; with none left nobody will answer.
@@ -58,7 +58,7 @@ class Request(Struct, eq=False):
         To pause or resume what came to its end, while some of it still waits to be read, is done.
         """
         self.feeds = [
-            feed for feed in self.feeds if feed is not gone and feed.state is not State.ENDED
+            feed for feed in self.feeds if feed is not gone and feed.state is not FeedState.ENDED
         ]
         if self.feeds or self.done:
             return
@@ -68,19 +68,19 @@ class Request(Struct, eq=False):
             self.answer = Ack("processed")
 
 
-class Requests:
+class SubscriptionRequests:
     """The open ones of a connection, and the groups of subscriptions that share a replay."""
 
     def __init__(self) -> None:
-        self.open: list[Request] = []
+        self.open: list[SubscriptionRequest] = []
         self.groups: list[list[Feed]] = []
-        self._cids: dict[str, Request] = {}
+        self._cids: dict[str, SubscriptionRequest] = {}
 
-    def add(self, command: Asked, feeds: Sequence[Feed]) -> Request:
+    def add(self, command: Asked, feeds: Sequence[Feed]) -> SubscriptionRequest:
         """A new one. Raises: ZBrokerError too_many."""
         if len(self.open) >= REQUESTS_MAX:
             raise ZBrokerError("too_many", f"{REQUESTS_MAX} requests without an answer")
-        request = Request(command, list(feeds))
+        request = SubscriptionRequest(command, list(feeds))
         self.open.append(request)
         return request
 
@@ -97,10 +97,12 @@ class Requests:
         for request in asked:
             request.cid = ""
             for feed in request.feeds:
-                if feed.state is State.ENDED or feed not in carried:
+                if feed.state is FeedState.ENDED or feed not in carried:
                     request.leave(feed)
         running = ([feed for feed in group if not feed.paused] for group in self.groups)
-        self.open = [Request(Resume([]), feeds, inner=True) for feeds in running if feeds]
+        self.open = [
+            SubscriptionRequest(Resume([]), feeds, inner=True) for feeds in running if feeds
+        ]
         self.open += [request for request in asked if not request.done]
 
     def over(self, error: ZBrokerError | None = None) -> None:
@@ -110,19 +112,19 @@ class Requests:
                 request.error = error or ZBrokerError("closed", "the subscription has ended")
         self.open, self._cids = [], {}
 
-    def due(self) -> list[Request]:
+    def due(self) -> list[SubscriptionRequest]:
         """Those to be sent now."""
         self._forget_done()
         return [
             request
             for request in self.open
-            if not request.cid and all(feed.state is State.LIVE for feed in request.feeds)
+            if not request.cid and all(feed.state is FeedState.LIVE for feed in request.feeds)
         ]
 
-    def sent(self, request: Request, cid: str) -> Send:
+    def sent(self, request: SubscriptionRequest, cid: str) -> SendCommand:
         """The effect that sends it."""
         self._cids[cid] = request
-        return Send(request.made(cid))
+        return SendCommand(request.made(cid))
 
     def ended(self, feed: Feed) -> None:
         """A subscription is over, or gone to another connection."""
@@ -140,7 +142,7 @@ class Requests:
         if request is None:
             return False
         request.answer = ack
-        feeds = [feed for feed in request.feeds if feed.state is not State.ENDED]
+        feeds = [feed for feed in request.feeds if feed.state is not FeedState.ENDED]
         if isinstance(request.command, Replace):
             for feed in feeds:
                 feed.replaced(request.command, ack.position, own)

@@ -40,7 +40,7 @@ def wanted(  # noqa: PLR0913 - every option by its name
     credit: int,
     name: str | None,
     discard: store_options.Discard,
-) -> tuple[Subscribe, store_options.Wanted]:
+) -> tuple[Subscribe, store_options.StoreOptions]:
     """The command, and what is wanted of the bookmark store. Raises: ZBrokerError bad_field, ..."""
     recent = since == points.RECENT
     options = options_of(
@@ -54,4 +54,4 @@ def wanted(  # noqa: PLR0913 - every option by its name
         until=None if until is None else points.until_text(until),
         bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
     )  # fmt: skip
-    return command, store_options.Wanted(name, recent, discard)
+    return command, store_options.StoreOptions(name, recent, discard)

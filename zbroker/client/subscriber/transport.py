@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from zbroker.client.connection import State
+from zbroker.client.connection import Phase
 from zbroker.client.effects import Effect
 from zbroker.client.endpoints import Doors
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Feed, Item
-from zbroker.client.subscriber.requests import Asked, Request
+from zbroker.client.subscriber.requests import Asked, SubscriptionRequest
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.messages import Ack
@@ -98,7 +98,7 @@ class SubscriberTransport:
         with self._lock:
             return list(self._core.requests.group_of(feed))
 
-    def _request(self, command: Asked, feeds: list[Feed]) -> Request:
+    def _request(self, command: Asked, feeds: list[Feed]) -> SubscriptionRequest:
         request, effects = self._core.ask(command, feeds)
         self._do(effects)
         return request
@@ -114,10 +114,10 @@ class SubscriberTransport:
 
     @property
     def _ended(self) -> bool:
-        return self._core.state is State.ENDED
+        return self._core.state is Phase.ENDED
 
 
-def answer_of(request: Request, timeout: float) -> Ack:
+def answer_of(request: SubscriptionRequest, timeout: float) -> Ack:
     """What was answered in time. Raises: ZBrokerError with the broker's code, "timeout"."""
     if request.error is not None:
         raise request.error
