@@ -8,7 +8,16 @@ import pytest
 
 from zbroker.client.connection import Phase
 from zbroker.client.effects import Connect, Connected, MessagesArrived, NewToken, SendCommand
-from zbroker.client.ports import ONE, READ_LIMIT, Calls, LinkEvents, LinkPort, WakingPoller, turn_of
+from zbroker.client.ports import (
+    ONE,
+    READ_LIMIT,
+    Calls,
+    LinkEvents,
+    LinkPort,
+    PolledLink,
+    WakingPoller,
+    turn_of,
+)
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.token_connection import TOKEN_WAIT_MS
 from zbroker.engine.contract import Limit, Now
@@ -29,7 +38,7 @@ class FakeLink:
         self.happened = []
         self.sent = []
         self.closed = False
-        self.monitor = object()
+        self.socket, self.monitor = object(), object()
 
     def receive(self):
         assert not self.closed
@@ -172,3 +181,20 @@ def test_an_interrupt_ends_the_next_wait():
     poller = WakingPoller()
     poller.interrupt()
     assert poller.poll(int(LIMIT_S * 1_000)) == {}
+
+
+def test_a_polled_link_is_read_if_the_poller_saw_something():
+    link, read = FakeLink(ACK), []
+    port = PolledLink(lambda: link, Calls(), handled=lambda: read.append(len(link.answers)))
+    port.connect(Connect())
+    assert list(port.events({}, READ_LIMIT)) == []
+    assert len(list(port.events({link.socket: 1}, READ_LIMIT))) == 1
+    assert read == [0], "after the answer was handled"
+
+
+def test_a_polled_link_is_read_on_if_not_all_was_read():
+    link = FakeLink(BATCH, BATCH, BATCH)
+    port = PolledLink(lambda: link, Calls())
+    port.connect(Connect())
+    assert len(list(port.events({link.socket: 1}, READ_LIMIT))) == 2
+    assert len(list(port.events({}, READ_LIMIT))) == 1

@@ -71,12 +71,18 @@ class LinkPort:
     """
 
     def __init__(
-        self, connect: Callable[[], ClientLink], calls: Calls, poller: WakingPoller | None = None
+        self,
+        connect: Callable[[], ClientLink],
+        calls: Calls,
+        poller: WakingPoller | None = None,
+        handled: Callable[[], object] = lambda: None,
     ) -> None:
+        """handled: called after each answer, before the next one is looked for."""
         self.link: ClientLink | None = None
         self.drained = True
         self.took = False
         self._make, self._calls, self._poller = connect, calls, poller
+        self._handled = handled
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Event]:
         """Answers, whether a poller saw some or not: that is cheaper than to poll first."""
@@ -92,6 +98,7 @@ class LinkPort:
             answer, body = received
             self.took = True
             yield MessagesArrived(answer, body) if isinstance(answer, WITH_BODY) else answer
+            self._handled()
             size += len(body)
             if self.link is not link:
                 return  # what else came on it is of a connection that is over
@@ -129,6 +136,18 @@ class LinkPort:
     def _closing(self, link: ClientLink) -> None:
         if self._poller is not None:
             self._poller.unregister(link)
+
+
+class PolledLink(LinkPort):
+    """A link whose port polls before each turn: it is not read if the poller saw nothing."""
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Event]:
+        """Answers, if some came."""
+        link = self.link
+        if link is not None and self.drained and link.socket not in ready:
+            self.took = False
+            return ()
+        return super().events(ready, limit)
 
 
 class LinkEvents:

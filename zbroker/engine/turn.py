@@ -52,7 +52,7 @@ class Turn(Generic[Event, Effect]):
         self._core, self._plan, self._clock = core, plan, clock
         self._performers = {kind: self._guarded(kind, do) for kind, do in performers.items()}
         wakes = [source.next_wake_ms for source, _ in plan.sources]
-        self._wakes = [core.next_wake_ms, *(wake for wake in wakes if wake is not None)]
+        self._wakes = [*(wake for wake in wakes if wake is not None), core.next_wake_ms]
         self._not_sent: dict[bytes, bool] = {}  # peers not reached in this drain: because full?
         self._syncing = False
         self._entered = False  # stays True after an error
@@ -148,6 +148,8 @@ class Turn(Generic[Event, Effect]):
         least = None
         for wake in self._wakes:
             wake_ms = wake()
+            if wake_ms == 0:
+                return 0  # the core, which has to look for longest, comes last
             if wake_ms is not None and (least is None or wake_ms < least):
                 least = wake_ms
         return least if not least else max(0, least - self._clock().mono_ms)

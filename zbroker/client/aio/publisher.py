@@ -13,20 +13,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from zbroker.client.aio.loop_port import LoopLink
 from zbroker.client.aio.receipt import AsyncTrack
 from zbroker.client.effects import SendCommand
-from zbroker.client.ports import Calls, LinkPort
+from zbroker.client.ports import READ_LIMIT, Calls, LinkPort
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
+from zbroker.engine.contract import Limit
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon
-
-WAIT_MAX_MS: Final = 3_600_000
 
 _log: Final = logging.getLogger("zbroker.client")
 
@@ -56,6 +55,7 @@ class AsyncPublisher(common.PublisherPort):
     ) -> None:
         super().__init__(servers, logon, publisher, settings, store)
         self.loop = self.track.loop
+        self._wait_ms: int | None = None
         self._hurried = False  # a turn came inside publish(): the loop had none for a while
         self._turns = self._port.turns
         self._renew = False  # a new session was asked for
@@ -131,10 +131,12 @@ class AsyncPublisher(common.PublisherPort):
         if self._renew:
             self._renew = False
             self._perform(self._core.log_on_again(self.clock.mono_ms()))
-        self._read(self._port.ready())
-        self._pack()
-        self._read(self._port.ready())  # again, whether something was sent or not: see loop_port.py
+        self._wait_ms = self._run(self._port.ready())
         self._publish_state()
+
+    def _sources(self) -> list[tuple[Any, Limit]]:
+        """The link again after what is queued: see loop_port.py."""
+        return [*super()._sources(), (self._port, READ_LIMIT)]
 
     def _rest(self) -> None:
         """Sets when the next turn is."""
@@ -142,7 +144,7 @@ class AsyncPublisher(common.PublisherPort):
         self.wake_at = 1 if self._core.can_send and not soon else self._full_batch
         if len(self.inbox) >= self.wake_at and self._space_again_ms is None:
             self._turns.soon()
-        self._turns.within(self._wait_ms(WAIT_MAX_MS))
+        self._port.rest(self._wait_ms)
 
     def _guard(self, work: Callable[[], object]) -> None:
         """Whatever fails in there ends the client: nobody may wait for it."""

@@ -25,7 +25,7 @@ from zbroker.client.consumer.settlement import ACK, Verb
 from zbroker.client.consumer.transport import ConsumerTransport
 from zbroker.client.endpoints import Doors
 from zbroker.client.link import CLOSE_LINGER_MS
-from zbroker.client.ports import LinkPort, WakingPoller
+from zbroker.client.ports import PolledLink, WakingPoller
 from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
@@ -49,7 +49,7 @@ class ConsumerThread(ConsumerTransport):
             target=self._run, name=f"zbroker queue {command.queue}", daemon=True
         )
         forks.watch(self)
-        self._begin(LinkPort(doors.connect, self._calls, self._poller))
+        self._begin(PolledLink(doors.connect, self._calls, self._poller))
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: what was read, and the socket, are the parent's."""

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from zbroker.client.callbacks import Callbacks
-from zbroker.client.ports import Calls, LinkPort, WakingPoller
+from zbroker.client.ports import Calls, LinkPort, PolledLink, WakingPoller
 from zbroker.client.publisher.publisher import NEVER, PublisherPort, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
@@ -59,7 +59,7 @@ class IOThread(PublisherPort):
         self.track.ask_numbers = self._ask_numbers
         self.track.call, self.track.wake = self.call, self.wake
         self._thread = threading.Thread(
-            target=self._run, name=f"zbroker {logon.client}", daemon=True
+            target=self._serve_all, name=f"zbroker {logon.client}", daemon=True
         )
 
     # -- called by application threads --------------------------------------------------------
@@ -115,7 +115,7 @@ class IOThread(PublisherPort):
 
     # -- the thread ---------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _serve_all(self) -> None:
         try:
             ready: Ready = {}
             while not self._stopping:
@@ -131,17 +131,17 @@ class IOThread(PublisherPort):
             self._end()
 
     def _turn_and_sleep(self, ready: Ready) -> Ready:
-        """One round: what came, what time demands, what was asked, what is queued; then sleep."""
-        self._read(ready)
+        """One turn, and what was asked; then sleeps."""
+        wait_ms = self._run(ready)
         while self._requests:
             self._serve(self._requests.popleft())
-        self._pack()
+            wait_ms = 0
         self._publish_state()
-        return self._sleep()
+        return self._sleep(wait_ms)
 
-    def _sleep(self) -> Ready:
+    def _sleep(self, wait_ms: int | None) -> Ready:
         """Polls until something happens, unless enough was queued meanwhile."""
-        timeout = self._wait_ms(POLL_MAX_MS)
+        timeout = POLL_MAX_MS if wait_ms is None else min(wait_ms, POLL_MAX_MS)
         self.wake_at = 1 if self._core.can_send else self._full_batch
         waiting = len(self.inbox) >= self.wake_at and self._space_again_ms is None
         if waiting or self._requests or self._stopping:
@@ -166,7 +166,8 @@ class IOThread(PublisherPort):
         self._callbacks.call(function, *arguments)
 
     def _make_port(self) -> LinkPort:
-        return LinkPort(self._new_link, Calls(), self._poller)
+        """Each ack is published at once: a caller that waits may go on before more is packed."""
+        return PolledLink(self._new_link, Calls(), self._poller, self._publish_state)
 
     def _fail(self, error: ZBrokerError) -> None:
         super()._fail(error)

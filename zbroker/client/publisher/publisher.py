@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, ClassVar, Final, Protocol
 
 import zmq
@@ -195,49 +195,46 @@ class PublisherPort:
     # -- a turn, in pieces --------------------------------------------------------------------
 
     def _make_turn(self) -> Turn[e.Event, e.Effect]:
-        port, performers = self._port, self._performers()
-        sources: list[tuple[Any, Limit]] = [(port, READ_LIMIT), (LinkEvents(port), ONE)]
-        return Turn(self._core, TurnPlan(sources, tuple(performers)), performers, self._now)
+        performers = self._performers()
+        return Turn(self._core, TurnPlan(self._sources(), tuple(performers)), performers, self._now)
 
-    def _read(self, ready: Ready) -> None:
-        """Handles what the broker sent, what became of the connection, and the time."""
+    def _sources(self) -> list[tuple[Any, Limit]]:
+        """The broker first: what it acknowledges makes room for what is queued."""
+        return [(self._port, READ_LIMIT), (LinkEvents(self._port), ONE), (InboxPort(self), ONE)]
+
+    def _run(self, ready: Ready) -> int | None:
+        """One turn: what came, what is queued, what time demands."""
         self._core.queued = len(self.inbox)
-        self._turn.run(ready)
-        if self._port.took:
-            self._publish_state()  # at once: a caller may wait for one of these acks
-
-    def _wait_ms(self, most_ms: int) -> int:
-        """For how long nothing is due."""
-        times = (self._core.next_wake_ms(), self._space_again_ms)
-        if not self._port.drained:
-            return 0
-        now_ms = self.clock.mono_ms()
-        return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
+        return self._turn.run(ready)
 
     @property
     def _full_batch(self) -> int:
         """While nothing can be sent, packing waits for as much: fewer, larger batches."""
         return min(packer.BATCH_MESSAGES, self.inbox_max // 2)
 
-    def _pack(self) -> None:
+    def _pack(self) -> Iterator[e.Called]:
         """Takes messages while they can be sent, or make full batches."""
         if self._space_again_ms is not None:
-            self._has_space()  # also while nothing can be sent: who publishes waits for it
+            self._has_space()  # also while nothing can be sent: a caller may wait for it
         for _ in range(TURN_BATCHES):
             waiting = len(self.inbox)
             if not waiting or (waiting < self._full_batch and not self._core.can_send):
                 return
-            if not self._take():
+            if not (yield from self._take()):
                 return
 
     def _number_all(self) -> int:
         """The sequence of the newest message that was queued, now that it has one."""
-        while self.inbox and self.session is not None and self._take():
-            pass
+        while self.inbox and self.session is not None:
+            before = len(self.inbox)
+            for called in self._take():
+                self._turn.hear(called)
+            if len(self.inbox) == before:
+                break
         return self._core.next_sequence - 1 + len(self.inbox)
 
-    def _take(self) -> bool:
-        """Packs, numbers and sends up to a batch of messages; False if the store has no space."""
+    def _take(self) -> Generator[e.Called, None, bool]:
+        """Packs and numbers up to a batch of messages; False if the store has no space."""
         items = self.inbox[: packer.BATCH_MESSAGES]
         self.unsettled += len(items)
         del self.inbox[: len(items)]
@@ -246,22 +243,22 @@ class PublisherPort:
             if not self._has_space():
                 self.inbox[:0] = items[taken:]
                 break
-            self._add(run)
+            yield self._add(run)
             taken += len(run.items)
         self.stored_bytes = self.store.bytes
         if max(rows.sizes) > SMALL_BYTES:
             self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
         return taken == len(items)
 
-    def _add(self, run: packer.MessageRows[Receipt]) -> None:
-        """Packs, numbers and sends one batch."""
+    def _add(self, run: packer.MessageRows[Receipt]) -> e.Called:
+        """Packs and numbers one batch; it is sent if it can be."""
         batch = packer.pack(run)
         effects = self._core.add(batch, self.clock.mono_ms())
         number = batch.first
         for receipt in run.items:
             receipt.value = number
             number += 1
-        self._perform(effects)
+        return e.Called(effects)
 
     def _has_space(self) -> bool:
         """Whether the store can take another batch."""
@@ -385,3 +382,20 @@ class PublisherPort:
             return "the disk of the publish store is full"
         refusal = self._core.refusal
         return f"the broker said {refusal.code}: {refusal.reason}" if refusal else ""
+
+
+class InboxPort:
+    """What the program queued, as a source: batches that were numbered, to be sent."""
+
+    drained = True
+
+    def __init__(self, publisher: PublisherPort) -> None:
+        self._publisher = publisher
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[e.Called]:
+        """As much as can be sent, or makes full batches."""
+        return self._publisher._pack()
+
+    def next_wake_ms(self) -> int | None:
+        """When a store on a full disk is looked at again."""
+        return self._publisher._space_again_ms
