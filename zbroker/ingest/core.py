@@ -130,10 +130,10 @@ class IngestCore:
         return [*self._pacer.pace(burst.effects), *self.link.flush(), *self.live.flush()]
 
     def _one(self, burst: Burst, received: Received) -> None:
-        rid, frames, over, key = received
+        frames = received.frames
         command: m.ClientCommand | None = None
         try:
-            if over or len(frames) > 2:
+            if received.over or len(frames) > 2:
                 reason = (
                     f"a command has a header and at most one body, not over {FRAMES_MAX} frames"
                 )
@@ -142,7 +142,7 @@ class IngestCore:
             self._command(burst, received, command)
         except ClientError as error:
             cid = codec.cid_of(frames[0]) if command is None else None
-            self._refuse(burst, rid, error, command, cid, key)
+            self._refuse(burst, received.rid, error, command, cid, received.key)
 
     def _command(self, burst: Burst, received: Received, command: m.ClientCommand) -> None:
         client = self.clients.by_rid.get(received.rid)
@@ -155,7 +155,7 @@ class IngestCore:
             return
         if client is None:
             raise ClientError("not_logged_on", "this connection has no session here")
-        body = bytes(received.frames[1]) if len(received.frames) > 1 else None
+        body = received.frames[1] if len(received.frames) > 1 else None
         if isinstance(command, m.Publish):
             self._publishing.publish(burst, client, command, body)
         else:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from zbroker.access.core import Access
 from zbroker.engine.effects import LoggedOff, LoggedOn
@@ -29,14 +30,14 @@ ROUTING_ID_BYTES: Final = 5  # what ZeroMQ makes itself: a zero and four more
 C = TypeVar("C")
 
 
-class Received(NamedTuple):
+class Received(Struct, gc=False):
     """One command as it came: its sender, its frames, and whether there were more than allowed.
 
     key: the CURVE key of its connection, "" without.
     """
 
     rid: bytes
-    frames: Sequence[bytes | memoryview]
+    frames: Sequence[bytes]
     over: bool = False
     key: str = ""
 

@@ -202,7 +202,7 @@ class CommandsPort:
             if found is None:
                 return (Commands(commands),) if commands else ()
             rid, frames, over, key, count = found
-            commands.append(Received(rid, [frame.buffer for frame in frames], over, key))
+            commands.append(Received(rid, [frame.bytes for frame in frames], over, key))
             size += count
         self.drained = False
         return (Commands(commands),)
