@@ -138,7 +138,7 @@ def test_a_staged_batch_that_comes_again_is_there_once() -> None:
     entry = m.Entry(
         known.id, known.session, 1, 1, 0, group_builder.crc32c(body), None, ["t"], stage="one"
     )
-    at.core.receive(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
+    at.hear(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
     at.commit()
     assert at.commit_stages("app", 1, one=1).count == 1
 
@@ -312,13 +312,13 @@ def test_an_abort_ends_what_stands_before_it_in_its_group() -> None:
             known.id, known.session, known.high + 1, 1, known.high, group_builder.crc32c(body),
             None, ["t"], stage="one",
         )  # fmt: skip
-        at.core.receive(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
+        at.hear(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
         at.ordinal += 1
         at.abort_stages("one")
         assert (len(at.core.sessions.stages), at.core.sessions.stages.bytes) == (0, 0)
         at.restart()
         assert len(at.core.sessions.stages) == 0
-        at.core.receive(DOOR, m.Open(1, MINE, "task", "alice"), [])
+        at.hear(DOOR, m.Open(1, MINE, "task", "alice"), [])
         at.commit()
         known = at.core.sessions.get(publisher_id("task"))
         assert known is not None
@@ -358,7 +358,7 @@ def test_who_may_not_commit_everything_is_told_the_topics_first() -> None:
     at.stage("two", b"b", topic="u")
     wanted = [StagedBy("one", 1), StagedBy("two", 1)]
     ask = CommitStages(MINE, 1, "app", 1, wanted, "alice", asks_topics=True)
-    at.core.receive(DOOR, ask, [])
+    at.hear(DOOR, ask, [])
     [answer] = [s.message for s in at.commit() if isinstance(s.message, StagesDone)]
     assert answer == StagesDone(1, topics=["t", "u"])
     assert shown(at) == []

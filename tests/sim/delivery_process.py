@@ -141,7 +141,7 @@ class DeliveryNode:
         else:
             world.at.after(POLL_MS if wait_ms is None else min(wait_ms, POLL_MS), self._next_turn)
 
-    def _point(self) -> None:
+    def _point(self, _boundary: str = "") -> None:
         """It may die here."""
         self.world.deaths -= 1
         if self.world.deaths == 0:

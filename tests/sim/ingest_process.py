@@ -174,7 +174,7 @@ class IngestProcess:
     def now(self) -> Now:
         return Now(self.world.at.now_ms, self.world.clock.wall_ns())
 
-    def _point(self) -> None:
+    def _point(self, _boundary: str = "") -> None:
         """It may die here."""
         if self._left is not None:
             self._left -= 1
