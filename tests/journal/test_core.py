@@ -97,6 +97,21 @@ def test_a_commit_is_reserved_written_synced_and_then_answered() -> None:
     assert effects[2] == je.IndexGroup(group.batches, 1)
 
 
+def test_watermarks_name_the_segment_that_holds_what_was_written() -> None:
+    """Readers look for no newer segment below `written`."""
+    at = Steps()
+    at.append()
+    at.tick()
+    [group, *_] = at.hear(ROOM)
+    at.hear(Written(2))
+    said = [
+        effect.message
+        for effect in at.hear(Synced(group.end))
+        if isinstance(effect, je.PublishWatermarks)
+    ]
+    assert [(one.written, one.serial) for one in said] == [(group.end, 2)]
+
+
 def test_nothing_else_is_begun_while_a_sync_runs() -> None:
     """A look for space beside a slow sync once ended the journal: the writer took it for failed."""
     at = Steps()
