@@ -18,7 +18,7 @@ from zbroker.client.publisher import packer
 from zbroker.client.publisher.packer import Extra
 from zbroker.config import RecordConfig
 from zbroker.ids import Origin
-from zbroker.ingest.settings import Limits
+from zbroker.ingest.settings import PublishLimits
 from zbroker.limits import KIB, U63_MAX
 from zbroker.log import format as f
 from zbroker.log.reader import Cursor
@@ -108,7 +108,7 @@ def ingested(
     published: list[tuple[m.Publish, bytes]], recording: Recording | None
 ) -> list[f.Batch]:
     """What ingest forwards to the journal."""
-    rig = Rig(made(Limits(1 << 20, 1 << 20, 1 << 25, 3), recording))
+    rig = Rig(made(PublishLimits(1 << 20, 1 << 20, 1 << 25, 3), recording))
     rig.turn(item(RID, m.Logon("p", "x"), None))
     told = rig.turn(*(item(RID, publish, body) for publish, body in published))
     assert not [one for one in told if isinstance(one, m.Error)]

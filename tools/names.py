@@ -27,7 +27,7 @@ WORDS: Final = {
     "wish": "selection",
 }  # fmt: skip
 #: packages that are being rewritten, whose names are looked at after that
-UNDER: Final = ("delivery", "ingest", "journal")
+UNDER: Final = ("delivery", "journal")
 _HUMP: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 

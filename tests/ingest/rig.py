@@ -12,7 +12,7 @@ from zbroker.engine.events import Commands, Gone, RulesChanged
 from zbroker.ingest.core import IngestCore
 from zbroker.ingest.effects import Effect, Verify
 from zbroker.ingest.events import Verified
-from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.recording import Recording
 from zbroker.server.peers import Received
 from zbroker.wire import codec
@@ -34,7 +34,7 @@ def item(rid: bytes, command: m.ClientCommand, body: bytes | None, key: str = ""
 
 
 def made(
-    limits: Limits, recording: Recording | None = None, access: Access | None = None
+    limits: PublishLimits, recording: Recording | None = None, access: Access | None = None
 ) -> IngestCore:
     """A core that said Hello and was welcomed."""
     core = IngestCore(IngestSettings(limits, MINE, recording, access=access, key=KEY))

@@ -16,7 +16,7 @@ from tests.ingest.rig import item
 from tests.ingest.test_recording import A, Bench, accepted, pack, persisted, refused, unrecorded
 from zbroker.config import RecordConfig
 from zbroker.ingest.content import About
-from zbroker.ingest.split import Part, Splitter
+from zbroker.ingest.split import BatchPart, Splitter
 from zbroker.limits import FILTERED_RUNS_MAX
 from zbroker.recording import Recording
 from zbroker.server.peers import Received
@@ -113,7 +113,7 @@ def recorded_of(rows: list[Row], *, compress: bool) -> list[bool]:
     return [part.recorded for part in parts for _ in range(part.entry.count)]
 
 
-def cut(rows: list[Row], seq: int, *, compress: bool) -> list[Part]:
+def cut(rows: list[Row], seq: int, *, compress: bool) -> list[BatchPart]:
     names = sorted({topic for topic, _ in rows})
     index = array("H", [names.index(topic) for topic, _ in rows])
     body = pack([data for _, data in rows])
@@ -125,7 +125,7 @@ def cut(rows: list[Row], seq: int, *, compress: bool) -> list[Part]:
     return Splitter(RECORDING, MAX).split(batch, body)
 
 
-def rows_of(part: Part) -> list[Row]:
+def rows_of(part: BatchPart) -> list[Row]:
     at, columns = part.entry, part.entry.columns
     index = bodies.indexes(columns.index) if columns and columns.index else bytes(at.count)
     data = bodies.unpack(part.body, at.codec, at.count, MAX)

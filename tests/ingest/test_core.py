@@ -14,7 +14,7 @@ from zbroker.errors import ClientError
 from zbroker.ingest import core as core_module
 from zbroker.ingest.contests import PROBE_MS, PROBES
 from zbroker.ingest.events import EndpointsRead
-from zbroker.ingest.settings import Limits
+from zbroker.ingest.settings import PublishLimits
 from zbroker.limits import EXTRA_MAX_BYTES
 from zbroker.log.format import crc32c
 from zbroker.recording import Recording
@@ -39,7 +39,9 @@ class Bench(Rig):
         clients_per_principal: int = 100,
         recording: Recording | None = None,
     ) -> None:
-        limits = Limits(1_000, 2_000, window_bytes, clients, publisher_time, clients_per_principal)
+        limits = PublishLimits(
+            1_000, 2_000, window_bytes, clients, publisher_time, clients_per_principal
+        )
         super().__init__(made(limits, recording, access))
 
     def lines(self) -> list[tuple[int, int | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
 from zbroker.engine.journal_session import WELCOME_WAIT_MS
-from zbroker.ingest.link import CONFIRM_MS, Link, LinkEffect
+from zbroker.ingest.link import CONFIRM_MS, AppendLink, LinkEffect
 from zbroker.wire import internal as m
 
 MINE, J1, J2 = 5, 11, 12
@@ -18,7 +18,7 @@ def welcome(incarnation: int, echo: int = MINE) -> m.Welcome:
     return m.Welcome(incarnation, echo, 9, 1, 1 << 20, "disk", 1, 1, 1)
 
 
-def up(link: Link, incarnation: int = J1) -> list[LinkEffect]:
+def up(link: AppendLink, incarnation: int = J1) -> list[LinkEffect]:
     link.tick(0)
     sent = link.on_welcome(welcome(incarnation))
     assert sent is not None
@@ -26,7 +26,7 @@ def up(link: Link, incarnation: int = J1) -> list[LinkEffect]:
     return sent
 
 
-def up_again(link: Link) -> list[LinkEffect]:
+def up_again(link: AppendLink) -> list[LinkEffect]:
     """Another journal welcomes us, to which Hello was said already."""
     sent = link.on_welcome(welcome(J2))
     assert sent is not None
@@ -52,20 +52,20 @@ def receipt(incarnation: int, *ordinals: int) -> m.JournalReceipt:
 
 
 def test_nothing_is_sent_before_the_journal_welcomes_us() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     link.append(entry(1), b"a")
     assert link.flush() == []
     assert appended(up(link)) == [1]
 
 
 def test_a_welcome_for_an_older_incarnation_of_us_is_ignored() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     assert link.on_welcome(welcome(J1, echo=MINE - 1)) is None
     assert not link.up
 
 
 def test_another_journal_gets_a_new_socket_and_everything_outstanding_in_order() -> None:
-    link = Link(MINE, lambda: [m.OpenSession("p", "", 1)])
+    link = AppendLink(MINE, lambda: [m.OpenSession("p", "", 1)])
     up(link)
     for seq in (1, 2, 3):
         link.append(entry(seq), b"a")
@@ -81,14 +81,14 @@ def test_another_journal_gets_a_new_socket_and_everything_outstanding_in_order()
 
 
 def test_a_hello_without_answer_is_said_again_on_a_new_socket() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     assert len(link.tick(0)) == 2
     assert link.tick(WELCOME_WAIT_MS - 1) == []
     assert isinstance(link.tick(WELCOME_WAIT_MS)[0], Reconnect)
 
 
 def test_receipts_of_another_journal_are_ignored() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     up(link)
     link.append(entry(1), b"a")
     link.flush()
@@ -96,7 +96,7 @@ def test_receipts_of_another_journal_are_ignored() -> None:
 
 
 def test_receipts_settle_in_order_whatever_is_repeated_or_lost() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     up(link)
     for seq in (1, 2, 3):
         link.append(entry(seq), b"a")
@@ -109,7 +109,7 @@ def test_receipts_settle_in_order_whatever_is_repeated_or_lost() -> None:
 
 
 def test_a_logon_stands_behind_what_was_appended_before_it() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     up(link)
     link.append(entry(1), b"a")
     kinds = [type(e.message) for e in link.open(1, "p", "") if isinstance(e, Say)]
@@ -122,7 +122,7 @@ def test_a_logon_stands_behind_what_was_appended_before_it() -> None:
 
 
 def test_receipts_that_were_seen_are_confirmed_on_a_beat() -> None:
-    link = Link(MINE, list)
+    link = AppendLink(MINE, list)
     assert link.tick(0)[1:] == [Say(JOURNAL, m.Hello("ingest", MINE, [], 1))]
     link.on_welcome(welcome(J1))
     link.append(entry(1), b"a")

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker import config
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.logon_endpoints import Spread, endpoints_for, missing
 
 ROOMS = ("delivery", "delivery-2")
 KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "queues": "q", "admin": "a"}
 
 
-def client(rid: int, name: str) -> Client:
-    return Client(b"\0%04d" % rid, name, "x", None, None, 0)
+def client(rid: int, name: str) -> ClientConnection:
+    return ClientConnection(b"\0%04d" % rid, name, "x", None, None, 0)
 
 
 def test_a_logon_is_told_one_delivery_door() -> None:
@@ -43,7 +43,7 @@ def test_clients_that_come_by_turns_are_not_put_in_one_place() -> None:
 
 
 def test_a_connection_that_logs_on_again_keeps_its_worker() -> None:
-    clients = Clients(workers=3)
+    clients = ClientRegistry(workers=3)
     others = [client(n, f"c{n}") for n in range(7)]
     for one in others:
         clients.add(one)
@@ -61,7 +61,7 @@ def test_workers_get_as_many_connections_each(
     workers: int, events: list[tuple[bool, int, int]]
 ) -> None:
     """Names and connections come, change places and go."""
-    clients = Clients(workers)
+    clients = ClientRegistry(workers)
     for comes, rid, name in events:
         if comes:
             one = client(rid, f"c{name}")

@@ -14,7 +14,7 @@ from zbroker.engine.events import Commands, Gone
 from zbroker.engine.turn import Turn
 from zbroker.ingest.core import IngestCore
 from zbroker.ingest.effects import Effect
-from zbroker.ingest.settings import Limits
+from zbroker.ingest.settings import PublishLimits
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 
@@ -38,7 +38,7 @@ class Process:
     """The core on a turn. said: all that went to the journal; gone: clients that were cut off."""
 
     def __init__(self, kind: type[Turn[Any, Any]]) -> None:
-        self.core: IngestCore = made(Limits(1_000, 1_000, 10_000, 10))
+        self.core: IngestCore = made(PublishLimits(1_000, 1_000, 10_000, 10))
         self.said: list[Any] = []
         self.gone: set[bytes] = set()
         self._script = Script()

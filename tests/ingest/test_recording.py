@@ -15,7 +15,7 @@ from zbroker.config import RecordConfig
 from zbroker.engine.effects import JOURNAL, Say
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.events import Granted
-from zbroker.ingest.settings import Limits
+from zbroker.ingest.settings import PublishLimits
 from zbroker.ingest.split import Splitter
 from zbroker.limits import UNRECORDED_NAMED_MAX
 from zbroker.log.format import crc32c
@@ -41,7 +41,7 @@ class Bench(Rig):
         window: int = 10_000,
         recording: Recording = RECORDING,
     ) -> None:
-        super().__init__(made(Limits(1_000, 2_000, window, 3), recording))
+        super().__init__(made(PublishLimits(1_000, 2_000, window, 3), recording))
         self.high = high
         self.passed: list[tuple[i.Entry, bytes]] = []
         if credit:

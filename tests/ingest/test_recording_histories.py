@@ -21,7 +21,7 @@ from zbroker.config import RecordConfig
 from zbroker.engine.effects import JOURNAL, Reconnect, Say
 from zbroker.ingest.core import IngestCore
 from zbroker.ingest.effects import Effect
-from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.recording import Recording
 from zbroker.server.peers import Received
 from zbroker.wire import bodies
@@ -132,7 +132,7 @@ class History(Rig):
     """One seed."""
 
     def __init__(self, seed: int, *, chained: bool) -> None:
-        limits = Limits(1 << 20, 1 << 20, 1 << 20, 3)
+        limits = PublishLimits(1 << 20, 1 << 20, 1 << 20, 3)
         super().__init__(IngestCore(IngestSettings(limits, MINE, RECORDING)))
         self.rng = Random(seed)
         self.journal = Journal(self.rng)

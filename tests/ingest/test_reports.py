@@ -15,7 +15,7 @@ from zbroker.errors import ClientError
 from zbroker.ingest import reports
 from zbroker.ingest.effects import Effect
 from zbroker.ingest.logons import TOKEN_LIFE_S
-from zbroker.ingest.settings import Limits
+from zbroker.ingest.settings import PublishLimits
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
@@ -94,7 +94,7 @@ def test_one_answer_has_a_limit() -> None:
 
 
 def logged_on(*names: str) -> Rig:
-    rig = Rig(made(Limits(1_000, 1_000, 1_000, 10)))
+    rig = Rig(made(PublishLimits(1_000, 1_000, 1_000, 10)))
     for number, name in enumerate(names, 1):
         logon(rig, name, number)
     live = [one.state for one in rig.core.clients.by_rid.values()]

@@ -28,12 +28,12 @@ from zbroker.engine.events import Commands, Full, Gone, StopAsked
 from zbroker.engine.journal_session import JournalSession
 from zbroker.engine.turn import Turn
 from zbroker.ids import publisher_id
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.core import STOP_WAIT_MS, IngestCore
 from zbroker.ingest.effects import Effect
 from zbroker.ingest.events import Granted
 from zbroker.ingest.prev_tracker import PrevTracker
-from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.server.peers import Received
 from zbroker.wire import codec
 from zbroker.wire import internal as i
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 INGEST, JOURNAL, MARKS, LIVE = "tcp-ingest", "ipc-journal", "ipc-marks", "ipc-live"
-LIMITS: Final = Limits(1 << 20, 1 << 20, 1 << 20, 100)
+LIMITS: Final = PublishLimits(1 << 20, 1 << 20, 1 << 20, 100)
 SPIN_US: Final = 100
 
 
@@ -275,10 +275,10 @@ class Nested(Turn[Any, Any]):
         return []
 
 
-class _UnchainedClients(Clients):
+class _UnchainedClients(ClientRegistry):
     """Batches without `prev` go to the journal as they came."""
 
-    def add(self, client: Client) -> Client | None:
+    def add(self, client: ClientConnection) -> ClientConnection | None:
         client.used = _Unchained()
         return super().add(client)
 

@@ -19,7 +19,7 @@ from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.content import Contents
 from zbroker.ingest.owed_answers import OwedAnswers
-from zbroker.ingest.split import Part, Splitter
+from zbroker.ingest.split import BatchPart, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
 _send = Turns._send
@@ -76,7 +76,7 @@ def _first_for_all(self: Contents, recorded: list[bool | None], *more: Any) -> N
         recorded[n] = recorded[asked[0]]
 
 
-def _backwards(self: Splitter, *batch: Any) -> list[Part]:
+def _backwards(self: Splitter, *batch: Any) -> list[BatchPart]:
     return _split(self, *batch)[::-1]
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from zbroker.engine.effects import Answer
-from zbroker.ingest.clients import Client
+from zbroker.ingest.clients import ClientConnection
 from zbroker.limits import FILTERED_RUNS_MAX, UNRECORDED_NAMED_MAX
 from zbroker.wire.messages import Ack
 
 
 @dataclass(slots=True)
-class Named:
+class UnrecordedNames:
     """Of unrecorded messages up to `seq`: topics never recorded, and runs of filtered sequences."""
 
     seq: int = 0
@@ -55,17 +55,17 @@ def runs_of(filtered: bytes | None) -> list[tuple[int, int]]:
     return [*struct.iter_unpack("<2Q", filtered)] if filtered else []
 
 
-class Told:
+class DueAcks:
     """What one client is to hear."""
 
     __slots__ = ("_before", "_behind", "_duplicate", "_seq", "client")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientConnection) -> None:
         self.client = client
         self._seq = 0  # of the newest recorded message, 0: no `persisted` is due
         self._duplicate = 0
-        self._before: Named | None = None  # unrecorded messages before `_seq`
-        self._behind: Named | None = None
+        self._before: UnrecordedNames | None = None  # unrecorded messages before `_seq`
+        self._behind: UnrecordedNames | None = None
 
     def recorded(self, duplicate: int, *, asked: bool) -> None:
         """A recorded batch is settled; an ack that is due anyway covers it even if not asked."""
@@ -82,7 +82,7 @@ class Told:
     def unrecorded(self, topics: Iterable[str], filtered: tuple[int, int] | None) -> None:
         """A batch that is not recorded is settled."""
         if self._behind is None:
-            self._behind = Named()
+            self._behind = UnrecordedNames()
         self._behind.add(self.client.acked, topics, [filtered] if filtered is not None else [])
 
     def sends(self, durability: str | None) -> list[Answer]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.effects import Effect
 from zbroker.wire.messages import Ack, Error
 
@@ -17,12 +17,12 @@ from zbroker.wire.messages import Ack, Error
 class AckPacer:
     """Holds back acks of `clients`, until `due`."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: ClientRegistry) -> None:
         self._clients = clients
-        self._waits: dict[bytes, Client] = {}
+        self._waits: dict[bytes, ClientConnection] = {}
         self._wanted = False  # some client asked for it: others pay nothing
 
-    def begin(self, client: Client, interval_s: float | None) -> None:
+    def begin(self, client: ClientConnection, interval_s: float | None) -> None:
         """It logs on."""
         client.ack_interval_ms = int((interval_s or 0) * 1_000)
         self._wanted = self._wanted or client.ack_interval_ms > 0
@@ -64,13 +64,13 @@ class AckPacer:
         """When `due` has something."""
         return min(map(_due_ms, self._waits.values())) if self._waits else None
 
-    def _released(self, client: Client) -> list[Effect]:
+    def _released(self, client: ClientConnection) -> list[Effect]:
         self._waits.pop(client.rid, None)
         acks, client.acks = client.acks, []
         return [Answer(client.rid, ack) for ack in acks]
 
 
-def _due_ms(client: Client) -> int:
+def _due_ms(client: ClientConnection) -> int:
     return 0 if client.ack_told_ms is None else client.ack_told_ms + client.ack_interval_ms
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zbroker.ingest.effects import Effect
-from zbroker.ingest.packer import Run
+from zbroker.ingest.packer import PublishRun
 
 
 @dataclass(slots=True)
@@ -14,4 +14,4 @@ class Burst:
 
     now_ms: int
     effects: list[Effect] = field(default_factory=list)
-    runs: dict[bytes, Run] = field(default_factory=dict)
+    runs: dict[bytes, PublishRun] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from zbroker.errors import ClientError
 from zbroker.wire.internal import Entry
 
 
-class Ask(NamedTuple):
+class AckRequest(NamedTuple):
     """What a publish asked for, and what its refusal names: its `cid` and, if not 0, its `seq`."""
 
     persisted: bool
@@ -35,7 +35,7 @@ class Ask(NamedTuple):
         return self.persisted or self.processed
 
 
-class Waiting(NamedTuple):
+class WaitingBatch(NamedTuple):
     """An unrecorded batch that was passed on: settled once ordinal `behind` is.
 
     topics: those of it that are never recorded. filtered: its first and last sequence, if a filter
@@ -48,7 +48,7 @@ class Waiting(NamedTuple):
     topics: list[str]
     filtered: tuple[int, int] | None
     bytes: int
-    ask: Ask
+    ask: AckRequest
     epoch: int
 
 
@@ -64,7 +64,7 @@ class Chain:
     linked: int
     passed: int = 0
     epoch: int = 0
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[WaitingBatch] = field(default_factory=deque)
 
     def follow(self, seq: int, count: int, prev: int | None) -> None:
         """Takes a publish. Raises: ClientError sequence_gap."""

@@ -27,7 +27,7 @@ from zbroker.wire.messages import Ack, Heartbeat
 
 
 @dataclass(slots=True)
-class Client:
+class ClientConnection:
     """One connection that logged on, or is about to."""
 
     rid: bytes
@@ -62,16 +62,16 @@ class Client:
         return (self.pulse.interval_ms or HEARTBEAT_MS) / 1_000
 
 
-class Clients:
+class ClientRegistry:
     """Connections by routing id and by name."""
 
     def __init__(self, workers: int = 1, quiet_ms: QuietMs | None = None) -> None:
         self.heartbeats = ListenerHeartbeats(quiet_ms)
         self._spread = Spread(workers)
         self.unknown: Sequence[str] = ()  # other listeners; until they are known nobody logs on
-        self.by_rid: dict[bytes, Client] = {}
-        self.by_name: dict[str, Client] = {}
-        self.by_open: dict[int, Client] = {}
+        self.by_rid: dict[bytes, ClientConnection] = {}
+        self.by_name: dict[str, ClientConnection] = {}
+        self.by_open: dict[int, ClientConnection] = {}
         self._principals: Counter[str] = Counter()  # connections of each
         self._next_open = 1
         self._left: list[bytes] = []  # connections whose session is over, for the listener
@@ -80,7 +80,7 @@ class Clients:
     def __len__(self) -> int:
         return len(self.by_rid)
 
-    def holder(self, name: str, instance: str, principal: str) -> Client | None:
+    def holder(self, name: str, instance: str, principal: str) -> ClientConnection | None:
         """The connection that keeps `name` from being taken over by `instance` of `principal`."""
         old = self.by_name.get(name)
         same = old is not None and (old.instance, old.principal) == (instance, principal)
@@ -99,18 +99,18 @@ class Clients:
             text = f"{self._principals[principal]} clients of {principal!r} are logged on already"
             raise ClientError("too_many", text)
 
-    def heard(self, client: Client, command: object, now_ms: int) -> None:
+    def heard(self, client: ClientConnection, command: object, now_ms: int) -> None:
         """A command came, which may ask for other heartbeats."""
         interval_s = command.heartbeat_s if isinstance(command, Heartbeat) else None
         self.heartbeats.heard(client.pulse, now_ms, interval_s)
 
-    def beats(self, now_ms: int, *, drained: bool) -> tuple[list[Client], list[bytes]]:
+    def beats(self, now_ms: int, *, drained: bool) -> tuple[list[ClientConnection], list[bytes]]:
         """Who is silent, and whom to send a heartbeat now."""
         pulses = ((rid, client.pulse) for rid, client in self.by_rid.items())
         silent, due = self.heartbeats.tick(now_ms, pulses, drained=drained)
         return [self.by_rid[rid] for rid in silent], due
 
-    def add(self, client: Client) -> Client | None:
+    def add(self, client: ClientConnection) -> ClientConnection | None:
         """Enters a new connection under its name; returns the one it replaces."""
         previous = self.by_rid.get(client.rid)
         client.worker = previous.worker if previous is not None else self._spread.join(client.name)
@@ -123,7 +123,7 @@ class Clients:
         self.by_rid[client.rid] = self.by_name[client.name] = self.by_open[client.open_cid] = client
         return replaced
 
-    def opened(self, client: Client) -> None:
+    def opened(self, client: ClientConnection) -> None:
         """Its session is open."""
         client.state = "live"
         self._came.append(client.rid)
@@ -150,13 +150,13 @@ class Clients:
         live = [client for client in self.by_name.values() if client.state == "live"]
         return [OpenSession(client.name, client.principal, client.session) for client in live]
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ClientConnection) -> None:
         """Forgets a connection."""
         if self.by_rid.get(client.rid) is client:
             self._spread.leave(client.worker)
         self._forget(client)
 
-    def _forget(self, client: Client) -> None:
+    def _forget(self, client: ClientConnection) -> None:
         client.state = "ended"
         self._left.append(client.rid)
         if self.by_rid.get(client.rid) is client:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.identity import Who
 from zbroker.wire.messages import Logon
 
@@ -25,7 +25,7 @@ class Contest(NamedTuple):
     rid: bytes
     logon: Logon
     who: Who
-    holder: Client
+    holder: ClientConnection
     next_ms: int
     left: int
 
@@ -33,7 +33,7 @@ class Contest(NamedTuple):
 class Contests:
     """All that wait."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: ClientRegistry) -> None:
         self._clients = clients
         self._waiting: list[Contest] = []
 

@@ -23,16 +23,16 @@ from zbroker.ingest import events as ie
 from zbroker.ingest import reports
 from zbroker.ingest.ack_pacer import AckPacer
 from zbroker.ingest.burst import Burst
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.effects import Effect
-from zbroker.ingest.link import Link
+from zbroker.ingest.link import AppendLink
 from zbroker.ingest.live import LiveLink
 from zbroker.ingest.logons import Logons, taken_over
 from zbroker.ingest.owed_answers import OWED_MAX, OwedAnswers
 from zbroker.ingest.prev_tracker import RUNS_MAX
 from zbroker.ingest.publish_commands import Publishing
 from zbroker.ingest.settings import IngestSettings
-from zbroker.ingest.stage_commits import Committing
+from zbroker.ingest.stage_commits import StageCommits
 from zbroker.limits import FRAMES_MAX
 from zbroker.server.peers import Received
 from zbroker.wire import codec
@@ -58,15 +58,15 @@ class IngestCore:
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
         recording = settings.recording
         self._everything = recording is None or recording.everything
-        self.clients = Clients(len(settings.workers), quiet_ms)
-        self.link = Link(settings.incarnation, self.clients.sessions)
+        self.clients = ClientRegistry(len(settings.workers), quiet_ms)
+        self.link = AppendLink(settings.incarnation, self.clients.sessions)
         self.live = LiveLink(settings.incarnation, settings.live)
         self.errors: Counter[str] = Counter()
         self.refusals = RefusalLog(settings.incarnation)
         self._publishing = Publishing(
             settings.limits, self.link, self.live, None if self._everything else recording
         )
-        self._committing = Committing(self.link)
+        self._committing = StageCommits(self.link)
         self._pacer = AckPacer(self.clients)
         self._logons = Logons(
             settings, self.clients, self.link, self._publishing, self._pacer, self._refuse
@@ -162,7 +162,7 @@ class IngestCore:
             self._of_session(burst, client, command, body)
 
     def _of_session(
-        self, burst: Burst, client: Client, command: m.ClientCommand, body: bytes | None
+        self, burst: Burst, client: ClientConnection, command: m.ClientCommand, body: bytes | None
     ) -> None:
         if isinstance(command, CommitStaged | AbortStaged):
             self._end_run(burst, client.rid)
@@ -196,7 +196,9 @@ class IngestCore:
         if client is not None and isinstance(command, m.Publish):
             self._refused_publish(burst, client, command, error.code)
 
-    def _refused_publish(self, burst: Burst, client: Client, publish: m.Publish, code: str) -> None:
+    def _refused_publish(
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, code: str
+    ) -> None:
         """What comes again has its place in the line of the session; the rest never comes."""
         last = publish.seq + (publish.count or 1) - 1
         if code not in TEMPORARY and code != "sequence_gap":
@@ -213,7 +215,7 @@ class IngestCore:
         if client is not None:
             self._publishing.end_run(burst, client)
 
-    def _end(self, burst: Burst, client: Client) -> None:
+    def _end(self, burst: Burst, client: ClientConnection) -> None:
         self.clients.remove(client)
         if client.session:
             burst.effects += self.link.close(client.name, client.session)

@@ -32,7 +32,7 @@ class Outstanding(NamedTuple):
 LinkEffect = Reconnect | Say
 
 
-class Link:
+class AppendLink:
     """Appends and logons that wait for the journal."""
 
     def __init__(self, incarnation: int, sessions: Callable[[], list[m.OpenSession]]) -> None:

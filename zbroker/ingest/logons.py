@@ -17,12 +17,12 @@ from zbroker.ids import check_client_name
 from zbroker.ingest.ack_pacer import AckPacer
 from zbroker.ingest.burst import Burst
 from zbroker.ingest.chain import Chain
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.contests import PROBE_MS, PROBES, Contest, Contests
 from zbroker.ingest.effects import Effect, Verify
 from zbroker.ingest.events import EndpointsRead
 from zbroker.ingest.identity import Identity, Who
-from zbroker.ingest.link import Link
+from zbroker.ingest.link import AppendLink
 from zbroker.ingest.logon_endpoints import endpoints_for
 from zbroker.ingest.publish_commands import Publishing
 from zbroker.ingest.settings import IngestSettings
@@ -41,8 +41,8 @@ class Logons:
     """Of the ingest core. endpoints: of the other listeners. disconnects: by operators, so far."""
 
     def __init__(
-        self, settings: IngestSettings, clients: Clients, link: Link, publishing: Publishing,
-        pacer: AckPacer, refuse: Refuse,
+        self, settings: IngestSettings, clients: ClientRegistry, link: AppendLink,
+        publishing: Publishing, pacer: AckPacer, refuse: Refuse,
     ) -> None:  # fmt: skip
         self._settings, self._clients, self._link = settings, clients, link
         self._publishing, self._pacer, self._refuse = publishing, pacer, refuse
@@ -86,7 +86,7 @@ class Logons:
         """The access rules are these now."""
         self._identity.access = access
 
-    def check(self, client: Client) -> None:
+    def check(self, client: ClientConnection) -> None:
         """Whether a client may still be here. Raises: ClientError."""
         self._identity.check(Who(client.principal, client.key), client.name)
         client.permit = self._permit(client.principal)
@@ -146,7 +146,7 @@ class Logons:
             if before is not None:
                 self._publishing.end_run(burst, before)
         pulse = clients.heartbeats.begin(logon.heartbeat_s, burst.now_ms)
-        client = Client(rid, logon.client, logon.instance, logon.cid, pulse, *who)
+        client = ClientConnection(rid, logon.client, logon.instance, logon.cid, pulse, *who)
         client.permit = self._permit(who.principal)
         self._pacer.begin(client, logon.ack_interval_s)
         replaced = clients.add(client)
@@ -187,7 +187,7 @@ class Logons:
         answer.endpoints = endpoints_for(client.worker, self._settings.workers, self.endpoints)
         return [Answer(client.rid, answer)]
 
-    def _token(self, client: Client, now: Now) -> str:
+    def _token(self, client: ClientConnection, now: Now) -> str:
         said = token.Token(
             client.name, client.principal, client.instance, client.session,
             now.wall_ns // 1_000_000_000 + TOKEN_LIFE_S, client.key, self.disconnects,
@@ -202,6 +202,6 @@ class Logons:
         token.make(self._settings.key, longest)
 
 
-def taken_over(client: Client) -> m.Error:
+def taken_over(client: ClientConnection) -> m.Error:
     """What a client hears whose name another connection has now."""
     return m.Error("session_ended", f"another logon as {client.name!r} took this session over")

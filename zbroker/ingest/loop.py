@@ -32,7 +32,7 @@ from zbroker.ingest.effects import Effect, Verify
 from zbroker.ingest.endpoints_file import EndpointsFile
 from zbroker.ingest.live_port import LivePort
 from zbroker.ingest.passwords import PasswordPort
-from zbroker.ingest.settings import IngestSettings, Limits
+from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.limits import FRAME_SLACK_BYTES, INGEST_TURN_MAX, MIB
 from zbroker.recording import Recording
 from zbroker.server import admin_endpoint, disconnects_file, ports
@@ -60,7 +60,7 @@ class IngestLoop:
     def __init__(self, process: Process) -> None:
         self._process, self._poller = process, zmq.Poller()
         config, clock = process.config, process.clock
-        self._limits = Limits(
+        self._limits = PublishLimits(
             config.limits.message_bytes, config.limits.batch_bytes, config.limits.window_bytes,
             config.limits.clients, config.journal.time == "publisher",
             config.limits.clients_of_one,

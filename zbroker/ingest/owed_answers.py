@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer
-from zbroker.ingest.ack_merger import Named, runs_of
+from zbroker.ingest.ack_merger import UnrecordedNames, runs_of
 from zbroker.ingest.effects import Effect
 from zbroker.wire.messages import Ack, Heartbeat
 
@@ -135,9 +135,9 @@ class _MergedAcks:
     """
 
     def __init__(self) -> None:
-        self._before: Named | None = None
+        self._before: UnrecordedNames | None = None
         self._persisted: Ack | None = None
-        self._behind: Named | None = None
+        self._behind: UnrecordedNames | None = None
         self._processed: Ack | None = None  # messages that were taken, which says no more
 
     def add(self, ack: Ack) -> bool:
@@ -150,7 +150,9 @@ class _MergedAcks:
             self._persisted = ack
             self._before, self._behind = _joined(self._before, self._behind), None
         elif ack.unrecorded is not None:
-            named = Named(ack.seq or 0, dict.fromkeys(ack.unrecorded), runs_of(ack.filtered))
+            named = UnrecordedNames(
+                ack.seq or 0, dict.fromkeys(ack.unrecorded), runs_of(ack.filtered)
+            )
             self._behind = _joined(self._behind, named)
         else:
             self._processed = ack
@@ -178,7 +180,7 @@ class _MergedAcks:
         return size
 
 
-def _joined(older: Named | None, newer: Named | None) -> Named | None:
+def _joined(older: UnrecordedNames | None, newer: UnrecordedNames | None) -> UnrecordedNames | None:
     if older is None or newer is None:
         return older or newer
     older.add(newer.seq, newer.topics, newer.runs)

@@ -22,7 +22,7 @@ pack = msgpack.Encoder().encode
 EXTRAS_BYTES: Final = HEADER_MAX_BYTES // 2  # of a batch; leaves half of a header for the rest
 
 
-class Run:
+class PublishRun:
     """Consecutive single publishes of one client: sequences seq, seq + 1, ...
 
     All of them are recorded, or none is; or, `recorded` None, content decides over each.

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 RUNS_MAX: Final = 10_000  # that a session may have where one is refused; a run has 100 bytes
 
 
-class Run(NamedTuple):
+class PrevRun(NamedTuple):
     """Sequences [first, last], all of them used."""
 
     first: int
@@ -36,7 +36,7 @@ class PrevTracker:
     def __init__(self) -> None:
         self.newest = 0
         self._in_log = 0
-        self._runs: deque[Run] = deque()  # rising; one, unless the client leaves sequences out
+        self._runs: deque[PrevRun] = deque()  # rising; one, unless the client leaves sequences out
 
     def __len__(self) -> int:
         """How many runs above the log there are."""
@@ -60,7 +60,7 @@ class PrevTracker:
         first = max(first, self.newest + 1)
         if self._runs and self._runs[-1].last == first - 1:
             first = self._runs.pop().first
-        self._runs.append(Run(first, last))
+        self._runs.append(PrevRun(first, last))
         self.newest = last
 
     def drop(self, first: int, last: int) -> None:
@@ -79,12 +79,15 @@ class PrevTracker:
         self.newest = max(self.newest, last)
 
 
-def _last(run: Run) -> int:
+def _last(run: PrevRun) -> int:
     return run.last
 
 
-def _without(run: Run, first: int, last: int) -> list[Run]:
-    parts = (Run(run.first, min(run.last, first - 1)), Run(max(run.first, last + 1), run.last))
+def _without(run: PrevRun, first: int, last: int) -> list[PrevRun]:
+    parts = (
+        PrevRun(run.first, min(run.last, first - 1)),
+        PrevRun(max(run.first, last + 1), run.last),
+    )
     if run.last < first or run.first > last:
         return [run]
     return [part for part in parts if part.first <= part.last]

@@ -13,15 +13,15 @@ from zbroker.errors import ClientError
 from zbroker.ingest import authorization
 from zbroker.ingest.acks import Acks, persisted
 from zbroker.ingest.burst import Burst
-from zbroker.ingest.chain import Ask, Waiting
+from zbroker.ingest.chain import AckRequest, WaitingBatch
 from zbroker.ingest.checks import PACKED_SLACK_BYTES, PublishChecks
-from zbroker.ingest.clients import Client
+from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.content import Contents
-from zbroker.ingest.link import Link
+from zbroker.ingest.link import AppendLink
 from zbroker.ingest.live import LiveLink
-from zbroker.ingest.packer import Run
-from zbroker.ingest.settings import Limits
-from zbroker.ingest.split import Part, Splitter
+from zbroker.ingest.packer import PublishRun
+from zbroker.ingest.settings import PublishLimits
+from zbroker.ingest.split import BatchPart, Splitter
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -33,7 +33,7 @@ class Publishing:
     """Publishes of all clients, on their way out of ingest."""
 
     def __init__(
-        self, limits: Limits, link: Link, live: LiveLink, recording: Recording | None
+        self, limits: PublishLimits, link: AppendLink, live: LiveLink, recording: Recording | None
     ) -> None:
         self.acks = Acks()
         self.messages = 0
@@ -52,7 +52,9 @@ class Publishing:
             limits.message_bytes, limits.batch_bytes, limits.publisher_time
         )
 
-    def publish(self, burst: Burst, client: Client, publish: m.Publish, body: bytes | None) -> None:
+    def publish(
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes | None
+    ) -> None:
         """Takes one publish. Raises: ClientError; then nothing of it was taken."""
         if client.state != "live":
             raise ClientError("not_ready", "the logon of this connection is not answered yet")
@@ -80,7 +82,7 @@ class Publishing:
         else:
             self._packed(burst, client, publish, body)
 
-    def _check_stage(self, client: Client, publish: m.Publish) -> None:
+    def _check_stage(self, client: ClientConnection, publish: m.Publish) -> None:
         """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
         if publish.count is None:
             raise ClientError("bad_field", "only packed messages can be staged")
@@ -92,7 +94,7 @@ class Publishing:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
             raise ClientError("topic_not_recorded", text)
 
-    def _room_for(self, burst: Burst, client: Client, size: int) -> None:
+    def _room_for(self, burst: Burst, client: ClientConnection, size: int) -> None:
         """Raises: ClientError window_full, not_ready."""
         run = burst.runs.get(client.rid)
         used = client.window_used + (run.bytes if run is not None else 0)
@@ -102,7 +104,9 @@ class Publishing:
         if self._link.full and not self._link.up:
             raise ClientError("not_ready", "the journal is restarting")
 
-    def _single(self, burst: Burst, client: Client, publish: m.Publish, body: bytes) -> None:
+    def _single(
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes
+    ) -> None:
         run = burst.runs.get(client.rid)
         recorded = True if self._kind is None else self._kind(publish.topic or "")
         if run is not None:
@@ -110,15 +114,15 @@ class Publishing:
                 run.add(publish, body)
                 return
             self.end_run(burst, client)
-        burst.runs[client.rid] = Run(publish, body, recorded=recorded)
+        burst.runs[client.rid] = PublishRun(publish, body, recorded=recorded)
 
-    def end_run(self, burst: Burst, client: Client) -> None:
+    def end_run(self, burst: Burst, client: ClientConnection) -> None:
         """Sends the single publishes of this turn on their way."""
         run = burst.runs.pop(client.rid, None)
         if run is None or client.state != "live":
             return
         entry, body = run.entry(client.publisher, client.session)
-        ask = Ask(run.ask, run.cid, run.processed)
+        ask = AckRequest(run.ask, run.cid, run.processed)
         if run.recorded:
             self._forward(client, entry, body, ask)
         elif run.recorded is None and self._splitter is not None:
@@ -126,7 +130,9 @@ class Publishing:
         else:
             self._pass(burst, client, entry, body, ask)
 
-    def _packed(self, burst: Burst, client: Client, publish: m.Publish, body: bytes) -> None:
+    def _packed(
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes
+    ) -> None:
         self.end_run(burst, client)
         assert publish.count is not None
         topics = publish.topics if publish.topics is not None else [publish.topic or ""]
@@ -136,26 +142,32 @@ class Publishing:
             publish.codec, topics, publish.time_ns, publish.columns, stage=publish.stage or "",
         )  # fmt: skip
         asked = publish.ack or _NOTHING
-        ask = Ask("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
+        ask = AckRequest("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
         if self._splitter is None:
             self._forward(client, entry, body, ask)
         else:
             self._send(burst, client, self._splitter.split(entry, body), ask)
 
-    def _send(self, burst: Burst, client: Client, parts: list[Part], ask: Ask) -> None:
+    def _send(
+        self, burst: Burst, client: ClientConnection, parts: list[BatchPart], ask: AckRequest
+    ) -> None:
         for part in parts:
             if part.recorded:
                 self._forward(client, part.entry, part.body, ask)
             else:
                 self._pass(burst, client, part.entry, part.body, ask)
 
-    def _forward(self, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+    def _forward(
+        self, client: ClientConnection, entry: i.Entry, body: bytes, ask: AckRequest
+    ) -> None:
         client.messages += entry.count
         if client.chain is not None:
             client.chain.link(entry)
         self.acks.forwarded(self._link.append(entry, body), client, entry, len(body), ask)
 
-    def _pass(self, burst: Burst, client: Client, entry: i.Entry, body: bytes, ask: Ask) -> None:
+    def _pass(
+        self, burst: Burst, client: ClientConnection, entry: i.Entry, body: bytes, ask: AckRequest
+    ) -> None:
         assert client.chain is not None
         assert self._kind is not None
         client.messages += entry.count
@@ -164,7 +176,7 @@ class Publishing:
         last = entry.seq + entry.count - 1
         never = [topic for topic in entry.topics if self._kind(topic) is not None]
         filtered = (entry.seq, last) if len(never) < len(entry.topics) else None
-        waiting = Waiting(
+        waiting = WaitingBatch(
             client.last_ordinal, ask.seq or entry.seq, last, never, filtered, len(body), ask,
             client.chain.epoch,
         )  # fmt: skip
@@ -179,7 +191,9 @@ class Publishing:
             counts |= {"filtered": self.contents.filtered, "unreadable": self.contents.unreadable}
         return counts
 
-    def flush(self, burst: Burst, client: Client, flush: m.Flush, durability: str | None) -> None:
+    def flush(
+        self, burst: Burst, client: ClientConnection, flush: m.Flush, durability: str | None
+    ) -> None:
         """Answered once everything before it is settled."""
         self.end_run(burst, client)
         if self.acks.waits(client):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import Final
 
-from zbroker.ingest.clients import Client, Clients
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.wire.surveys import AskClients, ClientRow, Peers
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short
 
 
 def rows(
-    clients: Clients, ask: AskClients, peers: Peers, now_ms: int
+    clients: ClientRegistry, ask: AskClients, peers: Peers, now_ms: int
 ) -> tuple[list[ClientRow], int]:
     """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
     known = clients.by_name
@@ -21,7 +21,7 @@ def rows(
     return [_row(known[name], peers, now_ms) for name in first], len(found) - len(first)
 
 
-def _row(one: Client, peers: Peers, now_ms: int) -> ClientRow:
+def _row(one: ClientConnection, peers: Peers, now_ms: int) -> ClientRow:
     address, since_ms = peers(one.rid)
     return ClientRow(
         one.name, one.principal, one.instance, address,

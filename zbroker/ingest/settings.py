@@ -12,7 +12,7 @@ from zbroker.recording import Recording
 
 
 @dataclass(slots=True, frozen=True)
-class Limits:
+class PublishLimits:
     """What ingest enforces; see `[limits]` of the settings."""
 
     message_bytes: int
@@ -31,7 +31,7 @@ class IngestSettings(NamedTuple):
     the process looks at its sockets before it sleeps, while that pays.
     """
 
-    limits: Limits
+    limits: PublishLimits
     incarnation: int
     recording: Recording | None = None
     workers: Sequence[str] = ("delivery",)

@@ -27,7 +27,7 @@ from zbroker.wire.messages import Columns
 _NONE: Final = Columns()
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Consecutive messages that are all recorded, or all not."""
 
     recorded: bool
@@ -44,7 +44,9 @@ class Splitter:
         self._kind = recording.kind
         self._max_bytes = max_bytes
 
-    def split(self, entry: Entry, body: bytes, messages: list[bytes] | None = None) -> list[Part]:
+    def split(
+        self, entry: Entry, body: bytes, messages: list[bytes] | None = None
+    ) -> list[BatchPart]:
         """The runs of a checked batch, in order; a batch of one kind as it is.
 
         `prev` of a recorded run is the last recorded message before it, as far as that is in this
@@ -53,7 +55,7 @@ class Splitter:
         kinds = [self._kind(topic) for topic in entry.topics]
         column = entry.columns.index if entry.columns is not None else None
         if None not in kinds and (column is None or len(set(kinds)) == 1):
-            return [Part(bool(kinds[0]), entry, body)]
+            return [BatchPart(bool(kinds[0]), entry, body)]
         index = bodies.indexes(column) if column is not None else bytes(entry.count)
         opened = Messages(entry, body, self._max_bytes, messages)
         recorded = [kinds[at] for at in index]
@@ -61,13 +63,13 @@ class Splitter:
             self.contents.decide(recorded, index, entry, opened)
         runs = [(bool(kind), len(list(run))) for kind, run in groupby(recorded)]
         if len(runs) == 1:
-            return [Part(runs[0][0], entry, body)]
+            return [BatchPart(runs[0][0], entry, body)]
         return _cut(entry, opened.all, index, runs)
 
 
 def _cut(
     entry: Entry, messages: list[bytes], index: Sequence[int], runs: list[tuple[bool, int]]
-) -> list[Part]:
+) -> list[BatchPart]:
     """The batch in pieces. runs: (recorded, number of messages)."""
     column = entry.columns.time if entry.columns is not None else None
     times = bodies.times(column) if column is not None else None
@@ -83,7 +85,7 @@ def _cut(
             entry, seq=entry.seq + first, count=count, prev=prev, crc=crc32c(plain), codec=None,
             topics=topics, columns=columns if columns != _NONE else None,
         )  # fmt: skip
-        parts.append(Part(recorded, part, plain))
+        parts.append(BatchPart(recorded, part, plain))
         if recorded:
             prev = entry.seq + end - 1
         first = end

@@ -22,9 +22,9 @@ from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
 from zbroker.ingest import authorization
-from zbroker.ingest.clients import Client
+from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.effects import Effect
-from zbroker.ingest.link import Link
+from zbroker.ingest.link import AppendLink
 from zbroker.wire import messages as m
 from zbroker.wire.stages import (
     BODY_MAX_BYTES,
@@ -44,24 +44,24 @@ OF_ONE_MAX: Final = 16  # of one connection
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
+class PendingCommit(NamedTuple):
     """A command that waits for the journal."""
 
-    client: Client
+    client: ClientConnection
     cid: str | None
     ask: CommitStages | AbortStages
 
 
-class Committing:
+class StageCommits:
     """Who asked for what."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: AppendLink) -> None:
         self._link = link
         self._last = 0
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, PendingCommit] = {}
 
     def ask(
-        self, client: Client, command: CommitStaged | AbortStaged, body: bytes | None
+        self, client: ClientConnection, command: CommitStaged | AbortStaged, body: bytes | None
     ) -> Sequence[Effect]:
         """On to the journal. Raises: ClientError."""
         if client.state != "live":
@@ -84,11 +84,11 @@ class Committing:
         return self._forward(client, command.cid, ask)
 
     def _forward(
-        self, client: Client, cid: str | None, ask: CommitStages | AbortStages
+        self, client: ClientConnection, cid: str | None, ask: CommitStages | AbortStages
     ) -> Sequence[Effect]:
         self._last += 1
         ask = replace(ask, cid=self._last)
-        self._asked[self._last] = Asked(client, cid, ask)
+        self._asked[self._last] = PendingCommit(client, cid, ask)
         return self._link.ask(ask)
 
     def done(self, done: StagesDone) -> Sequence[Effect]:
