@@ -222,7 +222,7 @@ def test_other_hosts_are_let_in_only_when_allowed(door: str, host: str) -> None:
 def test_a_start_says_which_door_strangers_reach(door: str) -> None:
     text = f"[listen]\n{door} = 'tcp://*:9191'\n[security]\nallow_unauthenticated = true"
     said = security.check(config.parse(text, "z.toml"))
-    assert (said.safe, "whoever reaches tcp://*:9191 may" in said.text) == (False, True)
+    assert (said.safe, "every client that reaches tcp://*:9191 may" in said.text) == (False, True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
