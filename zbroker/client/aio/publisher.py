@@ -13,29 +13,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from zbroker.client.aio.loop_port import LoopLink
+from zbroker.client.aio.loop_port import LinkWatch, LoopTurns
 from zbroker.client.aio.receipt import AsyncTrack
-from zbroker.client.effects import SendCommand
-from zbroker.client.ports import READ_LIMIT, Calls, LinkPort
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
-from zbroker.engine.contract import Limit
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon
 
+WAIT_MAX_MS: Final = 3_600_000
+
 _log: Final = logging.getLogger("zbroker.client")
-
-
-class PublisherLink(LoopLink):
-    """Its turns read once more after they sent."""
-
-    def send(self, effect: SendCommand) -> None:
-        """One command."""
-        LinkPort.send(self, effect)
 
 
 class AsyncPublisher(common.PublisherPort):
@@ -43,7 +35,6 @@ class AsyncPublisher(common.PublisherPort):
 
     track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
     track: AsyncTrack
-    _port: LoopLink
 
     def __init__(
         self,
@@ -55,9 +46,10 @@ class AsyncPublisher(common.PublisherPort):
     ) -> None:
         super().__init__(servers, logon, publisher, settings, store)
         self.loop = self.track.loop
-        self._wait_ms: int | None = None
         self._hurried = False  # a turn came inside publish(): the loop had none for a while
-        self._turns = self._port.turns
+        self._turns = LoopTurns(self.loop, self.turn)
+        self._watch: LinkWatch | None = None
+        self._events = False  # the monitor has something
         self._renew = False  # a new session was asked for
         self._in_turn = self._over = False
         self.track.ask_numbers = self._number_inbox
@@ -131,12 +123,18 @@ class AsyncPublisher(common.PublisherPort):
         if self._renew:
             self._renew = False
             self._perform(self._core.log_on_again(self.clock.mono_ms()))
-        self._wait_ms = self._run(self._port.ready())
+        self._read_all()
+        if self._events and self._link is not None:
+            self._events = False
+            self._read_events(self._link)
+        self._tick()
+        self._pack()
+        self._read_all()  # again, whether something was sent or not: see loop_port.py
         self._publish_state()
 
-    def _sources(self) -> list[tuple[Any, Limit]]:
-        """The link again after what is queued: see loop_port.py."""
-        return [*super()._sources(), (self._port, READ_LIMIT)]
+    def _read_all(self) -> None:
+        if self._link is not None:
+            self._read(self._link)
 
     def _rest(self) -> None:
         """Sets when the next turn is."""
@@ -144,7 +142,7 @@ class AsyncPublisher(common.PublisherPort):
         self.wake_at = 1 if self._core.can_send and not soon else self._full_batch
         if len(self.inbox) >= self.wake_at and self._space_again_ms is None:
             self._turns.soon()
-        self._port.rest(self._wait_ms)
+        self._turns.within(self._wait_ms(WAIT_MAX_MS))
 
     def _guard(self, work: Callable[[], object]) -> None:
         """Whatever fails in there ends the client: nobody may wait for it."""
@@ -163,7 +161,8 @@ class AsyncPublisher(common.PublisherPort):
             return
         self._over = True
         self._fail(error)
-        self._port.shut()
+        self._close_link(CLOSE_LINGER_MS)
+        self._turns.close()
         self.store.close()
 
     # -- what the publisher needs -------------------------------------------------------------
@@ -182,9 +181,19 @@ class AsyncPublisher(common.PublisherPort):
         self._guard(self._beat_each)
         self._turns.soon()
 
-    def _make_port(self) -> LoopLink:
-        loop = asyncio.get_running_loop()
-        return PublisherLink(self._new_link, Calls(), loop, self.turn)
+    def _linked(self, link: ClientLink) -> None:
+        self._watch = LinkWatch(self.loop, link, self.turn, self._monitored)
+        self._monitored()
+
+    def _unlinked(self, link: ClientLink) -> None:
+        del link
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _monitored(self) -> None:
+        self._events = True
+        self._turns.soon()
 
     def _number_inbox(self) -> None:
         self.numbers()

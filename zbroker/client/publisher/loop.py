@@ -11,19 +11,20 @@ lock; when the application computes in pure Python a message may wait for some m
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import zmq
 from msgspec import Struct
 
 from zbroker.client.callbacks import Callbacks
-from zbroker.client.ports import Calls, LinkPort, PolledLink, WakingPoller
+from zbroker.client.link import ClientLink
 from zbroker.client.publisher.publisher import NEVER, PublisherPort, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
-from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon
 
@@ -51,15 +52,16 @@ class IOThread(PublisherPort):
         settings: PublisherSettings,
         store: MemoryStore | None = None,
     ) -> None:
-        self._poller = WakingPoller()
         super().__init__(servers, logon, publisher, settings, store)
         self._requests: deque[ThreadRequest] = deque()
         self._callbacks = Callbacks(logon.client)
+        self._poller = zmq.Poller()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self.track.ask_numbers = self._ask_numbers
         self.track.call, self.track.wake = self.call, self.wake
         self._thread = threading.Thread(
-            target=self._serve_all, name=f"zbroker {logon.client}", daemon=True
+            target=self._run, name=f"zbroker {logon.client}", daemon=True
         )
 
     # -- called by application threads --------------------------------------------------------
@@ -70,7 +72,7 @@ class IOThread(PublisherPort):
     def wake(self) -> None:
         """Ends the thread's sleep. NEVER comes first: then the thread sets `wake_at` again."""
         self.wake_at = NEVER
-        self._poller.interrupt()
+        os.eventfd_write(self._wake_fd, 1)
 
     def ask(self, kind: str, timeout: float | None = 10.0) -> int:
         """Has the thread do something: `numbers` packs what is queued and tells the last number.
@@ -113,13 +115,16 @@ class IOThread(PublisherPort):
         """This is a copy in a forked process: it has no thread, and its sockets are not its own."""
         self.track.error, self.room = error, -1
 
+    def __del__(self) -> None:
+        os.close(self._wake_fd)  # not before: another thread may still write to it
+
     # -- the thread ---------------------------------------------------------------------------
 
-    def _serve_all(self) -> None:
+    def _run(self) -> None:
         try:
-            ready: Ready = {}
+            self._poller.register(self._wake_fd, zmq.POLLIN)
             while not self._stopping:
-                ready = self._turn_and_sleep(ready)
+                self._turn()
             self._perform(self._core.log_off())
         except ZBrokerError as error:  # the store's
             _log.error("client.store_failed: nothing more is published: %s", error)
@@ -130,25 +135,32 @@ class IOThread(PublisherPort):
         finally:
             self._end()
 
-    def _turn_and_sleep(self, ready: Ready) -> Ready:
-        """One turn, and what was asked; then sleeps."""
-        wait_ms = self._run(ready)
+    def _turn(self) -> None:
+        """One round: what time demands, what was asked, what is queued; then sleep and read."""
+        self._tick()
         while self._requests:
             self._serve(self._requests.popleft())
-            wait_ms = 0
+        self._pack()
         self._publish_state()
-        return self._sleep(wait_ms)
+        ready = self._sleep()
+        if self._wake_fd in ready:
+            os.eventfd_read(self._wake_fd)
+        link = self._link
+        if link is not None and link.socket in ready:
+            self._read(link)
+        if link is not None and link.monitor in ready:
+            self._read_events(link)
 
-    def _sleep(self, wait_ms: int | None) -> Ready:
+    def _sleep(self) -> set[object]:
         """Polls until something happens, unless enough was queued meanwhile."""
-        timeout = POLL_MAX_MS if wait_ms is None else min(wait_ms, POLL_MAX_MS)
+        timeout = self._wait_ms(POLL_MAX_MS)
         self.wake_at = 1 if self._core.can_send else self._full_batch
         waiting = len(self.inbox) >= self.wake_at and self._space_again_ms is None
         if waiting or self._requests or self._stopping:
             timeout = 0
-        ready = self._poller.poll(timeout)
+        events = self._poller.poll(timeout)
         self.wake_at = NEVER
-        return ready
+        return {source for source, _ in events}
 
     def _serve(self, request: ThreadRequest) -> None:
         if request.kind == "token":
@@ -165,9 +177,13 @@ class IOThread(PublisherPort):
         """By the thread for callbacks."""
         self._callbacks.call(function, *arguments)
 
-    def _make_port(self) -> LinkPort:
-        """Each ack is published at once: a caller that waits may go on before more is packed."""
-        return PolledLink(self._new_link, Calls(), self._poller, self._publish_state)
+    def _linked(self, link: ClientLink) -> None:
+        self._poller.register(link.socket, zmq.POLLIN)
+        self._poller.register(link.monitor, zmq.POLLIN)
+
+    def _unlinked(self, link: ClientLink) -> None:
+        self._poller.unregister(link.socket)
+        self._poller.unregister(link.monitor)
 
     def _fail(self, error: ZBrokerError) -> None:
         super()._fail(error)

@@ -11,8 +11,8 @@ import logging
 import random
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, ClassVar, Final, Protocol
+from collections.abc import Callable
+from typing import ClassVar, Final, Protocol
 
 import zmq
 from msgspec import Struct
@@ -21,7 +21,6 @@ from zbroker import endpoints
 from zbroker.client import effects as e
 from zbroker.client.connection import Phase
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
-from zbroker.client.ports import ONE, READ_LIMIT, LinkEvents, LinkPort
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import Receipt, Track
@@ -29,8 +28,7 @@ from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.client.states import ConnectionState, Name
 from zbroker.clock import Clock, SystemClock
-from zbroker.engine.contract import Limit, Now, Ready, TurnPlan
-from zbroker.engine.turn import Turn
+from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MESSAGE_MAX_BYTES
 from zbroker.sockets import Curve
@@ -115,10 +113,9 @@ class PublisherPort:
         self._core = PublisherCore(
             logon, self.clock.wall_ns(), random.Random().random, self.store, settings.policy
         )
+        self._link: ClientLink | None = None
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
-        self._port = self._make_port()
-        self._turn = self._make_turn()
         self.track.last_refusal = self._last_refusal
         self.track.unrecorded = self._core.unrecorded
         self.inbox += [
@@ -188,53 +185,50 @@ class PublisherPort:
         """Has `_beat_each` called. Raises: ZBrokerError, what ended the client."""
         raise NotImplementedError
 
-    def _make_port(self) -> LinkPort:
-        """What has the link, and waits for it."""
+    def _linked(self, link: ClientLink) -> None:
+        """There is a new link to wait for."""
+        raise NotImplementedError
+
+    def _unlinked(self, link: ClientLink) -> None:
+        """A link is about to be closed."""
         raise NotImplementedError
 
     # -- a turn, in pieces --------------------------------------------------------------------
 
-    def _make_turn(self) -> Turn[e.Event, e.Effect]:
-        performers = self._performers()
-        return Turn(self._core, TurnPlan(self._sources(), tuple(performers)), performers, self._now)
+    def _tick(self) -> None:
+        """What time demands."""
+        self._perform(self._core.tick(self._now(), drained=True))
 
-    def _sources(self) -> list[tuple[Any, Limit]]:
-        """The broker first: what it acknowledges makes room for what is queued."""
-        return [(self._port, READ_LIMIT), (LinkEvents(self._port), ONE), (InboxPort(self), ONE)]
-
-    def _run(self, ready: Ready) -> int | None:
-        """One turn: what came, what is queued, what time demands."""
-        self._core.queued = len(self.inbox)
-        return self._turn.run(ready)
+    def _wait_ms(self, most_ms: int) -> int:
+        """For how long nothing is due."""
+        times = (self._core.next_wake_ms(), self._space_again_ms)
+        now_ms = self.clock.mono_ms()
+        return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
 
     @property
     def _full_batch(self) -> int:
         """While nothing can be sent, packing waits for as much: fewer, larger batches."""
         return min(packer.BATCH_MESSAGES, self.inbox_max // 2)
 
-    def _pack(self) -> Iterator[e.Called]:
+    def _pack(self) -> None:
         """Takes messages while they can be sent, or make full batches."""
         if self._space_again_ms is not None:
-            self._has_space()  # also while nothing can be sent: a caller may wait for it
+            self._has_space()  # also while nothing can be sent: who publishes waits for it
         for _ in range(TURN_BATCHES):
             waiting = len(self.inbox)
             if not waiting or (waiting < self._full_batch and not self._core.can_send):
                 return
-            if not (yield from self._take()):
+            if not self._take():
                 return
 
     def _number_all(self) -> int:
         """The sequence of the newest message that was queued, now that it has one."""
-        while self.inbox and self.session is not None:
-            before = len(self.inbox)
-            for called in self._take():
-                self._turn.hear(called)
-            if len(self.inbox) == before:
-                break
+        while self.inbox and self.session is not None and self._take():
+            pass
         return self._core.next_sequence - 1 + len(self.inbox)
 
-    def _take(self) -> Generator[e.Called, None, bool]:
-        """Packs and numbers up to a batch of messages; False if the store has no space."""
+    def _take(self) -> bool:
+        """Packs, numbers and sends up to a batch of messages; False if the store has no space."""
         items = self.inbox[: packer.BATCH_MESSAGES]
         self.unsettled += len(items)
         del self.inbox[: len(items)]
@@ -243,22 +237,22 @@ class PublisherPort:
             if not self._has_space():
                 self.inbox[:0] = items[taken:]
                 break
-            yield self._add(run)
+            self._add(run)
             taken += len(run.items)
         self.stored_bytes = self.store.bytes
         if max(rows.sizes) > SMALL_BYTES:
             self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
         return taken == len(items)
 
-    def _add(self, run: packer.MessageRows[Receipt]) -> e.Called:
-        """Packs and numbers one batch; it is sent if it can be."""
+    def _add(self, run: packer.MessageRows[Receipt]) -> None:
+        """Packs, numbers and sends one batch."""
         batch = packer.pack(run)
         effects = self._core.add(batch, self.clock.mono_ms())
         number = batch.first
         for receipt in run.items:
             receipt.value = number
             number += 1
-        return e.Called(effects)
+        self._perform(effects)
 
     def _has_space(self) -> bool:
         """Whether the store can take another batch."""
@@ -268,6 +262,22 @@ class PublisherPort:
         full = not self.store.secure(max(self.batch_max, self.largest))
         self._space_again_ms = now_ms + SPACE_AGAIN_MS if full else None
         return not full
+
+    def _read(self, link: ClientLink) -> None:
+        """Handles what the broker sent, until the link is replaced."""
+        while self._link is link and (received := link.receive()) is not None:
+            self._handle(received[0])
+            self._publish_state()  # at once: somebody may wait for this ack
+
+    def _read_events(self, link: ClientLink) -> None:
+        """Handles what became of the connection, until it is replaced."""
+        for event in link.events() if self._link is link else ():
+            if self._link is link:
+                self._handle(event)
+
+    def _handle(self, event: e.Event) -> None:
+        self._core.queued = len(self.inbox)
+        self._perform(self._core.handle(event, self._now()))
 
     def _now(self) -> Now:
         return Now(self.clock.mono_ms(), 0)
@@ -290,26 +300,30 @@ class PublisherPort:
     # -- effects ------------------------------------------------------------------------------
 
     def _perform(self, effects: list[e.Effect]) -> None:
-        """What was decided outside of a turn."""
-        if effects:
-            self._turn.hear(e.Called(effects))
+        for effect in effects:
+            if isinstance(effect, e.SendCommand):
+                if self._link is not None:
+                    self._link.send(effect.command, effect.body)
+            elif isinstance(effect, e.Connect):
+                self._connect()
+            elif isinstance(effect, e.LogonAccepted):
+                self._logged_on(effect.answer)
+            elif isinstance(effect, e.MessagesRefused):
+                self._refused(effect)
+            elif isinstance(effect, e.Ended):
+                self._fail(effect.error)
+            elif isinstance(effect, e.ConnectionLost | e.Republished | e.Behind):
+                self._tell_of(effect)
 
-    def _performers(self) -> dict[type, Callable[[Any], Any]]:
-        return {
-            e.Connect: self._connect,
-            e.SendCommand: self._port.send,
-            e.LogonAccepted: lambda effect: self._logged_on(effect.answer),
-            e.MessagesRefused: self._refused,
-            e.Ended: lambda effect: self._fail(effect.error),
-            e.ConnectionLost: lambda _: self.tell("disconnected"),
-            e.Republished: lambda _: self.tell("republished"),
-            e.Behind: self._is_behind,
-        }
-
-    def _is_behind(self, effect: e.Behind) -> None:
-        error = e.broker_behind(effect.last, effect.first - 1)
-        _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
-        self.tell("broker_behind", error)
+    def _tell_of(self, effect: e.ConnectionLost | e.Republished | e.Behind) -> None:
+        if isinstance(effect, e.ConnectionLost):
+            self.tell("disconnected")
+        elif isinstance(effect, e.Republished):
+            self.tell("republished")
+        else:
+            error = e.broker_behind(effect.last, effect.first - 1)
+            _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
+            self.tell("broker_behind", error)
 
     def tell(self, state: Name, error: ZBrokerError | None = None) -> None:
         """Tells the listeners."""
@@ -317,17 +331,21 @@ class PublisherPort:
         for listener in self.settings.on_state:
             self.call(listener, told)
 
-    def _connect(self, effect: e.Connect) -> None:
+    def _connect(self) -> None:
         """Another link, to the same broker or the next one. The one before is over."""
-        if self._port.link is not None:
+        if self._link is not None:
             self._servers.failed(self.url, self._refusal())
-        self._port.close()
+        self._close_link()
         self.url = endpoints.ingest_url(self._servers.choose())
         self.tell("connecting")
-        self._port.connect(effect)
+        self._link = ClientLink(self.context, self.url, self.heartbeat_s, self.settings.curve)
+        self._linked(self._link)
 
-    def _new_link(self) -> ClientLink:
-        return ClientLink(self.context, self.url, self.heartbeat_s, self.settings.curve)
+    def _close_link(self, linger_ms: int = 0) -> None:
+        if self._link is not None:
+            self._unlinked(self._link)
+            self._link.close(linger_ms)
+            self._link = None
 
     def _logged_on(self, answer: Ack) -> None:
         self.message_max = answer.max_message_bytes or self.message_max
@@ -363,7 +381,7 @@ class PublisherPort:
     def _end(self) -> None:
         """Lets go of everything. What a store in a file holds stays there."""
         self._fail(self.track.error or ZBrokerError("closed", "this client is closed"))
-        self._port.close(CLOSE_LINGER_MS)
+        self._close_link(CLOSE_LINGER_MS)
         self.context.term()
         self.store.close()
 
@@ -382,20 +400,3 @@ class PublisherPort:
             return "the disk of the publish store is full"
         refusal = self._core.refusal
         return f"the broker said {refusal.code}: {refusal.reason}" if refusal else ""
-
-
-class InboxPort:
-    """What the program queued, as a source: batches that were numbered, to be sent."""
-
-    drained = True
-
-    def __init__(self, publisher: PublisherPort) -> None:
-        self._publisher = publisher
-
-    def events(self, ready: Ready, limit: Limit) -> Iterable[e.Called]:
-        """As much as can be sent, or makes full batches."""
-        return self._publisher._pack()
-
-    def next_wake_ms(self) -> int | None:
-        """When a store on a full disk is looked at again."""
-        return self._publisher._space_again_ms
