@@ -551,7 +551,7 @@ def test_a_subscription_that_is_stuck_without_credit(
     monkeypatch.setattr(live, "LOOK_AGAIN_S", 0)
     running.answers["GET /subscriptions?limit=1000"] = {"subscriptions": [SUBSCRIPTION]}
     found = patient.only("stuck_subscriptions")
-    assert "slow one does not read 'orders': 60 messages behind" in found["what"]
+    assert "slow one does not read 'orders': a lag of 60 messages" in found["what"]
     assert "client disconnect 'slow one' --dry-run" in found["fix"]
 
 

@@ -276,7 +276,7 @@ def test_a_bookmark_that_is_not_in_the_log_is_not_found(maker: Maker) -> None:
     ten_batches(maker)
     result = run(maker, "dump", "--since", f"{PUBLISHER}|99|")
     assert result.exit_code == 3
-    assert "does not have" in result.stderr
+    assert "does not hold" in result.stderr
 
 
 def test_a_payload_is_shown_by_the_type_of_its_topic(maker: Maker, tmp_path: Path) -> None:

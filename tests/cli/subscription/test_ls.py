@@ -65,7 +65,7 @@ def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
     assert result.stdout == "no client is subscribed\n"
     assert result.stderr.splitlines() == [
         "delivery-2 does not answer: its subscriptions are not among these",
-        "7 more are less far behind; see --limit, --client, --topic",
+        "7 more have a smaller lag; see --limit, --client, --topic",
     ]
 
 
