@@ -184,12 +184,11 @@ def test_an_interrupt_ends_the_next_wait():
 
 
 def test_a_polled_link_is_read_if_the_poller_saw_something():
-    link, read = FakeLink(ACK), []
-    port = PolledLink(lambda: link, Calls(), handled=lambda: read.append(len(link.answers)))
+    link = FakeLink(ACK)
+    port = PolledLink(lambda: link, Calls())
     port.connect(Connect())
     assert list(port.events({}, READ_LIMIT)) == []
     assert len(list(port.events({link.socket: 1}, READ_LIMIT))) == 1
-    assert read == [0], "after the answer was handled"
 
 
 def test_a_polled_link_is_read_on_if_not_all_was_read():

@@ -71,18 +71,12 @@ class LinkPort:
     """
 
     def __init__(
-        self,
-        connect: Callable[[], ClientLink],
-        calls: Calls,
-        poller: WakingPoller | None = None,
-        handled: Callable[[], object] = lambda: None,
+        self, connect: Callable[[], ClientLink], calls: Calls, poller: WakingPoller | None = None
     ) -> None:
-        """handled: called after each answer, before the next one is looked for."""
         self.link: ClientLink | None = None
         self.drained = True
         self.took = False
         self._make, self._calls, self._poller = connect, calls, poller
-        self._handled = handled
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Event]:
         """Answers, whether a poller saw some or not: that is cheaper than to poll first."""
@@ -98,7 +92,6 @@ class LinkPort:
             answer, body = received
             self.took = True
             yield MessagesArrived(answer, body) if isinstance(answer, WITH_BODY) else answer
-            self._handled()
             size += len(body)
             if self.link is not link:
                 return  # what else came on it is of a connection that is over
