@@ -19,7 +19,7 @@ from tools import golden
 from zbroker.admin.history import History
 from zbroker.ids import parse_bookmark
 from zbroker.journal.conflicts import read_conflicts
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -63,8 +63,8 @@ def rows(log: Log, end: int) -> list[dict[str, Any]]:
     return found
 
 
-def start(path: Path) -> tuple[Recovered, Fold, RealDisk]:
-    disk, fold = RealDisk(path / "journal"), Fold(golden.INSTANCE)
+def start(path: Path) -> tuple[Recovered, LogFold, RealDisk]:
+    disk, fold = RealDisk(path / "journal"), LogFold(golden.INSTANCE)
     disk.lock()
     recovered = recover(
         disk, golden.INSTANCE, archive=RealDisk(path / "archive"), on_batch=fold,

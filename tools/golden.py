@@ -27,7 +27,7 @@ from zbroker.admin.history import History, HistoryEntry
 from zbroker.ids import format_bookmark, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.conflicts import Conflict, encode
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.log import archive, records
 from zbroker.log import format as f
 from zbroker.log.disk import RealDisk
@@ -72,7 +72,7 @@ class Maker:
         }  # fmt: skip
         tail = recover(self.disk, INSTANCE, **options).tail
         self.writer = Writer(self.disk, tail, **options)
-        self.fold = Fold(INSTANCE)
+        self.fold = LogFold(INSTANCE)
         self.made: list[tuple[int, Batch]] = []
         self.high = {ORDERS: 0, TRADES: 0}
 

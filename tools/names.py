@@ -26,8 +26,6 @@ WORDS: Final = {
     "told": "reported", "wanted": "query, options, selection", "wiring": "definition",
     "wish": "selection",
 }  # fmt: skip
-#: packages that are being rewritten, whose names are looked at after that
-UNDER: Final = ("delivery", "journal")
 _HUMP: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
@@ -42,9 +40,8 @@ def check(root: Path) -> list[str]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.ClassDef)
         ]
-        if where.split("/")[1] not in UNDER:
-            for name in names:
-                classes[name].append(where)
+        for name in names:
+            classes[name].append(where)
         complaints += [f"{where}: {what}" for what in judge(where, names)]
     for name, where_all in sorted(classes.items()):
         if len(where_all) > 1:
@@ -57,8 +54,6 @@ def judge(where: str, classes: list[str]) -> Iterator[str]:
     file = Path(where).stem
     if file.endswith("ing") and file not in NOUNS and not where.startswith("zbroker/cli/"):
         yield f"{file} is not a noun"
-    if where.split("/")[1] in UNDER:
-        return
     for name in (file, *classes):
         for word in {part.lower() for part in _HUMP.findall(name)} & WORDS.keys():
             yield f"{name} has the private word {word!r}: {WORDS[word]}"

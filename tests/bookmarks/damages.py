@@ -19,7 +19,7 @@ from google_crc32c import value as crc32c
 from tests.bookmarks.logs import INSTANCE
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.journal.startup import beginning
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -76,13 +76,13 @@ class History:
 
 def open_index(
     path: Path, disk: RealDisk, *, accept_loss: bool = False
-) -> tuple[Index, Recovered, Fold]:
+) -> tuple[Index, Recovered, LogFold]:
     """Index and recovery as a start of the journal has them."""
     index = Index(path / "index", INSTANCE)
     log = Log(path / "journal")
     index.forget_later_generations(log.end_of)
     log.close()
-    fold = Fold(INSTANCE)
+    fold = LogFold(INSTANCE)
     try:
         recovered = recover(
             disk, INSTANCE, evidence=[index.stamp], accept_loss=accept_loss, on_batch=fold,

@@ -14,7 +14,7 @@ from tests.client.test_bookmark_store_progress import HERE, THERE, batch
 from zbroker.client.bookmark_stores import file
 from zbroker.client.bookmark_stores import format as records
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
-from zbroker.client.bookmark_stores.format import Key, Wrong
+from zbroker.client.bookmark_stores.format import BadRecord, Key
 from zbroker.client.bookmark_stores.progress import Reached
 from zbroker.client.bookmark_stores.tracker import Manner
 from zbroker.errors import StorageError, ZBrokerError
@@ -58,13 +58,13 @@ def test_golden_bytes_never_change():
 def test_a_changed_byte_is_noticed(at):
     key, value = bytes.fromhex(GOLDEN_KEY), bytearray.fromhex(GOLDEN_VALUE)
     value[at] ^= 1
-    assert isinstance(records.decode_state(key, bytes(value)), Wrong)
-    assert isinstance(records.decode_state(key, bytes(value[:at])), Wrong)
+    assert isinstance(records.decode_state(key, bytes(value)), BadRecord)
+    assert isinstance(records.decode_state(key, bytes(value[:at])), BadRecord)
 
 
 def test_a_record_under_another_key_is_noticed():
     other = records.encode_key(Key("pricer", "others"))
-    assert isinstance(records.decode_state(other, bytes.fromhex(GOLDEN_VALUE)), Wrong)
+    assert isinstance(records.decode_state(other, bytes.fromhex(GOLDEN_VALUE)), BadRecord)
 
 
 def test_a_client_and_a_name_are_parted():

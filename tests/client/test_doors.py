@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from zbroker.client.endpoints import Doors
-from zbroker.client.publisher.publisher import Session
+from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.publisher.publisher import LogonResult
 from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack
@@ -33,7 +33,7 @@ class Logons:
     def log_on(self, door):
         self.number += 1
         told = {"delivery": door} if door else {}
-        self.session = Session(self.number, URL, Ack("processed", endpoints=told))
+        self.session = LogonResult(self.number, URL, Ack("processed", endpoints=told))
 
     def newer_session(self, than):
         if self.session is not None and self.session.number > than:
@@ -49,7 +49,7 @@ def connected_to(doors, monkeypatch):
 
 def test_a_session_without_a_delivery_door_is_none_yet():
     publisher = Logons("")
-    doors = Doors(publisher)
+    doors = ListenerEndpoints(publisher)
     assert doors.session() is None
     assert publisher.asked == [1]
     publisher.log_on("tcp://127.0.0.1:1")
@@ -58,7 +58,7 @@ def test_a_session_without_a_delivery_door_is_none_yet():
 
 def test_a_link_goes_to_the_last_known_door_and_asks_for_the_new_one(monkeypatch):
     publisher = Logons("tcp://127.0.0.1:1")
-    doors = Doors(publisher)
+    doors = ListenerEndpoints(publisher)
     assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:1"
     publisher.log_on("")
     assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:1"
@@ -69,4 +69,4 @@ def test_a_link_goes_to_the_last_known_door_and_asks_for_the_new_one(monkeypatch
 
 def test_with_no_door_ever_known_there_is_none_to_connect_to():
     with pytest.raises(ZBrokerError, match="not_ready"):
-        Doors(Logons("")).connect()
+        ListenerEndpoints(Logons("")).connect()

@@ -15,10 +15,10 @@ from msgspec.msgpack import Ext
 from zbroker.delivery.conflation import (
     HELD_MAX_BYTES,
     KEYS_MAX,
+    BatchMessages,
     Conflation,
     Held,
     MessagePlace,
-    Messages,
     Path,
 )
 from zbroker.errors import ZBrokerError
@@ -52,13 +52,13 @@ def numbered(ones: list[One]) -> list[One]:
     return ones
 
 
-def messages_of(ones: Sequence[One]) -> Messages:
+def messages_of(ones: Sequence[One]) -> BatchMessages:
     def value(i: int) -> Any:
         if ones[i].value is BROKEN:
             raise ZBrokerError("bad_payload", "not json")
         return ones[i].value
 
-    return Messages(
+    return BatchMessages(
         [one.data for one in ones],
         [one.time for one in ones],
         [one.topic for one in ones],
@@ -351,7 +351,7 @@ def histories(draw: st.DrawFn) -> tuple[list[One], list[str | None]]:
     return numbered(ones), names
 
 
-def with_keys(*keys: bytes | None) -> Messages:
+def with_keys(*keys: bytes | None) -> BatchMessages:
     """One message of topic "t" for each key, in one interval."""
     ones = numbered([One(0) for _ in keys])
     columns = [None if key is None else Columns(keys=key) for key in keys]

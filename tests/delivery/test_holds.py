@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.delivery.world import ANN, World
-from zbroker.delivery.effects import Plan
+from zbroker.delivery.effects import PlanRanges
 from zbroker.delivery.points import Point
 from zbroker.engine.effects import Say
 from zbroker.engine.events import Gone
@@ -46,7 +46,7 @@ class LateWorld(World):
         self.floor = floor
         self.say_marks()
 
-    def holds(self, *plans: Plan, wall_ms: int = WALL_MS) -> Holds:
+    def holds(self, *plans: PlanRanges, wall_ms: int = WALL_MS) -> Holds:
         return self.core.needs.holds(self.incarnation, plans, wall_ms)
 
 
@@ -114,7 +114,7 @@ def test_the_lowest_counts_and_only_some_are_named() -> None:
 
 def test_ranges_are_held_while_they_are_split() -> None:
     world = filled()
-    plan = Plan(ANN, "c", Point(3), 9, 4, 9)
+    plan = PlanRanges(ANN, "c", Point(3), 9, 4, 9)
     assert world.holds(plan).holdings == [Holding("ann", "ranges", 3, WALL_MS)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.delivery.world import ANN, World, ready
-from zbroker.delivery.effects import CloseFiles, Plan
+from zbroker.delivery.effects import CloseFiles, PlanRanges
 from zbroker.delivery.journal_follower import HOLDS_MS, LET_GO_MS
 from zbroker.engine.effects import JOURNAL, WATERMARKS, ForgetBlocks, Reconnect, Say
 from zbroker.engine.events import Gone
@@ -100,7 +100,7 @@ def test_plans_begin_again_with_another_journal() -> None:
     world.incarnation += 1
     world.say_marks()
     assert world.plans == plans * 2
-    assert all(isinstance(plan, Plan) for plan in world.plans)
+    assert all(isinstance(plan, PlanRanges) for plan in world.plans)
 
 
 def test_a_welcome_to_the_process_before_this_one_changes_nothing() -> None:

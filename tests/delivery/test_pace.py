@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.delivery.pace import RATE_MAX, Pace, Rate, parse_rate
+from zbroker.delivery.pace import RATE_MAX, Rate, ReplayPace, parse_rate
 from zbroker.errors import ClientError
 
 MS = 1_000_000
@@ -101,27 +101,27 @@ def test_the_text_of_a_rate_gives_the_same_rate(number: object, unit: str) -> No
 
 
 def test_the_first_message_goes_at_once() -> None:
-    pace = Pace(parse_rate(10))
+    pace = ReplayPace(parse_rate(10))
     assert pace.take(5 * SECOND, nothing(3), nothing(3)) == 1
     assert pace.next_ns == 5 * SECOND + SECOND // 10
 
 
 def test_a_rate_limit_sends_a_message_when_it_is_due() -> None:
-    pace = Pace(parse_rate(10))
+    pace = ReplayPace(parse_rate(10))
     pace.take(0, nothing(1), nothing(1))
     assert pace.take(SECOND // 10 - 1, nothing(1), nothing(1)) == 0
     assert pace.take(SECOND // 10, nothing(1), nothing(1)) == 1
 
 
 def test_a_large_message_is_waited_for_after_it_went() -> None:
-    pace = Pace(parse_rate("1KB"))
+    pace = ReplayPace(parse_rate("1KB"))
     assert pace.take(0, nothing(2), [5_000, 1]) == 1
     assert pace.next_ns == 5 * SECOND
     assert pace.take(5 * SECOND, nothing(2), [1, 1]) == 1
 
 
 def test_a_multiple_follows_log_time() -> None:
-    pace = Pace(parse_rate(".5X"))
+    pace = ReplayPace(parse_rate(".5X"))
     assert pace.take(0, [100, 200, 200, 300], nothing(4)) == 1
     assert pace.next_ns == 200
     assert pace.take(200, [200, 200, 300], nothing(3)) == 2
@@ -129,19 +129,19 @@ def test_a_multiple_follows_log_time() -> None:
 
 
 def test_log_time_that_goes_back_is_no_gap() -> None:
-    pace = Pace(parse_rate("1X"))
+    pace = ReplayPace(parse_rate("1X"))
     assert pace.take(0, [100, 50, 100, 101], nothing(4)) == 3
     assert pace.next_ns == 1
 
 
 def test_a_room_that_was_busy_catches_up() -> None:
-    pace = Pace(parse_rate(10))
+    pace = ReplayPace(parse_rate(10))
     pace.take(0, nothing(1), nothing(1))
     assert pace.take(5 * SECOND, nothing(99), nothing(99)) == 50
 
 
 def test_an_offer_of_nothing_is_no_rest() -> None:
-    pace = Pace(parse_rate(10))
+    pace = ReplayPace(parse_rate(10))
     pace.take(0, nothing(1), nothing(1))
     assert pace.take(SECOND, [], []) == 0
     assert pace.take(5 * SECOND, nothing(99), nothing(99)) == 50
@@ -150,7 +150,7 @@ def test_an_offer_of_nothing_is_no_rest() -> None:
 @pytest.mark.parametrize("rate", ["10", "10B", "0.00001X"])
 def test_a_rest_earns_nothing(rate: str) -> None:
     times = [at * 1_000 for at in range(9)]
-    pace = Pace(parse_rate(rate))
+    pace = ReplayPace(parse_rate(rate))
     assert pace.take(0, times, [1] * 9) == 1
     pace.rest()
     assert pace.take(5 * SECOND, times[1:], [1] * 8) == 1
@@ -159,7 +159,7 @@ def test_a_rest_earns_nothing(rate: str) -> None:
 
 @pytest.mark.parametrize("rate", ["10", "10B", "0.00001X"])
 def test_a_rest_brings_nothing_forward(rate: str) -> None:
-    pace = Pace(parse_rate(rate))
+    pace = ReplayPace(parse_rate(rate))
     assert pace.take(0, [0], [1]) == 1
     pace.rest()
     assert pace.take(MS, [1_000], [1]) == 0
@@ -167,7 +167,7 @@ def test_a_rest_brings_nothing_forward(rate: str) -> None:
 
 
 def test_an_idle_stretch_is_cut_to_the_longest_gap() -> None:
-    pace = Pace(parse_rate("2X"), max_gap_ns=10 * SECOND)
+    pace = ReplayPace(parse_rate("2X"), max_gap_ns=10 * SECOND)
     hour = 3_600 * SECOND
     assert pace.take(0, [0, hour, hour + SECOND], nothing(3)) == 1
     assert pace.next_ns == 10 * SECOND
@@ -178,7 +178,7 @@ def test_an_idle_stretch_is_cut_to_the_longest_gap() -> None:
 
 def test_nothing_drifts_in_billions_of_messages() -> None:
     count = 7 * 10**9 + 1
-    pace = Pace(parse_rate(7))
+    pace = ReplayPace(parse_rate(7))
     many = range(2 * count)
     assert pace.take(0, many, many) == 1
     assert pace.take(10**9 * SECOND - 1, many, many) == count - 2
@@ -209,7 +209,7 @@ class Watched(Sequence[int]):
     ("rate", "read"), [("49", "none"), ("49KB", "sizes"), ("0.000049X", "times")]
 )
 def test_no_more_is_looked_at_than_goes(rate: str, read: str) -> None:
-    pace = Pace(parse_rate(rate))
+    pace = ReplayPace(parse_rate(rate))
     times, sizes = Watched(1_000), Watched(0)
     pace.take(0, range(1), [1_000])
     if read == "sizes":
@@ -277,7 +277,7 @@ def stories(draw: st.DrawFn, scales: list[int]) -> tuple[list[int], list[int], T
 
 
 def compare(
-    pace: Pace, model: Model, start: int, story: tuple[list[int], list[int], Turns]
+    pace: ReplayPace, model: Model, start: int, story: tuple[list[int], list[int], Turns]
 ) -> None:
     times, sizes, turns = story
     now, at = start, 0
@@ -302,7 +302,7 @@ def compare(
 def test_what_goes_is_what_the_model_lets_go(
     rate: str, start: int, story: tuple[list[int], list[int], Turns]
 ) -> None:
-    compare(Pace(parse_rate(rate)), Model(parse_rate(rate), None), start, story)
+    compare(ReplayPace(parse_rate(rate)), Model(parse_rate(rate), None), start, story)
 
 
 def random_story(rng: random.Random) -> tuple[list[int], list[int], Turns]:
@@ -318,7 +318,7 @@ def test_a_multiple_lets_go_what_the_model_lets_go(text: str) -> None:
     for seed in range(300):
         rng = random.Random(f"{text} {seed}")
         max_gap_ns = rng.choice([None, 1, 2, 5])
-        compare(Pace(rate, max_gap_ns), Model(rate, max_gap_ns), 1 + seed, random_story(rng))
+        compare(ReplayPace(rate, max_gap_ns), Model(rate, max_gap_ns), 1 + seed, random_story(rng))
 
 
 @pytest.mark.seed("004-60")
@@ -329,7 +329,7 @@ def test_it_is_never_more_than_one_message_ahead(
 ) -> None:
     times, sizes, turns = story
     units = sizes if rate.kind == "bytes" else [1] * len(sizes)
-    pace = Pace(rate)
+    pace = ReplayPace(rate)
     now = at = 0
     for passed, count, rests in turns:
         now += passed if at else 0
@@ -343,7 +343,7 @@ def test_it_is_never_more_than_one_message_ahead(
 
 
 def replayed(
-    pace: Pace, times: list[int], sizes: list[int], seconds: int, rng: random.Random
+    pace: ReplayPace, times: list[int], sizes: list[int], seconds: int, rng: random.Random
 ) -> list[int]:
     """When each message went, of a room that comes up to 5 ms late and offers what it just has."""
     went: list[int] = []
@@ -383,7 +383,7 @@ def test_a_throttle_keeps_within_two_percent_in_any_second(text: str) -> None:
     count = int(messages * seconds) + 1_000
     times = list(accumulate(rng.randrange(4 * MS) for _ in range(count)))
     sizes = [rng.randrange(1, 1_500) for _ in range(count)]
-    went = replayed(Pace(rate), times, sizes, seconds, rng)
+    went = replayed(ReplayPace(rate), times, sizes, seconds, rng)
     before = units_before(rate, times, sizes)
     one = {"messages": 1, "bytes": 1_500, "multiple": 0.004}[rate.kind]
     for length in (1, seconds - 1):

@@ -14,7 +14,7 @@ from tests.journal import build
 from tests.journal.looking import SECOND, Looking, Seen
 from zbroker.clock import format_time, parse_time
 from zbroker.delivery.pending_lookups import Asking, Question
-from zbroker.delivery.points import Point, Wanted, refused, settle, values, wanted
+from zbroker.delivery.points import Point, RangePoints, refused, settle, values, wanted
 from zbroker.errors import ClientError
 from zbroker.ids import (
     EPOCH,
@@ -39,16 +39,16 @@ TIME = "20200101T000000"
 @pytest.mark.parametrize(
     ("bookmark", "until", "expected"),
     [
-        (None, None, Wanted([NOW], [])),
-        ("1|2|", None, Wanted(["1|2|"], [])),
-        ("1|2|", "now", Wanted(["1|2|"], [NOW])),
-        ("[1|2|:3|4|)", None, Wanted(["1|2|"], ["3|4|"], "at", "at")),
-        ("(1|2|,1|3|:3|4|,3|5|]", None, Wanted(["1|2|", "1|3|"], ["3|4|", "3|5|"], "behind",
+        (None, None, RangePoints([NOW], [])),
+        ("1|2|", None, RangePoints(["1|2|"], [])),
+        ("1|2|", "now", RangePoints(["1|2|"], [NOW])),
+        ("[1|2|:3|4|)", None, RangePoints(["1|2|"], ["3|4|"], "at", "at")),
+        ("(1|2|,1|3|:3|4|,3|5|]", None, RangePoints(["1|2|", "1|3|"], ["3|4|", "3|5|"], "behind",
                                                "behind")),
-        ("[0:now)", None, Wanted(["0"], [NOW], "at", "at")),
-        (f"({TIME}:{TIME})", None, Wanted([TIME], [TIME], "behind", "at")),
-        ("[1|2|:)", None, Wanted(["1|2|"], [], "at", "at")),
-        ("(:1|2|]", None, Wanted([EPOCH], ["1|2|"], "behind", "behind")),
+        ("[0:now)", None, RangePoints(["0"], [NOW], "at", "at")),
+        (f"({TIME}:{TIME})", None, RangePoints([TIME], [TIME], "behind", "at")),
+        ("[1|2|:)", None, RangePoints(["1|2|"], [], "at", "at")),
+        ("(:1|2|]", None, RangePoints([EPOCH], ["1|2|"], "behind", "behind")),
     ],
 )  # fmt: skip
 def test_a_text_says_what_has_to_be_located(bookmark, until, expected):

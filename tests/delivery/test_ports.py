@@ -14,10 +14,10 @@ from zbroker import sockets
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.delivery import ranges
-from zbroker.delivery.effects import CloseFiles, GrantLive, Plan
+from zbroker.delivery.effects import CloseFiles, GrantLive, PlanRanges
 from zbroker.delivery.events import Planned
 from zbroker.delivery.points import Point
-from zbroker.delivery.ports import PLAN_SLICE_MS, LivePort, LogPort, PlansPort
+from zbroker.delivery.ports import PLAN_SLICE_MS, BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine.contract import Limit
 from zbroker.engine.effects import ForgetBlocks
 from zbroker.engine.events import ReadFailed
@@ -53,7 +53,7 @@ class Reader:
 
 def test_a_read_that_fails_is_an_event() -> None:
     error = StorageError("damaged", "EIO")
-    assert LogPort(lambda: Reader(error)).read(READ) == ReadFailed(READ, error)  # type: ignore[arg-type, return-value]
+    assert BlocksPort(lambda: Reader(error)).read(READ) == ReadFailed(READ, error)  # type: ignore[arg-type, return-value]
 
 
 def test_the_log_is_not_looked_at_before_the_first_read() -> None:
@@ -63,7 +63,7 @@ def test_the_log_is_not_looked_at_before_the_first_read() -> None:
         made.append(Reader())
         return made[0]
 
-    port = LogPort(opened)
+    port = BlocksPort(opened)
     port.forget(ForgetBlocks())
     port.close_files(CloseFiles())
     assert (made, port.stats()) == ([], {"read_cache_hits": 0, "read_cache_misses": 0})
@@ -101,8 +101,8 @@ class PlanLog:
         PlanLog.opened -= 1
 
 
-def plan(cid: str) -> Plan:
-    return Plan(b"ann", cid, Point(1), 9, 2, 9)
+def plan(cid: str) -> PlanRanges:
+    return PlanRanges(b"ann", cid, Point(1), 9, 2, 9)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ class Ingest:
         self.context: zmq.Context[Any] = zmq.Context()
         self.poller = zmq.Poller()
         endpoint = f"ipc://{directory}/live"
-        self.port = LivePort(self.context, endpoint, self.poller)
+        self.port = LiveMessagesPort(self.context, endpoint, self.poller)
         self.socket = sockets.dealer(self.context, endpoint)
 
     def send(self, *bodies: bytes) -> None:

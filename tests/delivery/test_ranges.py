@@ -10,7 +10,7 @@ import pytest
 from tests.delivery.process import INSTANCE
 from zbroker.delivery import ranges
 from zbroker.delivery.points import Point
-from zbroker.delivery.ranges import Mark, split
+from zbroker.delivery.ranges import RangeMark, split
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Log
@@ -68,4 +68,4 @@ def test_more_parts_than_batches_are_not_made_up(log):
 
 
 def test_a_range_without_bytes_is_one_part():
-    assert split([Mark(1, 0, True), Mark(9, 0, True)], 5) == [(1, 9, 0)]
+    assert split([RangeMark(1, 0, True), RangeMark(9, 0, True)], 5) == [(1, 9, 0)]

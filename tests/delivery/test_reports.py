@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.delivery import reports
-from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.effects import DeliveryStats, Effect
 from zbroker.delivery.trail import Trail
 from zbroker.engine.effects import Send
 from zbroker.server.peers import Peer, Peers
@@ -91,7 +91,7 @@ class World:
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     connections: Peers[Any] = field(default_factory=lambda: Peers(Peer))
     cursors: Cursors = field(default_factory=Cursors)
-    counts: Counts = field(default_factory=Counts)
+    counts: DeliveryStats = field(default_factory=DeliveryStats)
 
     def gone(self, rid: bytes) -> list[Effect]:
         del self.connections[rid]

@@ -22,7 +22,7 @@ from zbroker.delivery.core import DeliveryCore
 from zbroker.delivery.events import Planned
 from zbroker.delivery.pending_lookups import Asking
 from zbroker.delivery.rights import Rights
-from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.engine.events import RulesChanged
 from zbroker.server.budgets import Budget
 from zbroker.wire import bodies
@@ -323,7 +323,11 @@ def test_answers_to_look_ups_tell_only_whoever_may_know() -> None:
 
 #: where a rule is left out, and what stands there instead
 BUGS: dict[str, tuple[object, str, Any]] = {
-    "subscriptions are checked after their places": (Subscriptions, "check", lambda *_: None),
+    "subscriptions are checked after their places": (
+        SubscriptionRegistry,
+        "check",
+        lambda *_: None,
+    ),
     "ranges are not checked": (Rights, "check_ranges", lambda *_: None),
     "ranges that are looked up are not checked again": (Asking, "ranges_of", lambda *_: []),
     "subscriptions are not checked again": (DeliveryCore, "_entitle", lambda *_: []),

@@ -11,7 +11,7 @@ from zbroker.blocks.frame_builder import Block
 from zbroker.delivery import scans
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scans import Scan, Waiting
+from zbroker.delivery.scans import SharedScan, WaitingScans
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log.reader import Gap
 from zbroker.wire import messages as m
@@ -30,11 +30,11 @@ def replay(key: int, position: int, topic: str = "t", until: int = U63_MAX) -> R
     return made
 
 
-def waiting(*, lowest_first: bool = True) -> Waiting:
-    return Waiting(count(-1, -1), lowest_first=lowest_first)
+def waiting(*, lowest_first: bool = True) -> WaitingScans:
+    return WaitingScans(count(-1, -1), lowest_first=lowest_first)
 
 
-def taken(many: Waiting) -> tuple[Replay | Scan, int]:
+def taken(many: WaitingScans) -> tuple[Replay | SharedScan, int]:
     """Whose turn it is, and what that is taken for."""
     one, limit = many.first()
     assert many.first() == (one, limit), "asking changes nothing"
@@ -53,7 +53,7 @@ def test_replays_at_one_position_become_one_scan():
     for one in replays:
         many.add(one)
     scan, limit = taken(many)
-    assert isinstance(scan, Scan)
+    assert isinstance(scan, SharedScan)
     assert (set(scan.members), limit, bool(many.queue)) == ({1, 2, 3}, U63_MAX, False)
 
 
@@ -99,14 +99,14 @@ def test_scans_that_meet_become_one():
     for key, at in ((1, 5), (2, 5), (3, 5), (4, 9), (5, 9)):
         many.add(replay(key, at))
     low, _ = taken(many)
-    assert isinstance(low, Scan)
+    assert isinstance(low, SharedScan)
     low.position = 9
     for one in low.members.values():
         one.position = 9
     many.put_back(low)
     many.check()
     scan, _ = taken(many)
-    assert isinstance(scan, Scan)
+    assert isinstance(scan, SharedScan)
     assert set(scan.members) == {1, 2, 3, 4, 5}
 
 
@@ -167,9 +167,9 @@ def world() -> World:
     return made
 
 
-def scan_of(*topics: str, position: int = 1) -> Scan:
+def scan_of(*topics: str, position: int = 1) -> SharedScan:
     replays = [replay(key, position, topic) for key, topic in enumerate(topics, 1)]
-    scan = Scan(-1, replays[0])
+    scan = SharedScan(-1, replays[0])
     for one in replays:
         scan.add(one)
     return scan

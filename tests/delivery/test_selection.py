@@ -16,7 +16,7 @@ from tests.delivery.test_rights import A, grant, rules
 from tests.delivery.world import World, ready
 from zbroker.blocks.frame_builder import Block, counting
 from zbroker.config import RecordConfig
-from zbroker.delivery.selection import Wish
+from zbroker.delivery.selection import StartSelection
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary, compile_filter
 from zbroker.ids import EPOCH, NOW
@@ -75,7 +75,7 @@ def test_what_is_sent_is_what_has_such_headers(
 
 
 def picked(block: Block, text: str) -> list[int]:
-    wish = Wish(matcher("t", regex=False), compile_filter(text))
+    wish = StartSelection(matcher("t", regex=False), compile_filter(text))
     return list(wish.picks(block, 0, counting(block.batch(0)), lambda _: "json")[0])
 
 

@@ -18,7 +18,7 @@ from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
-from zbroker.delivery.effects import Effect, Plan
+from zbroker.delivery.effects import Effect, PlanRanges
 from zbroker.delivery.events import LiveReceived
 from zbroker.engine.contract import Now, TurnPlan
 from zbroker.engine.effects import Note, Say, Send
@@ -111,7 +111,7 @@ class World:
         self.reads: list[Read] = []
         self.steps_max = 1 << 30  # items that one read looks at
         self.cache: dict[Hashable, Block] = {}  # who reads the same shares what is made
-        self.plans: list[Plan] = []
+        self.plans: list[PlanRanges] = []
         self.asked: list[Locate] = []
         self.points: dict[str, int] = {}  # positions, by name
         self.unreachable: set[bytes] = set()
@@ -337,7 +337,7 @@ class World:
         kinds = get_args(Effect)
         performers: dict[type, Callable[[Any], Any]] = dict.fromkeys(kinds, self._do)
         return performers | {
-            Read: self._read, Send: self._deliver, Say: self.say, Plan: self._plan,
+            Read: self._read, Send: self._deliver, Say: self.say, PlanRanges: self._plan,
             Note: lambda note: self.notes.append(note),
         }  # fmt: skip
 
@@ -362,7 +362,7 @@ class World:
         self.asked.append(effect.message)
         return self.locate(effect.message) if self.up else None
 
-    def _plan(self, plan: Plan) -> None:
+    def _plan(self, plan: PlanRanges) -> None:
         self.plans.append(plan)
 
     def _deliver(self, send: Send) -> Gone | None:

@@ -14,7 +14,7 @@ from tests.journal import build
 from tests.journal.whole import DOOR, MINE, Whole
 from zbroker.bookmarks.index import Index
 from zbroker.ids import publisher_id
-from zbroker.journal.core import Settings
+from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import Where
 from zbroker.journal.locate import Locator
 from zbroker.log.format import KIND_PUBLISH
@@ -40,7 +40,7 @@ class Looking:
 
     def __init__(self) -> None:
         self.whole = Whole()
-        self.whole.core.settings = Settings(build.INSTANCE, MINE, publisher_time=True)
+        self.whole.core.settings = JournalSettings(build.INSTANCE, MINE, publisher_time=True)
         self.last: dict[str, int] = dict.fromkeys(NAMES, 0)
         self.messages: list[Seen] = []
         self.floor = 1

@@ -19,12 +19,12 @@ from zbroker.config import Config
 from zbroker.journal import effects as je
 from zbroker.journal.background import COUNT_MS, INDEX_COMMIT_BYTES, Background
 from zbroker.journal.conflicts import read_conflicts
-from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
+from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import ConflictsKept
-from zbroker.journal.fold import Fold
-from zbroker.journal.group_builder import Conflict
+from zbroker.journal.fold import LogFold
+from zbroker.journal.group_builder import SequenceConflict
 from zbroker.journal.helper_threads import Helpers
-from zbroker.journal.startup import Opened
+from zbroker.journal.startup import OpenJournal
 from zbroker.log.inventory import RecoveryFinding
 from zbroker.log.reader import Log
 from zbroker.log.segments import SPARE
@@ -56,12 +56,12 @@ class Bench:
         self.disk = SimDisk(random.Random(1))
         self.writer = writer(self.disk, start(self.disk))
         self.core = JournalCore(
-            Settings(INSTANCE, 7), RetentionSettings((), 0), Fold(INSTANCE).sessions,
+            JournalSettings(INSTANCE, 7), RetentionSettings((), 0), LogFold(INSTANCE).sessions,
             LogEnd(1, 1, 0, 1, 1, 0),
         )  # fmt: skip
         self.index = Index()
         self.findings: list[RecoveryFinding] = []
-        opened = Opened(
+        opened = OpenJournal(
             self.core, self.writer, Log(disk=self.disk), cast(Any, None), cast(Any, self.index),
             cast(Any, self.disk), cast(Any, None), self.findings,
         )  # fmt: skip
@@ -99,9 +99,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.helpers.close()
 
 
-def conflict(number: int) -> Conflict:
+def conflict(number: int) -> SequenceConflict:
     entry = m.Entry(5, 1, number, 2, number - 1, 9, "zstd", ["t", "u"])
-    return Conflict(entry, b"other", 17, "ann", 1_000)
+    return SequenceConflict(entry, b"other", 17, "ann", 1_000)
 
 
 def test_conflicts_are_kept_aside(bench: Bench, tmp_path: Path) -> None:

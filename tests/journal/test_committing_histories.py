@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.journal.whole import Whole
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.journal.stages import Key, Stages
 from zbroker.log.format import KIND_PUBLISH, Batch
 
@@ -164,7 +164,7 @@ _ROWS = Stages.rows
 
 #: owner, method, and what is done instead
 BUGS: Final[dict[str, tuple[type, str, Callable[..., Any]]]] = {
-    "the end of a stage is not read again": (Fold, "_abort", lambda self, batch: None),
+    "the end of a stage is not read again": (LogFold, "_abort", lambda self, batch: None),
     "any client that names its token owns a stage": (Stages, "_key", _key_of_anybody),
     "an abort ends the stages of others": (Stages, "ended", _ended_of_everybody),
     "commits of other principals count": (Stages, "last", _app_of_anybody),

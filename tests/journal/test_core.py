@@ -14,7 +14,7 @@ from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer, Exit, Note, Pace, Ready, Sync
 from zbroker.engine.events import Gone, StopAsked, Synced
 from zbroker.journal import effects as je
-from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
+from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import (
     ConflictsKept,
     Incoming,
@@ -38,7 +38,7 @@ class Steps:
     """A core without performers: the test gives the answers."""
 
     def __init__(self, spin_us: int = 50, serial: int = 1) -> None:
-        settings = Settings(9, MINE, spin_us=spin_us)
+        settings = JournalSettings(9, MINE, spin_us=spin_us)
         end = LogEnd(1, 1, 0, 1, serial, serial)
         self.core = JournalCore(settings, RetentionSettings(("delivery",), 0), Sessions(), end)
         self.now_ms = 0
@@ -232,7 +232,7 @@ def test_a_process_that_is_gone_is_answered_no_more() -> None:
 
 def test_it_is_ready_once_and_ends_when_it_is_told_to() -> None:
     core = JournalCore(
-        Settings(9, MINE), RetentionSettings(()), Sessions(), LogEnd(1, 1, 0, 1, 1, 0)
+        JournalSettings(9, MINE), RetentionSettings(()), Sessions(), LogEnd(1, 1, 0, 1, 1, 0)
     )  # fmt: skip
     assert kinds(list(core.tick(Now(0, 0), drained=True)))[0] is Ready
     assert Ready not in kinds(list(core.tick(Now(BEAT_MS, 0), drained=True)))
@@ -251,7 +251,7 @@ def test_what_is_acknowledged_outlives_a_power_cut(*, lies: bool) -> None:
         start = Start(
             build.Clock(), build.SEGMENT_BYTES, random.Random(seed).getrandbits(64).__int__
         )
-        process = JournalProcess(disk, Settings(build.INSTANCE, MINE), start)
+        process = JournalProcess(disk, JournalSettings(build.INSTANCE, MINE), start)
         process.port.lies = lies
         process.hear(RID, m.Hello("ingest", 1))
         process.hear(RID, m.Open(1, MINE, "p", ""))
@@ -267,7 +267,7 @@ def test_what_is_acknowledged_outlives_a_power_cut(*, lies: bool) -> None:
                 high = max([high, *(item.high for item in items)])
         assert high == 5
         disk.power_cut()
-        again = JournalProcess(disk, Settings(build.INSTANCE, MINE + 1), start)
+        again = JournalProcess(disk, JournalSettings(build.INSTANCE, MINE + 1), start)
         known = again.core.commit.sessions.get(opened.publisher)
         lost += known is None or known.high < high
     assert (lost > 0) is lies

@@ -12,7 +12,7 @@ from tests.journal import build
 from tests.journal.whole import DOOR, MINE, Whole, fact, letters, point, table, wiring
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.log import records
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, KIND_PUBLISHER, STEP_OVER, Batch
 from zbroker.wire import internal as m
@@ -31,8 +31,8 @@ class Seen:
         self.positions.append(batch.position)
 
 
-def folded(batches: list[Batch]) -> Fold:
-    fold = Fold(build.INSTANCE)
+def folded(batches: list[Batch]) -> LogFold:
+    fold = LogFold(build.INSTANCE)
     for batch in batches:
         fold(batch, 1)
     return fold
@@ -94,14 +94,14 @@ def test_the_walk_begins_at_the_snapshot_unless_the_index_needs_more() -> None:
     whole.state()
     end = whole.core.persisted
     for index_from, expected in ((end, start), (3, 2), (0, 1)):
-        fold = Fold(build.INSTANCE, Seen(), index_from)
+        fold = LogFold(build.INSTANCE, Seen(), index_from)
         cursor, missing = fold.begin(whole.log, end)
         assert (cursor.position, missing) == (expected, "")
 
 
 def test_the_index_gets_what_it_lacks() -> None:
     seen = Seen()
-    fold = Fold(build.INSTANCE, seen, 3)
+    fold = LogFold(build.INSTANCE, seen, 3)
     for position in range(1, 6):
         fold(build.publish(position, b"x"), 1)
     assert seen.positions == [3, 4, 5]
@@ -136,10 +136,10 @@ def test_an_unknown_kind_stops_the_start_unless_it_may_be_stepped_over(
     batch = build.publish(1, b"x")
     batch.kind = kind
     if not stops:
-        Fold()(batch, 1)
+        LogFold()(batch, 1)
         return
     with pytest.raises(StorageError) as caught:
-        Fold()(batch, 1)
+        LogFold()(batch, 1)
     assert caught.value.code == "unknown_version"
 
 

@@ -20,7 +20,7 @@ from zbroker.bookmarks.index import Index
 from zbroker.clock import SystemClock, format_time
 from zbroker.engine.contract import Now
 from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
-from zbroker.journal.core import Settings
+from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import IndexGroup, Where
 from zbroker.journal.locate import Locator
 from zbroker.journal.lookup import NEAR_BATCHES
@@ -70,7 +70,7 @@ class Bench:
         self.directory = path
         self.disk = RealDisk(path / "journal")
         (path / "journal").mkdir()
-        settings = Settings(INSTANCE, MINE, publisher_time=True)
+        settings = JournalSettings(INSTANCE, MINE, publisher_time=True)
         self.process = Indexed(self.disk, settings, Start(SystemClock(), 1 << 20))
         self.fold, self.core = self.process.fold, self.process.core
         self.index = Index(path / "index", INSTANCE)

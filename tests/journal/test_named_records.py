@@ -21,7 +21,7 @@ from tests.journal.whole import (
 )
 from zbroker.errors import Bug
 from zbroker.journal import snapshot
-from zbroker.journal.named_records import Named, name_of
+from zbroker.journal.named_records import NamedRecords, name_of
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import STATE_BODY_BYTES
 from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
@@ -47,7 +47,7 @@ def lives(rows: list[NamedRow]) -> list[tuple[str, int, bool]]:
 
 
 def test_the_newest_record_of_each_name_counts() -> None:
-    named = Named()
+    named = NamedRecords()
     for position, (_, body) in enumerate((wiring("b"), wiring("a"), wiring("b", 2)), 1):
         named.fold(record(position, KIND_WIRING, body))
     assert [(row.name, row.position) for row in named.wiring.rows()] == [("a", 2), ("b", 3)]
@@ -55,7 +55,7 @@ def test_the_newest_record_of_each_name_counts() -> None:
 
 
 def test_definitions_and_points_have_names_of_their_own() -> None:
-    named = Named()
+    named = NamedRecords()
     named.fold(record(1, KIND_WIRING, wiring("x")[1]))
     named.fold(record(2, KIND_POINT, point("x")[1]))
     assert [row.position for row in named.wiring.rows()] == [1]
@@ -64,7 +64,7 @@ def test_definitions_and_points_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"junk", b"\x80", b"\x81\xa4name\xa0", b"\x81\xa4name\x07"])
 def test_what_has_no_name_changes_nothing(body: bytes) -> None:
-    named = Named()
+    named = NamedRecords()
     named.fold(record(1, KIND_WIRING, wiring()[1]))
     named.fold(record(2, KIND_WIRING, body))
     assert name_of(body) == ""
@@ -72,7 +72,7 @@ def test_what_has_no_name_changes_nothing(body: bytes) -> None:
 
 
 def test_a_body_is_kept_as_it_was_written() -> None:
-    named, body = Named(), bytearray(b"\x82\xa4name\xa1a\xa5later\x07")
+    named, body = NamedRecords(), bytearray(b"\x82\xa4name\xa1a\xa5later\x07")
     batch = record(1, KIND_POINT, bytes(body))
     batch.body = memoryview(body)
     named.fold(batch)
@@ -81,7 +81,7 @@ def test_a_body_is_kept_as_it_was_written() -> None:
 
 
 def test_a_name_that_comes_while_rows_are_told_does_no_harm() -> None:
-    named = Named()
+    named = NamedRecords()
     for position, name in enumerate("abc", 1):
         named.fold(record(position, KIND_POINT, point(name)[1]))
     rows = named.points.rows()
@@ -92,7 +92,7 @@ def test_a_name_that_comes_while_rows_are_told_does_no_harm() -> None:
 
 
 def test_a_removed_point_has_no_row() -> None:
-    named = Named()
+    named = NamedRecords()
     named.fold(record(1, KIND_POINT, point("a")[1]))
     named.fold(record(2, KIND_POINT, point("a", removed=True)[1]))
     named.fold(record(3, KIND_POINT, point("never", removed=True)[1]))
@@ -102,7 +102,7 @@ def test_a_removed_point_has_no_row() -> None:
 
 
 def test_a_name_that_goes_while_rows_are_told_does_no_harm() -> None:
-    named = Named()
+    named = NamedRecords()
     for position, name in enumerate("abc", 1):
         named.fold(record(position, KIND_POINT, point(name)[1]))
     rows = named.points.rows()
@@ -112,7 +112,7 @@ def test_a_name_that_goes_while_rows_are_told_does_no_harm() -> None:
 
 
 def test_a_definition_is_never_taken_for_a_removed_point() -> None:
-    named = Named()
+    named = NamedRecords()
     named.fold(record(1, KIND_WIRING, b"\x82\xa4name\xa1a\xa7removed\xc3"))
     assert [row.position for row in named.wiring.rows()] == [1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from zbroker.errors import Bug
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
 from zbroker.journal.replicas import record_of
@@ -43,7 +43,7 @@ WALL = 1_000
 
 
 def make(**settings: bool) -> GroupCommit:
-    core = GroupCommit(Settings(HERE, MINE, **settings), Sessions(), 1, 1, 0)  # type: ignore[arg-type]
+    core = GroupCommit(JournalSettings(HERE, MINE, **settings), Sessions(), 1, 1, 0)  # type: ignore[arg-type]
     core.receive(LINK, m.Hello("replication", 1), [])
     core.receive(DOOR, m.Hello("ingest", 1), [])
     return core

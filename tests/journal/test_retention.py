@@ -8,12 +8,12 @@ import pytest
 
 from zbroker.config import Config, reader_rooms
 from zbroker.errors import ClientError
-from zbroker.journal.retention import LEASES_MAX, Floor, Kept, Limits, Plan
+from zbroker.journal.retention import LEASES_MAX, Kept, LogStart, RemovalLimits, RemovalPlan
 from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Holding, Holds
 
 LOG = [Kept(serial, serial * 100, serial * 100 + 100, 10) for serial in range(1, 6)]
-ALL = Limits(through=99, stated=5, open=5)
+ALL = RemovalLimits(through=99, stated=5, open=5)
 READERS = ("delivery",)
 
 
@@ -21,13 +21,13 @@ def holds(floor: int, lowest: int = U63_MAX, *holdings: Holding) -> Holds:
     return Holds(7, floor, lowest, list(holdings))
 
 
-def heard(lowest: int = U63_MAX, *holdings: Holding) -> Floor:
-    floor = Floor(100, READERS)
+def heard(lowest: int = U63_MAX, *holdings: Holding) -> LogStart:
+    floor = LogStart(100, READERS)
     floor.heard("delivery", holds(100, lowest, *holdings))
     return floor
 
 
-def serials(plan: Plan) -> list[int]:
+def serials(plan: RemovalPlan) -> list[int]:
     return [one.serial for one in plan.segments]
 
 
@@ -38,7 +38,7 @@ def test_the_oldest_go_up_to_the_wanted_one() -> None:
 
 def test_a_plan_without_a_queue_is_what_its_purge_would_make_removable() -> None:
     work, trades = Holding("queues", "work", 150, 0), Holding("queues", "trades", 350, 0)
-    floor = Floor(100, ("queues",))
+    floor = LogStart(100, ("queues",))
     floor.heard("queues", holds(100, 150, work, trades))
     plan = floor.plan(LOG, ALL)
     assert (serials(plan), plan.held_by) == ([], [work])
@@ -79,9 +79,9 @@ def test_without_any_snapshot_everything_stays() -> None:
 
 
 def test_a_reader_that_is_silent_holds_everything() -> None:
-    plan = Floor(100, READERS).plan(LOG, ALL)
+    plan = LogStart(100, READERS).plan(LOG, ALL)
     assert (serials(plan), plan.blocked) == ([], "delivery did not say yet what it needs")
-    assert Floor(100, READERS).silent == ["delivery"]
+    assert LogStart(100, READERS).silent == ["delivery"]
 
 
 def test_a_reader_that_begins_anew_is_silent_again() -> None:
@@ -91,7 +91,7 @@ def test_a_reader_that_begins_anew_is_silent_again() -> None:
 
 
 def test_removal_waits_for_every_reader() -> None:
-    floor = Floor(100, ("delivery", "delivery-2"))
+    floor = LogStart(100, ("delivery", "delivery-2"))
     floor.heard("delivery", holds(100))
     assert floor.plan(LOG, ALL).blocked == "delivery-2 did not say yet what it needs"
     floor.heard("delivery-2", holds(100, 250))
@@ -100,7 +100,7 @@ def test_removal_waits_for_every_reader() -> None:
 
 
 def test_queues_hold_everything_until_they_say_what_they_need() -> None:
-    floor = Floor(100, reader_rooms(Config()))
+    floor = LogStart(100, reader_rooms(Config()))
     floor.heard("delivery", holds(100))
     assert (floor.plan(LOG, ALL).segments, floor.silent) == ([], ["queues"])
     needs = Holding("queue work", "orders", 250, 5)
@@ -110,7 +110,7 @@ def test_queues_hold_everything_until_they_say_what_they_need() -> None:
 
 
 def test_files_wait_for_the_slowest_reader() -> None:
-    floor = Floor(100, ("delivery", "delivery-2"))
+    floor = LogStart(100, ("delivery", "delivery-2"))
     for room in floor.readers:
         floor.heard(room, holds(100))
     floor.raise_to(floor.plan(LOG, ALL._replace(through=2)))
@@ -258,7 +258,7 @@ def test_nothing_that_anybody_needs_ever_goes() -> None:
 
 def _history(rng: random.Random) -> None:
     """A reader that opens cursors at or above the floor it knows, and a journal that removes."""
-    floor, log, cursors, known, unlinked = Floor(100, READERS), list(LOG), [100], 100, 0
+    floor, log, cursors, known, unlinked = LogStart(100, READERS), list(LOG), [100], 100, 0
     for _ in range(60):
         match rng.randrange(5):
             case 0:

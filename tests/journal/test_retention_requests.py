@@ -20,13 +20,13 @@ from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
 from zbroker.errors import StorageError
 from zbroker.journal.background import Background
-from zbroker.journal.core import Settings
+from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import MeasureSegments, RebuildIndex
 from zbroker.journal.events import IndexRebuilt
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.retention_requests import RETRY_MS
 from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
-from zbroker.journal.startup import Opened
+from zbroker.journal.startup import OpenJournal
 from zbroker.limits import BEAT_MS, STAGED_BYTES, U63_MAX
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
@@ -58,7 +58,7 @@ class Process(JournalProcess):
         self.woken = threading.Semaphore(0)
         self.janitor = Helpers("test", 1, self.woken.release)
         log = Log(places=SegmentPlaces(self.disk, self.archive))
-        opened = Opened(
+        opened = OpenJournal(
             self.core, self.writer, log, cast(Any, None), cast(Any, self.index),
             cast(Any, self.disk), cast(Any, self.archive), [],
         )  # fmt: skip
@@ -93,7 +93,7 @@ class Bench:
         """The process starts, on what is there."""
         self.disk.crash()
         given = Start(build.Clock(), build.SEGMENT_BYTES, random.Random(3).getrandbits(64).__int__)
-        settings = Settings(INSTANCE, MINE, staged_max_bytes=staged_max_bytes)
+        settings = JournalSettings(INSTANCE, MINE, staged_max_bytes=staged_max_bytes)
         Process.archive = self.archive
         self.process = Process(self.disk, settings, given, reader_rooms(self.config))
         self.commit, self.requests = self.process.core.commit, self.process.core.retention

@@ -61,7 +61,7 @@ def test_golden_bytes_of_names_never_change() -> None:
 def test_what_was_cut_comes_back_whole(part_bytes: int) -> None:
     sessions, again = filled(20), Sessions(HERE)
     bodies = cut(sessions, 77, part_bytes)
-    parts = snapshot.Parts()
+    parts = snapshot.SnapshotParts()
     for number, data in enumerate(bodies):
         body = snapshot.decode(data)
         assert body is not None
@@ -85,7 +85,7 @@ def test_an_empty_table_has_a_snapshot_too() -> None:
 def test_without_one_of_its_parts_it_is_not_complete() -> None:
     bodies = cut(filled(20), 77, 400)
     for missing in range(len(bodies)):
-        parts = snapshot.Parts()
+        parts = snapshot.SnapshotParts()
         for number, data in enumerate(bodies):
             body = snapshot.decode(data)
             assert body is not None
@@ -96,7 +96,7 @@ def test_without_one_of_its_parts_it_is_not_complete() -> None:
 
 def test_parts_of_two_snapshots_make_none() -> None:
     first, second = cut(filled(20), 77, 400), cut(filled(20), 99, 400)
-    parts = snapshot.Parts()
+    parts = snapshot.SnapshotParts()
     for data in [*first[:3], *second[3:]]:
         body = snapshot.decode(data)
         assert body is not None

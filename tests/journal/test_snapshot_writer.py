@@ -7,7 +7,7 @@ import pytest
 from zbroker.ids import publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.effects import WriteGroup
-from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.log.format import KIND_PUBLISH, KIND_STATE
@@ -23,7 +23,7 @@ def core() -> GroupCommit:
     sessions = Sessions(9)
     for number in range(200):
         sessions.fold_row(PublisherRow(number, f"publisher-{number}", "", 1, 1, 1, 1, 1))
-    made = GroupCommit(Settings(9, MINE), sessions, 1, 300, 0)
+    made = GroupCommit(JournalSettings(9, MINE), sessions, 1, 300, 0)
     made.receive(RID, m.Hello("ingest", 1), [])
     made.serial = 4
     return made

@@ -14,8 +14,8 @@ from google_crc32c import value as crc32c
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, start, writer
 from tests.sim.disk import SimDisk
 from zbroker.ids import publisher_id
-from zbroker.journal.fold import Fold
-from zbroker.journal.group_builder import Settings
+from zbroker.journal.fold import LogFold
+from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.snapshot_writer import STATE_PART_BYTES
 from zbroker.journal.space import TELL_MS, Space
@@ -152,7 +152,11 @@ def test_no_group_is_larger_than_was_foreseen(seed: int) -> None:
     recovered = start(disk, segment_bytes=MIB)
     to = writer(disk, recovered, segment_bytes=MIB)
     core = GroupCommit(
-        Settings(INSTANCE, 7, publisher_time=rng.random() < 0.5), Fold(INSTANCE).sessions, 1, 1, 0
+        JournalSettings(INSTANCE, 7, publisher_time=rng.random() < 0.5),
+        LogFold(INSTANCE).sessions,
+        1,
+        1,
+        0,
     )
     core.serial = to.serial
     core.receive(b"r", m.Hello("ingest", 1), [])

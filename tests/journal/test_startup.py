@@ -15,7 +15,7 @@ from zbroker.bookmarks.index import Index, Stamp
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal import startup
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.generations import CopyMark, write_mark
@@ -76,7 +76,7 @@ def test_both_files_are_evidence(tmp_path: Path) -> None:
 def started(disk: SimDisk, index: Index) -> Recovered:
     """A start with an index, as the journal process has it."""
     index.forget_later_generations(lambda _: None)
-    fold = Fold(INSTANCE)
+    fold = LogFold(INSTANCE)
     return recover(
         disk, INSTANCE, evidence=[index.stamp], on_batch=fold, segment_bytes=24 * 1024,
         begin=startup.beginning(index, fold, lambda _: None),

@@ -27,8 +27,8 @@ from tests.journal.whole import (
 from tests.sim.disk import SimDisk
 from zbroker.errors import Bug
 from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
-from zbroker.journal.fold import Fold
-from zbroker.journal.group_builder import Settings
+from zbroker.journal.fold import LogFold
+from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.replicas import record_of
 from zbroker.journal.sessions import Sessions
@@ -288,7 +288,7 @@ def groups(core: GroupCommit) -> list[list[Batch]]:
 
 
 def bare() -> GroupCommit:
-    core = GroupCommit(Settings(build.INSTANCE, MINE), Sessions(), 1, 1, 0)
+    core = GroupCommit(JournalSettings(build.INSTANCE, MINE), Sessions(), 1, 1, 0)
     core.receive(ROOM, m.Hello("queues", 1), [])
     return core
 
@@ -564,7 +564,7 @@ def test_a_start_comes_to_the_same_table() -> None:
     whole.units([letters(b"a"), wiring()], [fact(), point()], [deleted(), letters(b"b")])
     before = whole.core.sessions.get(PUBLISHER)
     assert before is not None
-    fold = Fold(build.INSTANCE)
+    fold = LogFold(build.INSTANCE)
     for batch in whole.batches():
         fold(batch, 1)
     after = fold.sessions.get(PUBLISHER)

@@ -20,7 +20,7 @@ from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
 from zbroker.errors import StorageError
 from zbroker.journal import conflicts, snapshot
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.log import archive, packed
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import HEADER_COPY_AT, KIND_STATE, NOTE, Batch
@@ -62,7 +62,7 @@ def state(to: Writer, body: bytes) -> None:
 
 def begin(path: Path) -> None:
     """A start of the journal."""
-    disk, fold = RealDisk(path / "journal"), Fold(INSTANCE)
+    disk, fold = RealDisk(path / "journal"), LogFold(INSTANCE)
     try:
         recover(
             disk, INSTANCE, archive=RealDisk(path / "archive"), on_batch=fold, begin=fold.begin,

@@ -15,7 +15,7 @@ from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
 from zbroker.ids import publisher_id
 from zbroker.journal import snapshot
-from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.core import JournalCore, JournalSettings
 from zbroker.journal.events import Reserved
 from zbroker.journal.group_builder import Body
 from zbroker.journal.sessions import Sessions
@@ -58,7 +58,7 @@ class Whole:
     def _start(self) -> None:
         salts = random.Random(repr(sorted(self.disk.list())))
         start = Start(build.Clock(), build.SEGMENT_BYTES, lambda: salts.getrandbits(64))
-        self.process = _Process(self.disk, Settings(build.INSTANCE, MINE), start)
+        self.process = _Process(self.disk, JournalSettings(build.INSTANCE, MINE), start)
         self.fold, self.recovered = self.process.fold, self.process.recovered
         self.core, self.writer = self.process.core.commit, self.process.writer
         for rid, name in ((DOOR, "ingest"), (LINK, "replication"), (ROOM, "queues")):

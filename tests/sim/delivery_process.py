@@ -16,9 +16,9 @@ from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, dra
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
-from zbroker.delivery.effects import CloseFiles, Effect, GrantLive, Plan
+from zbroker.delivery.effects import CloseFiles, Effect, GrantLive, PlanRanges
 from zbroker.delivery.events import LiveReceived
-from zbroker.delivery.ports import LogPort, PlansPort
+from zbroker.delivery.ports import BlocksPort, PlansPort
 from zbroker.engine.contract import Limit, Now, TurnPlan
 from zbroker.engine.effects import ForgetBlocks, Reconnect, Say, Send
 from zbroker.engine.turn import Turn
@@ -47,7 +47,7 @@ class DiskReader(BlockReader):
 
 
 class LiveListener(Mailbox):
-    """The twin of zbroker.delivery.ports.LivePort."""
+    """The twin of zbroker.delivery.ports.LiveMessagesPort."""
 
     def __init__(self, net: Net) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class DeliveryNode:
         self.journal = JournalLink(world.net, JOURNAL, MARKS)
         self.clients, self.live = Listener(world.net, DELIVERY), LiveListener(world.net)
         self._plans = PlansPort(lambda: Log(disk=world.disk), world.clock)
-        self._log = LogPort(lambda: DiskReader(world.disk))
+        self._log = BlocksPort(lambda: DiskReader(world.disk))
         judged = JudgedCore(self)
         performers = judged.performers(mortal(self._performers(), self._point))
         sources: list[Any] = [self.journal, self.clients, self._plans, self.live]
@@ -116,8 +116,9 @@ class DeliveryNode:
         performers: dict[type, Callable[[Any], Any]]
         performers = dict.fromkeys(get_args(Effect), lambda effect: None)
         performers |= {
-            Read: self._log.read, Send: self.clients.send, Say: self._say, Plan: self._plans.begin,
-            Reconnect: self.journal.reconnect, GrantLive: self._grant, ForgetBlocks: self._forget,
+            Read: self._log.read, Send: self.clients.send, Say: self._say,
+            PlanRanges: self._plans.begin, Reconnect: self.journal.reconnect,
+            GrantLive: self._grant, ForgetBlocks: self._forget,
             CloseFiles: self._log.close_files,
         }  # fmt: skip
         return performers

@@ -19,8 +19,8 @@ from zbroker.engine.events import Synced
 from zbroker.engine.turn import Turn
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
-from zbroker.journal.core import JournalCore, RetentionSettings, Settings
-from zbroker.journal.fold import Fold
+from zbroker.journal.core import JournalCore, JournalSettings, RetentionSettings
+from zbroker.journal.fold import LogFold
 from zbroker.journal.group_builder import Body
 from zbroker.journal.log_port import LogPort
 from zbroker.journal.space import Space
@@ -162,10 +162,10 @@ class JournalProcess(SimJournal):
     """The same over a disk: recovery and writer are the product's own, too."""
 
     def __init__(
-        self, disk: Disk, settings: Settings, start: Start, readers: tuple[str, ...] = ()
+        self, disk: Disk, settings: JournalSettings, start: Start, readers: tuple[str, ...] = ()
     ) -> None:
         disk.lock()
-        self.disk, self.clock, self.fold = disk, start.clock, Fold(settings.instance)
+        self.disk, self.clock, self.fold = disk, start.clock, LogFold(settings.instance)
         self.recovered: Recovered = recover(
             disk, settings.instance, archive=start.archive, accept_loss=start.accept_loss,
             on_batch=self.fold, begin=self.fold.begin, clock=start.clock,
@@ -181,7 +181,7 @@ class JournalProcess(SimJournal):
         self.port = self.port_of()
         super().__init__(core, self.port, start.clock)
 
-    def plant_fold(self, fold: Fold) -> None:
+    def plant_fold(self, fold: LogFold) -> None:
         """A bug, in what recovery found out."""
 
     def port_of(self) -> RigLog:

@@ -26,8 +26,8 @@ from zbroker.engine.events import Gone, Synced
 from zbroker.ids import EPOCH, NOW, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
-from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
-from zbroker.journal.fold import Fold
+from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
+from zbroker.journal.fold import LogFold
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor
 from zbroker.wire import codec
@@ -226,11 +226,11 @@ class JournalNode(SimJournal):
         self.world, self.log = world, world.log
         self.alive = True
         self._holds_ms = 0
-        fold, log = Fold(INSTANCE), world.log
+        fold, log = LogFold(INSTANCE), world.log
         for index, batch in enumerate(log.batches):
             fold(batch, log.serial_of(index))
         log_time = max((batch.log_time for batch in log.batches[-1:]), default=0)
-        settings = Settings(INSTANCE, next(world.incarnations))
+        settings = JournalSettings(INSTANCE, next(world.incarnations))
         end = LogEnd(1, log.next_position, log_time, log.oldest, log.serial, fold.state_serial)
         core = JournalCore(settings, RetentionSettings(READERS, 1 << 40), fold.sessions, end)
         super().__init__(core, ListPort(self), WorldClock(world))

@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.delivery.world import ANN, BOB, HERE, Seen, World, ready
 from zbroker.blocks.read_request import Read
-from zbroker.delivery.scans import Scan
+from zbroker.delivery.scans import SharedScan
 from zbroker.ids import format_vector
 from zbroker.wire import messages as m
 
@@ -171,7 +171,7 @@ class ScansWorld:
     def before(self, read: Read) -> bool:
         """What is to be read is noted. True if it cannot be."""
         waiting = [one for each in self.world.core.cursors.waiting for one in each.queue.values()]
-        for scan in [one for one in waiting if isinstance(one, Scan) and one.key == read.key]:
+        for scan in [one for one in waiting if isinstance(one, SharedScan) and one.key == read.key]:
             if len(scan.members) > 1:
                 self.seen.add("shared at the end" if scan.live else "shared")
             if self.rng.random() < 0.02:

@@ -14,7 +14,7 @@ from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
 from zbroker.client.publisher.unrecorded import Filtered, Unrecorded
 from zbroker.delivery.effects import Effect
-from zbroker.delivery.turns import Turns
+from zbroker.delivery.turns import ReadTurns
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
 from zbroker.ingest.content import Contents
@@ -22,7 +22,7 @@ from zbroker.ingest.owed_answers import OwedAnswers
 from zbroker.ingest.split import BatchPart, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
-_send = Turns._send
+_send = ReadTurns._send
 SEEDS = int(os.environ.get("ZB_SEEDS", "50"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
@@ -96,7 +96,7 @@ def _overtaking(_self: OwedAnswers, effects: Any) -> Any:
     return effects
 
 
-def _passed_over(self: Turns, *more: Any) -> list[Effect]:
+def _passed_over(self: ReadTurns, *more: Any) -> list[Effect]:
     """One block of ten is not sent."""
     effects = _send(self, *more)
     return [] if self._counts.messages_out % 10 == 0 else effects
@@ -105,7 +105,7 @@ def _passed_over(self: Turns, *more: Any) -> list[Effect]:
 @pytest.mark.parametrize(
     ("owner", "method", "bug"),
     [
-        (Turns, "_send", _passed_over),
+        (ReadTurns, "_send", _passed_over),
         (Chain, "link", _no_link),
         (Chain, "broken", _never_broken),
         (Chain, "follow", _not_checked),

@@ -14,14 +14,14 @@ from tests.sim.scans_world import ScansWorld
 from zbroker.blocks.frame_builder import Block, item_end
 from zbroker.delivery import scans
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scans import Scan
-from zbroker.delivery.turns import Turns
+from zbroker.delivery.scans import SharedScan
+from zbroker.delivery.turns import ReadTurns
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "25"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 
-_find, _look = Scan.find, Turns._look
+_find, _look = SharedScan.find, ReadTurns._look
 
 
 @pytest.fixture(autouse=True)
@@ -52,24 +52,24 @@ def test_each_subscription_gets_what_it_wants_once_in_the_order_of_the_log() -> 
         }  # fmt: skip
 
 
-def _keeps_its_names(self: Scan) -> None:
+def _keeps_its_names(self: SharedScan) -> None:
     """A joiner misses the block that it joined in: what it wants is not read."""
 
 
-def _all_pass(self: Scan, *more: Any) -> Any:
+def _all_pass(self: SharedScan, *more: Any) -> Any:
     found = _find(self, *more)
     return found._replace(end=found.last)
 
 
-def _stays_without_credit(self: Turns, replay: Replay) -> Any:
+def _stays_without_credit(self: ReadTurns, replay: Replay) -> Any:
     return [] if replay.members[0].credit <= 0 else _look(self, replay)
 
 
-def _never_reached(self: Scan, end: int) -> list[Replay]:
+def _never_reached(self: SharedScan, end: int) -> list[Replay]:
     return []
 
 
-def _no_gap(self: Scan, block: Block, limit: int) -> Any:
+def _no_gap(self: SharedScan, block: Block, limit: int) -> Any:
     found = _find(self, block, limit)
     if not found.gap:
         return found
@@ -80,11 +80,15 @@ def _no_gap(self: Scan, block: Block, limit: int) -> Any:
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        pytest.param(Scan, "_forget_names", _keeps_its_names, id="a joiner's topic is not read"),
-        pytest.param(Scan, "find", _all_pass, id="a full turn passes over those that it left"),
-        pytest.param(Turns, "_look", _stays_without_credit, id="no credit, still a member"),
-        pytest.param(Scan, "reached", _never_reached, id="ends are passed"),
-        pytest.param(Scan, "find", _no_gap, id="gaps are passed"),
+        pytest.param(
+            SharedScan, "_forget_names", _keeps_its_names, id="a joiner's topic is not read"
+        ),
+        pytest.param(
+            SharedScan, "find", _all_pass, id="a full turn passes over those that it left"
+        ),
+        pytest.param(ReadTurns, "_look", _stays_without_credit, id="no credit, still a member"),
+        pytest.param(SharedScan, "reached", _never_reached, id="ends are passed"),
+        pytest.param(SharedScan, "find", _no_gap, id="gaps are passed"),
         *(pytest.param(World, "turn_class", turn, id=bug) for bug, turn in TURNS.items()),
     ],
 )

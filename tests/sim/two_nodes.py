@@ -20,10 +20,10 @@ from tests.sim.journal_process import JournalProcess, Start
 from zbroker.engine.effects import Answer
 from zbroker.ids import Origin, format_vector, publisher_id
 from zbroker.journal import holes
-from zbroker.journal.core import JournalCore, Settings
+from zbroker.journal.core import JournalCore, JournalSettings
 from zbroker.journal.effects import ForgetRemoved, MeasureSegments, Unlink, Where
 from zbroker.journal.events import Reserved, SegmentSize, SegmentsMeasured, Unlinked
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.locate import Locator
 from zbroker.journal.replicas import Replicas, record_of
@@ -179,7 +179,7 @@ class Node(JournalProcess):
     def __init__(self, world: Outside, name: str) -> None:
         self.world, self.name = world, name
         self.instance, self._clock = world.instances[name], world.clock(name)
-        settings = Settings(self.instance, world.number())
+        settings = JournalSettings(self.instance, world.number())
         start = Start(self._clock, SEGMENT, world.salt)
         self.ordinals: dict[int, tuple[App, int, int]] = {}
         self.opens: dict[int, App] = {}
@@ -193,7 +193,7 @@ class Node(JournalProcess):
         for rid, process in ((INGEST, "ingest"), (PEER, "replication"), (ADMIN, "admin")):
             self.hear(rid, m.Hello(process, 1))
 
-    def plant_fold(self, fold: Fold) -> None:
+    def plant_fold(self, fold: LogFold) -> None:
         plant_sessions(self.world.bug, fold)
 
     def plant_core(self, core: JournalCore) -> None:
@@ -449,7 +449,7 @@ BUGS = (
 )
 
 
-def plant_sessions(bug: str, fold: Fold) -> None:
+def plant_sessions(bug: str, fold: LogFold) -> None:
     sessions = fold.sessions
     if bug == "dedupe by high only":
         real = sessions.runs

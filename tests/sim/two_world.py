@@ -41,7 +41,7 @@ from tests.sim.two_nodes import (
 )
 from zbroker.ids import Origin, format_vector, parse_vector
 from zbroker.journal import snapshot
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.journal.holes import Run
 from zbroker.journal.origins import OriginRow, TieRow
 from zbroker.journal.sessions import PublisherRow, Sessions
@@ -460,7 +460,7 @@ class TwoWorld:
             starts.add(1)
         tables = []
         for start in sorted(starts):
-            fold = Fold(self.instances[name])
+            fold = LogFold(self.instances[name])
             for batch in batches:
                 if batch.position >= start:
                     fold(batch, 1)

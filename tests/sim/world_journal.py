@@ -15,10 +15,10 @@ from zbroker.engine import effects as e
 from zbroker.engine.events import Gone, Synced
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
-from zbroker.journal.core import Settings
-from zbroker.journal.fold import Fold
-from zbroker.journal.named_records import Named
-from zbroker.journal.sessions import Publisher, Sessions
+from zbroker.journal.core import JournalSettings
+from zbroker.journal.fold import LogFold
+from zbroker.journal.named_records import NamedRecords
+from zbroker.journal.sessions import PublisherState, Sessions
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 
@@ -72,18 +72,18 @@ class JournalNode(JournalProcess):
 
     def __init__(self, world: World) -> None:
         self.world, self.alive = world, True
-        settings = Settings(INSTANCE, next(world.incarnations), credit_bytes=400)
+        settings = JournalSettings(INSTANCE, next(world.incarnations), credit_bytes=400)
         super().__init__(world.disk, settings, Start(world.clock, SEGMENT, world.salt))
         self.listener = world.net.bind(JOURNAL, self._receive)
         self.marks = world.net.bind(MARKS, lambda rid, frame: self.done.put(ev.Subscribed()))
         world.at.after(0, self._next_turn)
 
-    def plant_fold(self, fold: Fold) -> None:
+    def plant_fold(self, fold: LogFold) -> None:
         bug = self.world.bug
         if bug == "dedupe not rebuilt":
             fold.sessions = Sessions()
         elif bug == "names are not folded":
-            fold.sessions.named = Named()
+            fold.sessions.named = NamedRecords()
         elif bug == "no prev check":
             fold.sessions.judge = _judge_without_prev(fold.sessions)  # type: ignore[method-assign]
 
@@ -177,6 +177,6 @@ def _as_if_welcomed(node: JournalNode, rid: bytes, message: Any) -> Any:
             known = commit.sessions.get(entry.publisher)
             if known is None or known.session < entry.session:
                 commit.sessions._publishers.setdefault(
-                    entry.publisher, known or Publisher(entry.publisher, f"?{entry.publisher}")
+                    entry.publisher, known or PublisherState(entry.publisher, f"?{entry.publisher}")
                 ).session = entry.session
     return message

@@ -20,7 +20,7 @@ from tests.sim.journal_process import JournalProcess, RigLog, Start
 from zbroker.clock import Clock, SystemClock
 from zbroker.engine.contract import Now
 from zbroker.ids import publisher_id
-from zbroker.journal.core import Settings
+from zbroker.journal.core import JournalSettings
 from zbroker.journal.space import Space
 from zbroker.limits import BEAT_MS
 from zbroker.log.disk import Disk
@@ -89,7 +89,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         start = Start(self.clock, self.segment_bytes, self.salt, self.archive, self.accept_loss)
-        self.process = Process(self.disk, Settings(INSTANCE, secrets.randbits(32)), start)
+        self.process = Process(self.disk, JournalSettings(INSTANCE, secrets.randbits(32)), start)
         self.process.hear(RID, m.Hello("ingest", 1))
         self.process.taken()
 

@@ -215,7 +215,7 @@ STATE: Final = state()
 def read_state(data: bytes) -> object:
     found = snapshot.decode(data)
     if found is not None:
-        snapshot.Parts().add(found)
+        snapshot.SnapshotParts().add(found)
         snapshot.learn(found, snapshot.folds(snapshot.Sessions()))
     return found
 

@@ -14,14 +14,14 @@ from zbroker.client.commands import Commanding
 from zbroker.client.consumer import consume_options
 from zbroker.client.consumer.common import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.options import ConnectOptions, Listener
 from zbroker.client.publisher import offered
 from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.subscriber import points, subscribe_command
 from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
-from zbroker.client.subscriber.reader_state import Reading
+from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_DEFAULT_BYTES
 from zbroker.wire.messages import Subscribe
@@ -30,7 +30,7 @@ TIMEOUT_S: Final = 10.0
 
 _log: Final = logging.getLogger("zbroker.client")
 
-S = TypeVar("S", bound=Reading)
+S = TypeVar("S", bound=ReaderState)
 C = TypeVar("C", bound=BaseConsumer)
 W = TypeVar("W", bound=BaseWorker[Any])
 
@@ -49,8 +49,8 @@ class BaseClient(Commanding, Generic[S, C, W]):
         self._publisher = publisher
         self._inbox = publisher.inbox
         self._staging = wanted.store.staging
-        self._doors = Doors(publisher)
-        self._queues = Doors(publisher, "queues")
+        self._doors = ListenerEndpoints(publisher)
+        self._queues = ListenerEndpoints(publisher, "queues")
         self._topics = offered.CheckedTopics()
         self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[C] = weakref.WeakSet()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.errors import ZBrokerError
 
@@ -76,7 +76,7 @@ def _made(name: str, options: dict[str, Any]) -> Command:
 class Commanding:
     """A part of both clients: commands, and heartbeats, which are one."""
 
-    _doors: Doors
+    _doors: ListenerEndpoints
 
     def _check_open(self) -> None:
         """Raises: ZBrokerError, what ended this client."""

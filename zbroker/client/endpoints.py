@@ -10,7 +10,7 @@ import zmq
 from zbroker import endpoints
 from zbroker.client.effects import GetToken, Lost, NewToken
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
-from zbroker.client.publisher.publisher import Follower, PublisherPort, Session
+from zbroker.client.publisher.publisher import Follower, LogonResult, PublisherPort
 from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -23,7 +23,7 @@ TRIES: Final = 5
 PAUSE_S: Final = 0.2
 
 
-class Doors:
+class ListenerEndpoints:
     """A door of the instance that a publisher is logged on to: delivery, or queues.
 
     Sockets that application threads or tasks own live in the interpreter's shared context, which
@@ -59,7 +59,7 @@ class Doors:
         """Another interval of heartbeats for all connections of the client; None: none."""
         self._publisher.beat_each(interval_s)
 
-    def session(self, than: int = 0) -> Session | None:
+    def session(self, than: int = 0) -> LogonResult | None:
         """A session newer than `than` that names the door; None while there is none.
 
         Raises: ZBrokerError, what ended the client.
@@ -89,7 +89,7 @@ class Doors:
         curve, answers = self._publisher.settings.curve, _ANSWERS[self.door]
         return ClientLink(self.context, self._endpoint, self.heartbeat_s, curve, answers)
 
-    def _newer(self, than: int) -> Session | None:
+    def _newer(self, than: int) -> LogonResult | None:
         """A broker that starts may not know all its doors yet: then it is asked once more."""
         session = self._publisher.newer_session(than)
         if session is not None and self.door not in (session.answer.endpoints or {}):
@@ -105,12 +105,12 @@ class Doors:
         self._publisher.tell("resubscribed")
 
 
-def origin_of(session: Session) -> Origin:
+def origin_of(session: LogonResult) -> Origin:
     """The origin of positions that name none."""
     return Origin(*session.answer.origin) if session.answer.origin is not None else Origin(0, 0)
 
 
-def ask_ranges(doors: Doors, command: Ranges, timeout: float) -> RangeList:
+def ask_ranges(doors: ListenerEndpoints, command: Ranges, timeout: float) -> RangeList:
     """Asks the delivery door once more for each lost connection or refused token.
 
     Raises: ZBrokerError with the broker's code, or "timeout".
@@ -131,7 +131,7 @@ def ask_ranges(doors: Doors, command: Ranges, timeout: float) -> RangeList:
     raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
 
 
-def _session(doors: Doors, newer_than: int, end: float) -> Session:
+def _session(doors: ListenerEndpoints, newer_than: int, end: float) -> LogonResult:
     while (session := doors.session(newer_than)) is None:
         if clock.monotonic() >= end:
             raise ZBrokerError("timeout", "the broker gave no new session")
@@ -139,7 +139,9 @@ def _session(doors: Doors, newer_than: int, end: float) -> Session:
     return session
 
 
-def _ask(doors: Doors, session: Session, command: Ranges, end: float) -> RangeList | Error | None:
+def _ask(
+    doors: ListenerEndpoints, session: LogonResult, command: Ranges, end: float
+) -> RangeList | Error | None:
     """The answer, or None if the connection was lost or the time is over."""
     link = doors.connect()
     try:

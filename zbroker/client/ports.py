@@ -30,7 +30,7 @@ from zbroker.wire.messages import Msg
 from zbroker.wire.queue_messages import Job
 
 if TYPE_CHECKING:
-    from zbroker.client.endpoints import Doors
+    from zbroker.client.endpoints import ListenerEndpoints
 
 ONE: Final = Limit(1)
 #: Answers of one turn, and bytes after which it ends: few, so that the program has the first soon
@@ -165,7 +165,7 @@ class LinkEvents:
 
 
 def turn_of(
-    core: Core[Event, Effect], link: LinkPort, calls: Calls, doors: Doors
+    core: Core[Event, Effect], link: LinkPort, calls: Calls, doors: ListenerEndpoints
 ) -> Turn[Event, Effect]:
     """The turn of a core that logs on with a token."""
     sources: list[tuple[Any, Limit]] = [

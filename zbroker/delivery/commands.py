@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zbroker.delivery.effects import Counts
+from zbroker.delivery.effects import DeliveryStats
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -26,7 +26,7 @@ def sid_of(command: m.DeliveryCommand | None, error: ClientError) -> str | None:
 
 
 def refusal(
-    counts: Counts, rid: bytes, error: ClientError, cid: str | None, sid: str | None = None
+    counts: DeliveryStats, rid: bytes, error: ClientError, cid: str | None, sid: str | None = None
 ) -> Send:
     """The answer to a command that is not served, counted."""
     counts.errors += 1

@@ -39,7 +39,7 @@ _LONG_AGO: Final = -(1 << 64)
 Path = Callable[[Any], Any]  # the value of a decoded payload at a place; None if there is none
 
 
-class Messages(NamedTuple):
+class BatchMessages(NamedTuple):
     """The messages of one batch, by index.
 
     place: asked once for each key of an interval. value: the decoded payload; asked only where
@@ -89,7 +89,7 @@ class Conflation:
             return newest.first.position
         return None
 
-    def add(self, messages: Messages, at: Iterable[int], now_ns: int = 0) -> list[Held]:
+    def add(self, messages: BatchMessages, at: Iterable[int], now_ns: int = 0) -> list[Held]:
         """Takes in those messages whose indices are in `at`, in order.
 
         now_ns: by the clock of the replay. Returns: what is due because its interval is over.
@@ -140,7 +140,7 @@ class Conflation:
         sizes = [_size_of(key) + newest.size for key, newest in self._held.items()]
         assert self._size == sum(sizes)
 
-    def _hold(self, key: Hashable, messages: Messages, i: int) -> list[Held]:
+    def _hold(self, key: Hashable, messages: BatchMessages, i: int) -> list[Held]:
         """Makes a message the newest of its key.
 
         Returns: what had to go so that it fits.
@@ -164,7 +164,7 @@ class Conflation:
         self._size += size
         return due
 
-    def _key(self, messages: Messages, i: int) -> Hashable:
+    def _key(self, messages: BatchMessages, i: int) -> Hashable:
         """The topic and the values of the fields, or something that equals nothing else."""
         parts: list[Hashable] = [messages.topics[i]]
         found = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.heartbeats import QuietMs
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
 from zbroker.server.budgets import DEFAULT, Budget
@@ -17,14 +17,14 @@ ENDED_MAX: Final = 64  # sids remembered because commands for them may still be 
 
 
 @dataclass(slots=True)
-class Connection(Peer):
+class DeliveryConnection(Peer):
     """One logged-on peer."""
 
     plans: int = 0
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionState] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
 
-    def grant(self, asked: int, one: Subscription | None = None) -> int:
+    def grant(self, asked: int, one: SubscriptionState | None = None) -> int:
         """How much of the credit asked for a subscription, or more of it, may be given.
 
         What was granted once is given again as it is used: who returns it is not left without.
@@ -36,12 +36,12 @@ class Connection(Peer):
         self._widen(one, one.credit + given)
         return given
 
-    def _widen(self, one: Subscription, window: int) -> None:
+    def _widen(self, one: SubscriptionState, window: int) -> None:
         if window > one.window:
             self.use.promise(window - one.window)
             one.window = window
 
-    def begin(self, one: Subscription) -> None:
+    def begin(self, one: SubscriptionState) -> None:
         """A new one, with its credit."""
         self.subscriptions[one.names.sid] = one
         self.use.subscribe()
@@ -57,8 +57,8 @@ class Connection(Peer):
         self.ended[sid] = None
 
 
-class Connections(Peers[Connection]):
+class Connections(Peers[DeliveryConnection]):
     """All connections by routing id."""
 
     def __init__(self, quiet_ms: QuietMs | None = None, budget: Budget = DEFAULT) -> None:
-        super().__init__(Connection, quiet_ms, budget)
+        super().__init__(DeliveryConnection, quiet_ms, budget)

@@ -17,23 +17,23 @@ from zbroker.access.core import Access
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.delivery import reports
 from zbroker.delivery.commands import cid_of, refusal, sid_of
-from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.connections import Connections, DeliveryConnection
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Counts, Effect, Plan
+from zbroker.delivery.effects import DeliveryStats, Effect, PlanRanges
 from zbroker.delivery.events import LiveReceived, Planned
-from zbroker.delivery.holds import Needs
+from zbroker.delivery.holds import LogNeeds
 from zbroker.delivery.journal_follower import JournalFollower
-from zbroker.delivery.live import Live
+from zbroker.delivery.live import LiveSubscriptions
 from zbroker.delivery.live_grants import LiveGrants
 from zbroker.delivery.lookups import Locating
 from zbroker.delivery.options import chars_of
 from zbroker.delivery.pending_lookups import Asking, Question
 from zbroker.delivery.plans import Plans
-from zbroker.delivery.progress import Progress
+from zbroker.delivery.progress import SubscriptionProgress
 from zbroker.delivery.rights import Rights
-from zbroker.delivery.subscription import Subscription
-from zbroker.delivery.subscription_commands import Subscriptions
-from zbroker.delivery.turns import Turns
+from zbroker.delivery.subscription import SubscriptionState
+from zbroker.delivery.subscription_commands import SubscriptionRegistry
+from zbroker.delivery.turns import ReadTurns
 from zbroker.engine import events as e
 from zbroker.engine.contract import MS_NS, Now
 from zbroker.engine.effects import Exit, NoteDisconnected, Send, Tell
@@ -79,23 +79,23 @@ class DeliveryCore:
         self, settings: DeliverySettings, quiet_ms: QuietMs | None = None, peers: Peers = unknown
     ) -> None:
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
-        self.counts = Counts()
+        self.counts = DeliveryStats()
         self.refusals = RefusalLog(settings.incarnation)
         self.connections = Connections(quiet_ms, settings.budget)
         self.connections.disconnects = settings.disconnects
         self.cursors = Cursors()
         self._settings, self._peers = settings, peers
         self._asking = Asking(settings.budget.lookups)
-        self.needs = Needs(self.connections, self.cursors, self._asking)
-        self.live = Live(self.counts)
+        self.needs = LogNeeds(self.connections, self.cursors, self._asking)
+        self.live = LiveSubscriptions(self.counts)
         self.plans = Plans(self.connections, self.cursors, self.counts)
         self._rights = Rights(settings.access)
-        self.subscriptions = many = Subscriptions(
+        self.subscriptions = many = SubscriptionRegistry(
             self.connections, self.cursors, self.live, settings.recording, self._rights,
             settings.vocabulary,
         )  # fmt: skip
-        self._progress = Progress(self.cursors, self.counts, self._end)
-        self._turns = Turns(self.cursors, self.counts, self._progress)
+        self._progress = SubscriptionProgress(self.cursors, self.counts, self._end)
+        self._turns = ReadTurns(self.cursors, self.counts, self._progress)
         self._locating = Locating(
             self._asking, self.cursors, (self.connections, many, self.plans), self._progress,
             self._refusal, self._end,
@@ -107,7 +107,7 @@ class DeliveryCore:
         self._grants = None if recorded else LiveGrants(settings.incarnation)
         self._now = Now(0, 0)
         self._next_tick_ms = 0
-        self._commands: dict[type, Callable[[Connection, Any], list[Effect]]] = {
+        self._commands: dict[type, Callable[[DeliveryConnection, Any], list[Effect]]] = {
             m.Subscribe: self._subscribe,
             m.Ranges: self._ranges,
             m.Flow: many.flow,
@@ -201,7 +201,7 @@ class DeliveryCore:
         answer.origin = self.cursors.here
         return [Send(rid, codec.encode(answer))]
 
-    def _subscribe(self, connection: Connection, command: m.Subscribe) -> list[Effect]:
+    def _subscribe(self, connection: DeliveryConnection, command: m.Subscribe) -> list[Effect]:
         self.subscriptions.check(connection, command)
         question = Question.of(connection.rid, command, self._now.mono_ms)
         self._locating.check(question, connection)
@@ -210,13 +210,13 @@ class DeliveryCore:
         ).names.key
         return self._locating.ask(question)
 
-    def _unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
+    def _unsubscribe(self, connection: DeliveryConnection, command: m.Unsubscribe) -> list[Effect]:
         one = connection.subscriptions.get(command.sid)
         if one is not None:
             self._end(one)
         return self.subscriptions.unsubscribe(connection, command)
 
-    def _ranges(self, connection: Connection, command: m.Ranges) -> list[Effect]:
+    def _ranges(self, connection: DeliveryConnection, command: m.Ranges) -> list[Effect]:
         self._rights.check_ranges(connection.token.principal, command)
         if connection.plans >= PLANS_MAX:
             raise ClientError("too_many", f"a connection has at most {PLANS_MAX} unanswered ranges")
@@ -229,7 +229,7 @@ class DeliveryCore:
         connection.plans += 1
         return self._locating.ask(question)
 
-    def _logoff(self, connection: Connection, command: m.Logoff) -> list[Effect]:
+    def _logoff(self, connection: DeliveryConnection, command: m.Logoff) -> list[Effect]:
         self.gone(connection.rid)
         return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
 
@@ -251,7 +251,7 @@ class DeliveryCore:
                 effects += self._entitle_ranges(connection, question)
         return effects
 
-    def _entitle(self, one: Subscription) -> list[Effect]:
+    def _entitle(self, one: SubscriptionState) -> list[Effect]:
         try:
             self.subscriptions.entitle(one)
         except ClientError as error:
@@ -260,7 +260,7 @@ class DeliveryCore:
             return [self._refusal(one.names.rid, error, None, one.names.sid)]
         return []
 
-    def _entitle_ranges(self, connection: Connection, question: Question) -> list[Effect]:
+    def _entitle_ranges(self, connection: DeliveryConnection, question: Question) -> list[Effect]:
         assert isinstance(question.command, m.Ranges)
         try:
             self._rights.check_ranges(connection.token.principal, question.command)
@@ -277,7 +277,7 @@ class DeliveryCore:
 
     def _read_failed(self, failed: e.ReadFailed) -> list[Effect]:
         """A replay whose log could not be read ends, and so does a plan; the others go on."""
-        if isinstance(failed.of, Plan):
+        if isinstance(failed.of, PlanRanges):
             return self.plans.failed(failed.of, str(failed.error))
         return self._turns.failed(failed.of, str(failed.error))
 
@@ -372,7 +372,7 @@ class DeliveryCore:
                 wakes.append(-(-time_ns // MS_NS))
         return min(wakes)
 
-    def _end(self, one: Subscription) -> None:
+    def _end(self, one: SubscriptionState) -> None:
         if one.names.key not in self.cursors.of:
             self._asking.forget(one.names.rid, one.names.key)
         self.subscriptions.end(one)

@@ -16,8 +16,8 @@ from zbroker.blocks.frame_builder import FrameBuilder
 from zbroker.blocks.read_request import Read
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scans import Scan, Waiting
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.scans import SharedScan, WaitingScans
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 
@@ -43,7 +43,7 @@ class Cursors:
         self._queues: tuple[deque[Replay], deque[Replay]] = (deque(), deque())
         self._timers: list[tuple[int, int]] = []  # when, key
         keys = count(-1, -1)
-        self.waiting = Waiting(keys, lowest_first=False), Waiting(keys, lowest_first=True)
+        self.waiting = WaitingScans(keys, lowest_first=False), WaitingScans(keys, lowest_first=True)
         self._waits = tuple(waiting.queue for waiting in self.waiting)
         self._turn, self._turns = 0, [0, 0]
 
@@ -93,14 +93,14 @@ class Cursors:
 
     # -- who follows which cursor -------------------------------------------------------------
 
-    def add(self, one: Subscription, at: Point) -> Replay:
+    def add(self, one: SubscriptionState, at: Point) -> Replay:
         """Takes in a subscription that was located."""
         replay = self._new([one])
         replay.go_to(at)
         self.wake(replay)
         return replay
 
-    def _new(self, members: list[Subscription]) -> Replay:
+    def _new(self, members: list[SubscriptionState]) -> Replay:
         self._last_key += 1
         replay = Replay(self._last_key, members, running=True)
         self.running[replay.key] = replay
@@ -110,7 +110,7 @@ class Cursors:
             self.of[one.names.key] = replay
         return replay
 
-    def remove(self, one: Subscription) -> None:
+    def remove(self, one: SubscriptionState) -> None:
         """Forgets a subscription; the place of its replay in a queue is skipped later."""
         replay = self.of.pop(one.names.key, None)
         if replay is None:
@@ -122,7 +122,7 @@ class Cursors:
         else:
             self._close(replay)
 
-    def alone(self, one: Subscription) -> Replay:
+    def alone(self, one: SubscriptionState) -> Replay:
         """The replay of a subscription that leaves the others of its replay, if there are any."""
         old = self.of[one.names.key]
         self.leave(old)
@@ -136,7 +136,7 @@ class Cursors:
         self.wake(old)
         return new
 
-    def again(self, one: Subscription) -> None:
+    def again(self, one: SubscriptionState) -> None:
         """Goes back to where what it holds begins: it is looked at anew."""
         replay = self.alone(one)
         at = one.safe(replay.position)
@@ -144,7 +144,7 @@ class Cursors:
         replay.go_to(Point(at, *replay.hint))
         self.wake(replay)
 
-    def together(self, many: list[Subscription]) -> Replay:
+    def together(self, many: list[SubscriptionState]) -> Replay:
         """One replay for subscriptions that stand at the same position."""
         first, *others = (self.of[one.names.key] for one in many)
         for one, other in zip(many[1:], others, strict=True):
@@ -248,7 +248,7 @@ class Cursors:
         while self.busy:
             old, shared = self._whose_turn()
             one, limit = self.waiting[old].first() if shared else (self._queues[old][0], U63_MAX)
-            if isinstance(one, Scan):
+            if isinstance(one, SharedScan):
                 return one.read(min(limit, self.persisted))
             if one.due(self.limit(one)):
                 return self._read(one, limit)
@@ -263,19 +263,19 @@ class Cursors:
         shared = not self._queues[old] or (self._turns[old] == 0 and bool(self._waits[old]))
         return old, shared
 
-    def take(self, read: Read) -> tuple[Replay | Scan, Waiting]:
+    def take(self, read: Read) -> tuple[Replay | SharedScan, WaitingScans]:
         """For whom this was read. It is what `next_read` said last, and nothing came between."""
         one, waiting = self._take()
         assert one.key == read.key, "a read is done when it is asked for"
         return one, waiting
 
-    def _take(self) -> tuple[Replay | Scan, Waiting]:
+    def _take(self) -> tuple[Replay | SharedScan, WaitingScans]:
         old, shared = self._whose_turn()
         waiting = self.waiting[old]
         self._turn ^= 1
         self._turns[old] ^= 1
         one = waiting.take() if shared else self._queues[old].popleft()
-        if not isinstance(one, Scan):
+        if not isinstance(one, SharedScan):
             one.queued = False
         return one, waiting
 

@@ -11,7 +11,7 @@ from zbroker.engine import effects as e
 from zbroker.wire.internal import LiveCredit
 
 
-class Plan(Struct, gc=False):
+class PlanRanges(Struct, gc=False):
     """Split the log between two points by bytes; a long log takes several turns.
 
     persisted: what the journal said; watermarks that say it may come later. Answered by Planned or
@@ -42,12 +42,12 @@ class CloseFiles(Struct, gc=False):
 
 Effect = (
     e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Tell | e.NoteDisconnected
-    | e.ForgetBlocks | e.Exit | Plan | GrantLive | CloseFiles
+    | e.ForgetBlocks | e.Exit | PlanRanges | GrantLive | CloseFiles
 )  # fmt: skip
 
 
 @dataclass(slots=True)
-class Counts:
+class DeliveryStats:
     """What was done, since the start."""
 
     messages_out: int = 0

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from zbroker.delivery.effects import Plan
+from zbroker.delivery.effects import PlanRanges
 from zbroker.wire.internal import Hello, Live
 
 
 class Planned(Struct, gc=False):
     """A Plan was done: half-open ranges [from, to, bytes] that cover what was to be split."""
 
-    plan: Plan
+    plan: PlanRanges
     ranges: list[tuple[int, int, int]]
 
 

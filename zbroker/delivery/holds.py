@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from zbroker.delivery.connections import Connections
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Plan
+from zbroker.delivery.effects import PlanRanges
 from zbroker.delivery.pending_lookups import Asking
 from zbroker.limits import HOLDINGS_MAX, U63_MAX
 from zbroker.wire.internal import Holding, Holds
@@ -30,7 +30,7 @@ class Need(NamedTuple):
     what: str
 
 
-class Needs:
+class LogNeeds:
     """Everything that a delivery room needs."""
 
     def __init__(self, connections: Connections, cursors: Cursors, asking: Asking) -> None:
@@ -39,7 +39,7 @@ class Needs:
         self._asking = asking
         self._since: dict[Hashable, int] = {}  # wall clock, ms, when a need was first told
 
-    def holds(self, incarnation: int, plans: Iterable[Plan], wall_ms: int) -> Holds:
+    def holds(self, incarnation: int, plans: Iterable[PlanRanges], wall_ms: int) -> Holds:
         """For the journal with this incarnation."""
         needs = [*self._running(), *self._asked(), *_planned(plans)]
         since = self._since
@@ -69,6 +69,6 @@ class Needs:
         return Holding(who, need.what, need.position, self._since[need.key])
 
 
-def _planned(plans: Iterable[Plan]) -> Iterator[Need]:
+def _planned(plans: Iterable[PlanRanges]) -> Iterator[Need]:
     for plan in plans:
         yield Need(plan.start.position, ("ranges", plan.rid, plan.cid), plan.rid, "ranges")

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zbroker.blocks.frame_builder import Block, time_of
-from zbroker.delivery.conflation import Conflation, Messages
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.conflation import BatchMessages, Conflation
+from zbroker.delivery.subscription import SubscriptionState
 
-Chosen = Sequence[tuple[Subscription, Sequence[int]]]
+Chosen = Sequence[tuple[SubscriptionState, Sequence[int]]]
 
 
 class Intervals:
     """`members`: the list of the replay, which changes."""
 
-    def __init__(self, members: list[Subscription]) -> None:
+    def __init__(self, members: list[SubscriptionState]) -> None:
         self._members = members
 
     @property
@@ -48,7 +48,9 @@ class Intervals:
             log_ns, since_ns = self._seen
             self._close_before(log_ns + now_ns - since_ns)
 
-    def add(self, block: Block, at: int, chosen: Chosen, messages: Messages, now_ns: int) -> None:
+    def add(
+        self, block: Block, at: int, chosen: Chosen, messages: BatchMessages, now_ns: int
+    ) -> None:
         """Holds what is wanted of a batch."""
         early = 0
         for one, picks in chosen:
@@ -75,7 +77,7 @@ class Intervals:
             if one.conflation is not None:
                 one.ready.extend(one.conflation.due(log_ns))
 
-    def first(self) -> Subscription | None:
+    def first(self) -> SubscriptionState | None:
         """The one that is sent next; None if nothing is due."""
         due = [one for one in self._members if one.ready and one.left > 0]
         return min(due, key=_position) if due else None
@@ -89,5 +91,5 @@ class Intervals:
         return max(now_ns + 1, since_ns + min(ends) - log_ns)
 
 
-def _position(one: Subscription) -> int:
+def _position(one: SubscriptionState) -> int:
     return one.ready[0].first.position

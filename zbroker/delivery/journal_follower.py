@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import CloseFiles, Counts, Effect
-from zbroker.delivery.holds import Needs
+from zbroker.delivery.effects import CloseFiles, DeliveryStats, Effect
+from zbroker.delivery.holds import LogNeeds
 from zbroker.delivery.lookups import Locating
 from zbroker.delivery.plans import Plans
 from zbroker.engine.contract import MS_NS, Now
@@ -32,7 +32,7 @@ class JournalFollower:
 
     def __init__(
         self, session: JournalSession, cursors: Cursors, locating: Locating,
-        needs: Needs, plans: Plans, counts: Counts,
+        needs: LogNeeds, plans: Plans, counts: DeliveryStats,
     ) -> None:  # fmt: skip
         self._session, self._cursors, self._locating = session, cursors, locating
         self._needs, self._plans, self._counts = needs, plans, counts

@@ -12,9 +12,9 @@ from typing import Final
 
 from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Parts, counting
 from zbroker.delivery.conflation import Conflation
-from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.effects import DeliveryStats, Effect
 from zbroker.delivery.live_intervals import LiveIntervals
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.effects import Send
 from zbroker.ids import Origin
 from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
@@ -26,47 +26,49 @@ from zbroker.wire.internal import Entry
 _NOWHERE: Final = Cursor(0, 0, 0)
 
 
-class Live:
+class LiveSubscriptions:
     """Running subscriptions that want what is not recorded."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: DeliveryStats) -> None:
         self._counts = counts
-        self._exact: dict[str, dict[int, Subscription]] = {}
-        self._patterns: dict[int, Subscription] = {}
+        self._exact: dict[str, dict[int, SubscriptionState]] = {}
+        self._patterns: dict[int, SubscriptionState] = {}
         self._maker = FrameBuilder(Origin(0, 0))
         self._held = LiveIntervals()
-        self.over: list[Subscription] = []  # whose limit was reached here; the core ends them
+        self.over: list[SubscriptionState] = []  # whose limit was reached here; the core ends them
 
     @property
     def next_ns(self) -> int | None:
         """When `tick` has something to do, monotonic."""
         return self._held.next_ns
 
-    def add(self, one: Subscription, conflation: Conflation | None = None, *, regex: bool) -> None:
+    def add(
+        self, one: SubscriptionState, conflation: Conflation | None = None, *, regex: bool
+    ) -> None:
         """From now on it gets what matches. conflation: of its own, for what is not recorded."""
         if conflation is not None:
             self._held.add(one, conflation)
         place = self._patterns if regex else self._exact.setdefault(one.topic, {})
         place[one.names.key] = one
 
-    def remove(self, one: Subscription) -> None:
+    def remove(self, one: SubscriptionState) -> None:
         """It is over; it may never have been here."""
         if one in self.over:
             self.over.remove(one)
         self._held.remove(one)
         self._leave(one)
 
-    def move(self, one: Subscription, topic: str, *, regex: bool) -> None:
+    def move(self, one: SubscriptionState, topic: str, *, regex: bool) -> None:
         """It wants another topic from now on; what it holds stays."""
         self._leave(one)
         place = self._patterns if regex else self._exact.setdefault(topic, {})
         place[one.names.key] = one
 
-    def forget(self, one: Subscription) -> None:
+    def forget(self, one: SubscriptionState) -> None:
         """What it holds may not be sent any more."""
         self._held.forget(one)
 
-    def _leave(self, one: Subscription) -> None:
+    def _leave(self, one: SubscriptionState) -> None:
         self._patterns.pop(one.names.key, None)
         exact = self._exact.get(one.topic)
         if exact is not None and exact.pop(one.names.key, None) is not None and not exact:
@@ -99,7 +101,7 @@ class Live:
         """What is due because intervals are over."""
         return [send for one in self._held.ended(now_ns) for send in self.drain(one)]
 
-    def drain(self, one: Subscription) -> list[Effect]:
+    def drain(self, one: SubscriptionState) -> list[Effect]:
         """What is due for one that conflates, as far as its credit goes."""
         sends: list[Effect] = [  # one by one: each takes of the credit
             self._sent(one, self._maker.held(held, one.look)) for held in self._held.due(one)
@@ -108,21 +110,21 @@ class Live:
             self.over.append(one)
         return sends
 
-    def _hold(self, one: Subscription, block: Block, at: int, now_ns: int) -> list[Effect]:
+    def _hold(self, one: SubscriptionState, block: Block, at: int, now_ns: int) -> list[Effect]:
         picks, _ = one.wish.picks(block, at, counting(block.batch(at)), one.look.type_of)
         dropped = self._held.hold(one, block, at, picks, now_ns) if picks else 0
         one.dropped += dropped
         self._counts.dropped += dropped
         return self.drain(one)
 
-    def _wanting(self, topics: list[str]) -> Iterator[Subscription]:
+    def _wanting(self, topics: list[str]) -> Iterator[SubscriptionState]:
         """Who may want a batch, each once: an exact topic is wanted by its own name only."""
         for topic in dict.fromkeys(topics):
             if topic in self._exact:
                 yield from self._exact[topic].values()
         yield from self._patterns.values()
 
-    def _sends(self, one: Subscription, block: Block, at: int) -> Iterator[Send]:
+    def _sends(self, one: SubscriptionState, block: Block, at: int) -> Iterator[Send]:
         for part in self._parts(one, block, at):
             if one.credit <= 0:
                 one.dropped += part.messages
@@ -132,7 +134,7 @@ class Live:
         if one.left <= 0:
             self.over.append(one)
 
-    def _sent(self, one: Subscription, part: Frame) -> Send:
+    def _sent(self, one: SubscriptionState, part: Frame) -> Send:
         one.credit -= part.size
         one.trail.spent += part.size
         one.left -= part.messages
@@ -142,7 +144,7 @@ class Live:
         self._counts.bytes_out += len(part.body)
         return Send(one.names.rid, part.before + one.sid_packed + part.after, part.body)
 
-    def _parts(self, one: Subscription, block: Block, at: int) -> Parts:
+    def _parts(self, one: SubscriptionState, block: Block, at: int) -> Parts:
         """What it wants of a batch."""
         batch = block.batch(at)
         if one.plain:
@@ -156,7 +158,7 @@ class Live:
             return ()
         return self._maker.picked(block, at, picks, one.look, sees_all=one.wish.sees_all(batch))
 
-    def check(self, running: dict[int, Subscription]) -> None:
+    def check(self, running: dict[int, SubscriptionState]) -> None:
         """Asserts what is always true."""
         self._held.check()
         known = dict(self._patterns)
@@ -166,7 +168,7 @@ class Live:
         assert known.items() <= running.items()
 
 
-def told_of_drops(one: Subscription) -> bytes | None:
+def told_of_drops(one: SubscriptionState) -> bytes | None:
     """The ack that tells a subscription what it missed, if it does not know."""
     if one.dropped == one.dropped_told:
         return None

@@ -16,12 +16,12 @@ from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.held import Held
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.replay import incoming
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription import SubscriptionState
 
 
 @dataclass(slots=True, eq=False)
 class _Holding:
-    one: Subscription
+    one: SubscriptionState
     conflation: Conflation
     due: deque[Held] = field(default_factory=deque)
 
@@ -33,18 +33,18 @@ class LiveIntervals:
         self.next_ns: int | None = None
         self._of: dict[int, _Holding] = {}
 
-    def __contains__(self, one: Subscription) -> bool:
+    def __contains__(self, one: SubscriptionState) -> bool:
         return one.names.key in self._of
 
-    def add(self, one: Subscription, conflation: Conflation) -> None:
+    def add(self, one: SubscriptionState, conflation: Conflation) -> None:
         """It holds what it wants from now on, and goes on with what it holds."""
         self._of.setdefault(one.names.key, _Holding(one, conflation))
 
-    def remove(self, one: Subscription) -> None:
+    def remove(self, one: SubscriptionState) -> None:
         """It is over; it may never have been here."""
         self._of.pop(one.names.key, None)
 
-    def forget(self, one: Subscription) -> None:
+    def forget(self, one: SubscriptionState) -> None:
         """What it holds may not be sent any more."""
         holding = self._of.get(one.names.key)
         if holding is not None:
@@ -52,7 +52,7 @@ class LiveIntervals:
             holding.due.clear()
 
     def hold(
-        self, one: Subscription, block: Block, at: int, picks: Sequence[int], now_ns: int
+        self, one: SubscriptionState, block: Block, at: int, picks: Sequence[int], now_ns: int
     ) -> int:
         """Takes in messages of a batch. Returns: how many had to be dropped."""
         holding = self._of[one.names.key]
@@ -66,7 +66,7 @@ class LiveIntervals:
         holding.due.extend(ended)
         return 0
 
-    def ended(self, now_ns: int) -> Iterator[Subscription]:
+    def ended(self, now_ns: int) -> Iterator[SubscriptionState]:
         """Those for which something is due, now that it is `now_ns`."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
@@ -78,7 +78,7 @@ class LiveIntervals:
                 yield holding.one
             self._plan(holding)
 
-    def due(self, one: Subscription) -> Iterator[Held]:
+    def due(self, one: SubscriptionState) -> Iterator[Held]:
         """What is due for it, while it has credit and its limit is not reached."""
         holding = self._of.get(one.names.key)
         while holding is not None and holding.due and one.credit > 0 and one.left > 0:

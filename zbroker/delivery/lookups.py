@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.connections import Connections, DeliveryConnection
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Effect, Plan
+from zbroker.delivery.effects import Effect, PlanRanges
 from zbroker.delivery.pending_lookups import Asking, Question
 from zbroker.delivery.plans import Plans
-from zbroker.delivery.progress import Progress
-from zbroker.delivery.subscription import Subscription
-from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.delivery.progress import SubscriptionProgress
+from zbroker.delivery.subscription import SubscriptionState
+from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.engine.effects import JOURNAL, Say, Send
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -33,10 +33,10 @@ class Locating:
         self,
         asking: Asking,
         cursors: Cursors,
-        many: tuple[Connections, Subscriptions, Plans],
-        progress: Progress,
+        many: tuple[Connections, SubscriptionRegistry, Plans],
+        progress: SubscriptionProgress,
         refuse: Refuse,
-        end: Callable[[Subscription], None],
+        end: Callable[[SubscriptionState], None],
     ) -> None:
         self._asking = asking
         self._cursors = cursors
@@ -55,7 +55,7 @@ class Locating:
         self._journal_listens = True
         return _asks(self._asking.again())
 
-    def check(self, question: Question, connection: Connection) -> None:
+    def check(self, question: Question, connection: DeliveryConnection) -> None:
         """Raises: ClientError too_many, if too much is looked up for its principal already."""
         question.who = connection.token.principal or connection.rid
         self._asking.check(question)
@@ -86,7 +86,7 @@ class Locating:
             assert end is not None, "ranges have an end by default"
             persisted, command = question.persisted, question.command  # newer than marks may be
             last = min(end.position, persisted)
-            plan = Plan(question.rid, command.cid, start, last, command.parts, persisted)
+            plan = PlanRanges(question.rid, command.cid, start, last, command.parts, persisted)
             return self._plans.begin(plan)
         one = self._subscriptions[question.key]
         one.start(start, end, question.persisted)

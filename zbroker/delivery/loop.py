@@ -24,7 +24,7 @@ from zbroker.blocks.read_request import Read
 from zbroker.config import Config, socket_of
 from zbroker.delivery import effects as de
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
-from zbroker.delivery.ports import LivePort, LogPort, PlansPort
+from zbroker.delivery.ports import BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Now, TurnPlan
 from zbroker.engine.turn import Turn
@@ -81,14 +81,14 @@ class DeliveryLoop:
         self._listener = ports.ListenerPort(self._front, clock, self._poller)
         self._live = None
         if not recording.everything:
-            self._live = LivePort(process.context, self._ipc("live"), self._poller)
+            self._live = LiveMessagesPort(process.context, self._ipc("live"), self._poller)
         desk = admin_endpoint.AdminEndpoint(
             process.context, self._ipc("desk"), s.TO_DESK, self._poller, process.log
         )
         self._questions = ports.QuestionsPort(desk)
         self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), clock)
         self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
-        self._log = LogPort(
+        self._log = BlocksPort(
             lambda: BlockReader(paths.journal, paths.archive, self._journal.open_segment)
         )
         self._turn: Turn[Any, Any] = Turn(
@@ -133,7 +133,7 @@ class DeliveryLoop:
             e.Note: self._supervisor.note,
             e.ForgetBlocks: self._forget,
             e.Exit: self._exit,
-            de.Plan: self._plans.begin,
+            de.PlanRanges: self._plans.begin,
             de.CloseFiles: self._log.close_files,
             de.GrantLive: self._grant,
         }

@@ -9,9 +9,9 @@ import msgspec
 from zbroker import topics
 from zbroker.blocks.frame_builder import Projection
 from zbroker.delivery.conflation import Conflation
-from zbroker.delivery.pace import Pace, Rate, parse_rate
-from zbroker.delivery.selection import Wish
-from zbroker.delivery.subscription import LIVE, Names, Subscription
+from zbroker.delivery.pace import Rate, ReplayPace, parse_rate
+from zbroker.delivery.selection import StartSelection
+from zbroker.delivery.subscription import LIVE, Names, SubscriptionState
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary, chars_to_compile, compile_filter
 from zbroker.filters.keys import parse_key
@@ -33,7 +33,7 @@ def made(
     type_of: Callable[[str], str],
     since_ms: int,
     vocabulary: Vocabulary = BUILT_IN,
-) -> Subscription:
+) -> SubscriptionState:
     """The subscription that a command asks for; without credit, not located yet.
 
     vocabulary: what its filter may call.
@@ -43,7 +43,7 @@ def made(
     options = command.options or _PLAIN
     check(command, options)
     select = compile_select(options.select) if options.select else None
-    return Subscription(
+    return SubscriptionState(
         names, wish_of(command.topic, command.filter, vocabulary, regex=command.regex),
         Projection(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
         command.regex, action_of(command), since_ms, conflation_of(options),
@@ -71,10 +71,10 @@ def action_of(command: m.Subscribe) -> str:
 
 def wish_of(
     topic: str, content: str | None, vocabulary: Vocabulary = BUILT_IN, *, regex: bool
-) -> Wish:
+) -> StartSelection:
     """Raises: ClientError bad_topic, bad_filter."""
     found = compile_filter(content, vocabulary) if content else None
-    return Wish(matcher(topic, regex=regex), found)
+    return StartSelection(matcher(topic, regex=regex), found)
 
 
 def check(command: m.Subscribe, options: Options) -> None:
@@ -98,13 +98,13 @@ def rate_of(options: Options) -> Rate | None:
     return parse_rate(options.rate) if options.rate is not None else None
 
 
-def pace_of(options: Options) -> Pace | None:
+def pace_of(options: Options) -> ReplayPace | None:
     """A pace of its own for one replay."""
     rate = rate_of(options)
     if rate is None:
         return None
     gap = options.rate_max_gap_s
-    return Pace(rate, int(gap * NS) if gap is not None else None)
+    return ReplayPace(rate, int(gap * NS) if gap is not None else None)
 
 
 def conflation_of(options: Options, *, live: bool = False) -> Conflation | None:

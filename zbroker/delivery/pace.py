@@ -72,7 +72,7 @@ def parse_rate(text: str | int | float) -> Rate:
     return Rate(kind, value)
 
 
-class Pace:
+class ReplayPace:
     """When the next messages of one subscription may be sent.
 
     kind: says what `take` looks at. next_ns: after a `take` that gave fewer than were offered, when
@@ -114,7 +114,7 @@ class Pace:
         self._resting = True
 
 
-class _Run(ABC):
+class _Schedule(ABC):
     """A schedule: what has so many units before it is due that many steps behind the start.
 
     Whole numbers only, so that nothing drifts; what is due between two ns is due at the later.
@@ -150,7 +150,7 @@ class _Run(ABC):
         return (now_ns - self._start) * self._per // self._steps
 
 
-class _Messages(_Run):
+class _Messages(_Schedule):
     """The units are messages."""
 
     def offered(self, times: Sequence[int], _sizes: Sequence[int]) -> Sequence[int]:
@@ -162,7 +162,7 @@ class _Messages(_Run):
         return taken
 
 
-class _Bytes(_Run):
+class _Bytes(_Schedule):
     """The units are bytes."""
 
     def offered(self, _times: Sequence[int], sizes: Sequence[int]) -> Sequence[int]:
@@ -180,7 +180,7 @@ class _Bytes(_Run):
         return taken
 
 
-class _Multiple(_Run):
+class _Multiple(_Schedule):
     """The units are ns of log time since the run's first message.
 
     high: the newest log time there was; what is older counts as that.
@@ -234,7 +234,7 @@ class _Multiple(_Run):
         self._first = behind
 
 
-def _run(rate: Rate, max_gap_ns: int | None) -> _Run:
+def _run(rate: Rate, max_gap_ns: int | None) -> _Schedule:
     if rate.kind == "multiple":
         return _Multiple(rate.value, max_gap_ns)
     return (_Messages if rate.kind == "messages" else _Bytes)(_SECOND / rate.value)

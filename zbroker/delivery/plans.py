@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zbroker.delivery.commands import refusal
-from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.connections import Connections, DeliveryConnection
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Counts, Effect, Plan
+from zbroker.delivery.effects import DeliveryStats, Effect, PlanRanges
 from zbroker.delivery.events import Planned
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
@@ -16,13 +16,13 @@ from zbroker.wire import messages as m
 class Plans:
     """open: those that were not answered; the log from their start on is held."""
 
-    def __init__(self, connections: Connections, cursors: Cursors, counts: Counts) -> None:
-        self.open: list[Plan] = []
+    def __init__(self, connections: Connections, cursors: Cursors, counts: DeliveryStats) -> None:
+        self.open: list[PlanRanges] = []
         self._connections = connections
         self._cursors = cursors
         self._counts = counts
 
-    def begin(self, plan: Plan) -> list[Effect]:
+    def begin(self, plan: PlanRanges) -> list[Effect]:
         """Its points are known."""
         self.open.append(plan)
         return [plan]
@@ -45,7 +45,7 @@ class Plans:
         )
         return [Send(plan.rid, codec.encode(answer))]
 
-    def failed(self, plan: Plan, reason: str) -> list[Effect]:
+    def failed(self, plan: PlanRanges, reason: str) -> list[Effect]:
         """The log between two points cannot be split."""
         if self._ended(plan) is None:
             return []
@@ -55,7 +55,7 @@ class Plans:
             Note("delivery.plan_failed", f"{reason}; its client was told; nothing is lost"),
         ]
 
-    def _ended(self, plan: Plan) -> Connection | None:
+    def _ended(self, plan: PlanRanges) -> DeliveryConnection | None:
         self.open.remove(plan)
         connection = self._connections.get(plan.rid)
         if connection is not None:

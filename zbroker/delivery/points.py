@@ -46,7 +46,7 @@ class Point:
     time_ns: int | None = None
 
 
-class Wanted(NamedTuple):
+class RangePoints(NamedTuple):
     """What has to be located: where a range begins, and where it ends; nothing, if it does not."""
 
     first: list[str]
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
     last_cut: Cut = ""
 
 
-def wanted(bookmark: str | None, until: str | None) -> Wanted:
+def wanted(bookmark: str | None, until: str | None) -> RangePoints:
     """What a command's `bookmark` (NOW if it has none) and `until` ask for.
 
     Raises: ClientError bad_bookmark or too_many.
@@ -65,12 +65,12 @@ def wanted(bookmark: str | None, until: str | None) -> Wanted:
             raise ClientError("bad_bookmark", "a range has its own end: leave out `until`")
         return _ranged(parse_range(bookmark))
     first = values(NOW if bookmark is None else bookmark)
-    return Wanted(first, values(until, end=True) if until is not None else [])
+    return RangePoints(first, values(until, end=True) if until is not None else [])
 
 
-def _ranged(text: RangeText) -> Wanted:
+def _ranged(text: RangeText) -> RangePoints:
     last = _located(text.last, end=True) if text.last else []
-    return Wanted(_located(text.first, end=False), last, text.first_cut, text.last_cut)
+    return RangePoints(_located(text.first, end=False), last, text.first_cut, text.last_cut)
 
 
 def values(text: str, *, end: bool = False) -> list[str]:

@@ -13,7 +13,7 @@ from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import Clock
 from zbroker.delivery import ranges
-from zbroker.delivery.effects import CloseFiles, GrantLive, Plan
+from zbroker.delivery.effects import CloseFiles, GrantLive, PlanRanges
 from zbroker.delivery.events import LiveReceived, Planned
 from zbroker.engine.contract import Limit, Ready
 from zbroker.engine.effects import ForgetBlocks
@@ -27,7 +27,7 @@ from zbroker.wire import codec
 PLAN_SLICE_MS: Final = 3  # how long a turn works on ranges
 
 
-class LogPort:
+class BlocksPort:
     """The log as subscriptions read it; it is not looked at before the first of them reads."""
 
     def __init__(self, opened: Callable[[], BlockReader]) -> None:
@@ -72,13 +72,13 @@ class PlansPort:
 
     def __init__(self, log: Callable[[], Log], clock: Clock) -> None:
         self._log, self._clock = log, clock
-        self._plans: deque[tuple[Plan, Generator[None, None, ranges.Ranges]]] = deque()
+        self._plans: deque[tuple[PlanRanges, Generator[None, None, ranges.Ranges]]] = deque()
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: PlanRanges) -> None:
         """Works on it from the next turn on."""
         self._plans.append((plan, self._steps(plan)))
 
-    def _steps(self, plan: Plan) -> Generator[None, None, ranges.Ranges]:
+    def _steps(self, plan: PlanRanges) -> Generator[None, None, ranges.Ranges]:
         log = self._log()
         try:
             return (yield from ranges.plan(log, plan.start, plan.end, plan.parts))
@@ -108,7 +108,9 @@ class PlansPort:
         return 0 if self._plans else None
 
 
-def _step(plan: Plan, steps: Generator[None, None, ranges.Ranges]) -> Planned | ReadFailed | None:
+def _step(
+    plan: PlanRanges, steps: Generator[None, None, ranges.Ranges]
+) -> Planned | ReadFailed | None:
     try:
         next(steps)
     except StopIteration as done:
@@ -118,7 +120,7 @@ def _step(plan: Plan, steps: Generator[None, None, ranges.Ranges]) -> Planned | 
     return None
 
 
-class LivePort:
+class LiveMessagesPort:
     """What ingest processes pass on that is not recorded: a ROUTER at `endpoint`."""
 
     drained = True  # nothing of it is from clients, whose silence is judged by that

@@ -7,9 +7,9 @@ from typing import Final
 
 from zbroker.delivery.commands import refusal
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.effects import DeliveryStats, Effect
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.ids import format_vector
@@ -20,11 +20,11 @@ from zbroker.wire import messages as m
 TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
 
 
-class Progress:
+class SubscriptionProgress:
     """end: forgets a subscription."""
 
     def __init__(
-        self, cursors: Cursors, counts: Counts, end: Callable[[Subscription], None]
+        self, cursors: Cursors, counts: DeliveryStats, end: Callable[[SubscriptionState], None]
     ) -> None:
         self._cursors = cursors
         self._counts = counts
@@ -49,7 +49,9 @@ class Progress:
             effects += self._report_gap(replay, replay.gap)
         return effects
 
-    def told(self, replay: Replay, one: Subscription, kind: str, *, ended: bool = False) -> Send:
+    def told(
+        self, replay: Replay, one: SubscriptionState, kind: str, *, ended: bool = False
+    ) -> Send:
         """How far a subscription came: a resume point. What is not durable yet is none."""
         safe = min(one.safe(replay.position), max(self._cursors.persisted, one.told))
         one.told = safe

@@ -22,7 +22,7 @@ SLICE: Final = 32  # headers between two breaks
 Ranges = list[tuple[int, int, int]]
 
 
-class Mark(NamedTuple):
+class RangeMark(NamedTuple):
     """`total` bytes stand between the start and `position`. exact: no batch begins in between."""
 
     position: int
@@ -38,13 +38,15 @@ def plan(log: Log, start: Point, end: int, parts: int) -> Generator[None, None, 
     log.refresh()
     if start.position >= end:
         return []
-    marks = [Mark(start.position, 0, True)]
+    marks = [RangeMark(start.position, 0, True)]
     cursor = yield from _walk(log, log.seek(start.position, start.serial, start.offset), end, marks)
     yield from _leap(log, cursor, end, marks)
     return split(marks, parts)
 
 
-def _walk(log: Log, cursor: Cursor, end: int, marks: list[Mark]) -> Generator[None, None, Cursor]:
+def _walk(
+    log: Log, cursor: Cursor, end: int, marks: list[RangeMark]
+) -> Generator[None, None, Cursor]:
     """Adds a mark behind each batch; returns where it stopped."""
     for count, item in enumerate(log.headers(cursor, end)):
         if isinstance(item, Gap):
@@ -53,13 +55,15 @@ def _walk(log: Log, cursor: Cursor, end: int, marks: list[Mark]) -> Generator[No
         if count >= WALK_MAX:
             break
         size = batch.header_length + batch.body_length
-        marks.append(Mark(min(batch.end_position, end), marks[-1].total + size, True))
+        marks.append(RangeMark(min(batch.end_position, end), marks[-1].total + size, True))
         if count % SLICE == 0:
             yield
     return cursor
 
 
-def _leap(log: Log, cursor: Cursor, end: int, marks: list[Mark]) -> Generator[None, None, None]:
+def _leap(
+    log: Log, cursor: Cursor, end: int, marks: list[RangeMark]
+) -> Generator[None, None, None]:
     """Adds a mark at the start of each further segment, and at the end."""
     sample = _sample(log, cursor, end)
     while marks[-1].position < end:
@@ -78,13 +82,13 @@ def _sample(log: Log, cursor: Cursor, end: int) -> list[Batch]:
     return [batch for batch, at in pairs if at.serial == cursor.serial]
 
 
-def _estimate(mark: Mark, upto: int, sample: list[Batch]) -> Mark:
+def _estimate(mark: RangeMark, upto: int, sample: list[Batch]) -> RangeMark:
     size = sum(batch.header_length + batch.body_length for batch in sample)
     per_position = size / max(1, sum(batch.taken for batch in sample))
-    return Mark(upto, mark.total + int((upto - mark.position) * per_position), False)
+    return RangeMark(upto, mark.total + int((upto - mark.position) * per_position), False)
 
 
-def split(marks: list[Mark], parts: int) -> Ranges:
+def split(marks: list[RangeMark], parts: int) -> Ranges:
     """Ranges of about the same number of bytes between the first mark and the last."""
     first, last = marks[0], marks[-1]
     cuts = [first, *(_cut(marks, last.total * part // parts) for part in range(1, parts)), last]
@@ -95,7 +99,7 @@ def split(marks: list[Mark], parts: int) -> Ranges:
     ]
 
 
-def _cut(marks: list[Mark], total: int) -> Mark:
+def _cut(marks: list[RangeMark], total: int) -> RangeMark:
     """Where about `total` bytes are before: behind a batch where they are known."""
     at = bisect_left(marks, total, key=lambda mark: mark.total)
     mark = marks[at]
@@ -103,4 +107,4 @@ def _cut(marks: list[Mark], total: int) -> Mark:
         return mark
     before = marks[at - 1]
     share = (total - before.total) / (mark.total - before.total)
-    return Mark(before.position + int((mark.position - before.position) * share), total, False)
+    return RangeMark(before.position + int((mark.position - before.position) * share), total, False)

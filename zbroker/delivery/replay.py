@@ -18,12 +18,12 @@ from typing import Final
 
 from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, item_end, item_first
 from zbroker.blocks.held import Held, MessagePlace
-from zbroker.delivery.conflation import Messages
+from zbroker.delivery.conflation import BatchMessages
 from zbroker.delivery.intervals import Intervals
-from zbroker.delivery.pace import Pace
+from zbroker.delivery.pace import ReplayPace
 from zbroker.delivery.points import Point
 from zbroker.delivery.selection import slice_of
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.filters.limits import STEP_BYTES_MAX
 from zbroker.formats import decode
 from zbroker.ids import format_bookmark
@@ -45,8 +45,8 @@ PACED_MAX: Final = 1_024  # messages whose time is looked up at once
 _NOWHERE: Final = Cursor(0, 0, 0)
 _NO_COLUMNS: Final = Columns()
 
-Sent = list[tuple[Subscription, Frame]]
-Chosen = list[tuple[Subscription, Sequence[int]]]
+Sent = list[tuple[SubscriptionState, Frame]]
+Chosen = list[tuple[SubscriptionState, Sequence[int]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +62,8 @@ class Replay:
     """
 
     key: int
-    members: list[Subscription]
-    pace: Pace | None = None
+    members: list[SubscriptionState]
+    pace: ReplayPace | None = None
     running: bool = False
     queued: bool = False
     dry: bool = False
@@ -350,7 +350,7 @@ class Replay:
             self.block_bytes = min(most, self.block_bytes * 2)
 
 
-def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
+def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> BatchMessages:
     """The messages of a batch as conflation looks at them."""
     batch, data = block.batch(at), block.unpacked(at)
     columns = batch.columns or Columns()
@@ -374,10 +374,10 @@ def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> Messages:
     def value(i: int) -> object:
         return decode(type_of(topics[i]), data[i])
 
-    return Messages(data, times, topics, place, value, extra if extras is not None else None)
+    return BatchMessages(data, times, topics, place, value, extra if extras is not None else None)
 
 
-def _put(sent: Sent, one: Subscription, parts: Iterable[Frame]) -> None:
+def _put(sent: Sent, one: SubscriptionState, parts: Iterable[Frame]) -> None:
     for part in parts:
         one.credit -= part.size
         one.sent_messages += part.messages
@@ -385,7 +385,7 @@ def _put(sent: Sent, one: Subscription, parts: Iterable[Frame]) -> None:
         sent.append((one, part))
 
 
-def _runs(chosen: Chosen) -> Iterator[tuple[Subscription, list[int]]]:
+def _runs(chosen: Chosen) -> Iterator[tuple[SubscriptionState, list[int]]]:
     """What several members want of one batch, in the order of the log."""
     pairs = sorted((pick, n) for n, (_, picks) in enumerate(chosen) for pick in picks)
     for n, run in groupby(pairs, key=itemgetter(1)):
@@ -393,7 +393,7 @@ def _runs(chosen: Chosen) -> Iterator[tuple[Subscription, list[int]]]:
 
 
 def _times_and_sizes(
-    pace: Pace, block: Block, at: int, picks: Sequence[int]
+    pace: ReplayPace, block: Block, at: int, picks: Sequence[int]
 ) -> tuple[Sequence[int], Sequence[int]]:
     """What its kind of rate looks at; the other sequence only has the right length."""
     batch = block.batch(at)

@@ -21,12 +21,12 @@ from heapq import nsmallest
 from typing import Final, Protocol
 
 from zbroker.delivery.commands import refusal
-from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.connections import Connections, DeliveryConnection
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Counts, Effect
+from zbroker.delivery.effects import DeliveryStats, Effect
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.subscription import Subscription
-from zbroker.delivery.subscription_commands import Subscriptions
+from zbroker.delivery.subscription import SubscriptionState
+from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.engine.contract import MS_NS, Now
 from zbroker.errors import ClientError
 from zbroker.limits import HEARTBEAT_MS
@@ -55,8 +55,8 @@ class Reported(Protocol):
 
     connections: Connections
     cursors: Cursors
-    subscriptions: Subscriptions
-    counts: Counts
+    subscriptions: SubscriptionRegistry
+    counts: DeliveryStats
 
     def gone(self, rid: bytes) -> None:
         """Forgets a connection."""
@@ -116,7 +116,7 @@ def _row(core: Reported, found: _Found, now_ms: int) -> SubscriptionRow:
     )  # fmt: skip
 
 
-def _state(one: Subscription, replay: Replay | None, persisted: int) -> str:
+def _state(one: SubscriptionState, replay: Replay | None, persisted: int) -> str:
     if replay is None:
         return "locating"
     if one.paused:
@@ -149,7 +149,7 @@ def _named(core: Reported, client: str) -> list[tuple[str, bytes]]:
     return [found for found in tokens if found[0] == client] if client else tokens
 
 
-def _client(one: Connection, rid: bytes, peers: Peers, now_ms: int) -> ClientRow:
+def _client(one: DeliveryConnection, rid: bytes, peers: Peers, now_ms: int) -> ClientRow:
     token, many = one.token, one.subscriptions.values()
     address, since_ms = peers(rid)
     return ClientRow(

@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zbroker.access.core import Access, Permit
-from zbroker.delivery.subscription import Subscription
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.errors import ClientError
 from zbroker.wire.messages import Ranges
 
 
-class Wanted(NamedTuple):
+class ReadRight(NamedTuple):
     """What somebody wants to read. unrecorded: also what is not recorded."""
 
     action: str
@@ -33,15 +33,15 @@ class Rights:
     def __init__(self, access: Access) -> None:
         self.access = access
 
-    def allow(self, one: Subscription, principal: str, *, unrecorded: bool = False) -> bool:
+    def allow(self, one: SubscriptionState, principal: str, *, unrecorded: bool = False) -> bool:
         """Has `one` get what may be read now, and nothing else; True if that has changed.
 
         unrecorded: it wants what is not recorded, too. Raises: ClientError not_entitled.
         """
-        wanted = Wanted(one.action, one.topic, regex=one.regex, unrecorded=unrecorded)
+        wanted = ReadRight(one.action, one.topic, regex=one.regex, unrecorded=unrecorded)
         return one.wish.allow(self.check(principal, wanted))
 
-    def check(self, principal: str, wanted: Wanted) -> Permit:
+    def check(self, principal: str, wanted: ReadRight) -> Permit:
         """What may be read of what is wanted; asked before anything is made for it.
 
         Raises: ClientError not_entitled.

@@ -46,7 +46,7 @@ DENSE_ITEMS_MIN: Final = 2 * DENSE_MIN
 _SPARE: Final = 64  # positions that nobody waits at any more, before a sweep
 
 
-class Found(NamedTuple):
+class ScanMatches(NamedTuple):
     """What a scan makes of a block: which items each member wants, by its key.
 
     end: all others go on there. last: those who are served may go on up to there: beyond `end` if
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     gap: bool
 
 
-class Scan:
+class SharedScan:
     """Replays at the same position, each with one subscription to one exact topic."""
 
     def __init__(self, key: int, first: Replay) -> None:
@@ -114,7 +114,7 @@ class Scan:
             wants=self._names.__contains__, wants_key=(self.key, self._version),
         )  # fmt: skip
 
-    def find(self, block: Block, limit: int) -> Found:
+    def find(self, block: Block, limit: int) -> ScanMatches:
         """Who wants what of a block, as far as one turn goes; up to where the others may pass."""
         wanted: dict[int, list[int]] = {}
         counts: dict[str, int] = {}
@@ -148,7 +148,7 @@ class Scan:
         ]  # fmt: skip
         for replay in dense:
             wanted.pop(replay.key, None)
-        return Found(wanted, end, last, dense, gap=gap and not looked_at)
+        return ScanMatches(wanted, end, last, dense, gap=gap and not looked_at)
 
     def move(self, block: Block, end: int) -> None:
         """All members go on at `end`: they passed what is before it."""
@@ -202,7 +202,7 @@ def _newest(block: Block, end: int) -> tuple[int, int]:
     return 0, 0
 
 
-class Waiting:
+class WaitingScans:
     """Scans, and replays that are alone at their position, until it is their turn.
 
     queue: by position, who waited longest first. at_rest: scans at the end of the log.
@@ -212,9 +212,11 @@ class Waiting:
         """keys: of scans, all negative. lowest_first: every second turn."""
         self._keys = keys
         self._lowest_first = lowest_first
-        self.queue: OrderedDict[int, Replay | Scan] = OrderedDict()
-        self.at_rest: list[Scan] = []
-        self._scans: dict[int, Scan] = {}  # by the key of a member, also while they are served
+        self.queue: OrderedDict[int, Replay | SharedScan] = OrderedDict()
+        self.at_rest: list[SharedScan] = []
+        self._scans: dict[
+            int, SharedScan
+        ] = {}  # by the key of a member, also while they are served
         self._lowest: list[int] = []  # a heap of the positions, and of some of the past
         self._turn = 0
 
@@ -227,12 +229,12 @@ class Waiting:
             self._put(replay)
             return
         if isinstance(found, Replay):
-            scan = self.queue[replay.position] = Scan(next(self._keys), found)
+            scan = self.queue[replay.position] = SharedScan(next(self._keys), found)
             self._join(found, scan)
             found = scan
         self._join(replay, found)
 
-    def _put(self, one: Replay | Scan) -> None:
+    def _put(self, one: Replay | SharedScan) -> None:
         self.queue[one.position] = one
         if not self._lowest_first:
             return
@@ -241,7 +243,7 @@ class Waiting:
             self._lowest = list(self.queue)
             heapify(self._lowest)
 
-    def _join(self, replay: Replay, scan: Scan) -> None:
+    def _join(self, replay: Replay, scan: SharedScan) -> None:
         scan.add(replay)
         self._scans[replay.key] = scan
 
@@ -275,14 +277,14 @@ class Waiting:
 
     # -- whose turn it is ---------------------------------------------------------------------
 
-    def first(self) -> tuple[Replay | Scan, int]:
+    def first(self) -> tuple[Replay | SharedScan, int]:
         """Whose turn it is, and up to where it reads at most. Asking changes nothing."""
         if self._turn ^ self._lowest_first:
             position, limit = self._two_lowest()
         else:
             position, limit = next(iter(self.queue)), U63_MAX
         one = self.queue[position]
-        if isinstance(one, Scan) and len(one.members) == 1:
+        if isinstance(one, SharedScan) and len(one.members) == 1:
             one = self.queue[position] = self._alone(one)
         return one, limit
 
@@ -300,21 +302,21 @@ class Waiting:
         heappush(heap, lowest)
         return lowest, above
 
-    def _alone(self, scan: Scan) -> Replay:
+    def _alone(self, scan: SharedScan) -> Replay:
         """The only member, which reads for itself from now on."""
         (alone,) = scan.members.values()
         del self._scans[alone.key]
         scan.discard(alone)
         return alone
 
-    def take(self) -> Replay | Scan:
+    def take(self) -> Replay | SharedScan:
         """What was read is for this one: it does not wait any more."""
         one, _ = self.first()
         self._turn ^= self._lowest_first
         del self.queue[one.position]
         return one
 
-    def put_back(self, scan: Scan) -> None:
+    def put_back(self, scan: SharedScan) -> None:
         """It waits again, with those at its position."""
         if not scan.members:
             return
@@ -331,7 +333,7 @@ class Waiting:
                 self._join(replay, large)
             self.queue[scan.position] = large
 
-    def rest(self, scan: Scan) -> None:
+    def rest(self, scan: SharedScan) -> None:
         """It is at the end of the log, and stays together until there is more."""
         if scan.members:
             self.at_rest.append(scan)
@@ -345,13 +347,13 @@ class Waiting:
     def check(self) -> None:
         """Asserts what is always true."""
         assert set(self.queue) <= set(self._lowest) or not self._lowest_first
-        members: dict[int, Scan] = {}
+        members: dict[int, SharedScan] = {}
         for position, one in self.queue.items():
             assert one.position == position, one
-            if isinstance(one, Scan):
+            if isinstance(one, SharedScan):
                 assert one.members
         for scan in (*self.queue.values(), *self.at_rest):
-            if isinstance(scan, Scan):
+            if isinstance(scan, SharedScan):
                 scan.check()
                 members |= dict.fromkeys(scan.members, scan)
         assert members == self._scans

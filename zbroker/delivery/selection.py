@@ -20,7 +20,7 @@ from zbroker.topics import Matcher
 from zbroker.wire import bodies
 
 
-class Wish:
+class StartSelection:
     """Topics and content that are wanted. text: of the filter, "" without one.
 
     permit: what of it may be had; None: everything.

@@ -16,7 +16,7 @@ from zbroker.blocks.frame_builder import MessageSpan, Projection, since
 from zbroker.blocks.held import Held
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.points import Point
-from zbroker.delivery.selection import Wish
+from zbroker.delivery.selection import StartSelection
 from zbroker.delivery.trail import Trail
 from zbroker.limits import U63_MAX
 from zbroker.log.format import Batch
@@ -34,7 +34,7 @@ class Names(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class SubscriptionState:
     """State of one subscription.
 
     action: what its subscriber has to be entitled to (rights.py).
@@ -47,7 +47,7 @@ class Subscription:
     """
 
     names: Names
-    wish: Wish
+    wish: StartSelection
     look: Projection
     credit: int
     options: Options = field(default_factory=Options)

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from zbroker.delivery.connections import Connection, Connections
+from zbroker.delivery.connections import Connections, DeliveryConnection
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.effects import Effect
-from zbroker.delivery.live import Live, told_of_drops
+from zbroker.delivery.live import LiveSubscriptions, told_of_drops
 from zbroker.delivery.options import (
     action_of,
     chars_of,
@@ -20,9 +20,9 @@ from zbroker.delivery.options import (
     wants_unrecorded,
     wish_of,
 )
-from zbroker.delivery.rights import Rights, Wanted
-from zbroker.delivery.selection import Wish
-from zbroker.delivery.subscription import Names, Subscription
+from zbroker.delivery.rights import ReadRight, Rights
+from zbroker.delivery.selection import StartSelection
+from zbroker.delivery.subscription import Names, SubscriptionState
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
@@ -33,14 +33,14 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 
 
-class Subscriptions(dict[int, Subscription]):
+class SubscriptionRegistry(dict[int, SubscriptionState]):
     """All subscriptions by key, located or not."""
 
     def __init__(
         self,
         connections: Connections,
         cursors: Cursors,
-        live: Live,
+        live: LiveSubscriptions,
         recording: Recording,
         rights: Rights,
         vocabulary: Vocabulary = BUILT_IN,
@@ -58,7 +58,7 @@ class Subscriptions(dict[int, Subscription]):
 
     # -- begin and end ------------------------------------------------------------------------
 
-    def check(self, connection: Connection, command: m.Subscribe) -> None:
+    def check(self, connection: DeliveryConnection, command: m.Subscribe) -> None:
         """Before anything is looked up or made for it. Raises: ClientError."""
         if command.sid in connection.subscriptions:
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
@@ -66,13 +66,15 @@ class Subscriptions(dict[int, Subscription]):
             raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
         connection.use.account.check_subscription()
         unrecorded = command.unrecorded is True
-        wanted = Wanted(
+        wanted = ReadRight(
             action_of(command), command.topic, regex=command.regex, unrecorded=unrecorded
         )
         self._rights.check(connection.token.principal, wanted)
         check_recorded(command, self._recording)
 
-    def begin(self, connection: Connection, command: m.Subscribe, now_s: float) -> Subscription:
+    def begin(
+        self, connection: DeliveryConnection, command: m.Subscribe, now_s: float
+    ) -> SubscriptionState:
         """A new one that was checked, to be located. Raises: ClientError."""
         self._last_key += 1
         names = Names(self._last_key, connection.rid, command.sid)
@@ -92,11 +94,11 @@ class Subscriptions(dict[int, Subscription]):
         connection.begin(one)
         return one
 
-    def _of(self, connection: Connection) -> Vocabulary:
+    def _of(self, connection: DeliveryConnection) -> Vocabulary:
         """What filters of this client may call."""
         return self._vocabulary.of_client(connection.token.name, connection.token.principal)
 
-    def started(self, one: Subscription) -> None:
+    def started(self, one: SubscriptionState) -> None:
         """It is located: it gets what is not recorded, too, if it wants that."""
         replay = self._cursors.alone(one)
         replay.paused = one.paused
@@ -105,7 +107,7 @@ class Subscriptions(dict[int, Subscription]):
             self._live.add(one, conflation_of(one.options, live=True), regex=one.regex)
         self._cursors.wake(replay)
 
-    def end(self, one: Subscription) -> None:
+    def end(self, one: SubscriptionState) -> None:
         """It is over, for whatever reason."""
         key, rid, sid = one.names
         self._cursors.remove(one)
@@ -114,7 +116,7 @@ class Subscriptions(dict[int, Subscription]):
         del self[key]
         self._connections[rid].end(sid)
 
-    def entitle(self, one: Subscription) -> None:
+    def entitle(self, one: SubscriptionState) -> None:
         """The rules have changed. Raises: ClientError not_entitled: it has to end."""
         unrecorded = one.names.key in self._plain
         principal = self._connections[one.names.rid].token.principal
@@ -126,7 +128,7 @@ class Subscriptions(dict[int, Subscription]):
 
     # -- while it goes on ---------------------------------------------------------------------
 
-    def flow(self, connection: Connection, command: m.Flow) -> list[Effect]:
+    def flow(self, connection: DeliveryConnection, command: m.Flow) -> list[Effect]:
         """More credit."""
         one = connection.subscriptions.get(command.sid)
         if one is None:
@@ -141,7 +143,7 @@ class Subscriptions(dict[int, Subscription]):
         sends, told = self._live.drain(one), told_of_drops(one)
         return [*sends, Send(connection.rid, told)] if told is not None else sends
 
-    def pause(self, connection: Connection, command: m.Pause) -> list[Effect]:
+    def pause(self, connection: DeliveryConnection, command: m.Pause) -> list[Effect]:
         """Nothing more is sent to them; their positions stay."""
         many = _named(connection, command.sids)
         for one in many:
@@ -155,7 +157,7 @@ class Subscriptions(dict[int, Subscription]):
                 replay.pace = pace_of(one.options)
         return [_processed(connection, m.Ack("processed", command.cid))]
 
-    def resume(self, connection: Connection, command: m.Resume) -> list[Effect]:
+    def resume(self, connection: DeliveryConnection, command: m.Resume) -> list[Effect]:
         """They go on; those that can share one replay do."""
         many = _named(connection, command.sids)
         resumed = [one for one in many if one.paused]
@@ -176,14 +178,14 @@ class Subscriptions(dict[int, Subscription]):
         answer.groups = sids if command.groups and sids else None
         return [_processed(connection, answer)]
 
-    def _combined(self, many: Sequence[Subscription]) -> list[list[Subscription]]:
+    def _combined(self, many: Sequence[SubscriptionState]) -> list[list[SubscriptionState]]:
         """Those that can share one replay, the largest group first.
 
         They stand at the same position and have the same rate. Those that conflate do so alike,
         and end at the same place: at an end all that is held goes out, which must not be too early
         for another one.
         """
-        alike: dict[Hashable, list[Subscription]] = defaultdict(list)
+        alike: dict[Hashable, list[SubscriptionState]] = defaultdict(list)
         for one in many:
             options, ends = one.options, None
             if one.conflation is not None:
@@ -193,7 +195,7 @@ class Subscriptions(dict[int, Subscription]):
         groups = [group for group in alike.values() if len(group) > 1]
         return sorted(groups, key=len, reverse=True)
 
-    def replace(self, connection: Connection, command: m.Replace) -> list[Effect]:
+    def replace(self, connection: DeliveryConnection, command: m.Replace) -> list[Effect]:
         """Another topic or filter from where it stands. Raises: ClientError: nothing changes."""
         (one,) = _named(connection, [command.sid])
         replay = self._cursors.of.get(one.names.key)
@@ -208,7 +210,7 @@ class Subscriptions(dict[int, Subscription]):
         answer = m.Ack("processed", command.cid, sid=command.sid, position=replay.position)
         return [_processed(connection, answer)]
 
-    def _change(self, one: Subscription, command: m.Replace) -> None:
+    def _change(self, one: SubscriptionState, command: m.Replace) -> None:
         topic, regex = one.topic, one.regex
         if command.topic is not None:
             topic, regex = command.topic, command.regex
@@ -216,7 +218,7 @@ class Subscriptions(dict[int, Subscription]):
         plain = one.names.key in self._plain
         connection = self._connections[one.names.rid]
         principal = connection.token.principal
-        self._rights.check(principal, Wanted(one.action, topic, regex=regex, unrecorded=plain))
+        self._rights.check(principal, ReadRight(one.action, topic, regex=regex, unrecorded=plain))
         if not regex and not plain and not self._recording(topic):
             raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
         vocabulary = self._of(connection)
@@ -232,14 +234,14 @@ class Subscriptions(dict[int, Subscription]):
             self._live.move(one, topic, regex=regex)
         one.wish, one.topic, one.regex = wish, topic, regex
 
-    def unsubscribe(self, connection: Connection, command: m.Unsubscribe) -> list[Effect]:
+    def unsubscribe(self, connection: DeliveryConnection, command: m.Unsubscribe) -> list[Effect]:
         """The answer to one that ends, or has ended."""
         if command.sid not in connection.ended:
             raise unknown_sid(command.sid)
         return [_processed(connection, m.Ack("processed", command.cid, sid=command.sid))]
 
 
-def _check_at_once(wish: Wish) -> None:
+def _check_at_once(wish: StartSelection) -> None:
     """Raises: ClientError bad_filter for one that takes too long for what is not recorded."""
     try:
         check_at_once(wish.steps)
@@ -253,7 +255,7 @@ def unknown_sid(sid: str) -> ClientError:
     return ClientError("unknown_sid", f"no subscription {sid[:64]!r} on this connection")
 
 
-def _named(connection: Connection, sids: Sequence[str]) -> list[Subscription]:
+def _named(connection: DeliveryConnection, sids: Sequence[str]) -> list[SubscriptionState]:
     """Raises: ClientError unknown_sid, if one of them is not there."""
     for sid in sids:
         if sid not in connection.subscriptions:
@@ -261,5 +263,5 @@ def _named(connection: Connection, sids: Sequence[str]) -> list[Subscription]:
     return [connection.subscriptions[sid] for sid in dict.fromkeys(sids)]
 
 
-def _processed(connection: Connection, answer: m.Ack) -> Send:
+def _processed(connection: DeliveryConnection, answer: m.Ack) -> Send:
     return Send(connection.rid, codec.encode(answer))

@@ -8,10 +8,10 @@ from functools import partial
 from zbroker.blocks.frame_builder import Block, item_end, item_first
 from zbroker.blocks.read_request import Read
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Counts, Effect
-from zbroker.delivery.progress import Progress
+from zbroker.delivery.effects import DeliveryStats, Effect
+from zbroker.delivery.progress import SubscriptionProgress
 from zbroker.delivery.replay import Replay
-from zbroker.delivery.scans import DENSE_ITEMS_MIN, Found, Scan, Waiting
+from zbroker.delivery.scans import DENSE_ITEMS_MIN, ScanMatches, SharedScan, WaitingScans
 from zbroker.engine.effects import Note, Send
 from zbroker.errors import ClientError
 from zbroker.filters.limits import STEP_BYTES_MAX
@@ -20,10 +20,12 @@ from zbroker.filters.limits import STEP_BYTES_MAX
 _Sender = Callable[[Replay, Block, int], list[Effect]]
 
 
-class Turns:
+class ReadTurns:
     """Turns of replays and scans; each member is served as if the block had been read for it."""
 
-    def __init__(self, cursors: Cursors, counts: Counts, progress: Progress) -> None:
+    def __init__(
+        self, cursors: Cursors, counts: DeliveryStats, progress: SubscriptionProgress
+    ) -> None:
         self._cursors = cursors
         self._counts = counts
         self._progress = progress
@@ -31,7 +33,7 @@ class Turns:
     def turn(self, read: Read, block: Block, now_ns: int) -> list[Effect]:
         """What was read. Nothing, in spite of marks: who wanted it waits for the next."""
         replay, waiting = self._cursors.take(read)
-        if isinstance(replay, Scan):
+        if isinstance(replay, SharedScan):
             return self._shared(replay, waiting, block, partial(self._send, now_ns))
         effects = self._send(now_ns, replay, block, self._cursors.limit(replay))
         if not replay.running:
@@ -48,7 +50,7 @@ class Turns:
         The members of a scan try it each for itself, since each wants less of the log.
         """
         one, _ = self._cursors.take(read)
-        if not isinstance(one, Scan):
+        if not isinstance(one, SharedScan):
             return self._fail(one, reason)
         for replay in list(one.members.values()):
             replay.dense = True
@@ -81,7 +83,9 @@ class Turns:
 
     # -- scans --------------------------------------------------------------------------------
 
-    def _shared(self, scan: Scan, waiting: Waiting, block: Block, send: _Sender) -> list[Effect]:
+    def _shared(
+        self, scan: SharedScan, waiting: WaitingScans, block: Block, send: _Sender
+    ) -> list[Effect]:
         """All that members want of a block, as far as one turn goes."""
         found = scan.find(block, self._cursors.persisted)
         if not block.items or found.gap:
@@ -99,7 +103,7 @@ class Turns:
                 self._leave(replay)
         return effects
 
-    def _apart(self, scan: Scan, block: Block, send: _Sender) -> list[Effect]:
+    def _apart(self, scan: SharedScan, block: Block, send: _Sender) -> list[Effect]:
         """Nothing is there yet, or something is missing: each of them sees that by itself."""
         effects: list[Effect] = []
         for replay in list(scan.members.values()):
@@ -109,7 +113,9 @@ class Turns:
             effects += self._look(replay)
         return effects
 
-    def _serve(self, scan: Scan, block: Block, found: Found, send: _Sender) -> list[Effect]:
+    def _serve(
+        self, scan: SharedScan, block: Block, found: ScanMatches, send: _Sender
+    ) -> list[Effect]:
         effects: list[Effect] = []
         work = STEP_BYTES_MAX  # of all filters in this turn
         for key, wanted in found.wanted.items():
@@ -128,7 +134,7 @@ class Turns:
                 effects += self._look(replay)
         return effects
 
-    def _pass(self, scan: Scan, block: Block, end: int) -> list[Effect]:
+    def _pass(self, scan: SharedScan, block: Block, end: int) -> list[Effect]:
         """What is before `end` and was not served is wanted by no member."""
         effects: list[Effect] = []
         reached = scan.reached(end)

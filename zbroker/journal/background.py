@@ -21,7 +21,7 @@ from zbroker.journal.conflicts import Conflict, Conflicts
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.index_rebuild import Reindexing
 from zbroker.journal.segment_removal import remove_through, retire
-from zbroker.journal.startup import Opened
+from zbroker.journal.startup import OpenJournal
 from zbroker.limits import MIB
 from zbroker.log.inventory import RecoveryFinding
 from zbroker.log.places import SegmentPlaces
@@ -39,7 +39,7 @@ class Background:
     """Of one open journal. `performers`: by type of effect."""
 
     def __init__(
-        self, process: Process, opened: Opened, helpers: Helpers, janitor: Helpers
+        self, process: Process, opened: OpenJournal, helpers: Helpers, janitor: Helpers
     ) -> None:
         """helpers: several threads. janitor: one, which removes files."""
         self._process, self._opened = process, opened
@@ -200,7 +200,7 @@ def _not_unlinked(error: Exception) -> ev.NotUnlinked:
     return ev.NotUnlinked(str(error))
 
 
-def _record(one: group_builder.Conflict) -> Conflict:
+def _record(one: group_builder.SequenceConflict) -> Conflict:
     entry = one.entry
     return Conflict(
         time_ns=one.log_time,

@@ -24,14 +24,14 @@ from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.effects import Effect
-from zbroker.journal.group_builder import Settings
+from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention_requests import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as m
 
-__all__ = ["JournalCore", "LogEnd", "RetentionSettings", "Settings"]
+__all__ = ["JournalCore", "JournalSettings", "LogEnd", "RetentionSettings"]
 
 SMALL_GROUP: Final = 4  # messages: a client that publishes one at a time waits for each ack
 
@@ -54,7 +54,11 @@ class JournalCore:
     """See zbroker.engine.contract.Core."""
 
     def __init__(
-        self, settings: Settings, retention: RetentionSettings, sessions: Sessions, end: LogEnd
+        self,
+        settings: JournalSettings,
+        retention: RetentionSettings,
+        sessions: Sessions,
+        end: LogEnd,
     ) -> None:
         commit = GroupCommit(
             settings, sessions, end.generation, end.next_position, end.last_log_time

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from zbroker.engine import effects as e
-from zbroker.journal.group_builder import Conflict
+from zbroker.journal.group_builder import SequenceConflict
 from zbroker.log.format import Batch
 from zbroker.wire import internal as m
 
@@ -91,7 +91,7 @@ class Maintain(Struct, gc=False):
 class KeepConflicts(Struct, gc=False):
     """Keep these aside for people. Answered by ConflictsKept."""
 
-    conflicts: list[Conflict]
+    conflicts: list[SequenceConflict]
 
 
 class MeasureSegments(Struct, gc=False):

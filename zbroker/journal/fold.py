@@ -34,7 +34,7 @@ from zbroker.log.format import (
 from zbroker.log.reader import Cursor, Log
 from zbroker.log.records import ABORT, PUBLISHER, PublisherRecord
 
-__all__ = ["Fold", "Learns", "PublisherRecord"]
+__all__ = ["Learns", "LogFold", "PublisherRecord"]
 
 _KNOWN: Final = frozenset({KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE})  # that change nothing here
 STATE_MISSING: Final = (
@@ -50,7 +50,7 @@ class Learns(Protocol):
     def add(self, batch: Batch, serial: int) -> None: ...
 
 
-class Fold:
+class LogFold:
     """Takes every batch from where `begin` says on, in log order, control records with bodies.
 
     index: gets the batches from position `index_from` on; those before it hold already.
@@ -61,7 +61,7 @@ class Fold:
         self.sessions = Sessions(instance)
         self.state_serial = 0
         self._folds = snapshot.folds(self.sessions)
-        self._parts = snapshot.Parts()
+        self._parts = snapshot.SnapshotParts()
         self._serials: dict[int, int] = {}  # of the first part of each snapshot
         self._serial = 0
         self._firsts: dict[int, int] = {}  # where each segment begins

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from zbroker.journal import named_records
 from zbroker.journal.holes import Run
-from zbroker.journal.sessions import Publisher, Recent, Sessions, Verdict, prev_of
+from zbroker.journal.sessions import PublisherState, Recent, Sessions, Verdict, prev_of
 from zbroker.journal.stages import STAGED_MAX_BYTES, Key
 from zbroker.limits import (
     JOURNAL_CREDIT_BYTES,
@@ -65,7 +65,7 @@ BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name
 _TOPIC_BYTES: Final = TOPIC_MAX_BYTES + 2
 
 
-class Settings(NamedTuple):
+class JournalSettings(NamedTuple):
     """What the core needs to know of its instance."""
 
     instance: int
@@ -78,7 +78,7 @@ class Settings(NamedTuple):
     spin_us: int = 0  # after a small group
 
 
-class Conflict(NamedTuple):
+class SequenceConflict(NamedTuple):
     """A batch whose sequences are in the log with another content, up to `position`."""
 
     entry: m.Entry
@@ -107,7 +107,7 @@ def columns_bytes(batch: HasColumns) -> int:
     return size
 
 
-class Placing:
+class GroupBuilder:
     """One group at a time, in `batches`. `accepting`: False while the disk is nearly full.
 
     state_fits: False when not even a part of a state snapshot has room on it. room: bytes that a
@@ -120,7 +120,7 @@ class Placing:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: JournalSettings,
         sessions: Sessions,
         generation: int,
         next_position: int,
@@ -138,7 +138,7 @@ class Placing:
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0
         self.batches: list[Batch] = []
         self.wall_ns = 0
-        self._kept: list[Conflict] = []
+        self._kept: list[SequenceConflict] = []
         self._kept_bytes = 0
         sessions.origins.instance = settings.instance
 
@@ -147,7 +147,7 @@ class Placing:
         self.batches = []
         self.wall_ns = wall_ns
 
-    def take_conflicts(self) -> list[Conflict]:
+    def take_conflicts(self) -> list[SequenceConflict]:
         """What came in conflict since the last call and is to be kept aside; bounded."""
         kept, self._kept, self._kept_bytes = self._kept, [], 0
         return kept
@@ -210,7 +210,7 @@ class Placing:
             return False
         return stages.bytes + size <= most or stages.bytes_of(principal) + size <= most
 
-    def batch_of(self, entry: m.Entry, body: Body, skip: int, known: Publisher) -> Batch:
+    def batch_of(self, entry: m.Entry, body: Body, skip: int, known: PublisherState) -> Batch:
         """What is accepted of an entry, as it stands in the log."""
         columns, log_time = self._times(entry)
         position = self.next_position
@@ -277,7 +277,7 @@ class Placing:
         known.remember(Recent(entry.seq, entry.count, entry.crc, end))
         return m.ReceiptItem(ordinal, end, last, entry.count - stored)
 
-    def store_run(self, known: Publisher, whole: Batch, first: int, run: Run) -> Batch:
+    def store_run(self, known: PublisherState, whole: Batch, first: int, run: Run) -> Batch:
         """Stores sequences `run` of a batch whose body begins with `first`."""
         begin, end = run
         cut = first + whole.count - 1 - end
@@ -341,7 +341,7 @@ class Placing:
         )  # fmt: skip
         self.put(batch)
 
-    def name(self, known: Publisher) -> None:
+    def name(self, known: PublisherState) -> None:
         """The name stands in the log before the first batch of its publisher."""
         if known.name:
             self.sessions.named_in_log(known)
@@ -357,7 +357,7 @@ class Placing:
         if len(self._kept) < CONFLICTS_MAX and size <= CONFLICTS_MAX_BYTES:
             known = self.sessions.get(entry.publisher)
             name = known.name if known is not None else ""
-            self._kept.append(Conflict(entry, bytes(body), position, name, self.log_time))
+            self._kept.append(SequenceConflict(entry, bytes(body), position, name, self.log_time))
             self._kept_bytes = size
 
 

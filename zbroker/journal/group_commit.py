@@ -24,12 +24,18 @@ from zbroker.engine.effects import Answer
 from zbroker.errors import Bug
 from zbroker.ids import Origin
 from zbroker.journal.effects import PublishWatermarks, WriteGroup
-from zbroker.journal.group_builder import BATCH_BYTES, Body, Placing, Settings, columns_bytes
+from zbroker.journal.group_builder import (
+    BATCH_BYTES,
+    Body,
+    GroupBuilder,
+    JournalSettings,
+    columns_bytes,
+)
 from zbroker.journal.inline_requests import Answering, Question
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot_writer import Stating
-from zbroker.journal.units import Unit, Units, units_of
+from zbroker.journal.units import CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log.format import SEQUENCED
 from zbroker.wire import internal as m
@@ -64,7 +70,7 @@ class Control(NamedTuple):
 #: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
-Waiting = tuple[Requester, m.Entry | Record | Unit | Control | Question, int, Body, int]
+Waiting = tuple[Requester, m.Entry | Record | CommitUnit | Control | Question, int, Body, int]
 
 
 class InFlight(NamedTuple):
@@ -80,12 +86,12 @@ class InFlight(NamedTuple):
 Effect = Answer | PublishWatermarks
 
 
-class GroupCommit(Placing):
+class GroupCommit(GroupBuilder):
     """Of one journal. written, persisted: everything below is in the file; is durable."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: JournalSettings,
         sessions: Sessions,
         generation: int,
         next_position: int,
@@ -250,7 +256,7 @@ class GroupCommit(Placing):
                 items.append((requester, self.place(ordinal, what, body)))
             elif isinstance(what, Record):
                 items.append((requester, self._replicas.place(ordinal, what, body)))
-            elif isinstance(what, Unit):
+            elif isinstance(what, CommitUnit):
                 if size > max(GROUP_MAX_BYTES, stated + needs):
                     self._queue.appendleft(waiting)  # it would be the first to go over the limit
                     size -= needs

@@ -12,7 +12,7 @@ from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal.effects import RebuildIndex
 from zbroker.journal.events import IndexRebuilt
 from zbroker.journal.helper_threads import Helpers
-from zbroker.journal.startup import Opened
+from zbroker.journal.startup import OpenJournal
 from zbroker.log.reader import Log
 from zbroker.server.process import Process
 from zbroker.wire.internal import Done
@@ -24,7 +24,7 @@ ROUNDS_MAX: Final = 10  # of catching up in the helper; what is left is little, 
 class Reindexing:
     """One rebuild at a time; `finish` swaps, when no commit of the old index runs."""
 
-    def __init__(self, process: Process, opened: Opened, helpers: Helpers) -> None:
+    def __init__(self, process: Process, opened: OpenJournal, helpers: Helpers) -> None:
         self._process = process
         self._opened = opened
         self._helpers = helpers

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.errors import ClientError
-from zbroker.journal.group_builder import DISK_FULL, NOT_READY, Placing
-from zbroker.journal.stage_commits import Committing
+from zbroker.journal.group_builder import DISK_FULL, NOT_READY, GroupBuilder
+from zbroker.journal.stage_commits import CommitPlacer
 from zbroker.wire import internal as m
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, NamedRows
@@ -22,9 +22,9 @@ Answer = m.Opened | NamedRows | StagesDone
 class Answering:
     """Answers from the tables of `to`, and places commits in its group."""
 
-    def __init__(self, to: Placing) -> None:
+    def __init__(self, to: GroupBuilder) -> None:
         self._to = to
-        self._committing = Committing(to)
+        self._committing = CommitPlacer(to)
 
     def answer(self, ask: Question) -> Answer | None:
         """None: it is no question that has an answer."""

@@ -21,7 +21,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Bookmark
 from zbroker.journal.effects import Where
 from zbroker.journal.lookup import Lookup
-from zbroker.journal.sessions import Publisher
+from zbroker.journal.sessions import PublisherState
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 
 
@@ -45,7 +45,7 @@ def find(look: Lookup, wanted: Bookmark, now: Where) -> int:
     return position
 
 
-def _known(look: Lookup, wanted: Bookmark) -> Publisher:
+def _known(look: Lookup, wanted: Bookmark) -> PublisherState:
     """The publisher. Raises: ClientError for what its row says is not here."""
     known = look.sessions.get(wanted.publisher)
     if known is None or known.high == 0:
@@ -80,7 +80,7 @@ class _Search:
     or never anywhere.
     """
 
-    def __init__(self, wanted: Bookmark, known: Publisher, now: Where) -> None:
+    def __init__(self, wanted: Bookmark, known: PublisherState, now: Where) -> None:
         self.wanted = wanted
         self.known = known
         self.now = now

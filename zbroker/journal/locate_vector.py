@@ -20,7 +20,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Origin, format_vector
 from zbroker.journal.effects import Where
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup
-from zbroker.journal.snapshot_finder import Head, origins_at_heads
+from zbroker.journal.snapshot_finder import SnapshotHead, origins_at_heads
 from zbroker.journal.vectors import Cover, Vector, dominates
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap
@@ -210,7 +210,7 @@ class Vectors:
                 last = middle
         return low, max(low, high)
 
-    def _head(self, before: int, now: Where) -> Head | None:
+    def _head(self, before: int, now: Where) -> SnapshotHead | None:
         """The newest snapshot that begins a segment below `before`."""
         return next(origins_at_heads(self._look.log, min(before, now.persisted)), None)
 

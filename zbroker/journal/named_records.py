@@ -50,7 +50,7 @@ def is_removal(kind: int, body: bytes | memoryview) -> bool:
     return kind == KIND_POINT and _POINT.decode(body).removed is True
 
 
-class Rows:
+class NewestRows:
     """The newest row of each name."""
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ class Rows:
                 yield row
 
 
-class Named:
+class NamedRecords:
     """The named rows of one log."""
 
     def __init__(self) -> None:
-        self.wiring = Rows()
-        self.points = Rows()
+        self.wiring = NewestRows()
+        self.points = NewestRows()
 
     def fold(self, batch: Batch) -> None:
         """Learns from one record of these KINDS, in log order."""

@@ -24,10 +24,10 @@ from msgspec import DecodeError
 from msgspec.structs import replace
 
 from zbroker.ids import Origin
-from zbroker.journal.group_builder import DISK_FULL, Body, Placing
+from zbroker.journal.group_builder import DISK_FULL, Body, GroupBuilder
 from zbroker.journal.holes import Run
 from zbroker.journal.record_bounds import outside
-from zbroker.journal.sessions import Publisher, Recent
+from zbroker.journal.sessions import PublisherState, Recent
 from zbroker.limits import U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
@@ -57,7 +57,7 @@ _COPIED: Final = frozenset(
 class Replicas:
     """Places records of peers into the group of `to`."""
 
-    def __init__(self, to: Placing) -> None:
+    def __init__(self, to: GroupBuilder) -> None:
         self._to = to
         self._origins = to.sessions.origins
 
@@ -195,7 +195,7 @@ class Replicas:
         self._to.put(batch)
         self._origins.fold(batch)
 
-    def _compare(self, record: Record, body: Body, known: Publisher, begins: int) -> None:
+    def _compare(self, record: Record, body: Body, known: PublisherState, begins: int) -> None:
         """The same sequences with another content, from two instances that both accepted them."""
         for recent in known.recent or ():
             if (recent.first, recent.messages) == (begins, record.count):

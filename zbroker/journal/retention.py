@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     bytes: int
 
 
-class Plan(NamedTuple):
+class RemovalPlan(NamedTuple):
     """What may be removed: `segments`, oldest first; the floor behind them; why not more."""
 
     segments: list[Kept]
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     held_by: Sequence[Holding] = ()
 
 
-class Limits(NamedTuple):
+class RemovalLimits(NamedTuple):
     """How far a removal may go.
 
     stated: serial of the newest complete state snapshot; open: serial of the open segment.
@@ -59,7 +59,7 @@ class Limits(NamedTuple):
     without: str = ""
 
 
-class Floor:
+class LogStart:
     """The floor of one log, who holds it down, and what is going.
 
     readers: rooms with cursors; nothing goes before all of them have spoken.
@@ -135,7 +135,7 @@ class Floor:
 
     # -- removal ------------------------------------------------------------------------------
 
-    def plan(self, segments: Sequence[Kept], limits: Limits) -> Plan:
+    def plan(self, segments: Sequence[Kept], limits: RemovalLimits) -> RemovalPlan:
         """How many of the oldest `segments` may go; nothing changes."""
         chosen: list[Kept] = []
         blocked, held_by = "", list[Holding]()
@@ -151,9 +151,9 @@ class Floor:
                 break
             chosen.append(one)
         floor = chosen[-1].end if chosen else self.position
-        return Plan(chosen, floor, blocked, held_by)
+        return RemovalPlan(chosen, floor, blocked, held_by)
 
-    def _blocked(self, one: Kept, limits: Limits, lowest: int, allowed: int) -> str:
+    def _blocked(self, one: Kept, limits: RemovalLimits, lowest: int, allowed: int) -> str:
         if one.serial >= limits.open:
             return f"segment {one.serial} is the open one"
         if one.serial >= limits.stated:
@@ -172,7 +172,7 @@ class Floor:
             if holding.position < one.end and not _is_queue(holding, without)
         ]  # fmt: skip
 
-    def raise_to(self, plan: Plan) -> None:
+    def raise_to(self, plan: RemovalPlan) -> None:
         """The floor stands behind the plan's segments from now on, and they are going."""
         assert plan.floor >= self.position, "a floor never falls"
         self.position = plan.floor

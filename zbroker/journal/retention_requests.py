@@ -32,7 +32,7 @@ from zbroker.errors import ClientError
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.retention import Floor, Kept, Limits, Plan
+from zbroker.journal.retention import Kept, LogStart, RemovalLimits, RemovalPlan
 from zbroker.journal.stages import Key
 from zbroker.limits import HOLDINGS_MAX
 from zbroker.log import records
@@ -60,7 +60,7 @@ class RetentionRequests:
 
     def __init__(self, commit: GroupCommit, settings: RetentionSettings) -> None:
         self._commit, self._settings = commit, settings
-        self.floor = Floor(commit.floor, settings.readers)
+        self.floor = LogStart(commit.floor, settings.readers)
         self.due = bool(settings.leftovers)
         self._leftovers = settings.leftovers
         self._unlinking = self._rebuilding = False
@@ -115,7 +115,7 @@ class RetentionRequests:
         if through < ask.through and not ask.dry_run:
             effects += self._end_stages(stages.held_before(self._held_from(kept)))
         without = ask.without if ask.dry_run else ""
-        limits = Limits(through, commit.state_serial, commit.serial, ask.share_max, without)
+        limits = RemovalLimits(through, commit.state_serial, commit.serial, ask.share_max, without)
         plan = self.floor.plan(kept, limits)
         if through < ask.through and not plan.blocked:
             text = f"segment {through + 1} has staged messages that a commit shows, or that wait"
@@ -157,7 +157,7 @@ class RetentionRequests:
         )
         return [Note("journal.stages_ended", text)]
 
-    def _raise(self, plan: Plan) -> Effects:
+    def _raise(self, plan: RemovalPlan) -> Effects:
         self.floor.raise_to(plan)
         self._commit.floor = self.floor.position
         serials = ", ".join(str(one.serial) for one in plan.segments)

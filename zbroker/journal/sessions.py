@@ -29,7 +29,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import holes
 from zbroker.journal.holes import Hole, Holes, Run
-from zbroker.journal.named_records import Named
+from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
@@ -52,7 +52,7 @@ class Recent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Publisher:
+class PublisherState:
     """One client name: what the log holds of it and which session may go on."""
 
     id: int
@@ -130,16 +130,16 @@ class Sessions:
 
     def __init__(self, instance: int = 0) -> None:
         self.origins = Origins(instance)
-        self.named = Named()
+        self.named = NamedRecords()
         self.stages = Stages()
         self.forgotten = 0
-        self._publishers: dict[int, Publisher] = {}
+        self._publishers: dict[int, PublisherState] = {}
         self._names: Counter[str] = Counter()  # in the log, by principal
 
     def __len__(self) -> int:
         return len(self._publishers)
 
-    def get(self, publisher: int) -> Publisher | None:
+    def get(self, publisher: int) -> PublisherState | None:
         """The publisher with this id, if it has a session or messages in the log."""
         return self._publishers.get(publisher)
 
@@ -153,7 +153,7 @@ class Sessions:
         self.stored(known, batch)
         known.acked = known.high
 
-    def stored(self, known: Publisher, batch: Batch) -> None:
+    def stored(self, known: PublisherState, batch: Batch) -> None:
         """`batch` is in the log. Folding and accepting come to the same table by this."""
         first, last = batch.sequence, batch.sequence + batch.taken - 1
         session = batch.session
@@ -170,7 +170,7 @@ class Sessions:
                 self._opened(known, first, batch.prev, session, at)
             known.high, known.high_position = last, batch.end_position - 1
 
-    def _opened(self, known: Publisher, first: int, prev: int, session: int, at: int) -> None:
+    def _opened(self, known: PublisherState, first: int, prev: int, session: int, at: int) -> None:
         new = session != known.wrote or at != known.wrote_at
         known.wrote, known.wrote_at = session, at
         hole = holes.opened(known.high, first, prev, new_session=new)
@@ -183,12 +183,12 @@ class Sessions:
 
     def fold_name(self, publisher: int, name: str, principal: str) -> None:
         """Learns from a publisher record of the log."""
-        known = self._publishers.setdefault(publisher, Publisher(publisher, name, principal))
+        known = self._publishers.setdefault(publisher, PublisherState(publisher, name, principal))
         self._names[known.principal] -= known.named
         known.name, known.principal, known.named = name, principal, False
         self.named_in_log(known)
 
-    def named_in_log(self, known: Publisher) -> None:
+    def named_in_log(self, known: PublisherState) -> None:
         """Its publisher record is in the log."""
         self._names[known.principal] += not known.named
         known.named = True
@@ -204,17 +204,17 @@ class Sessions:
             self._names[before.principal] -= before.named
         self._names[row.principal] += bool(row.name)
         newest = row.newest if row.newest <= SESSION_MAX else row.session
-        self._publishers[row.id] = Publisher(
+        self._publishers[row.id] = PublisherState(
             row.id, row.name, row.principal, row.high, row.high_position, row.high, row.session,
             newest, row.wrote, row.wrote_at, bool(row.name), row.late_position, row.given_up,
             list(row.holes),
         )  # fmt: skip
 
-    def meet(self, publisher: int) -> Publisher:
+    def meet(self, publisher: int) -> PublisherState:
         """The publisher with this id; one that is nameless as yet if it is new."""
         known = self._publishers.get(publisher)
         if known is None:
-            known = self._publishers[publisher] = Publisher(publisher, "")
+            known = self._publishers[publisher] = PublisherState(publisher, "")
         return known
 
     def ids(self) -> list[int]:
@@ -233,7 +233,7 @@ class Sessions:
 
     # -- sessions -----------------------------------------------------------------------------
 
-    def open(self, name: str, principal: str, wall_ns: int) -> Publisher | None:
+    def open(self, name: str, principal: str, wall_ns: int) -> PublisherState | None:
         """Opens a session of `name`; None when another name has the same publisher id.
 
         Raises: ClientError not_entitled when the name belongs to another principal. Without
@@ -274,9 +274,9 @@ class Sessions:
             return False
         return self._find(name, principal) is not None
 
-    def _find(self, name: str, principal: str) -> Publisher | None:
+    def _find(self, name: str, principal: str) -> PublisherState | None:
         wanted = publisher_id(name)
-        known = self._publishers.setdefault(wanted, Publisher(wanted, name, principal))
+        known = self._publishers.setdefault(wanted, PublisherState(wanted, name, principal))
         if known.name == "":  # folded from batches whose publisher record is gone
             known.name = name
         return known if known.name == name else None
@@ -356,14 +356,14 @@ class Sessions:
             assert not principal or len(named) == count, principal
 
 
-def prev_of(entry: Entry, known: Publisher) -> int:
+def prev_of(entry: Entry, known: PublisherState) -> int:
     """`prev` as it goes to disk: the highest sequence here, or the one it is known to follow."""
     if entry.hole and entry.prev is not None and entry.prev > known.high:
         return entry.prev
     return known.high
 
 
-def _duplicate(known: Publisher, entry: Entry) -> Verdict:
+def _duplicate(known: PublisherState, entry: Entry) -> Verdict:
     """A duplicate inherits its original's position: it is acknowledged when the original may be."""
     for recent in known.recent or ():
         if recent.first == entry.seq and recent.messages == entry.count:

@@ -63,7 +63,7 @@ class Body(Struct, omit_defaults=True):
     optional: list[str] = []
 
 
-class Fold(NamedTuple):
+class FoldCodec(NamedTuple):
     """How one fold's state gets into a snapshot and back.
 
     rows: made lazily, each as of the moment it is asked for. learn: takes rows as they were packed.
@@ -76,19 +76,19 @@ class Fold(NamedTuple):
     always: bool = True
 
 
-def folds(sessions: Sessions) -> list[Fold]:
+def folds(sessions: Sessions) -> list[FoldCodec]:
     """Those of this release. Small ones first: who looks for a vector needs the first part only."""
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
     return [
-        Fold("origins", origins.rows, _learner(_ORIGINS, origins.fold_row)),
-        Fold("ties", lambda: list(origins.tie_rows()), _learner(_TIES, origins.fold_tie)),
-        Fold("wiring", wiring.rows, _learner(_NAMED, wiring.learn), always=False),
-        Fold("points", points.rows, _learner(_NAMED, points.learn), always=False),
-        Fold("links", stages.link_rows, _learner(_LINKS, stages.learn_link), always=False),
-        Fold("apps", stages.app_rows, _learner(_APPS, stages.learn_app), always=False),
-        Fold("stages", stages.rows, _learner(_STAGES, stages.learn), always=False),
-        Fold(
+        FoldCodec("origins", origins.rows, _learner(_ORIGINS, origins.fold_row)),
+        FoldCodec("ties", lambda: list(origins.tie_rows()), _learner(_TIES, origins.fold_tie)),
+        FoldCodec("wiring", wiring.rows, _learner(_NAMED, wiring.learn), always=False),
+        FoldCodec("points", points.rows, _learner(_NAMED, points.learn), always=False),
+        FoldCodec("links", stages.link_rows, _learner(_LINKS, stages.learn_link), always=False),
+        FoldCodec("apps", stages.app_rows, _learner(_APPS, stages.learn_app), always=False),
+        FoldCodec("stages", stages.rows, _learner(_STAGES, stages.learn), always=False),
+        FoldCodec(
             "publishers",
             lambda: sessions.rows(sessions.ids()),
             _learner(_PUBLISHERS, sessions.fold_row),
@@ -118,7 +118,7 @@ class Cutter:
     """
 
     def __init__(
-        self, parts_of: list[Fold], through: int, part_bytes: int = STATE_BODY_BYTES
+        self, parts_of: list[FoldCodec], through: int, part_bytes: int = STATE_BODY_BYTES
     ) -> None:
         self.through = through
         self.done = False
@@ -147,7 +147,7 @@ class Cutter:
         return body
 
 
-def _rows(parts_of: list[Fold]) -> Iterator[tuple[str, bytes]]:
+def _rows(parts_of: list[FoldCodec]) -> Iterator[tuple[str, bytes]]:
     """Every row, packed; where a fold's name is always there an empty one before them."""
     pack = msgpack.Encoder().encode
     for fold in parts_of:
@@ -185,7 +185,7 @@ def decode(body: bytes | memoryview) -> Body | None:
     return found
 
 
-def learn(body: Body, parts_of: list[Fold]) -> None:
+def learn(body: Body, parts_of: list[FoldCodec]) -> None:
     """Folds one part. Raises: StorageError unknown_version."""
     known = {fold.name: fold for fold in parts_of}
     for name, rows in body.folds.items():
@@ -222,7 +222,7 @@ def _newer(reason: str) -> StorageError:
     )
 
 
-class Parts:
+class SnapshotParts:
     """Which parts of which snapshots were seen; `complete` is the newest whole one, 0: none."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from zbroker.log.format import KIND_STATE, Batch
 from zbroker.log.reader import Cursor, Gap, Log
 
 
-class Start(NamedTuple):
+class FoldStart(NamedTuple):
     """Where to fold from: a position, and the serial of the segment in which it stands."""
 
     position: int
@@ -26,7 +26,7 @@ class Start(NamedTuple):
 HEAD_BATCHES: Final = 1_000  # a snapshot stands behind the group that began its segment
 
 
-def newest(log: Log, limit: int) -> Start | None:
+def newest(log: Log, limit: int) -> FoldStart | None:
     """The beginning of a complete snapshot, from the newest segment that has one.
 
     Looks at the beginnings of segments first, which is where snapshots are; only after a crash one
@@ -38,8 +38,8 @@ def newest(log: Log, limit: int) -> Start | None:
     return found
 
 
-def _search(log: Log, limit: int, patience: int) -> Start | None:
-    seen, end = snapshot.Parts(), limit
+def _search(log: Log, limit: int, patience: int) -> FoldStart | None:
+    seen, end = snapshot.SnapshotParts(), limit
     for start in reversed(log.starts):
         if start.position < limit:
             _collect(log, start, end, patience, seen)
@@ -49,7 +49,9 @@ def _search(log: Log, limit: int, patience: int) -> Start | None:
     return None
 
 
-def _collect(log: Log, start: Cursor, end: int, patience: int, seen: snapshot.Parts) -> None:
+def _collect(
+    log: Log, start: Cursor, end: int, patience: int, seen: snapshot.SnapshotParts
+) -> None:
     """Takes the parts in one segment; not beyond `patience` batches if none was among them."""
     for number, (batch, cursor) in enumerate(_batches(log, start, end)):
         if batch.kind == KIND_STATE:
@@ -65,9 +67,9 @@ def _batches(log: Log, start: Cursor, end: int) -> Iterator[tuple[Batch, Cursor]
     return (item for item in log.headers(start, end) if not isinstance(item, Gap))
 
 
-def _at(log: Log, position: int) -> Start:
+def _at(log: Log, position: int) -> FoldStart:
     serial = max(start.serial for start in log.starts if start.position <= position)
-    return Start(position, serial)
+    return FoldStart(position, serial)
 
 
 def part_at(log: Log, batch: Batch, cursor: Cursor) -> snapshot.Body | None:
@@ -76,7 +78,7 @@ def part_at(log: Log, batch: Batch, cursor: Cursor) -> snapshot.Body | None:
     return snapshot.decode(body) if body is not None else None
 
 
-class Head(NamedTuple):
+class SnapshotHead(NamedTuple):
     """What a first part says of origins: these vectors cover every message below a position.
 
     seen: below `position`, its own one. begun: below the first one of its segment, None if that
@@ -89,7 +91,7 @@ class Head(NamedTuple):
     begun: dict[Origin, int] | None
 
 
-def origins_at_heads(log: Log, limit: int) -> Iterator[Head]:
+def origins_at_heads(log: Log, limit: int) -> Iterator[SnapshotHead]:
     """What the first parts at the beginnings of segments say, newest first."""
     end = limit
     for start in reversed(log.starts):
@@ -101,5 +103,5 @@ def origins_at_heads(log: Log, limit: int) -> Iterator[Head]:
             if body is not None and rows is not None:
                 seen = {Origin(row.instance, row.generation): row.messages for row in rows}
                 begun = snapshot.begun(body, start.position)
-                yield Head(start.serial, body.through, seen, begun)
+                yield SnapshotHead(start.serial, body.through, seen, begun)
         end = min(end, start.position)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.journal import snapshot
-from zbroker.journal.group_builder import Placing
+from zbroker.journal.group_builder import GroupBuilder
 from zbroker.limits import KIB, STATE_BODY_BYTES
 from zbroker.log.format import KIND_STATE
 
@@ -24,7 +24,7 @@ class Stating:
     idle --want--> wanted --due--> being cut, part by part --synced--> idle
     """
 
-    def __init__(self, to: Placing) -> None:
+    def __init__(self, to: GroupBuilder) -> None:
         self._to = to
         self._cutter: snapshot.Cutter | None = None
         self._wanted = False

@@ -15,8 +15,8 @@ from google_crc32c import value as crc32c
 
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
-from zbroker.journal.group_builder import DISK_FULL, NAMES_FULL, NOT_READY, Placing
-from zbroker.journal.sessions import Publisher
+from zbroker.journal.group_builder import DISK_FULL, NAMES_FULL, NOT_READY, GroupBuilder
+from zbroker.journal.sessions import PublisherState
 from zbroker.journal.stages import Stage
 from zbroker.log import references
 from zbroker.log.format import FLAG_SHOWS
@@ -30,10 +30,10 @@ PARTS_MAX: Final = 1_000_000
 TOPICS_MAX: Final = 10_000
 
 
-class Committing:
+class CommitPlacer:
     """Places commits into the group of `to`."""
 
-    def __init__(self, to: Placing) -> None:
+    def __init__(self, to: GroupBuilder) -> None:
         self._to = to
         self._open: set[str] = set()  # names whose publisher has a session
 
@@ -99,7 +99,7 @@ class Committing:
         to.sessions.stages.committed(record, batch)
         return batch.position, count
 
-    def _publisher(self, of: str, principal: str) -> Publisher:
+    def _publisher(self, of: str, principal: str) -> PublisherState:
         """Its name stands in the log before its messages. Raises: ClientError.
 
         It counts as a name of who commits first; others may have apps of the same name.

@@ -11,8 +11,8 @@ from zbroker.bookmarks.index import Index
 from zbroker.bookmarks.rebuild import RebuildProgress, batches_of, catch_up
 from zbroker.config import reader_rooms
 from zbroker.errors import StorageError
-from zbroker.journal.core import JournalCore, LogEnd, RetentionSettings, Settings
-from zbroker.journal.fold import Fold
+from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
+from zbroker.journal.fold import LogFold
 from zbroker.journal.locate import Locator
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
@@ -26,7 +26,7 @@ from zbroker.server.process import Process
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenJournal:
     """The parts of an open journal."""
 
     core: JournalCore
@@ -46,7 +46,7 @@ class Opened:
         self.index.forget_before(self.core.commit.floor)
 
 
-def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
+def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> OpenJournal:
     """Everything below the core's `persisted` is durable. Raises: StorageError."""
     config, paths = process.config.journal, process.paths
     places = SegmentPlaces(disk, archive, paths.instance)
@@ -55,7 +55,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     index = Index(paths.index, paths.instance, progress=process.progress)
     log = Log(paths.journal, paths.archive)
     index.forget_later_generations(log.end_of)
-    fold = Fold(paths.instance)
+    fold = LogFold(paths.instance)
     recovered = recover(
         disk,
         paths.instance,
@@ -77,7 +77,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> Opened:
     log.refresh()
     locator = Locator(log, index, fold.sessions)
     index.forget_before(recovered.floor)
-    return Opened(core, writer, log, locator, index, disk, archive, recovered.findings)
+    return OpenJournal(core, writer, log, locator, index, disk, archive, recovered.findings)
 
 
 def _known(paths: Paths) -> list[known_log.KnownLog]:
@@ -99,7 +99,7 @@ def _claim(places: SegmentPlaces, log: Logger) -> None:
         log.warning("journal.archive_not_claimed: %s; the next archiving tries it again", error)
 
 
-def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begin:
+def beginning(index: Index, fold: LogFold, progress: Callable[[str], None]) -> Begin:
     """Where recovery's walk begins. Before it the index gets what it lacks, loses what was lost.
 
     Not by that walk: an index needs few of the batches, and the table not all of the log.
@@ -120,9 +120,9 @@ def beginning(index: Index, fold: Fold, progress: Callable[[str], None]) -> Begi
     return begin
 
 
-def _core(process: Process, fold: Fold, recovered: Recovered, writer: Writer) -> JournalCore:
+def _core(process: Process, fold: LogFold, recovered: Recovered, writer: Writer) -> JournalCore:
     config, limits = process.config.journal, process.config.limits
-    settings = Settings(
+    settings = JournalSettings(
         process.paths.instance, process.incarnation, config.durability,
         config.time == "publisher", names_max=limits.names_per_principal,
         staged_max_bytes=limits.staged_per_principal, spin_us=process.config.ingest.spin_us,
@@ -134,7 +134,7 @@ def _core(process: Process, fold: Fold, recovered: Recovered, writer: Writer) ->
 
 
 def core_of(
-    settings: Settings, retention: RetentionSettings, fold: Fold, recovered: Recovered,
+    settings: JournalSettings, retention: RetentionSettings, fold: LogFold, recovered: Recovered,
     writer: Writer,
 ) -> JournalCore:  # fmt: skip
     """The core of a log that was recovered; rigs begin with it, too."""

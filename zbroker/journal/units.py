@@ -28,10 +28,10 @@ from zbroker.journal.group_builder import (
     DISK_FULL,
     NOT_READY,
     Body,
-    Placing,
+    GroupBuilder,
     columns_bytes,
 )
-from zbroker.journal.sessions import Publisher
+from zbroker.journal.sessions import PublisherState
 from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.wire import bodies
@@ -42,7 +42,7 @@ _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE})
 
 
-class Unit(NamedTuple):
+class CommitUnit(NamedTuple):
     """Parts that land together, each with its body; `size`: bytes of log that it takes at most.
 
     confirmed: when it was sent, its sender had seen the receipts up to this ordinal.
@@ -54,7 +54,7 @@ class Unit(NamedTuple):
     confirmed: int = 0
 
 
-def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[Unit]:
+def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[CommitUnit]:
     """The units of a Commit, which came with these bodies. Raises: Bug."""
     count = sum(map(len, commit.units))
     if count != len(sent):
@@ -65,7 +65,7 @@ def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[Unit]:
         at += len(parts)
         size = BATCH_BYTES * (1 + len(parts)) + sum(map(len, taken))  # one may be the name
         size += sum(columns_bytes(part) for part in parts)
-        yield Unit(parts, taken, size, commit.confirmed)
+        yield CommitUnit(parts, taken, size, commit.confirmed)
 
 
 def broker_name(origin: Origin) -> str:
@@ -76,7 +76,7 @@ def broker_name(origin: Origin) -> str:
 class Units:
     """Places units into the group of `to`."""
 
-    def __init__(self, to: Placing) -> None:
+    def __init__(self, to: GroupBuilder) -> None:
         self._to = to
         self.taken = 0  # so many units
         self._name = ""  # under which a session was opened
@@ -86,7 +86,7 @@ class Units:
         """Another sender, or the same one on another connection: its ordinals begin again."""
         self._held = [0, 0]
 
-    def place(self, ordinal: int, unit: Unit, *, fits: bool) -> m.ReceiptItem:
+    def place(self, ordinal: int, unit: CommitUnit, *, fits: bool) -> m.ReceiptItem:
         """Judges one unit: all of it goes into the group, or nothing. fits: it has room."""
         sort = any(part.kind == KIND_PUBLISH for part in unit.parts)
         try:
@@ -108,7 +108,7 @@ class Units:
         self.taken += 1
         return m.ReceiptItem(ordinal, self._to.next_position - 1, first)
 
-    def _check(self, unit: Unit, fits: bool) -> None:
+    def _check(self, unit: CommitUnit, fits: bool) -> None:
         """Raises: ClientError."""
         if self._to.fenced:
             raise ClientError("not_ready", NOT_READY)
@@ -124,7 +124,7 @@ class Units:
         if not fits:
             raise ClientError("disk_full", DISK_FULL)
 
-    def _publisher(self, unit: Unit) -> Publisher | None:
+    def _publisher(self, unit: CommitUnit) -> PublisherState | None:
         """Who publishes, if the unit has messages; its name stands in the log before the unit.
 
         Raises: ClientError publisher_collision.
@@ -145,7 +145,7 @@ class Units:
             to.name(known)
         return known
 
-    def _publish(self, known: Publisher, part: UnitPart, body: Body) -> None:
+    def _publish(self, known: PublisherState, part: UnitPart, body: Body) -> None:
         to, high = self._to, known.high
         entry = m.Entry(
             known.id, known.session, high + 1, part.count, high, part.crc, None, part.topics, None,

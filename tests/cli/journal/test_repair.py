@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, admin, flip, run, segments, ten_batches
 from zbroker.cli.journal.mending import mended
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.limits import MIB
 from zbroker.log import format as f
 from zbroker.log.disk import RealDisk
@@ -138,7 +138,7 @@ def test_a_publisher_is_told_what_it_was_acknowledged(maker: Maker, tmp_path: Pa
     ten_batches(maker)
     flip(maker, 1, DAMAGE["body"](maker.batches[9]))
     repaired(maker, tmp_path / "out")
-    fold = Fold(INSTANCE)
+    fold = LogFold(INSTANCE)
     disk = RealDisk(tmp_path / "out" / "journal")
     recover(disk, INSTANCE, segment_bytes=MIB, begin=fold.begin, on_batch=fold)
     disk.close()

@@ -16,7 +16,7 @@ from tests.client.consumer.door_model import QueueDoor
 from tests.client.consumer.wired import ACK, Wired
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.held_messages import HeldMessages
-from zbroker.client.consumer.settlement import Settling, Verb
+from zbroker.client.consumer.settlement import PendingSettlements, Verb
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 
@@ -237,7 +237,7 @@ def _failures():
 
 
 def test_the_world_notices_acks_that_are_not_sent_again(monkeypatch):
-    monkeypatch.setattr(Settling, "lost", lambda self: self._sent.clear())
+    monkeypatch.setattr(PendingSettlements, "lost", lambda self: self._sent.clear())
     assert _failures() >= 5
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from zbroker.client.consumer.leases import Leases
+from zbroker.client.consumer.leases import ConsumerLeases
 
 
 def leases(lease_ms=1_000, now_ms=0):
     """Begun with nothing held."""
-    made = Leases()
+    made = ConsumerLeases()
     made.begin(lease_ms, now_ms)
     made.extend(BitMap64(), now_ms)
     return made

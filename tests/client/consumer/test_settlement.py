@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from zbroker.client.consumer.settlement import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
+from zbroker.client.consumer.settlement import (
+    ACK,
+    EXTEND,
+    RUNS_MAX,
+    PendingSettlements,
+    Verb,
+    Whose,
+)
 from zbroker.errors import ZBrokerError
 from zbroker.limits import HEADER_MAX_BYTES, U63_MAX
 from zbroker.log.queue_records import of_ends
@@ -30,7 +37,7 @@ def verb_of(command):
 
 
 def test_the_largest_command_fits_a_header():
-    settling = Settling()
+    settling = PendingSettlements()
     settling.add(Verb("reject", reason="é" * 1_024), BitMap64(range(U63_MAX - 20_001, U63_MAX, 2)))
     commands = due(settling, count(1))
     assert len(commands[0].ends) == 2 * RUNS_MAX
@@ -53,7 +60,7 @@ class Model:
     """Sets of positions: of each verb that is open, and of each command that was sent."""
 
     def __init__(self):
-        self.settling, self.cids, self.open, self.sent = Settling(), count(1), {}, {}
+        self.settling, self.cids, self.open, self.sent = PendingSettlements(), count(1), {}, {}
 
     def merge(self, verb, positions):
         self.open[verb] = self.open.get(verb, set()) | positions
@@ -118,13 +125,13 @@ def test_what_is_not_settled_is_known_whatever_happens(steps):
 
 
 def test_an_answer_or_a_refusal_that_nobody_waits_for_is_nothing():
-    settling = Settling()
+    settling = PendingSettlements()
     assert settling.settled("1") is None
     assert not settling.refused("1", ZBrokerError("internal", ""), again=True, now_ms=0)
 
 
 def test_the_first_refusal_is_told():
-    settling = Settling()
+    settling = PendingSettlements()
     for code in ("internal", "too_large"):
         settling.refuse(ZBrokerError(code, ""))
     assert settling.refusal.code == "internal"

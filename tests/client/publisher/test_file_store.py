@@ -15,14 +15,14 @@ from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.publisher import file_store, mapped_queue, packer, publisher, store_files
 from zbroker.client.publisher.file_store import FileStore
 from zbroker.client.publisher.packer import Extra
-from zbroker.client.publisher.receipt import Receipt, Track
+from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.log.segments import segment_name
 from zbroker.wire import bodies
 
 
 def receipt(number, topic="t", **more):
-    return Receipt(Track(1), topic, b"%d" % number, **more)
+    return Receipt(AckTracker(1), topic, b"%d" % number, **more)
 
 
 def stage(store, inbox, numbers, **more):
@@ -175,7 +175,7 @@ def test_staged_files_are_used_again_and_never_read_twice(opened, directory, mon
 def test_a_message_larger_than_a_staged_file_has_one_of_its_own(opened, monkeypatch):
     monkeypatch.setattr(mapped_queue, "FILE_BYTES", 4_096)
     store, inbox = opened(), []
-    store.staging.put(inbox, Receipt(Track(1), "t", b"x" * 10_000))
+    store.staging.put(inbox, Receipt(AckTracker(1), "t", b"x" * 10_000))
     stage(store, inbox, range(3))
     kept = opened()
     assert [len(data) for _, _, many in contents(kept) for data in many] == [10_000, 1, 1, 1]
@@ -236,7 +236,7 @@ def test_segments_go_when_all_in_them_is_settled(opened, directory, monkeypatch)
     store, inbox = opened(), []
     body = b"x" * 1_000
     for first in range(1, 401, 4):
-        store.staging.put_many(inbox, [Receipt(Track(1), "t", body) for _ in range(4)])
+        store.staging.put_many(inbox, [Receipt(AckTracker(1), "t", body) for _ in range(4)])
         pack(store, inbox, 4, first)
     files = len(list(directory.glob("*.journal")))
     assert files > 5
@@ -343,7 +343,7 @@ def stage_until_full(store, inbox, number):
     """What an application does that is faster than the I/O thread. The next number to stage."""
     with suppress(StorageError):
         while True:
-            store.staging.put(inbox, Receipt(Track(1), "t", b"%d" % number + b"x" * 1_000))
+            store.staging.put(inbox, Receipt(AckTracker(1), "t", b"%d" % number + b"x" * 1_000))
             number += 1
     return number
 
@@ -430,7 +430,7 @@ def test_a_store_on_a_full_disk_opens_with_all_that_it_owes(full, opened):
 
 def test_a_store_on_a_full_disk_drains_as_the_broker_makes_room(full, opened):
     store, sent = opened(), []
-    inbox = [Receipt(Track(1), "t", one.value) for one in store.leftover]
+    inbox = [Receipt(AckTracker(1), "t", one.value) for one in store.leftover]
     while inbox or len(store):
         sent += [data for _, _, many in contents(store) for data in many]
         settle(store, len(store))
@@ -442,7 +442,7 @@ def test_a_store_on_a_full_disk_drains_as_the_broker_makes_room(full, opened):
 
 def test_what_is_published_after_that_comes_behind_it(full, opened, monkeypatch):
     store = opened()
-    inbox = [Receipt(Track(1), "t", one.value) for one in store.leftover]
+    inbox = [Receipt(AckTracker(1), "t", one.value) for one in store.leftover]
     monkeypatch.undo()
     stage(store, inbox, [full, full + 1])
     assert everything(opened()) == list(range(full + 2))
@@ -451,7 +451,7 @@ def test_what_is_published_after_that_comes_behind_it(full, opened, monkeypatch)
 def test_files_of_staged_messages_go_when_those_are_packed(full, opened, directory, monkeypatch):
     store = opened()
     monkeypatch.undo()
-    inbox = [Receipt(Track(1), "t", one.value) for one in store.leftover]
+    inbox = [Receipt(AckTracker(1), "t", one.value) for one in store.leftover]
     while inbox:
         pack(store, inbox, min(200, len(inbox)), store.next_sequence)
     kept = sorted(directory.glob(f"{mapped_queue.PREFIX}*"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.client.publisher import unrecorded
-from zbroker.client.publisher.receipt import Receipt, Track
+from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.client.publisher.unrecorded import Filtered
 from zbroker.errors import ZBrokerError
 
@@ -38,7 +38,7 @@ def test_a_cut_off_run_is_left_out() -> None:
 
 
 def test_a_receipt_knows_by_its_sequence() -> None:
-    track = Track(7)
+    track = AckTracker(7)
     track.unrecorded.filtered.add(pack((2, 2)))
     kept, left = (Receipt(track, "t", number) for number in (1, 2))
     assert kept.recorded is None, "nothing is settled"
@@ -51,7 +51,7 @@ def test_a_receipt_knows_by_its_sequence() -> None:
 
 def test_what_is_forgotten_is_not_known(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(unrecorded, "RUNS_MAX", 4)
-    track = Track(7)
+    track = AckTracker(7)
     for n in range(1, 11, 2):
         track.unrecorded.filtered.add(pack((n, n)))
     track.settled = 10

@@ -24,7 +24,7 @@ from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal import snapshot_finder
-from zbroker.journal.retention import Floor, Kept, Limits, Plan
+from zbroker.journal.retention import Kept, LogStart, RemovalLimits, RemovalPlan
 from zbroker.journal.segment_removal import stands_for
 from zbroker.log.archive.archiver import copy
 from zbroker.log.archive.cleanup import tidy
@@ -151,7 +151,7 @@ def remove(paths: Paths, through: int, *, dry_run: bool, step: Step) -> Document
         return found | _done(paths, "remove", serials, size, lambda: _unlink(places, serials, step))
 
 
-def _removable(log: Log, through: int) -> Plan:
+def _removable(log: Log, through: int) -> RemovalPlan:
     """Follows the rules of the journal process; if none runs, there are no holders."""
     by_serial, end = log.places.by_serial(), log.end()
     start = snapshot_finder.newest(log, end)
@@ -161,8 +161,8 @@ def _removable(log: Log, through: int) -> Plan:
         behind = kept[-1].first if kept else end
         first = ends.get(serial, behind)
         kept.append(Kept(serial, first, behind, sum(place.file_bytes for place in copies)))
-    limits = Limits(through, start.serial if start else 0, max(by_serial, default=0))
-    return Floor(log.first_position, readers=()).plan(kept[::-1], limits)
+    limits = RemovalLimits(through, start.serial if start else 0, max(by_serial, default=0))
+    return LogStart(log.first_position, readers=()).plan(kept[::-1], limits)
 
 
 def _unlink(places: SegmentPlaces, serials: list[int], step: Step) -> None:

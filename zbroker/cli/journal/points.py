@@ -14,7 +14,7 @@ import click
 from zbroker.clock import SystemClock, is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError, unknown_point
 from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.log.format import FLAG_SHOWS, SEQUENCED
 from zbroker.log.reader import Gap, Log
 from zbroker.log.records import POINT as POINT_RECORD
@@ -76,9 +76,9 @@ def named(log: Log, name: str) -> int:
     return min(vector[newest] + 1, log.end_of(newest.generation) or log.end())
 
 
-def _folded(log: Log) -> Fold:
+def _folded(log: Log) -> LogFold:
     """What a start would learn from the newest state snapshot and what follows it."""
-    fold, end = Fold(log.instance), log.end()
+    fold, end = LogFold(log.instance), log.end()
     cursor, _ = fold.begin(log, end)
     for item in log.headers(cursor, end):
         if isinstance(item, Gap):

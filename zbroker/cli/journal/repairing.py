@@ -23,7 +23,7 @@ from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal import snapshot
-from zbroker.journal.fold import Fold
+from zbroker.journal.fold import LogFold
 from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_PUBLISH, KIND_STATE, Batch, SegmentHeader
 from zbroker.log.generations import drawn
@@ -216,7 +216,7 @@ class _KnownState:
 
     def __init__(self, main: RepairSource) -> None:
         self._log = main.log
-        self._fold = Fold(main.log.instance)
+        self._fold = LogFold(main.log.instance)
         self._log_time = 0
 
     def fold(self, batch: Batch) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
 from zbroker.client.aio.subscription import AsyncSubscription
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.merge import Merging, by_port, check_doors, checked
 from zbroker.errors import ZBrokerError
@@ -74,7 +74,7 @@ async def pause(subscriptions: Iterable[AsyncSubscription], timeout: float) -> N
 
 
 async def resume(
-    doors: Doors, subscriptions: Iterable[AsyncSubscription], timeout: float
+    doors: ListenerEndpoints, subscriptions: Iterable[AsyncSubscription], timeout: float
 ) -> AsyncCombined:
     """Resumes them with one command, on one connection. Raises: as `Subscription.resume`."""
     many = await _opened(subscriptions)

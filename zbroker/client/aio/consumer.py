@@ -18,7 +18,7 @@ from zbroker.client.connection import Phase
 from zbroker.client.consumer.common import BaseConsumer, not_settled
 from zbroker.client.consumer.consumer import CLOSE_S
 from zbroker.client.consumer.message import QueueMessage
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
 
@@ -34,7 +34,7 @@ class AsyncConsumer(BaseConsumer):
 
     _port: AsyncConsumerPort
 
-    def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
+    def __init__(self, doors: ListenerEndpoints, command: Consume, accept_s: float) -> None:
         super().__init__(doors, command, accept_s)
         self._closed = True  # until it is whole
         self._loop = asyncio.get_running_loop()

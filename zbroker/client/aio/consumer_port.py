@@ -20,7 +20,7 @@ from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import Verb
 from zbroker.client.consumer.transport import ConsumerTransport
 from zbroker.client.effects import Effect
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
 
@@ -32,7 +32,7 @@ class AsyncConsumerPort(ConsumerTransport):
 
     _link: LoopLink
 
-    def __init__(self, doors: Doors, command: Consume, loop: AbstractEventLoop) -> None:
+    def __init__(self, doors: ListenerEndpoints, command: Consume, loop: AbstractEventLoop) -> None:
         super().__init__(doors, command)
         self._waiters = Waiters(loop)
         self._begin(LoopLink(doors.connect, self._calls, loop, self._have_turn))

@@ -12,7 +12,7 @@ from zbroker.client.aio.waiters import Waiters, check_loop, wake, within
 from zbroker.client.publisher import receipt as threaded
 
 
-class AsyncTrack(threaded.Track):
+class AsyncTrack(threaded.AckTracker):
     """What is known of one publisher's messages. Nobody sleeps here: tasks wait."""
 
     def __init__(self, publisher: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from zbroker.client.aio.loop_port import LoopLink
 from zbroker.client.aio.waiters import Waiters
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.subscriber.feed import RETURN_MS, Feed
 from zbroker.client.subscriber.requests import Asked
 from zbroker.client.subscriber.transport import SubscriberTransport, answer_of
@@ -28,7 +28,7 @@ class AsyncSubscriberPort(SubscriberTransport):
 
     _link: LoopLink
 
-    def __init__(self, doors: Doors, loop: AbstractEventLoop) -> None:
+    def __init__(self, doors: ListenerEndpoints, loop: AbstractEventLoop) -> None:
         super().__init__(doors)
         self._loop = loop
         self._lock = nullcontext()  # all of it is called in the loop

@@ -17,9 +17,9 @@ from zbroker.client.aio.handlers import AsyncHandling
 from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
 from zbroker.client.aio.waiters import running
 from zbroker.client.bookmark_stores.tracker import Tracking
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
-from zbroker.client.subscriber.reader_state import Reading, replacing
+from zbroker.client.subscriber.reader_state import ReaderState, replacing
 from zbroker.client.subscriber.requests import Asked
 from zbroker.client.subscriber.subscription import ANSWER_S
 from zbroker.errors import ZBrokerError
@@ -28,7 +28,7 @@ from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
 ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
 
-class AsyncSubscription(Reading):
+class AsyncSubscription(ReaderState):
     """Made by `Client.subscribe`. Await it, enter it, iterate over it or over `.batches()`.
 
     Awaiting it gives itself, accepted by the broker: what is published from then on is in it. Else
@@ -41,7 +41,7 @@ class AsyncSubscription(Reading):
 
     def __init__(
         self,
-        doors: Doors,
+        doors: ListenerEndpoints,
         command: Subscribe,
         tracking: Tracking | None,
         handler: Callable[[Message], object] | None,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, Future, _get_running_loop
 from collections.abc import Callable
 
-from zbroker.client.publisher.receipt import Track
+from zbroker.client.publisher.receipt import AckTracker
 
 running = _get_running_loop  # a third of what get_running_loop() and its exception cost
 
 
-def check_loop(loop: AbstractEventLoop, track: Track) -> None:
+def check_loop(loop: AbstractEventLoop, track: AckTracker) -> None:
     """Raises: RuntimeError if this is not `loop`; ZBrokerError, what ended the client."""
     if running() is not loop:
         if track.error is not None:  # in a forked process it is the reason

@@ -28,7 +28,7 @@ import lmdb
 
 from zbroker.client.bookmark_stores import check
 from zbroker.client.bookmark_stores import format as records
-from zbroker.client.bookmark_stores.format import HEADER_KEY, Key, Wrong
+from zbroker.client.bookmark_stores.format import HEADER_KEY, BadRecord, Key
 from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.bookmark_stores.progress import State
 from zbroker.client.bookmark_stores.tracker import Tracking
@@ -181,7 +181,7 @@ class FileBookmarkStore(MemoryBookmarkStore):
         if value is None:
             return {}
         found = records.decode_state(encoded, value)
-        if isinstance(found, Wrong):
+        if isinstance(found, BadRecord):
             raise _damage(self._path, found.why)
         return found[1]
 
@@ -272,7 +272,7 @@ def _check(path: Path, env: lmdb.Environment) -> None:
         for key, value in txn.cursor():
             if not wrong and key != HEADER_KEY:
                 wrong = records.decode_state(key, value)
-            if isinstance(wrong, Wrong):
+            if isinstance(wrong, BadRecord):
                 raise _damage(path, wrong.why)
             wrong = None
 

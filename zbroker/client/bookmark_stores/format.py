@@ -33,7 +33,7 @@ class Key(NamedTuple):
     name: str
 
 
-class Wrong(NamedTuple):
+class BadRecord(NamedTuple):
     """Why bytes cannot be used."""
 
     why: str
@@ -54,12 +54,12 @@ def header() -> bytes:
     return _MAGIC + _U32.pack(VERSION)
 
 
-def check_header(value: bytes | None) -> Wrong | None:
+def check_header(value: bytes | None) -> BadRecord | None:
     """What is wrong with a header; None if it is one of this version."""
     if value is None or not value.startswith(_MAGIC) or len(value) != len(_MAGIC) + _U32.size:
-        return Wrong("it has no header of a bookmark store")
+        return BadRecord("it has no header of a bookmark store")
     (version,) = _U32.unpack_from(value, len(_MAGIC))
-    return None if version == VERSION else Wrong(f"it has version {version}, this is {VERSION}")
+    return None if version == VERSION else BadRecord(f"it has version {version}, this is {VERSION}")
 
 
 def encode_key(key: Key) -> bytes:
@@ -75,16 +75,16 @@ def encode_state(key: Key, state: State) -> bytes:
     return _U32.pack(google_crc32c.value(encode_key(key) + body)) + body
 
 
-def decode_state(key: bytes, value: bytes) -> tuple[Key, State] | Wrong:
+def decode_state(key: bytes, value: bytes) -> tuple[Key, State] | BadRecord:
     """Whose state it is, and the state."""
     if len(value) <= _U32.size:
-        return Wrong(f"a record has {len(value)} bytes")
+        return BadRecord(f"a record has {len(value)} bytes")
     body = value[_U32.size :]
     if _U32.unpack_from(value)[0] != google_crc32c.value(key + body):
-        return Wrong("the checksum of a record is wrong")
+        return BadRecord("the checksum of a record is wrong")
     try:
         record = _DECODER.decode(body)
     except msgspec.MsgspecError as error:
-        return Wrong(f"a record cannot be read: {error}")
+        return BadRecord(f"a record cannot be read: {error}")
     state = {Origin(line[0], line[1]): Reached(line[2], line[3]) for line in record.lines}
     return Key(record.client, record.name), state

@@ -111,7 +111,7 @@ class _Block:
                 yield self.positions[at]
 
 
-class _Line:
+class _OriginProgress:
     """One origin. `top`: everything up to it came in. `done`: the highest that is processed."""
 
     def __init__(self, stored: Reached) -> None:
@@ -182,14 +182,14 @@ class ByPosition:
     """Progress where each message has a durable position of its own."""
 
     def __init__(self, stored: State) -> None:
-        self._lines = {origin: _Line(reached) for origin, reached in stored.items()}
+        self._lines = {origin: _OriginProgress(reached) for origin, reached in stored.items()}
         self._open = 0
 
     def receive(self, messages: list[Message]) -> list[Message]:
         origin, first = messages[0].origin, messages[0].position
         line = self._lines.get(origin)
         if line is None:
-            line = self._lines[origin] = _Line(Reached(first - 1))
+            line = self._lines[origin] = _OriginProgress(Reached(first - 1))
         fresh = line.fresh(messages)
         if fresh:
             line.add(fresh)
@@ -211,7 +211,7 @@ class ByPosition:
         for origin, position in vector.items():
             line = self._lines.get(origin)
             if line is None:
-                self._lines[origin] = _Line(Reached(position))
+                self._lines[origin] = _OriginProgress(Reached(position))
             else:
                 line.advance(position)
 

@@ -13,7 +13,7 @@ from zbroker.client.connection import Phase
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK
 from zbroker.client.consumer.transport import ConsumerTransport
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 from zbroker.wire.queue_messages import Consume
@@ -23,9 +23,9 @@ class BaseConsumer:
     """One consumer: of what it is, and how far."""
 
     _port: ConsumerTransport
-    _doors: Doors
+    _doors: ListenerEndpoints
 
-    def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
+    def __init__(self, doors: ListenerEndpoints, command: Consume, accept_s: float) -> None:
         """accept_s: how long the broker may take to accept it."""
         self._doors, self._accept_s = doors, accept_s
         command.holder = secrets.token_hex(8)  # the same over reconnects

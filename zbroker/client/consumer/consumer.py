@@ -11,7 +11,7 @@ from typing import Final
 from zbroker.client.consumer.common import BaseConsumer, not_settled
 from zbroker.client.consumer.consumer_thread import ConsumerThread
 from zbroker.client.consumer.message import QueueMessage
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
 
@@ -28,7 +28,7 @@ class Consumer(BaseConsumer):
 
     _port: ConsumerThread
 
-    def __init__(self, doors: Doors, command: Consume, accept_s: float) -> None:
+    def __init__(self, doors: ListenerEndpoints, command: Consume, accept_s: float) -> None:
         super().__init__(doors, command, accept_s)
         self._port = ConsumerThread(doors, command)
         # at the end of the program, and of a forgotten consumer

@@ -23,7 +23,7 @@ from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
 from zbroker.client.consumer.transport import ConsumerTransport
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.link import CLOSE_LINGER_MS
 from zbroker.client.ports import PolledLink, WakingPoller
 from zbroker.engine.contract import Ready
@@ -41,7 +41,7 @@ _log: Final = logging.getLogger("zbroker.client")
 class ConsumerThread(ConsumerTransport):
     """A consumer's connection, and the thread that has its turns."""
 
-    def __init__(self, doors: Doors, command: Consume) -> None:
+    def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
         super().__init__(doors, command)
         self._begin_waiting()
         self._poller = WakingPoller()

@@ -22,9 +22,16 @@ from msgspec.structs import replace
 
 from zbroker.client.connection import Phase
 from zbroker.client.consumer.held_messages import HeldMessages, positions_of
-from zbroker.client.consumer.leases import Leases
+from zbroker.client.consumer.leases import ConsumerLeases
 from zbroker.client.consumer.message import QueueMessage, Settler, decode
-from zbroker.client.consumer.settlement import ACK, EXTEND, RUNS_MAX, Settling, Verb, Whose
+from zbroker.client.consumer.settlement import (
+    ACK,
+    EXTEND,
+    RUNS_MAX,
+    PendingSettlements,
+    Verb,
+    Whose,
+)
 from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
 from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.engine.contract import Now
@@ -51,14 +58,14 @@ class ConsumerCore(TokenConnection):
     ) -> None:
         super().__init__(jitter, heartbeat_s)
         self.held = HeldMessages()
-        self.settling = Settling()
+        self.settling = PendingSettlements()
         self.granted: Consuming | None = None  # what the broker said last
         self.live = False  # it has begun on this connection
         self.ended = False  # everything up to its end came in
         self.error: ZBrokerError | None = None
         self.seen: dict[Origin, int] = {}  # of a replayable queue: what came in
         self.passed: dict[Origin, int] = {}  # and what was handed out
-        self._leases = Leases()
+        self._leases = ConsumerLeases()
         self._command = command
         self._desk = desk
         self._epoch = 0  # counts the origins

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyroaring import BitMap64
 
 
-class Leases:
+class ConsumerLeases:
     """lease_ms: as long as a lease of the queue lasts; 0: for ever, or there are none."""
 
     def __init__(self) -> None:

@@ -56,7 +56,7 @@ class SettlementPart(Struct, eq=False):
     sent_ms: int = 0
 
 
-class Settling:
+class PendingSettlements:
     """All that is not settled, by verb while it is open, by cid when it was sent."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import Verb
 from zbroker.client.effects import Effect
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
@@ -24,7 +24,7 @@ class ConsumerTransport:
 
     _link: LinkPort
 
-    def __init__(self, doors: Doors, command: Consume) -> None:
+    def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
         self._doors = doors
         self.core = ConsumerCore(
             command, self, random.Random().random, doors.heartbeat_s, doors.resubscribed

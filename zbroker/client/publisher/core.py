@@ -31,7 +31,7 @@ from zbroker.client.effects import (
     raised,
 )
 from zbroker.client.publisher.packer import PackedBatch
-from zbroker.client.publisher.send_window import Sending
+from zbroker.client.publisher.send_window import SendWindow
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.publisher.unrecorded import Unrecorded
 from zbroker.errors import TEMPORARY, ZBrokerError
@@ -76,7 +76,7 @@ class PublisherCore(Connection):
         self.store = MemoryStore() if store is None else store
         self.error: ZBrokerError | None = None
         self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
-        self._out = Sending(self.store, start_ns, jitter)
+        self._out = SendWindow(self.store, start_ns, jitter)
         self._policy = policy or Policy()
         self._out.stage = self._policy.stage
         self._logon = logon

@@ -69,12 +69,14 @@ class Staging:
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
         self._try_lock, self._unlock = (lock := Lock()).acquire, lock.release
-        self._file = _File(0, directory, mmap.mmap(-1, 1))  # full: the first message makes another
+        self._file = _QueueFile(
+            0, directory, mmap.mmap(-1, 1)
+        )  # full: the first message makes another
         self._files = deque(map(_kept, kept))  # oldest first
-        self._spares: list[_File] = []
+        self._spares: list[_QueueFile] = []
         self.each = False  # a put returns when its message is durable
         self._synced = end  # what is below that number is durable
-        self._dirty: list[_File] = []  # files that may have something that is not
+        self._dirty: list[_QueueFile] = []  # files that may have something that is not
         self._renamed = False  # a name may be not durable either
         self._failed: StorageError | None = None  # what a failed sync left is not known
         self._syncing = Lock()  # one after the other; nobody reuses a file meanwhile
@@ -159,7 +161,7 @@ class Staging:
             while self.frees(below):
                 self._let_go(self._files.popleft())
 
-    def _let_go(self, file: _File) -> None:
+    def _let_go(self, file: _QueueFile) -> None:
         if file in self._dirty:
             self._dirty.remove(file)
         if len(self._spares) < SPARES_MAX and len(file.map) == FILE_BYTES:
@@ -194,15 +196,15 @@ class Staging:
             spare = self._spares.pop()
             spare.path.rename(path)
             spare.map.seek(0)
-            self._file = _File(self._end, path, spare.map)
+            self._file = _QueueFile(self._end, path, spare.map)
         else:
-            self._file = _File(self._end, path, _mapped(path, max(FILE_BYTES, size)))
+            self._file = _QueueFile(self._end, path, _mapped(path, max(FILE_BYTES, size)))
         self._files.append(self._file)
         self._dirty.append(self._file)
         self._renamed = True
 
 
-class _File:
+class _QueueFile:
     """first: the number of its first message. seeds: of its checksums, by topic.
 
     They depend on that number, so what stood in a file before counts for nothing.
@@ -312,11 +314,11 @@ def _first(path: Path) -> int:
     return int(path.name.removeprefix(PREFIX))
 
 
-def _kept(path: Path) -> _File:
+def _kept(path: Path) -> _QueueFile:
     """A file of an earlier life. Nothing more is written to it. Raises: StorageError."""
     try:
         with path.open("r+b") as file:
-            return _File(_first(path), path, mmap.mmap(file.fileno(), 0))
+            return _QueueFile(_first(path), path, mmap.mmap(file.fileno(), 0))
     except OSError as error:
         raise failed("open", str(path), error) from None
 

@@ -23,7 +23,7 @@ from zbroker.client.connection import Phase
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
-from zbroker.client.publisher.receipt import Receipt, Track
+from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.servers import ServerChooser
 from zbroker.client.states import ConnectionState, Name
@@ -44,7 +44,7 @@ SPACE_AGAIN_MS: Final = 1_000  # how often a store on a full disk looks for spac
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Session(Struct):
+class LogonResult(Struct):
     """What the newest logon said, for who opens other doors; `number` counts the logons."""
 
     number: int
@@ -80,7 +80,7 @@ class Follower(Protocol):
 class PublisherPort:
     """The inbox, the core and the link. Attributes without underscore are read by all threads."""
 
-    track_type: ClassVar[type[Track]] = Track
+    track_type: ClassVar[type[AckTracker]] = AckTracker
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PublisherPort:
         clock: Clock | None = None,
     ) -> None:
         self.context: Context = zmq.Context()
-        self.track: Track = self.track_type(publisher)
+        self.track: AckTracker = self.track_type(publisher)
         self.inbox: list[Receipt] = []
         self.store = MemoryStore() if store is None else store
         self.settings = settings
@@ -105,7 +105,7 @@ class PublisherPort:
         self.unsettled = self.store.messages  # taken out of the inbox and not settled
         self.message_max = MESSAGE_MAX_BYTES
         self.batch_max = packer.BATCH_BYTES
-        self.session: Session | None = None
+        self.session: LogonResult | None = None
         self.url = ""  # the one that is tried, or connected
         self.heartbeat_s = logon.heartbeat_s
         self._servers = servers
@@ -135,7 +135,7 @@ class PublisherPort:
         if error is not None:
             follower.client_ended(error)
 
-    def newer_session(self, than: int) -> Session | None:
+    def newer_session(self, than: int) -> LogonResult | None:
         """The newest session if its number is above `than`, else None; asks for one then."""
         session = self.session
         if session is not None and session.number > than:
@@ -351,7 +351,7 @@ class PublisherPort:
         self.message_max = answer.max_message_bytes or self.message_max
         self.batch_max = min(packer.BATCH_BYTES, answer.max_batch_bytes or packer.BATCH_BYTES)
         number = self.session.number + 1 if self.session else 1
-        self.session = Session(number, self.url, answer)
+        self.session = LogonResult(number, self.url, answer)
         self._servers.connected(self.url)
         self.tell("logged_on")
 

@@ -23,7 +23,7 @@ from zbroker.ids import format_bookmark
 NUMBER_TIMEOUT_S: Final = 10.0  # the I/O thread numbers what is queued at once when asked
 
 
-class Track:
+class AckTracker:
     """What the I/O thread says of one publisher's messages, and the waiting for it.
 
     The I/O thread alone writes the marks, then calls `changed`; that takes the lock only when
@@ -123,7 +123,7 @@ class Receipt(Struct, gc=False, eq=False):
     the number and lets go of the payload, which the publish store has.
     """
 
-    _track: Track
+    _track: AckTracker
     topic: str
     value: bytes | int
     time: int | None = None

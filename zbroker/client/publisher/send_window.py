@@ -21,7 +21,7 @@ REFUSED_MS: Final = (50, 1_000)
 PROBE_MS: Final = 10_000  # without progress: the newest sent batch goes again
 
 
-class Sending:
+class SendWindow:
     """What of the store was sent, in which round, and what follows the newest batch."""
 
     def __init__(self, store: MemoryStore, start_ns: int, jitter: Callable[[], float]) -> None:

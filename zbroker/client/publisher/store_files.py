@@ -116,7 +116,7 @@ def open_files(disk: Disk, client: str, publisher: int) -> FoundBatches:
     segments = list_segments(disk)
     if not segments:
         return FoundBatches(_first_segment(disk, publisher), note, serials=[1], rebooted=rebooted)
-    walk = _Walk(disk, note.settled)
+    walk = _StoreWalk(disk, note.settled)
     for serial, size in segments:
         walk.segment(serial, size)
     assert walk.tail is not None, "there are segments"
@@ -212,7 +212,7 @@ def _allocated(disk: Disk) -> int:
     return size if size >= SEGMENT_BYTES else 0
 
 
-class _Walk:
+class _StoreWalk:
     """Over all segments, oldest first."""
 
     def __init__(self, disk: Disk, settled: int) -> None:

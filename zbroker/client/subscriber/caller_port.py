@@ -18,7 +18,7 @@ from typing import Final
 
 from zbroker.client import forks
 from zbroker.client.connection import Phase
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.link import CLOSE_LINGER_MS
 from zbroker.client.ports import LinkPort, WakingPoller, turn_of
 from zbroker.client.subscriber.feed import Feed, Item
@@ -34,7 +34,7 @@ WAIT_MAX_MS: Final = 1_000
 class CallerPort(SubscriberTransport):
     """A connection, and which thread has its turns."""
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: ListenerEndpoints) -> None:
         super().__init__(doors)
         self._lock = self._changed = threading.Condition()  # its lock's owner may take it again
         self._turn_of: int | None = None  # the thread that has the turn

@@ -6,7 +6,7 @@ import time as clock
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.caller_port import CallerPort
 from zbroker.client.subscriber.merge import Merging, by_port, check_doors, checked
@@ -70,7 +70,9 @@ def pause(subscriptions: Iterable[Subscription], timeout: float) -> None:
         many[0]._port.ask(Pause([]), [one._feed for one in many], timeout)
 
 
-def resume(doors: Doors, subscriptions: Iterable[Subscription], timeout: float) -> Combined:
+def resume(
+    doors: ListenerEndpoints, subscriptions: Iterable[Subscription], timeout: float
+) -> Combined:
     """Resumes them with one command, on one connection. Raises: as `Subscription.resume`."""
     many = checked(subscriptions)
     check_doors(many, doors)

@@ -11,7 +11,7 @@ from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
-    from zbroker.client.subscriber.reader_state import Reading
+    from zbroker.client.subscriber.reader_state import ReaderState
     from zbroker.client.subscriber.subscription import Subscription
 
 CLOSE_S: Final = 10.0  # for the call that is under way
@@ -19,7 +19,7 @@ CLOSE_S: Final = 10.0  # for the call that is under way
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class Handling:
+class HandlerThread:
     """The thread, and what it ended with."""
 
     def __init__(self, subscription: Subscription, handler: Callable[[Message], object]) -> None:
@@ -67,7 +67,7 @@ class Handling:
             subscription._stop()
 
 
-def log_failure(subscription: Reading) -> None:
+def log_failure(subscription: ReaderState) -> None:
     """What the exception in hand means for who wrote the handler."""
     _log.exception(
         "client.handler_failed: the subscription to %r ends at %s; nothing behind that is "

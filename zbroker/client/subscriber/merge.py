@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from operator import length_hint
 from typing import Generic, TypeVar
 
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.subscriber.feed import FeedBatch
-from zbroker.client.subscriber.reader_state import Reading
+from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.errors import ZBrokerError
 from zbroker.limits import SUBSCRIPTIONS_MAX
 
-S = TypeVar("S", bound=Reading)
+S = TypeVar("S", bound=ReaderState)
 
 
 class Merging(Generic[S]):
@@ -71,7 +71,7 @@ class Merging(Generic[S]):
         return None
 
 
-def _arrival(one: Reading) -> int:
+def _arrival(one: ReaderState) -> int:
     """What is no batch goes first: it only says how far another one came."""
     head = one._feed.inbox[0]
     return head.arrival if isinstance(head, FeedBatch) else 0
@@ -91,7 +91,7 @@ def checked(subscriptions: Iterable[S]) -> list[S]:
     return many
 
 
-def check_doors(subscriptions: Iterable[Reading], doors: Doors) -> None:
+def check_doors(subscriptions: Iterable[ReaderState], doors: ListenerEndpoints) -> None:
     """Raises: ZBrokerError bad_field, if not all of them are of the client with `doors`."""
     if any(one._doors is not doors for one in subscriptions):
         raise ZBrokerError("bad_field", "only subscriptions of one client are resumed together")

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from zbroker.client import forks
 from zbroker.client.bookmark_stores.tracker import Tracking
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import End, Feed, FeedBatch, Item, Passed
 from zbroker.client.subscriber.requests import Asked
@@ -29,17 +29,17 @@ class Handler(Protocol):
     error: BaseException | None
 
 
-class Reading:
+class ReaderState:
     """One subscription: what it is for, where it is, what was handed out."""
 
     _port: SubscriberTransport
     _handling: Handler | None
-    _doors: Doors
+    _doors: ListenerEndpoints
     _closed: bool
 
     def __init__(
         self,
-        doors: Doors,
+        doors: ListenerEndpoints,
         command: Subscribe,
         tracking: Tracking | None,
         handler: Callable[[Message], object] | None,

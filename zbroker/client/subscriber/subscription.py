@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Final
 
 from zbroker.client.bookmark_stores.tracker import Tracking
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.caller_port import CallerPort
 from zbroker.client.subscriber.feed import Item
-from zbroker.client.subscriber.handlers import Handling
-from zbroker.client.subscriber.reader_state import Reading, replacing
+from zbroker.client.subscriber.handlers import HandlerThread
+from zbroker.client.subscriber.reader_state import ReaderState, replacing
 from zbroker.client.subscriber.requests import Asked
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
@@ -27,7 +27,7 @@ from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
 ANSWER_S: Final = 10.0
 
 
-class Subscription(Reading):
+class Subscription(ReaderState):
     """Made by `Client.subscribe`. Iterate over it, or over `.batches()`, or call `.next()`.
 
     It reconnects by itself and goes on where it was, as it was; `too_many` is an error only a
@@ -37,11 +37,11 @@ class Subscription(Reading):
     """
 
     _port: CallerPort
-    _handling: Handling | None
+    _handling: HandlerThread | None
 
     def __init__(
         self,
-        doors: Doors,
+        doors: ListenerEndpoints,
         command: Subscribe,
         tracking: Tracking | None,
         handler: Callable[[Message], object] | None,
@@ -223,7 +223,7 @@ class Subscription(Reading):
         if self._tracking is not None:
             self._tracking.begin(feed.durable)
         if self._handler is not None:
-            self._handling = Handling(self, self._handler)
+            self._handling = HandlerThread(self, self._handler)
             self._handling.start()
 
     def _stop(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from zbroker.client.connection import Phase
 from zbroker.client.effects import Effect
-from zbroker.client.endpoints import Doors
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Feed, Item
@@ -25,7 +25,7 @@ class SubscriberTransport:
     _lock: AbstractContextManager[Any]  # may be taken again by its owner
     _link: LinkPort
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: ListenerEndpoints) -> None:
         self._doors = doors
         self._core = SubscriberCore(random.Random().random, doors.heartbeat_s, doors.resubscribed)
         self._calls = Calls()
