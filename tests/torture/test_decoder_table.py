@@ -81,7 +81,7 @@ TABLE: Final = {
     "zbroker/admin/audit_format.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/history.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/leases.py": Place(1, "broker", OWN_FILE),
-    "zbroker/ingest/loop.py": Place(1, "broker", OWN_FILE),
+    "zbroker/ingest/endpoints_file.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),
     "zbroker/wire/disconnects.py": Place(1, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
