@@ -43,7 +43,7 @@ class Logons:
 
 
 def connected_to(doors, monkeypatch):
-    monkeypatch.setattr("zbroker.client.endpoints.Link", lambda _context, url, *_others: url)
+    monkeypatch.setattr("zbroker.client.endpoints.ClientLink", lambda _context, url, *_others: url)
     return doors.connect()
 
 

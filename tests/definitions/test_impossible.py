@@ -47,7 +47,7 @@ def queue(**keys: Any) -> QueueConfig:
         ({**REPLAYABLE, "barrier": "/a"}, "barrier", "order of the log"),
         ({**REPLAYABLE, "group_key": "/a"}, "group_key", "order of the log"),
         ({**REPLAYABLE, "expiration": 1}, "expiration", "until it is purged"),
-        ({**REPLAYABLE, "max_deliveries": 1}, "max_deliveries", "no failure"),
+        ({**REPLAYABLE, "max_deliveries": 1}, "max_deliveries", "not a failure"),
         ({**REPLAYABLE, "max_cancels": 1}, "max_cancels", "given back"),
         ({**REPLAYABLE, "retry_delay": [1]}, "retry_delay", "given back"),
         ({**REPLAYABLE, "dead_letter": "d"}, "dead_letter", "given up"),

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zbroker.admin.view import Copy, SegmentView, bounded_ages
+from zbroker.errors import StorageError
 from zbroker.log.archive.summaries import Summary, read_summary
 from zbroker.log.format import ParseStop
-from zbroker.log.places import SegmentPlace, SegmentPlaces, open_places
+from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces, open_places
 
 
 class SegmentRow(NamedTuple):
@@ -59,6 +60,15 @@ class Catalog:
 
     def rows(self) -> list[SegmentRow]:
         """Every segment, oldest first. Raises: StorageError."""
+        for _ in range(LOOKS_MAX - 1):
+            try:
+                return self._look()
+            except StorageError as error:
+                if error.code != "file_missing":
+                    raise  # else it was removed, archived or packed after it was listed
+        return self._look()
+
+    def _look(self) -> list[SegmentRow]:
         with self._lock, closing(open_places(self._journal, self._archive)) as places:
             found = places.by_serial()
             newest = max(found, default=0)
