@@ -12,10 +12,9 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from tests.journal.build import INSTANCE, append, start, writer
-from zbroker.admin.catalog import Catalog
 from zbroker.admin.history import History
-from zbroker.admin.leases import HoldLeases
-from zbroker.admin.survey import Tools
+from zbroker.admin.journal_link import HoldLeases
+from zbroker.admin.survey import Catalog, Tools
 from zbroker.admin.worker import AdminWorker
 from zbroker.config import Config, JournalConfig, RetentionConfig
 from zbroker.errors import ClientError

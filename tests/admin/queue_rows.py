@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from zbroker.admin.queue_link import QueueLink
+from zbroker.admin.process_link import QueueLink
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.queue_messages import BrowsedRow
 

@@ -14,10 +14,9 @@ from zbroker.access.file import AccessFile
 from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import DONE, Audit, AuditedRequest
-from zbroker.admin.queue_watch import QueueWatch
-from zbroker.admin.queues import QueueReports
-from zbroker.admin.removal import BlockedRemoval
-from zbroker.admin.sampler import Sampler
+from zbroker.admin.process_link import Sampler
+from zbroker.admin.queues import QueueReports, QueueWatch
+from zbroker.admin.retention import BlockedRemoval
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from zbroker.access.file import AccessFile
-from zbroker.admin import http_server
+from zbroker.admin import web
 from zbroker.admin.answers import Reply
 from zbroker.admin.audit import Audit
+from zbroker.admin.authentication import Doorkeeper, Secrets
 from zbroker.admin.core import TOKEN_HEADER, WRITES
-from zbroker.admin.doorkeeper import Doorkeeper, Secrets
-from zbroker.admin.files import Console
-from zbroker.admin.http import Server, Site
+from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.web import POLICY, THREADS_MAX
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError, StorageError
@@ -314,7 +313,7 @@ def test_who_says_nothing_gets_nothing(bench: Bench) -> None:
 def test_a_slow_request_is_cut_off(
     bench: Bench, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "REQUEST_MAX_S", 0.05)
+    monkeypatch.setattr(web, "REQUEST_MAX_S", 0.05)
     assert bench.send(data, end=False) is None
     assert bench.answers.posted == []
 
@@ -322,7 +321,7 @@ def test_a_slow_request_is_cut_off(
 def test_an_answer_that_nobody_reads_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "CONNECTION_MAX_S", 0.2)
+    monkeypatch.setattr(web, "CONNECTION_MAX_S", 0.2)
     large = Reply(b"x" * (64 << 20))
     monkeypatch.setattr(bench.answers, "reply", lambda *_: large)
     with bench.connect() as peer:
@@ -339,7 +338,7 @@ def test_an_answer_that_nobody_reads_is_given_up(
 
 def test_idle_peers_keep_nobody_out(bench: Bench) -> None:
     bench.ask("GET /status HTTP/1.1")
-    idle = [bench.connect() for _ in range(http_server.CONNECTIONS_MAX + 20)]
+    idle = [bench.connect() for _ in range(web.CONNECTIONS_MAX + 20)]
     try:
         for _ in range(5):
             assert bench.ask("GET /status HTTP/1.1").status == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.admin.desk import Clock, Journal
 from zbroker import sockets
-from zbroker.admin.journal_link import AdminJournalLink, Answer
+from zbroker.admin.journal_link import AdminJournalLink, Answer, HoldLeases
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -184,3 +186,98 @@ def test_a_journal_that_says_nothing_hears_hello_again(
     bench.journal(5)
     bench.until(lambda: bench.hellos >= 3)
     assert bench.link.welcome is None
+
+
+LOG = logging.getLogger("test")
+HOLDING = m.Holding("backup", "copies", 7, 0)
+
+
+class LeasesBench:
+    def __init__(self, path: Path) -> None:
+        self.clock = Clock()
+        journal: Any = Journal(lambda: pytest.fail("nobody asks for files"))
+        self.journal = journal
+        self.path = path
+        self.leases = self.reopened()
+
+    def reopened(self) -> HoldLeases:
+        return HoldLeases(self.path, self.clock, LOG)
+
+    def told(self) -> list[tuple[str, int]]:
+        asked = [ask for ask in self.journal.asked if isinstance(ask, m.Lease)]
+        self.journal.asked.clear()
+        return [(ask.holding.who, ask.ttl_ms) for ask in asked]
+
+
+@pytest.fixture
+def leases_bench(tmp_path: Path) -> LeasesBench:
+    return LeasesBench(tmp_path / "leases.json")
+
+
+def test_a_lease_outlives_the_admin(leases_bench: LeasesBench) -> None:
+    leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.told()
+    leases_bench.clock.seconds += 20
+    leases_bench.reopened().secure(leases_bench.journal)
+    assert leases_bench.told() == [("backup", 40_000)]
+
+
+def test_a_journal_is_told_once(leases_bench: LeasesBench) -> None:
+    leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.leases.secure(leases_bench.journal)
+    leases_bench.told()
+    leases_bench.leases.secure(leases_bench.journal)
+    assert leases_bench.told() == []
+
+
+def test_a_lease_ends_with_its_time(leases_bench: LeasesBench) -> None:
+    leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.told()
+    leases_bench.clock.seconds += 60
+    leases_bench.leases.secure(leases_bench.journal)
+    assert leases_bench.told() == []
+
+
+def test_a_lease_can_be_ended(leases_bench: LeasesBench) -> None:
+    leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.leases.hold(leases_bench.journal, HOLDING, 0)
+    assert leases_bench.told() == [("backup", 60_000), ("backup", 0)]
+    leases_bench.reopened().secure(leases_bench.journal)
+    assert leases_bench.told() == []
+
+
+def test_a_lease_that_is_refused_is_not_kept(leases_bench: LeasesBench) -> None:
+    leases_bench.journal.refuse[m.Lease] = ("bookmark_expired", "gone")
+    with pytest.raises(ClientError, match="gone"):
+        leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.journal.refuse.clear()
+    leases_bench.told()
+    leases_bench.leases.secure(leases_bench.journal)
+    assert leases_bench.told() == []
+
+
+def test_a_lease_that_is_void_is_told(
+    leases_bench: LeasesBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.journal.refuse[m.Lease] = ("bookmark_expired", "gone")
+    leases_bench.reopened().secure(leases_bench.journal)
+    assert "the lease of backup is void: gone" in caplog.text
+
+
+def test_without_a_journal_nothing_is_secured(leases_bench: LeasesBench) -> None:
+    leases_bench.journal.welcome = None
+    with pytest.raises(ClientError, match="not_ready"):
+        leases_bench.leases.secure(leases_bench.journal)
+
+
+def test_a_damaged_file_is_told_and_begun_anew(
+    leases_bench: LeasesBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    leases_bench.path.write_bytes(b"{")
+    again = leases_bench.reopened()
+    assert "leases of an earlier run are lost" in caplog.text
+    again.hold(leases_bench.journal, HOLDING, 60)
+    leases_bench.told()
+    leases_bench.reopened().secure(leases_bench.journal)
+    assert leases_bench.told() == [("backup", 60_000)]

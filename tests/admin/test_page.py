@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.admin import test_clients, test_queues, test_topics
+from tests.admin import test_client_reports, test_queues, test_topics
 from tests.admin.queue_rows import row
 from zbroker.admin import core, metrics
 from zbroker.admin.alarms import COUNTERS as ALARM_COUNTERS
 from zbroker.admin.audit_format import AuditEntry
-from zbroker.admin.rings import SERIES
+from zbroker.admin.rates import SERIES
 
 PAGE = Path(__file__).parents[2].joinpath("docs/reference/admin.md").read_text()
 EXAMPLES = [json.loads(text) for text in re.findall(r"```json\n(.*?)\n```", PAGE, re.DOTALL)]
@@ -45,7 +45,7 @@ def test_every_refusal_has_a_row(code: str) -> None:
 
 def test_examples_have_the_keys_that_are_told() -> None:
     assert set(example("recorded")) == test_topics.KEYS
-    assert set(example("door")) == test_clients.KEYS
+    assert set(example("door")) == test_client_reports.KEYS
     assert list(example("series")["series"]) == [*SERIES]
     assert set(example("oldest_s")) == test_queues.QUEUE_KEYS
     assert set(example("oldest_s")["rates"]) == test_queues.RATE_KEYS

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.admin.queue_rows import SECOND_NS, Clock, Room, consumer, message, row
-from zbroker.admin.queue_watch import QueueWatch
-from zbroker.admin.queues import QueueReports
+from zbroker.admin import queues
+from zbroker.admin.queues import STALE_MS, QueueReports, QueueWatch
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.wire import queue_surveys as q
@@ -297,3 +299,139 @@ def test_a_point_has_a_name_and_a_place(bench: Bench, body: bytes) -> None:
         bench.queues.set_point(body)
     assert caught.value.code == "bad_field"
     assert bench.room.asked == []
+
+
+BOUND_S = 10.0
+HOUR_MS = 3_600_000
+
+
+class WatchBench:
+    def __init__(self) -> None:
+        self.room, self.clock = Room(), Clock()
+        self.watch = QueueWatch(self.room.desk, self.clock)
+
+    def look(self, *rows: q.QueueRow, after_ms: int = 1_000) -> None:
+        self.room.rows = list(rows)
+        self.clock.ms += after_ms
+        self.watch.look()
+
+    def known_ms(self, up_ms: int = HOUR_MS) -> dict[str, int]:
+        return dict(self.watch.seen(up_ms).known_ms)
+
+
+@pytest.fixture
+def watch_bench() -> WatchBench:
+    return WatchBench()
+
+
+def test_before_the_first_look_nothing_is_known(watch_bench: WatchBench) -> None:
+    assert watch_bench.watch.rows() == []
+    assert watch_bench.watch.numbers() == {}
+    assert watch_bench.watch.totals()["count"] == 0
+
+
+def test_totals_are_those_of_all_queues(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=3, ready=2, dead=1), row("b", depth=4, leased=4))
+    found = watch_bench.watch.totals()
+    assert {key: found[key] for key in ("count", "depth", "ready", "leased", "dead")} == {
+        "count": 2, "depth": 7, "ready": 2, "leased": 4, "dead": 1,
+    }  # fmt: skip
+
+
+def test_the_history_gets_what_has_grown(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=3, acked=50))
+    watch_bench.look(row("a", depth=2, acked=52), row("b", depth=5))
+    found = watch_bench.watch.numbers()["queues"]
+    assert (found["depth"], found["acked_grown"]) == (7, 2)
+
+
+def test_a_room_that_hangs_is_believed_for_a_while(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=3))
+    watch_bench.room.silent = True
+    watch_bench.look(after_ms=STALE_MS - 1)
+    assert [one.name for one in watch_bench.watch.rows()] == ["a"]
+    watch_bench.look(after_ms=1)
+    assert watch_bench.watch.rows() == []
+    assert watch_bench.watch.numbers() == {}
+
+
+def test_a_queue_that_was_there_is_known_as_long_as_the_room_runs(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=1))
+    assert watch_bench.known_ms() == {"a": HOUR_MS}
+
+
+def test_a_queue_that_is_new_is_known_since_it_came(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=1))
+    watch_bench.look(row("a", depth=1), row("b", depth=1))
+    watch_bench.look(row("a", depth=1), row("b", depth=1), after_ms=500)
+    assert watch_bench.known_ms() == {"a": HOUR_MS, "b": 500}
+    assert watch_bench.known_ms(up_ms=100) == {"a": 100, "b": 100}
+
+
+def test_a_queue_that_is_made_again_is_new(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=1))
+    watch_bench.look(row("a", life=2, depth=1))
+    assert watch_bench.known_ms() == {"a": 0}
+
+
+def test_only_what_changed_is_asked_for(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=1), row("b", depth=2), row("c", depth=4, bytes=9))
+    watch_bench.room.changed = [row("b", depth=7), row("d", depth=8)], ["c"]
+    watch_bench.look()
+    assert [(ask.since, ask.of) for ask in watch_bench.room.asked] == [(0, 0), (1, 1)]
+    assert sorted((one.name, one.depth) for one in watch_bench.watch.rows()) == [
+        ("a", 1), ("b", 7), ("d", 8),
+    ]  # fmt: skip
+    assert watch_bench.watch.numbers()["queues"]["depth"] == 16
+    assert sorted(one.name for one in watch_bench.watch.filled()) == ["a", "b", "d"]
+    watch_bench.room.changed = [row("b")], []
+    watch_bench.look()
+    assert sorted(one.name for one in watch_bench.watch.filled()) == ["a", "d"]
+
+
+def test_what_does_not_change_grows_older(watch_bench: WatchBench) -> None:
+    """How long nobody took from it follows from the time: the room says it once."""
+    watch_bench.look(row("a", depth=1, idle_ms=500), row("empty", idle_ms=500))
+    watch_bench.room.changed = [], []
+    watch_bench.look(after_ms=2_000)
+    seen = watch_bench.watch.seen(HOUR_MS)
+    assert ([one.name for one in seen.rows], dict(seen.ago_ms)) == (["a"], {"a": 2_000})
+
+
+def test_another_process_tells_everything(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a", depth=1), row("b"))
+    watch_bench.room.incarnation = 2
+    watch_bench.look(row("b", depth=3))
+    assert [(one.name, one.depth) for one in watch_bench.watch.rows()] == [("b", 3)]
+    watch_bench.look(row("b", depth=3))
+    assert watch_bench.room.asked[-1].of == 2
+
+
+def test_dead_letters_of_late_are_seen(watch_bench: WatchBench) -> None:
+    watch_bench.look(row("a"))
+    watch_bench.look(row("a", dead=2))
+    seen = watch_bench.watch.seen(0)
+    assert (dict(seen.dead), seen.now_ns) == ({"a": 2}, watch_bench.clock.wall_ns())
+
+
+@pytest.fixture
+def running(watch_bench: WatchBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchBench]:
+    monkeypatch.setattr(queues, "EVERY_S", 0.001)
+    yield watch_bench
+    watch_bench.watch.stop()
+    watch_bench.watch._thread.join(BOUND_S)
+    assert not watch_bench.watch._thread.is_alive()
+
+
+def test_once_begun_it_asks_again_and_again(running: WatchBench) -> None:
+    asked, several = running.room.ask, threading.Event()
+
+    def ask(*arguments: Any) -> Any:
+        found = asked(*arguments)
+        if len(running.room.asked) >= 3:
+            several.set()
+        return found
+
+    running.room.ask = ask  # type: ignore[method-assign]
+    running.watch.start()
+    assert several.wait(BOUND_S)

@@ -52,7 +52,7 @@ TABLE: Final = {
     ),
     # HTTP, and what operators write
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),
-    "zbroker/admin/queue_settings.py": Place(1, "operators", "values of a request; typed"),
+    "zbroker/admin/documents.py": Place(1, "operators", "values of a request; typed"),
     "zbroker/access/format.py": Place(2, "operators", "1 MiB; typed"),
     "zbroker/access/lines.py": Place(1, "operators", "a line of that file"),
     "zbroker/config/toml_reader.py": Place(2, "operators", "a file that is named; typed"),
@@ -80,7 +80,7 @@ TABLE: Final = {
     "zbroker/admin/answers.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/audit_format.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/history.py": Place(1, "broker", OWN_FILE),
-    "zbroker/admin/leases.py": Place(1, "broker", OWN_FILE),
+    "zbroker/admin/journal_link.py": Place(1, "broker", OWN_FILE),
     "zbroker/ingest/endpoints_file.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),
     "zbroker/wire/disconnects.py": Place(1, "broker", OWN_FILE),

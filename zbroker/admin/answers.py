@@ -10,19 +10,17 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec.structs import asdict
 
 from zbroker.access.file import AccessFile
-from zbroker.admin import actions, core, queue_alarms, requests
+from zbroker.admin import alarms, core, requests, retention
 from zbroker.admin.alarms import Alarm, AlarmFacts, AlarmWatch, held_limit
 from zbroker.admin.audit import Audit
-from zbroker.admin.catalog import SegmentRow
-from zbroker.admin.clients import ClientReports
-from zbroker.admin.document import LocalFacts, document, stats_of
+from zbroker.admin.client_reports import ClientReports, SubscriptionReports
+from zbroker.admin.documents import LocalFacts, document, stats_of
 from zbroker.admin.history import HistoryEntry
 from zbroker.admin.jobs import Rewrite
-from zbroker.admin.queue_link import ROOM as QUEUES
+from zbroker.admin.process_link import ROOM as QUEUES
+from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports
-from zbroker.admin.sampler import Sampler
-from zbroker.admin.subscriptions import SubscriptionReports
-from zbroker.admin.survey import Tools
+from zbroker.admin.survey import SegmentRow, Tools
 from zbroker.admin.topics import TopicReports
 from zbroker.admin.view import SegmentView
 from zbroker.admin.worker import AdminWorker
@@ -197,9 +195,9 @@ class Answers:
             held_limit(self._tools.config.retention),
             worker.failures,
             worker.survey.clock_behind_ms,
-            queues=tuple(queue_alarms.found(self._parts.queues.watch.seen(_up_ms(status)))),
+            queues=tuple(alarms.queue_findings(self._parts.queues.watch.seen(_up_ms(status)))),
             rules=self._parts.access.problem,
-            keeper=queue_alarms.keeper(self._parts.queues.watch.filled()),
+            keeper=alarms.largest_queue(self._parts.queues.watch.filled()),
         )
         with self._lock:
             before = {alarm.finding.code for alarm in self._alarms}
@@ -268,7 +266,7 @@ class Answers:
         kind: Rewrite = "archive" if action == "archive" else "compress"
         worker = self._worker
         state = worker.state(worker.survey.holders())
-        taken, skipped = actions.by_hand(kind, state, wanted, through)
+        taken, skipped = retention.by_hand(kind, state, wanted, through)
         number = None
         if taken and not select.dry_run:
             serials, size = [one.serial for one in taken], sum(one.bytes for one in taken)

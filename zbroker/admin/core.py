@@ -29,7 +29,7 @@ Only peers on loopback are answered, and only when the Host header names this ma
 web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. What
 changes something needs a token besides; with security on, so does what reads. A token is that of
 the admin or of its readers, which stand in files that their owner alone can read, or that of a
-session whose principal may (zbroker.admin.doorkeeper finds out). Who reads numbers reads no
+session whose principal may (zbroker.admin.authentication finds out). Who reads numbers reads no
 messages: browsing with payloads, or with a filter, which tells of them, needs what changing does.
 """
 

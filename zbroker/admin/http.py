@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zbroker.admin.answers import Answers
 from zbroker.admin.audit import Audit
-from zbroker.admin.doorkeeper import Doorkeeper
-from zbroker.admin.files import Console
+from zbroker.admin.authentication import Doorkeeper
 from zbroker.errors import Bug
 
 if TYPE_CHECKING:
     import uvicorn
+
+
+from pathlib import Path
+
+from zbroker.admin.core import CONSOLE
+from zbroker.errors import ClientError
 
 BACKLOG: Final = 128
 STOP_WAIT_S: Final = 1.9  # then the process ends all the same
@@ -59,13 +64,13 @@ class Server:
 
     def _run(self, site: Site) -> None:
         # imported here: it takes 100 ms, and no other room needs it, nor does a start wait for it
-        from zbroker.admin import http_server
+        from zbroker.admin import web
         from zbroker.admin.web import App
 
         try:
-            self._uvicorn = http_server.server(App(site, self._log))
+            self._uvicorn = web.server(App(site, self._log))
             if not self._stopping.is_set():
-                http_server.serve(self._uvicorn, self._listening)
+                web.serve(self._uvicorn, self._listening)
         except Exception:
             self._log.exception("the thread that answers HTTP has ended; this room starts again")
 
@@ -77,3 +82,37 @@ class Server:
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
         self._listening.close()
+
+
+PLACE: Final = Path(__file__).with_name("console")
+INDEX: Final = "index.html"
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+
+
+class File(NamedTuple):
+    """What is sent."""
+
+    body: bytes
+    content_type: str
+
+
+class Console:
+    """A path is looked up among what was found at the start: it is never made into a file name."""
+
+    def __init__(self, place: Path = PLACE) -> None:
+        found = (path for path in place.rglob("*") if path.suffix in TYPES and path.is_file())
+        self._files = {CONSOLE + path.relative_to(place).as_posix(): path for path in found}
+
+    def get(self, path: str) -> File:
+        """`/` is the page itself. Raises: ClientError not_found."""
+        found = self._files.get(CONSOLE + INDEX if path == "/" else path)
+        if found is None:
+            reason = "there is no such file of the console"
+            raise ClientError("not_found", reason, "GET / is the page")
+        return File(found.read_bytes(), TYPES[found.suffix])

@@ -29,30 +29,19 @@ from typing import Final
 import zmq
 
 from zbroker import endpoints
-from zbroker.admin import token
+from zbroker.admin import authentication
 from zbroker.admin.answers import Answers, AnswerSources
-from zbroker.admin.audit import Audit
-from zbroker.admin.catalog import Catalog
-from zbroker.admin.clients import ClientReports
-from zbroker.admin.doorkeeper import Doorkeeper, Secrets
-from zbroker.admin.files import Console
+from zbroker.admin.audit import Audit, RefusalReports
+from zbroker.admin.authentication import Doorkeeper, Secrets
+from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionReports
 from zbroker.admin.history import History
-from zbroker.admin.http import Server, Site
-from zbroker.admin.journal_link import AdminJournalLink
-from zbroker.admin.lags import LogTimes
-from zbroker.admin.leases import HoldLeases
-from zbroker.admin.process_link import ProcessLink
-from zbroker.admin.queue_link import ROOM as QUEUES
-from zbroker.admin.queue_link import QueueLink
-from zbroker.admin.queue_watch import QueueWatch
-from zbroker.admin.queues import QueueReports
-from zbroker.admin.refusals import RefusalReports
-from zbroker.admin.sampler import Sampler
-from zbroker.admin.subscriptions import SubscriptionReports
-from zbroker.admin.supervisor_link import SupervisorLink
-from zbroker.admin.survey import Tools
-from zbroker.admin.topic_counter import TopicCounter
-from zbroker.admin.topics import TopicReports
+from zbroker.admin.http import Console, Server, Site
+from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
+from zbroker.admin.process_link import ROOM as QUEUES
+from zbroker.admin.process_link import ProcessLink, QueueLink, Sampler, SupervisorLink
+from zbroker.admin.queues import QueueReports, QueueWatch
+from zbroker.admin.survey import Catalog, Tools
+from zbroker.admin.topics import TopicCounter, TopicReports
 from zbroker.admin.worker import AdminWorker
 from zbroker.config import delivery_rooms, socket_of
 from zbroker.errors import ConfigError
@@ -158,8 +147,8 @@ class AdminLoop:
         """Everything but this thread."""
         process, paths = self._process, self._process.paths
         secrets = Secrets(
-            token.make(paths.admin_token),
-            token.make(paths.admin_read_token),
+            authentication.make(paths.admin_token),
+            authentication.make(paths.admin_read_token),
             paths.token_key.read_bytes(),
         )
         doorkeeper = Doorkeeper(secrets, self._access, process.clock, self._disconnects)

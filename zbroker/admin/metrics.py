@@ -16,8 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from zbroker.admin.document import Stats
-from zbroker.admin.queue_document import age_s
+from zbroker.admin.documents import Stats, age_s
 from zbroker.config import setting_of
 from zbroker.errors import CODES
 from zbroker.wire.queue_surveys import QueueRow

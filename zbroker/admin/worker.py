@@ -21,12 +21,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from zbroker.admin import actions, words
+from zbroker.admin import retention, words
 from zbroker.admin.alarms import Failure
 from zbroker.admin.history import INTERRUPTED, HistoryEntry, JobProgress
-from zbroker.admin.jobs import Jobs, JobStopped, Rewrite
-from zbroker.admin.journal_actions import JournalActions
-from zbroker.admin.removal import BlockedRemoval
+from zbroker.admin.jobs import Jobs, JobStopped, JournalActions, Rewrite
+from zbroker.admin.retention import BlockedRemoval
 from zbroker.admin.survey import Survey, Tools
 from zbroker.admin.view import RetentionDecision, RetentionView
 from zbroker.clock import format_time
@@ -242,7 +241,7 @@ class AdminWorker:
         self._next_ms = now_ms + (self._retention.every if complete else AGAIN_MS)
         serials = {0, *(segment.serial for segment in state.segments)}
         self._rests = {key: rest for key, rest in self._rests.items() if key[1] in serials}
-        plan = actions.plan(state, self._retention)
+        plan = retention.plan(state, self._retention)
         self._plan, self.blocked = deque(plan.decisions), plan.blocked
 
     def _interrupts(self) -> bool:
@@ -329,7 +328,7 @@ class AdminWorker:
     def _rest(self, action: str, serial: int, failure: Failure | None) -> None:
         before = self._rests.get((action, serial))
         failures = before.failures + 1 if before else 1
-        wait_ms = actions.retry_ms(failures, self._retention.every)
+        wait_ms = retention.retry_ms(failures, self._retention.every)
         until_ms = self._tools.clock.mono_ms() + wait_ms
         self._rests[action, serial] = RetryPause(failures, until_ms, failure)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import click
 
-from zbroker.admin.queue_requests import BOOKMARKS_MAX, REQUEUED_MAX
+from zbroker.admin.requests import BOOKMARKS_MAX, REQUEUED_MAX
 from zbroker.cli import show
 from zbroker.cli.queue.asking import change, name_argument, say
 from zbroker.control.target import Target

@@ -15,7 +15,7 @@ def complete_key(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Keys that begin like this, for a shell."""
-    from zbroker.admin.queue_settings import keys
+    from zbroker.admin.documents import keys
 
     return [CompletionItem(f"{key}=") for key in keys() if key.startswith(incomplete)]
 
@@ -32,7 +32,7 @@ set_option = click.option(
 
 def read(pairs: Sequence[str], given: dict[str, str] | None = None) -> dict[str, Any]:
     """The definition that they make, with what other options `given`. Raises: UsageError."""
-    from zbroker.admin.queue_settings import definition  # it reads the whole config
+    from zbroker.admin.documents import read_definition  # it reads the whole config
 
     texts = dict(given or {})
     for pair in pairs:
@@ -43,7 +43,7 @@ def read(pairs: Sequence[str], given: dict[str, str] | None = None) -> dict[str,
             raise click.UsageError(f"--set {pair!r}: {key} is given twice")
         texts[key] = value
     try:
-        return definition(texts, texts=True)
+        return read_definition(texts, texts=True)
     except ClientError as error:
         hint = f" ({error.hint})" if error.hint else ""
         raise click.UsageError(f"--set: {error.reason}{hint}") from None

@@ -1,4 +1,4 @@
-"""zbroker/admin/doorkeeper.py: whom a token stands for, now."""
+"""zbroker/admin/authentication.py: tokens, and the callers they name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 
 from tests.admin.test_audit import Clock
 from zbroker.access.file import AccessFile
+from zbroker.admin import authentication
+from zbroker.admin.authentication import Doorkeeper, Secrets
 from zbroker.admin.core import NOBODY, Caller
-from zbroker.admin.doorkeeper import Doorkeeper, Secrets
+from zbroker.errors import ConfigError
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import token
 
@@ -149,3 +151,24 @@ def test_a_secret_that_is_missing_lets_nobody_in(tmp_path: Path) -> None:
     empty = Doorkeeper(Secrets("", "", KEY), bench.file, bench.clock, bench.disconnects)
     assert not empty.who("").known
     assert "adm1n" not in repr(Secrets("adm1n", "r3ad", KEY))
+
+
+def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "admin.token"
+    secret = authentication.make(path)
+    assert path.read_text() == secret
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(secret) == 64
+
+
+def test_each_start_has_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "admin.token"
+    path.write_text("old")
+    path.chmod(0o644)
+    assert authentication.make(path) != authentication.make(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        authentication.make(tmp_path / "missing" / "admin.token")

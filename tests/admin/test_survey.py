@@ -1,4 +1,4 @@
-"""zbroker/admin/catalog.py: the listing of segments while they are being removed."""
+"""zbroker/admin/survey.py: what the two directories hold."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker.admin import catalog
-from zbroker.admin.catalog import Catalog
+from zbroker.admin import survey
+from zbroker.admin.survey import Catalog
 from zbroker.errors import StorageError
 from zbroker.log.places import SegmentPlace, SegmentPlaces
 
@@ -55,4 +55,4 @@ def test_a_segment_that_is_never_there_is_an_error_in_the_end(
     monkeypatch.setattr(SegmentPlaces, "header", gone)
     with pytest.raises(StorageError, match="read"):
         listing.rows()
-    assert len(looks) == catalog.LOOKS_MAX
+    assert len(looks) == survey.LOOKS_MAX

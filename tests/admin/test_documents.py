@@ -1,8 +1,21 @@
-"""zbroker/admin/document.py: what the status says."""
+"""zbroker/admin/documents.py: /status, and values of a queue definition."""
 
 from __future__ import annotations
 
-from zbroker.admin.document import LocalFacts, delivery_of, document, stats_of
+from typing import Any
+
+import pytest
+
+from zbroker.admin.documents import (
+    LocalFacts,
+    delivery_of,
+    document,
+    keys,
+    read_definition,
+    stats_of,
+)
+from zbroker.config.queues import QueueConfig
+from zbroker.errors import ClientError
 from zbroker.wire.internal import Status
 
 ALARM = {"code": "disk_80"}
@@ -78,3 +91,72 @@ def test_a_starting_instance_has_a_document_too() -> None:
 def test_of_largest_numbers_the_largest_is_told() -> None:
     rooms = [_room("delivery", lag_max=5), _room("delivery-2", lag_max=9), _room("delivery-3")]
     assert delivery_of(stats_of(Status(1, "ready", rooms))) == {"lag_max": 9}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text", "found"),
+    [
+        ("lease", "30s", "30s", 30_000),
+        ("lease", 5, "5", 5),
+        ("size_alarm", "2GiB", "2GiB", 2 << 30),
+        ("retry_delay", ["1s", 10_000], "1s, 10s", [1_000, 10_000]),
+        ("retry_delay", [], "", []),
+        ("regex", True, "true", True),
+        ("regex", False, "false", False),
+        ("max_backlog", 7, "7", 7),
+        ("topic", "30s", "30s", "30s"),
+        ("kind", "replayable", "replayable", "replayable"),
+        ("filter", "/price > 100", "/price > 100", "/price > 100"),
+    ],
+)
+def test_a_value_has_its_type(key: str, value: Any, text: str, found: Any) -> None:
+    assert read_definition({key: value}) == {key: found}
+    assert read_definition({key: text}, texts=True) == {key: found}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("lease", "long", "not a duration"),
+        ("lease", -1, ">= 0"),
+        ("lease", None, "int"),
+        ("lease", ["1s"], "int"),
+        ("size_alarm", "30s", "not a size"),
+        ("retry_delay", "1s", "array"),
+        ("retry_delay", ["1s", "x"], "not a duration"),
+        ("regex", "true", "bool"),
+        ("max_backlog", "7", "int"),
+        ("max_per_subscription", 0, ">= 1"),
+        ("kind", "heap", "enum"),
+        ("topic", 7, "str"),
+    ],
+)
+def test_a_wrong_value_names_its_key(key: str, value: Any, told: str) -> None:
+    with pytest.raises(ClientError, match=told) as caught:
+        read_definition({key: value})
+    assert caught.value.code == "bad_queue"
+    assert f"`{key}`" in caught.value.reason
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("regex", "maybe"), ("max_backlog", "many"), ("retry_delay", "1s,soon")]
+)
+def test_a_wrong_text_is_refused(key: str, text: str) -> None:
+    with pytest.raises(ClientError, match=f"`{key}`"):
+        read_definition({key: text}, texts=True)
+
+
+def test_an_unknown_key_has_a_neighbour() -> None:
+    with pytest.raises(ClientError) as caught:
+        read_definition({"leese": 1})
+    assert caught.value.hint == "did you mean `lease`?"
+    with pytest.raises(ClientError, match="no `zzz`") as caught:
+        read_definition({"zzz": 1})
+    assert all(key in caught.value.hint for key in keys())
+
+
+def test_every_key_but_the_name_can_be_given() -> None:
+    assert set(keys()) == set(QueueConfig.__struct_fields__) - {"name"}
+    with pytest.raises(ClientError):
+        read_definition({"name": "x"})

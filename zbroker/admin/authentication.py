@@ -1,19 +1,17 @@
-"""Who is behind a token: the admin, a reader of its numbers, or a principal with a session.
-
-Tokens of files are made at each start. A token of a session says which principal logged on with
-which key; what that may do is looked up each time, so a grant that is taken back is gone at once.
-With security off a session proves nothing: everybody gets one.
-"""
+"""Which caller a token names: the admin, a reader of its numbers, or a principal with a session."""
 
 from __future__ import annotations
 
 import hmac
+import os
+import secrets
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from zbroker.access.file import AccessFile
 from zbroker.admin.core import NOBODY, Caller
 from zbroker.clock import Clock
-from zbroker.errors import ClientError
+from zbroker.errors import ClientError, ConfigError
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import token
 
@@ -82,3 +80,20 @@ class Doorkeeper:
 def _same(shown: str, secret: str) -> bool:
     """In constant time; nothing is the same as no secret."""
     return bool(secret) and hmac.compare_digest(shown.encode(), secret.encode())
+
+
+def make(path: Path) -> str:
+    """Writes a new one. Raises: ConfigError."""
+    token = secrets.token_hex(32)
+    temporary = path.with_name(path.name + ".new")
+    try:
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600)
+        with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123 - a descriptor
+            file.write(token)
+        temporary.replace(path)
+    except OSError as error:
+        reason = f"the token of the admin cannot be written: {path}: {error.strerror}"
+        raise ConfigError("bad_config", reason, "see instance.data_dir") from None
+    return token
