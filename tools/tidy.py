@@ -62,7 +62,6 @@ PURE_FOLDERS: Final = {
         "__main__.py",
         "delivered.py",
         "loop.py",
-        "table_writer.py",
         "tables.py",
     ),
     "zbroker/queues/work": (),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from zbroker.filters import compile_filter
-from zbroker.formats import TYPES, bson, maps, protobuf, xml
+from zbroker.formats import TYPES, bson, decoder, protobuf, xml
 
 PAGE = (ROOT / "docs/reference/message-types.md").read_text()
 XML = re.findall(r"^\| expression \| of `([^`]+)` \|$", PAGE, re.MULTILINE)[0].encode()
@@ -26,7 +26,7 @@ def test_an_example_of_xml_is_true(expression: str, value: str) -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert len(ROWS) == 5
-    assert xml.DEPTH_MAX == bson.DEPTH_MAX == protobuf.DEPTH_MAX == maps.ODD_KEYS_MAX == 64
+    assert xml.DEPTH_MAX == bson.DEPTH_MAX == protobuf.DEPTH_MAX == decoder.ODD_KEYS_MAX == 64
     assert f"{protobuf.VALUES_MAX:,}" in PAGE
     assert f"{protobuf.PARSED_MAX_BYTES * 2 >> 20} MiB / (64 + 16 " in PAGE
     assert f"{protobuf.DESCRIPTORS_MAX_BYTES >> 10} KiB" in PAGE

@@ -1,4 +1,4 @@
-"""Message types whose package is missing (zbroker/formats/packages.py)."""
+"""Message types whose package is missing (zbroker/formats/types.py)."""
 
 from __future__ import annotations
 

@@ -37,8 +37,16 @@ from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, 
 from zbroker.log.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.log.reader import Cursor
 from zbroker.queues.core import AGAIN_MS, QueuesCore, QueuesSettings
-from zbroker.queues.effects import Effect, Give, Load, LogReading, SaveTables
-from zbroker.queues.events import Given, TablesLoaded, TablesSaved
+from zbroker.queues.effects import (
+    Effect,
+    Give,
+    Given,
+    Load,
+    LogReading,
+    SaveTables,
+    TablesLoaded,
+    TablesSaved,
+)
 from zbroker.queues.log_work import LogWork, Matcher, Slice
 from zbroker.queues.message_finder import FoundMessages
 from zbroker.queues.queue_state import QueueState

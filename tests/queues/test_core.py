@@ -32,8 +32,7 @@ from zbroker.log.queue_records import ends_of
 from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import AGAIN_MS, TICK_MS
-from zbroker.queues.effects import Inspect, InspectedMessage, SaveTables
-from zbroker.queues.events import TablesSaved
+from zbroker.queues.effects import Inspect, InspectedMessage, SaveTables, TablesSaved
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q

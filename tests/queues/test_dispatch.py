@@ -10,10 +10,9 @@ from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable,
 from zbroker.engine.events import Asked
 from zbroker.log.queue_records import BarrierDelivered, Horizon, MessagesGone
 from zbroker.queues import dispatch
-from zbroker.queues.clients import RemoteConsumer
 from zbroker.queues.commits import UNDER_WAY_MAX
-from zbroker.queues.effects import Examine, Give
-from zbroker.queues.events import Unsent
+from zbroker.queues.context import RemoteConsumer
+from zbroker.queues.effects import Examine, Give, Unsent
 from zbroker.queues.queue_state import AHEAD
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q

@@ -12,8 +12,7 @@ from tests.queues.bench import bench, perform_on, replayable
 from zbroker.blocks.frame_builder import Block
 from zbroker.filters import Payloads, compile_filter
 from zbroker.queues import log_work
-from zbroker.queues.effects import Examine, Search
-from zbroker.queues.events import Examined, Searched
+from zbroker.queues.effects import Examine, Examined, Search, Searched
 from zbroker.queues.log_work import Matcher, Slice
 from zbroker.queues.message_finder import FoundMessages
 

@@ -19,10 +19,17 @@ from zbroker.engine.events import Asked, Commands, StopAsked
 from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
-from zbroker.queues import save_schedule
+from zbroker.queues import snapshots
 from zbroker.queues.core import QueuesCore, QueuesSettings
-from zbroker.queues.effects import Effect, Give, Load, SaveTables, TrackDeliveries
-from zbroker.queues.events import TablesLoaded, TablesSaved
+from zbroker.queues.effects import (
+    Effect,
+    Give,
+    Load,
+    SaveTables,
+    TablesLoaded,
+    TablesSaved,
+    TrackDeliveries,
+)
 from zbroker.queues.log_work import LogWork, Matcher
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
@@ -130,7 +137,7 @@ class RoomNode:
             self._turn_at(world.slow_until_ms - world.at.now_ms)
             return
         draw(self._plan, world.rng)
-        save_schedule.SAVE_MS = world.rng.choice(SAVES_MS)  # type: ignore[misc]
+        snapshots.SAVE_MS = world.rng.choice(SAVES_MS)  # type: ignore[misc]
         try:
             wait_ms = self._turn.run({})
         except Killed:

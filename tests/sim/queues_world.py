@@ -30,7 +30,7 @@ from zbroker.config import QueueConfig, RecordConfig
 from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
 from zbroker.journal import core as journal_core
-from zbroker.queues import core, dispatch, journal_client, registry, save_schedule
+from zbroker.queues import core, dispatch, journal_client, registry, snapshots
 from zbroker.queues.core import QueuesCore, QueuesSettings
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
@@ -46,7 +46,7 @@ SCALED: list[tuple[Any, str, int]] = [
     (dispatch, "AHEAD", 12), (registry, "AHEAD", 12), (core, "AGAIN_MS", 60),
     (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
     (journal_core, "BEAT_MS", 50),
-    (save_schedule, "SAVE_MS", 100),  # changes: see queues_room
+    (snapshots, "SAVE_MS", 100),  # changes: see queues_room
 
 ]  # fmt: skip
 HEAL_MS = 90_000

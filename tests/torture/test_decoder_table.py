@@ -43,12 +43,13 @@ TABLE: Final = {
     "zbroker/server/admin_endpoint.py": Place(1, "broker", "a decoder of wire/surveys.py"),
     "zbroker/client/link.py": Place(1, "broker", "answers of the broker; typed"),
     # payloads
-    "zbroker/formats/decoder.py": Place(3, "clients", "a message; any, see formats/maps.py"),
-    "zbroker/formats/maps.py": Place(1, "clients", "a message; looks for keys, builds no map"),
-    "zbroker/filters/payloads.py": Place(4, "clients", "a message; any, see formats/maps.py"),
+    "zbroker/formats/decoder.py": Place(
+        4, "clients", "a message; any, but no map whose keys are chosen to collide"
+    ),
+    "zbroker/filters/payloads.py": Place(4, "clients", "a message; any, see formats/decoder.py"),
     "zbroker/filters/projection.py": Place(2, "clients", "a message that was decoded before"),
     "zbroker/filters/content_filter.py": Place(
-        3, "clients", "named fields only; see formats/maps.py"
+        3, "clients", "named fields only; see formats/decoder.py"
     ),
     # HTTP, and what operators write
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from zbroker.formats import FormatError, decode, maps, reader
+from zbroker.formats import FormatError, decode, decoder, reader
 from zbroker.formats.pairs import Malformed
 
 BROKEN: Final = (
@@ -33,7 +33,7 @@ class Payloads:
         self.type = type
         self.data = data
         #: one may have a map that is slow to build: each has to be looked at before
-        self.suspect = type == "msgpack" and maps.suspect(data)
+        self.suspect = type == "msgpack" and decoder.suspect(data)
         fast = None if self.suspect else _FAST.get(type)
         self._decode = fast or partial(decode, type)
         self._values: list[Any] | None = None

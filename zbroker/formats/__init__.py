@@ -15,11 +15,10 @@
 `decode` is for code that looks into a payload, `show` for code that prints it.
 """
 
-from zbroker.formats.decoder import TYPES, FormatError, decode, reader
-from zbroker.formats.display import show
-from zbroker.formats.packages import check as check_package
+from zbroker.formats.decoder import TYPES, FormatError, decode, reader, show
 from zbroker.formats.protobuf import type_of as protobuf_type
 from zbroker.formats.types import MessageType, name_of
+from zbroker.formats.types import check as check_package
 
 __all__ = [
     "TYPES",

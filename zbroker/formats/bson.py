@@ -16,7 +16,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-from zbroker.formats import packages
+from zbroker.formats import types
 from zbroker.formats.pairs import Malformed
 
 DEPTH_MAX: Final = 64
@@ -27,8 +27,8 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None), bytes})
 @cache
 def _bson() -> tuple[ModuleType, Any]:
     """The package, and how it decodes: dates with their zone, those out of range by number."""
-    found = packages.load("bson", "bson")
-    options = packages.load("bson", "bson.codec_options")
+    found = types.load("bson", "bson")
+    options = types.load("bson", "bson.codec_options")
     how = options.CodecOptions(
         tz_aware=True, datetime_conversion=options.DatetimeConversion.DATETIME_AUTO
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+import msgpack
 import msgspec
 
 from zbroker.errors import ClientError, ZBrokerError
-from zbroker.formats import bson, maps, protobuf, types, xml
+from zbroker.formats import bson, protobuf, types, xml
 from zbroker.formats.pairs import Malformed, by_name, by_tag
 
 Value = Any  # what JSON or msgpack can say: maps, lists, text, bytes, numbers, times, None
@@ -60,7 +64,7 @@ def _auto(data: bytes) -> Value:
 
 
 def _msgpack(data: bytes) -> Value:
-    maps.check(data)
+    check(data)
     return msgspec.msgpack.decode(data)
 
 
@@ -79,3 +83,91 @@ _READ: Final[dict[str, Callable[[bytes], Value]]] = {
     "xml": xml.decode,
 }
 TYPES: Final = types.NAMES
+
+
+ODD_KEYS_MAX: Final = 64  # entries of a map with other keys; 64 * 64 / 2 steps are 0.2 ms at worst
+_SEEDED: Final = frozenset({str, bytes})
+_HEADS: Final = ((b"\xde", 2), (b"\xdf", 4))  # of maps with more than 15 entries; width of a count
+
+
+def suspect(payloads: Sequence[bytes]) -> bool:
+    """True if one of them may hold a big map.
+
+    Most payloads have no byte that such a map begins with, which two searches in all of them show.
+    """
+    room = max(map(len, payloads), default=0) // 2  # entries of the longest: two bytes or more each
+    together = b"".join(payloads)
+    return any(_announced(together, head, width, room) for head, width in _HEADS)
+
+
+def check(data: bytes) -> None:
+    """Raises: Malformed, if a big map has a key that is neither text nor binary."""
+    if not suspect((data,)):
+        return
+    try:
+        msgpack.unpackb(data, object_pairs_hook=_check_keys, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as error:  # Malformed is a ValueError
+        raise Malformed(str(error) or type(error).__name__) from None
+
+
+def _announced(data: bytes, head: bytes, width: int, room: int) -> bool:
+    """True if a map with more entries, but no more than there is room for, may begin somewhere."""
+    at = data.find(head)
+    while at >= 0:
+        if ODD_KEYS_MAX < int.from_bytes(data[at + 1 : at + 1 + width], "big") <= room:
+            return True
+        at = data.find(head, at + 1)
+    return False
+
+
+def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
+    if len(pairs) > ODD_KEYS_MAX and not _SEEDED.issuperset([type(key) for key, _ in pairs]):
+        raise Malformed(f"a map of more than {ODD_KEYS_MAX} entries has keys of text or binary")
+
+
+def show(type: str, data: bytes) -> Any:  # noqa: A002, ANN401 - a value of JSON
+    """A payload as a value of JSON.
+
+    Bytes without fields are {"text": ...} where type is "auto" and they are UTF-8, else
+    {"base64": ...}; with "error" beside it where they are not what `type` says.
+    Raises: ValueError for a type that there is not.
+    """
+    if type == "binary":
+        return _base64(data)
+    try:
+        return _jsonable(decode("json" if type == "auto" else type, data))
+    except FormatError as error:
+        if type == "auto":
+            return _text(data)
+        return {**_base64(data), "error": error.reason}
+
+
+def _text(data: bytes) -> dict[str, str]:
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return _base64(data)
+
+
+def _jsonable(value: Any) -> Any:  # noqa: ANN401 - what a payload may hold
+    if isinstance(value, dict):
+        return {_key(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, bytes):
+        return _base64(value)
+    if isinstance(value, msgspec.msgpack.Ext):
+        return {"ext": value.code, **_base64(bytes(value.data))}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
+    return value
+
+
+def _key(key: Any) -> str:  # noqa: ANN401 - msgpack takes any
+    return key if isinstance(key, str) else str(_jsonable(key))
+
+
+def _base64(data: bytes) -> dict[str, str]:
+    return {"base64": b64encode(data).decode()}

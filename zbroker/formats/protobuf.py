@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from zbroker.errors import ClientError
-from zbroker.formats import packages
+from zbroker.formats import types
 from zbroker.formats.pairs import Malformed
 from zbroker.formats.types import MessageType
 from zbroker.limits import KIB, MIB
@@ -53,8 +53,8 @@ def pruned(descriptors: bytes, message: str) -> bytes:
 
     Raises: ClientError bad_field; ZBrokerError missing_package.
     """
-    pb2 = packages.load("protobuf", "google.protobuf.descriptor_pb2")
-    decode_error = packages.load("protobuf", "google.protobuf.message").DecodeError
+    pb2 = types.load("protobuf", "google.protobuf.descriptor_pb2")
+    decode_error = types.load("protobuf", "google.protobuf.message").DecodeError
     try:
         files = {one.name: one for one in pb2.FileDescriptorSet.FromString(descriptors).file}
     except decode_error:
@@ -110,10 +110,10 @@ def _needed(files: dict[str, Any], first: Any) -> list[Any]:  # noqa: ANN401 - a
 @lru_cache(maxsize=64)
 def reader(descriptors: bytes, message: str) -> ProtobufReader:
     """What reads payloads of one message. Raises: ClientError bad_field."""
-    pb2 = packages.load("protobuf", "google.protobuf.descriptor_pb2")
-    pools = packages.load("protobuf", "google.protobuf.descriptor_pool")
-    factory = packages.load("protobuf", "google.protobuf.message_factory")
-    errors = packages.load("protobuf", "google.protobuf.message")
+    pb2 = types.load("protobuf", "google.protobuf.descriptor_pb2")
+    pools = types.load("protobuf", "google.protobuf.descriptor_pool")
+    factory = types.load("protobuf", "google.protobuf.message_factory")
+    errors = types.load("protobuf", "google.protobuf.message")
     pool = pools.DescriptorPool()
     try:
         for file in pb2.FileDescriptorSet.FromString(descriptors).file:

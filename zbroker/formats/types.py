@@ -9,12 +9,14 @@ config says later. So it is text everywhere, and compared as text.
 
 from __future__ import annotations
 
+import importlib
 from base64 import b64decode, b64encode
+from types import ModuleType
 from typing import Final
 
 import msgspec
 
-from zbroker.errors import ClientError
+from zbroker.errors import ClientError, ZBrokerError
 
 NAMES: Final = ("auto", "json", "msgpack", "nvfix", "fix", "binary", "bson", "protobuf", "xml")
 
@@ -59,3 +61,27 @@ def parse(text: str) -> MessageType:
 def name_of(text: str) -> str:
     """The name that a type's text begins with."""
     return text.partition(";")[0]
+
+
+#: message type -> the extra that brings its package
+EXTRAS: Final = {"bson": "bson", "protobuf": "protobuf"}
+
+_MODULES: Final = {"bson": "bson", "protobuf": "google.protobuf.message"}
+
+
+def check(name: str) -> None:
+    """Raises: ZBrokerError missing_package, if the message type `name` cannot be read here."""
+    if name in _MODULES:
+        load(name, _MODULES[name])
+
+
+def load(name: str, module: str) -> ModuleType:
+    """A module of the package that the message type `name` needs. Raises: as `check`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ZBrokerError(
+            "missing_package",
+            f"the message type {name!r} needs a package that is not installed",
+            f"pip install 'zbroker[{EXTRAS[name]}]'",
+        ) from None

@@ -21,20 +21,19 @@ from zbroker.engine.effects import Note, NoteDisconnected, Send, Tell
 from zbroker.engine.later import Later
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
-from zbroker.queues import events as qe
+from zbroker.queues import effects as qe
 from zbroker.queues import reports
 from zbroker.queues.admin_commands import AdminCommands
-from zbroker.queues.clients import QueuesConnection
 from zbroker.queues.consumer_registry import ConsumerRegistry
+from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import DeadLetters
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
-from zbroker.queues.save_schedule import SaveSchedule
 from zbroker.queues.settlement import Settlement
-from zbroker.queues.shared import QueuesContext
+from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.work.queue import Queue
 from zbroker.recording import Recording
 from zbroker.server.budgets import DEFAULT, Budget

@@ -20,9 +20,9 @@ from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.log.format import KIND_PUBLISH
 from zbroker.log.queue_records import AnyFact, MessagesGone, pack_positions
 from zbroker.queues.commits import Body
+from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import InspectedMessage
 from zbroker.queues.queue_state import Entry, QueueState
-from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.wire import bodies, codec

@@ -18,13 +18,11 @@ from pyroaring import BitMap64
 from zbroker.engine.effects import Send
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log.queue_records import BarrierDelivered, Horizon
-from zbroker.queues.clients import RemoteConsumer
 from zbroker.queues.consumer_registry import ConsumerRegistry
-from zbroker.queues.effects import Give
-from zbroker.queues.events import Given
+from zbroker.queues.context import QueuesContext, RemoteConsumer
+from zbroker.queues.effects import Give, Given
 from zbroker.queues.queue_state import AHEAD, Parked, QueueState
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Offer, Outcome
 from zbroker.wire import codec

@@ -12,12 +12,23 @@ from zbroker.engine import effects as e
 from zbroker.filters import Filter
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
-from zbroker.queues import events
-from zbroker.queues.clients import RemoteConsumer
 
 if TYPE_CHECKING:
+    from zbroker.queues.context import RemoteConsumer
     from zbroker.queues.queue_state import QueueState
     from zbroker.queues.snapshots import Snapshot
+
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from zbroker.engine.events import NotSent
+from zbroker.log.reader import Extent
+
+if TYPE_CHECKING:
+    from zbroker.queues.context import RemoteConsumer
+    from zbroker.queues.registry import SavedQueue
+    from zbroker.queues.work.values import Arrivals
 
 
 class Give(e.ToPeer, gc=False):
@@ -42,9 +53,9 @@ class Give(e.ToPeer, gc=False):
         """The consumer's connection."""
         return self.to.rid
 
-    def skipped(self) -> events.Unsent:
+    def skipped(self) -> Unsent:
         """Nothing was sent."""
-        return events.Unsent(self.to.rid, self, self.positions)
+        return Unsent(self.to.rid, self, self.positions)
 
     def part(self, positions: BitMap64) -> Give:
         """Of these messages of it only."""
@@ -135,3 +146,72 @@ Effect = (
     | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load | TrackDeliveries
     | ListSegments | SaveTables
 )  # fmt: skip
+
+
+class Given(Struct, gc=False):
+    """A Give was done. size: bytes of credit; unread: what was not sent: before `end` it cannot be
+    read, from there on it was too much for one turn."""
+
+    give: Give
+    size: int
+    unread: BitMap64
+    end: int
+
+
+class Unsent(NotSent, gc=False):
+    """The consumer of a Give is not connected any more: these of its messages were not sent."""
+
+    give: Give
+    positions: BitMap64
+
+
+class Examined(Struct, gc=False):
+    """An Examine was done. matching: what the filter is true for; what stands before `end` was
+    examined."""
+
+    job: int
+    matching: BitMap64
+    end: int
+
+
+class Searched(Struct, gc=False):
+    """A Search was done. hit: the first message that matches; what stands before `end` was
+    examined."""
+
+    job: int
+    hit: int | None
+    end: int
+
+
+class Reentered(Struct, gc=False):
+    """A Reenter was done: what could be read, in order, by batch."""
+
+    job: int
+    entered: list[Arrivals]
+
+
+class Inspected(Struct, gc=False):
+    """A Look was done: what could be read, in order; what stands before `end` was read."""
+
+    job: int
+    rows: list[InspectedMessage]
+    end: int
+
+
+class TablesLoaded(Struct, gc=False):
+    """What the tables hold, by name and life; noted: see manager.Noted."""
+
+    saved: Mapping[tuple[str, int], SavedQueue]
+    noted: Callable[[str, int], int | None] | None = None
+
+
+class TablesSaved(Struct, gc=False):
+    """A SaveTables was done. error: why nothing was written, "" if it was."""
+
+    error: str = ""
+
+
+class Segments(Struct, gc=False):
+    """The segments of the log, oldest first; some may have been removed."""
+
+    extents: Sequence[Extent]

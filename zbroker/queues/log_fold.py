@@ -16,13 +16,18 @@ from zbroker.blocks.frame_builder import Block
 from zbroker.log import queue_records as r
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.records import POINT, PURGE
-from zbroker.queues.log_followers import Walk
-from zbroker.queues.queue_state import QueueState
+from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
-from zbroker.queues.topic_index import TopicIndex
 
 if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
+
+
+from collections.abc import Iterable, Sequence
+
+from zbroker.blocks.read_request import Read
+from zbroker.limits import KIB, TOPICS_MAX
+from zbroker.log.reader import Cursor
 
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
@@ -162,3 +167,125 @@ class QueueFold:
             return
         if one.queue.purged(self._manager.position_of(record.vector)):
             self._manager.overtaken.append(one)
+
+
+class TopicIndex:
+    """Of all queues that run. Answers are remembered until one begins or ends."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[str, QueueState]] = {}
+        self._patterns: dict[str, QueueState] = {}
+        self._known: dict[str, list[QueueState]] = {}
+
+    def add(self, one: QueueState) -> None:
+        """It takes part from now on."""
+        self._of(one)[one.name] = one
+        self._known.clear()
+
+    def remove(self, one: QueueState) -> None:
+        """It takes part no more."""
+        self._of(one).pop(one.name, None)
+        self._known.clear()
+
+    def _of(self, one: QueueState) -> dict[str, QueueState]:
+        config = one.definition.config
+        if config.regex:
+            return self._patterns
+        return self._exact.setdefault(config.topic or config.name, {})
+
+    def of(self, topics: Sequence[str]) -> list[QueueState]:
+        """Each queue that takes one of these topics, once."""
+        if len(topics) == 1:
+            return self._one(topics[0])
+        return list({one.name: one for topic in topics for one in self._one(topic)}.values())
+
+    def _one(self, topic: str) -> list[QueueState]:
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= TOPICS_MAX:
+                self._known.clear()
+            found = list(self._exact.get(topic, {}).values())
+            found += [one for one in self._patterns.values() if one.definition.topics(topic)]
+            self._known[topic] = found
+        return found
+
+
+BLOCK_BYTES: Final = 512 * KIB
+
+
+class LogFollowers:
+    """All walks. `persisted`: positions below it may be read; 0 until the journal was heard of."""
+
+    def __init__(self) -> None:
+        self.persisted = 0
+        self._walks: dict[int, Walk] = {}
+        self._last_key = 0
+        self._turn = 0
+
+    def begin(self, member: str, position: int) -> Walk:
+        """`member` reads from `position` on; with those who are there already, if there are."""
+        walk = next((one for one in self._walks.values() if one.position == position), None)
+        if walk is None:
+            self._last_key += 1
+            walk = Walk(self._last_key, Cursor(0, 0, position), position)
+            self._walks[walk.key] = walk
+        walk.members.add(member)
+        return walk
+
+    def end(self, member: str) -> None:
+        """It reads no more."""
+        for walk in list(self._walks.values()):
+            walk.members.discard(member)
+            if not walk.members:
+                del self._walks[walk.key]
+
+    def next_read(self) -> Read | None:
+        """What to read next; walks take turns."""
+        due = [walk for walk in self._walks.values() if walk.position < self.persisted]
+        if not due:
+            return None
+        self._turn += 1
+        walk = due[self._turn % len(due)]
+        return Read(walk.key, walk.cursor, walk.seek, self.persisted, BLOCK_BYTES)
+
+    def read(self, key: int, block: Block) -> tuple[Walk, Walk] | None:
+        """Moves a walk behind what was read; one that reaches another joins it.
+
+        The walk whose members had it read, and the one that they are in now; None: nobody had.
+        """
+        walk = self._walks.get(key)
+        if walk is None:
+            return None
+        before = walk.position
+        walk.cursor, walk.position, walk.seek = block.next, block.next.position, False
+        passed = next(
+            (one for one in self._walks.values() if before < one.position <= walk.position), walk
+        )
+        if passed is not walk:
+            passed.members |= walk.members
+            del self._walks[walk.key]
+        return walk, passed
+
+    @property
+    def walks(self) -> Iterable[Walk]:
+        """All of them."""
+        return self._walks.values()
+
+    @property
+    def behind(self) -> int:
+        """Positions that the slowest walk has not read."""
+        return max((self.persisted - walk.position for walk in self._walks.values()), default=0)
+
+    @property
+    def lowest(self) -> int | None:
+        """Where the slowest walk stands."""
+        return min((walk.position for walk in self._walks.values()), default=None)
+
+    def position_of(self, member: str) -> int:
+        """How far the log was read for `member`."""
+        return next(walk.position for walk in self._walks.values() if member in walk.members)
+
+    def look_again(self) -> None:
+        """The journal was started anew: files may differ, cursors are looked for by position."""
+        for walk in self._walks.values():
+            walk.seek = True

@@ -21,18 +21,24 @@ from zbroker.filters import Filter
 from zbroker.ids import Origin
 from zbroker.limits import KIB
 from zbroker.log.reader import Extent
-from zbroker.queues import renderer
+from zbroker.queues import message_finder
 from zbroker.queues.effects import (
     Examine,
+    Examined,
     Give,
+    Given,
     Inspect,
+    Inspected,
     InspectedMessage,
     ListSegments,
     LogReading,
     Reenter,
+    Reentered,
     Search,
+    Searched,
+    Segments,
+    Unsent,
 )
-from zbroker.queues.events import Examined, Given, Inspected, Reentered, Searched, Segments, Unsent
 from zbroker.queues.message_finder import Finder, FoundMessages, Reads
 from zbroker.queues.queue_state import entered_of
 from zbroker.wire.queue_messages import Job
@@ -76,7 +82,7 @@ class Matcher(NamedTuple):
 
     def hits(self, found: FoundMessages, content: Filter) -> BitMap64:
         """The messages that it is true for."""
-        return renderer.matching(found, content, self.type_of, self.payloads)
+        return message_finder.matching(found, content, self.type_of, self.payloads)
 
 
 class LogSource(Reads, Protocol):
@@ -107,7 +113,7 @@ class LogWork:
         self._source, self._finder = source, Finder(source)
         self._send, self._sending = send, sending
         self._matcher, self._sees_all = matcher, sees_all
-        self._giving: renderer.Renderer | None = None
+        self._giving: message_finder.Renderer | None = None
         self._read_to = 0  # what is in a queue was read, so it stands before that
         self.performers: dict[type, Callable[[Any], Any]] = {
             Read: self._read,
@@ -122,7 +128,7 @@ class LogWork:
 
     def begin(self, here: Origin, persisted: int) -> None:
         """The log is this one; what the tables know of stands before `persisted`."""
-        self._giving, self._read_to = renderer.Renderer(FrameBuilder(here, Job)), persisted
+        self._giving, self._read_to = message_finder.Renderer(FrameBuilder(here, Job)), persisted
 
     def _read(self, read: Read) -> BlockRead | ReadFailed | None:
         try:
@@ -167,7 +173,7 @@ class LogWork:
         size = 0
         for found in part:
             parts = self._giving.parts(give, found, sees_all=self._sees_all)
-            for send, one in zip(renderer.sends(give, parts), parts, strict=True):
+            for send, one in zip(message_finder.sends(give, parts), parts, strict=True):
                 size += one.size
                 part.handled(one.size)
                 if not self._send(send):
@@ -200,7 +206,7 @@ class LogWork:
         rows: list[InspectedMessage] = []
         part = Slice(many, effect.positions, effect.bytes_max)
         for found in part:
-            rows += renderer.looked(found)
+            rows += message_finder.looked(found)
             part.handled(_decoded(found))
         return Inspected(effect.job, rows, part.end)
 

@@ -31,10 +31,10 @@ from zbroker.limits import FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore, QueuesSettings
 from zbroker.queues.delivered import Delivered
-from zbroker.queues.events import TablesLoaded
+from zbroker.queues.effects import TablesLoaded
 from zbroker.queues.log_work import LogWork, Matcher
 from zbroker.queues.registry import QueueRegistry
-from zbroker.queues.table_writer import TableWriter
+from zbroker.queues.tables import TableWriter
 from zbroker.recording import Recording
 from zbroker.server import admin_endpoint, disconnects_file, ports
 from zbroker.server.budgets import budget_of

@@ -26,11 +26,9 @@ from zbroker.ids import Origin, parse_vector
 from zbroker.log import queue_records as r
 from zbroker.log.format import KIND_QUEUE, KIND_WIRING
 from zbroker.log.records import POINT, PointRecord
-from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
-from zbroker.queues.log_fold import QueueFold
-from zbroker.queues.log_followers import LogFollowers
+from zbroker.queues.log_fold import LogFollowers, QueueFold
 from zbroker.queues.queue_state import AHEAD, Ending, Entry, QueueState, facts_of
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
@@ -387,3 +385,30 @@ def _placed(record: r.DefinitionRecord, position: int) -> r.DefinitionRecord:
     if record.begins == NOW:
         record.begins = position
     return record
+
+
+class Changes:
+    """Of the queues of a process, by name."""
+
+    def __init__(self) -> None:
+        self._number = 1
+        self._changed: dict[str, int] = {}  # the last one to change stands at the end
+
+    def note(self, name: str) -> None:
+        """Something of this queue changed, or it is new, or gone."""
+        self._changed.pop(name, None)
+        self._changed[name] = self._number
+
+    def look(self) -> int:
+        """The number of this look: what changed until now is known with it."""
+        self._number += 1
+        return self._number - 1
+
+    def since(self, look: int) -> list[str]:
+        """What changed after that look, the newest change first."""
+        found: list[str] = []
+        for name in reversed(self._changed):
+            if self._changed[name] <= look:
+                break
+            found.append(name)
+        return found

@@ -15,10 +15,9 @@ from pyroaring import BitMap64
 
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
-from zbroker.queues.clients import QueuesConnection, RemoteConsumer
 from zbroker.queues.consumer_registry import ConsumerRegistry, positions_of, unknown_sid
+from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState
-from zbroker.queues.shared import QueuesContext
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import SettleResult as Taken
 from zbroker.wire import codec

@@ -13,7 +13,7 @@ from tests.queues.work.machine import Machine
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.limits import KIB, U63_MAX
-from zbroker.queues.work import fairness, offers
+from zbroker.queues.work import offers
 from zbroker.queues.work.delivery_counts import DeliveryCounts
 from zbroker.queues.work.grouped import Grouped
 from zbroker.queues.work.leases import MessageLeases
@@ -176,7 +176,8 @@ def test_a_planted_bug_is_found(configs: list[QueueConfig], kind: type[Queue]) -
 
 
 def test_an_unfair_queue_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "share", lambda model, *rest: fairness.share("fast", *rest))
+    fair = offers.share
+    monkeypatch.setattr(offers, "share", lambda model, *rest: fair("fast", *rest))
     for configs in ([config()], [config(fairness="round-robin")]):
         ways = settings(
             WAYS, max_examples=500, phases=[Phase.generate], derandomize=True, database=None,

@@ -15,7 +15,8 @@ from typing import Final, Literal
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.sets import insert, remove, without
+from zbroker.queues.work.ready import ReadyMessages
+from zbroker.queues.work.sets import insert, lowest, remove, without
 
 Model = Literal["proportional", "round-robin", "fast"]
 
@@ -173,3 +174,28 @@ class QueueConsumers:
 def in_turn(consumers: Iterable[QueueConsumer], turn: int) -> list[QueueConsumer]:
     """Those behind `turn` first."""
     return sorted(consumers, key=lambda one: (one.number <= turn, one.number))
+
+
+def next_unlooked(
+    looks: SelectorStats, ready: ReadyMessages, behind: int, limit: int, enough: int
+) -> BitMap64:
+    """The lowest messages before `behind` that can be offered and were not looked at.
+
+    None if so many as are `enough` are known to fit. What is past the cursor and was not there when
+    the cursor passed is `missed`; so nothing is looked at twice.
+    """
+    if ready.count(enough, behind, looks.matching) >= enough:
+        return BitMap64()
+    looks.missed &= ready.standing
+    found = lowest(looks.missed, limit, behind)
+    at, passed = looks.cursor, True
+    while len(found) < limit:
+        chunk = ready.candidates(limit - len(found), behind, at)
+        if not chunk:
+            break
+        new, at = without(chunk, looks.looked), chunk.max() + 1
+        passed = passed and not new
+        found |= new
+        if passed:
+            looks.cursor = at
+    return found

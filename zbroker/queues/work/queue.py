@@ -15,11 +15,10 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
-from zbroker.queues.work import reasons, state_dump
+from zbroker.queues.work import places, reasons
 from zbroker.queues.work.columns import only
-from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers
+from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers, next_unlooked
 from zbroker.queues.work.delivery_counts import COUNT_MAX, DeliveryCounts
-from zbroker.queues.work.filter_scan import next_unlooked
 from zbroker.queues.work.grouped import Grouped
 from zbroker.queues.work.leases import end_of
 from zbroker.queues.work.offers import Offers, once
@@ -344,11 +343,11 @@ class Queue:
 
     def dump(self) -> dict[str, bytes]:
         """The fold, for tables: as if nothing were leased, and no outcome on its way."""
-        return state_dump.dump(self.places, self.counting)
+        return places.dump(self.places, self.counting)
 
     def load(self, rows: Mapping[str, bytes]) -> None:
         """What `dump` gave; nothing else was done before. Raises: ValueError."""
-        state_dump.load(rows, self.places, self.counting)
+        places.load(rows, self.places, self.counting)
 
     def check(self) -> None:
         """Asserts what is always true."""

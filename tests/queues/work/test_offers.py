@@ -1,4 +1,4 @@
-"""Who gets how many."""
+"""zbroker/queues/work/offers.py: fairness: which consumer gets how many messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from zbroker.queues.work.consumers import QueueConsumer
-from zbroker.queues.work.fairness import next_of, share
+from zbroker.queues.work.offers import next_of, share
 
 
 def consumer(number: int, held: int, backlog: int) -> QueueConsumer:
@@ -35,7 +35,7 @@ def test_a_consumer_group_shares_all_that_there_is_room_for(
 
 
 @given(ABLE, st.integers(1, 300))
-def test_nobody_gets_one_while_another_with_room_has_a_smaller_share(
+def test_proportional_fairness_gives_to_the_smallest_share_first(
     able: list[QueueConsumer], count: int
 ) -> None:
     got = {one.key: some for one, some in share("proportional", able, count, 0)}

@@ -6,7 +6,9 @@ gives a function that goes on with the answer. Pure.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -18,16 +20,14 @@ from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import check_point
-from zbroker.limits import U63_MAX
-from zbroker.queues import events
-from zbroker.queues.clients import QueuesConnection, RemoteConsumer
-from zbroker.queues.effects import Effect, Examine, Inspect, InspectedMessage, Reenter
+from zbroker.limits import CREDIT_MAX_BYTES, KIB, U63_MAX
+from zbroker.queues import effects
+from zbroker.queues.effects import Effect, Examine, Inspect, InspectedMessage, Reenter, Search
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
-from zbroker.queues.searches import Searches
 from zbroker.queues.work.values import Arrivals
 from zbroker.server.budgets import DEFAULT, Budget
-from zbroker.server.peers import Peers
+from zbroker.server.peers import Peer, Peers
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.ranges import Cut
 
@@ -192,7 +192,7 @@ class QueuesContext:
         positions = one.left[:EXAMINED_MAX]
         self.out.append(Examine(self._last_job, positions, one.content))
 
-    def examined(self, done: events.Examined) -> None:
+    def examined(self, done: effects.Examined) -> None:
         """Those of an Examine that match."""
         one = self._examining.pop(done.job)
         left, hits = one.left[one.left.rank(done.end - 1) :], one.hits | done.matching
@@ -207,7 +207,7 @@ class QueuesContext:
         self._entering[self._last_job] = then
         self.out.append(Reenter(self._last_job, queue, positions))
 
-    def reentered(self, done: events.Reentered) -> None:
+    def reentered(self, done: effects.Reentered) -> None:
         """Those of a Reenter that could be read."""
         self._entering.pop(done.job)(done.entered)
 
@@ -217,6 +217,113 @@ class QueuesContext:
         self._looking[self._last_job] = then
         self.out.append(Inspect(self._last_job, positions, bytes_max))
 
-    def looked(self, done: events.Inspected) -> None:
+    def looked(self, done: effects.Inspected) -> None:
         """Those of a Look that could be read."""
         self._looking.pop(done.job)(done.rows, done.end)
+
+
+SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
+
+#: the first message that matches, or None; what stands before a position was examined
+Searched = Callable[[int | None, int], None]
+
+
+class Searches:
+    """Of the queues process. A search is known by the key of its consumer."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._running: set[int] = set()
+        self._due: deque[Search] = deque()
+        self._open: dict[int, Searched] = {}
+        self._last_job = 0
+
+    def begin(self, key: int, go: Callable[[], None]) -> None:
+        """Calls `go` as soon as it may run: it asks for a slice, or ends the search."""
+        self._waiting.append((key, go))
+
+    def end(self, key: int) -> None:
+        """A search that was begun is over."""
+        self._running.discard(key)
+
+    def slice(self, positions: BitMap64, content: Filter, then: Searched) -> None:
+        """The next slice of a search that runs."""
+        self._last_job += 1
+        self._open[self._last_job] = then
+        self._due.append(Search(self._last_job, positions, content))
+
+    def next(self) -> Search | None:
+        """The slice of this turn."""
+        while self._waiting and self._has_place:
+            key, go = self._waiting.popleft()
+            self._running.add(key)
+            go()
+        return self._due.popleft() if self._due else None
+
+    def searched(self, done: effects.Searched) -> None:
+        """A Search was done."""
+        self._open.pop(done.job)(done.hit, done.end)
+
+    @property
+    def busy(self) -> bool:
+        """True if the next turn has a slice, or a search may begin."""
+        return bool(self._due) or (bool(self._waiting) and self._has_place)
+
+    @property
+    def _has_place(self) -> bool:
+        return len(self._running) < SEARCHES_MAX
+
+
+#: what a consumer gets even when its connection's credit is used up, so that it cannot stall
+CREDIT_MIN_BYTES: Final = 64 * KIB
+ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
+
+
+@dataclass(slots=True)
+class RemoteConsumer:
+    """Somebody who takes from a queue. holder: its name over reconnects, for its leases."""
+
+    key: int
+    rid: bytes
+    sid: str
+    client: str
+    queue: str
+    credit: int
+    holder: str = ""
+    backlog: int = 0
+    zstd: bool = False
+    filter: Filter | None = None
+    opened: bool = True
+    examining: bool = False
+    delivered: int = 0
+    acked: int = 0
+    sid_packed: bytes = b""
+
+
+@dataclass(slots=True)
+class QueuesConnection(Peer):
+    """One logged-on client."""
+
+    consumers: dict[str, RemoteConsumer] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+    windows: dict[str, int] = field(default_factory=dict)
+
+    def grant(self, sid: str, asked: int, credit: int = 0) -> int:
+        """How much of the credit asked for a consumer, or more of it, may be given."""
+        window = self.windows.get(sid, 0)
+        left = min(CREDIT_MAX_BYTES - self.use.credit, self.use.account.credit_left)
+        most = max(CREDIT_MIN_BYTES, window + left)
+        given = min(asked, max(0, most - max(credit, 0)))
+        if credit + given > window:
+            self.windows[sid] = credit + given
+            self.use.promise(credit + given - window)
+        return given
+
+    def end(self, sid: str) -> None:
+        """Remembers that a consumer is over."""
+        del self.consumers[sid]
+        self.use.subscribe(-1)
+        self.use.promise(-self.windows.pop(sid, 0))
+        if len(self.ended) >= ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
+        self.ended[sid] = None
