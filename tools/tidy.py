@@ -45,9 +45,7 @@ PURE_FOLDERS: Final = {
         "conflicts.py",
         "fold.py",
         "helper_threads.py",
-        "index_rebuild.py",
         "locate.py",
-        "locate_bookmark.py",
         "locate_vector.py",
         "log_port.py",
         "lookup.py",
@@ -55,7 +53,6 @@ PURE_FOLDERS: Final = {
         "ports.py",
         "segment_removal.py",
         "snapshot_finder.py",
-        "space.py",
         "startup.py",
     ),
     "zbroker/queues": (

@@ -23,10 +23,10 @@ from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
 from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import IndexGroup, Where
 from zbroker.journal.locate import Locator
+from zbroker.journal.locate_vector import Cover
 from zbroker.journal.lookup import NEAR_BATCHES
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.vectors import Cover
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH
 from zbroker.log.generations import CopyMark, write_mark

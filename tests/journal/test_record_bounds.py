@@ -1,4 +1,4 @@
-"""zbroker/journal/record_bounds.py: what a peer says can be stored, or is refused."""
+"""zbroker/journal/replicas.py: what a peer says can be stored, or is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.journal.test_replicas import P, give, make, record
-from zbroker.journal.record_bounds import BOUNDS, EXTRA_COLUMNS_MAX, outside
+from zbroker.journal.replicas import BOUNDS, EXTRA_COLUMNS_MAX, outside
 from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
 from zbroker.log.format import Batch
 from zbroker.wire.messages import Columns

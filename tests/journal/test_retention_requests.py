@@ -24,7 +24,7 @@ from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import MeasureSegments, RebuildIndex
 from zbroker.journal.events import IndexRebuilt
 from zbroker.journal.helper_threads import Helpers
-from zbroker.journal.retention_requests import RETRY_MS
+from zbroker.journal.retention import RETRY_MS
 from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
 from zbroker.journal.startup import OpenJournal
 from zbroker.limits import BEAT_MS, STAGED_BYTES, U63_MAX

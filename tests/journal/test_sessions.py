@@ -98,8 +98,10 @@ def test_a_session_held_open_over_a_restart_goes_on_unless_a_newer_one_is_in_the
 def test_two_names_with_one_publisher_id_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions_module, "publisher_id", lambda name: 1)
     table = Sessions()
-    assert table.open("a", "", 1) is not None
-    assert table.open("b", "", 1) is None
+    assert table.open("a", "", 1).session == 1
+    with pytest.raises(ClientError, match="publisher id of another name") as refused:
+        table.open("b", "", 1)
+    assert refused.value.code == "publisher_collision"
 
 
 def test_a_name_stays_with_its_principal() -> None:

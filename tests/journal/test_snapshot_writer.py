@@ -156,7 +156,7 @@ def test_none_is_written_where_not_even_a_part_fits(core: GroupCommit) -> None:
 def test_on_a_nearly_full_disk_a_small_one_is_written_and_a_large_one_pauses(
     core: GroupCommit, monkeypatch: pytest.MonkeyPatch, small_parts: None
 ) -> None:
-    monkeypatch.setattr("zbroker.journal.snapshot_writer.STATE_BODY_BYTES", 3_000)
+    monkeypatch.setattr("zbroker.journal.snapshot.STATE_BODY_BYTES", 3_000)
     core.accepting = False
     core.want_state()
     parts = 0

@@ -17,8 +17,8 @@ from zbroker.ids import publisher_id
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.snapshot_writer import STATE_PART_BYTES
-from zbroker.journal.space import TELL_MS, Space
+from zbroker.journal.log_port import TELL_MS, Space
+from zbroker.journal.snapshot import STATE_PART_BYTES
 from zbroker.limits import BEAT_MS, MIB
 from zbroker.log.writer import Writer
 from zbroker.wire import bodies

@@ -1,4 +1,4 @@
-"""zbroker/journal/stage_commits.py, stages.py: staged messages become visible at once, or never."""
+"""zbroker/journal/units.py, stages.py: staged messages become visible at once, or never."""
 
 from __future__ import annotations
 

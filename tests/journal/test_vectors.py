@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.journal.test_origins import HERE, THERE, batch, tie
 from zbroker.ids import Origin
+from zbroker.journal.locate_vector import Cover, advance, dominates
 from zbroker.journal.origins import Tie
-from zbroker.journal.vectors import Cover, advance, dominates
 from zbroker.log.format import Batch
 
 MINE, THEIRS = Origin(HERE, 1), Origin(THERE, 1)

@@ -22,8 +22,7 @@ from zbroker.journal import events as ev
 from zbroker.journal.core import JournalCore, JournalSettings, RetentionSettings
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_builder import Body
-from zbroker.journal.log_port import LogPort
-from zbroker.journal.space import Space
+from zbroker.journal.log_port import LogPort, Space
 from zbroker.journal.startup import core_of
 from zbroker.limits import SEGMENT_BYTES
 from zbroker.log.disk import Disk

@@ -26,11 +26,11 @@ from zbroker.journal.events import Reserved, SegmentSize, SegmentsMeasured, Unli
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.locate import Locator
+from zbroker.journal.locate_vector import Cover, Vector, dominates
+from zbroker.journal.log_port import Space
 from zbroker.journal.replicas import Replicas, record_of
 from zbroker.journal.segment_removal import remove_through
 from zbroker.journal.sessions import PublisherRow
-from zbroker.journal.space import Space
-from zbroker.journal.vectors import Cover, Vector, dominates
 from zbroker.limits import U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (

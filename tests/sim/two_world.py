@@ -43,9 +43,9 @@ from zbroker.ids import Origin, format_vector, parse_vector
 from zbroker.journal import snapshot
 from zbroker.journal.fold import LogFold
 from zbroker.journal.holes import Run
+from zbroker.journal.locate_vector import Cover, Vector, advance
 from zbroker.journal.origins import OriginRow, TieRow
 from zbroker.journal.sessions import PublisherRow, Sessions
-from zbroker.journal.vectors import Cover, Vector, advance
 from zbroker.log import records
 from zbroker.log.format import (
     FLAG_LATE,

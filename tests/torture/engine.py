@@ -21,7 +21,7 @@ from zbroker.clock import Clock, SystemClock
 from zbroker.engine.contract import Now
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalSettings
-from zbroker.journal.space import Space
+from zbroker.journal.log_port import Space
 from zbroker.limits import BEAT_MS
 from zbroker.log.disk import Disk
 from zbroker.log.format import KIND_PUBLISH, Batch

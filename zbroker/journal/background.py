@@ -1,7 +1,10 @@
-"""What the journal does beside its log: the next segment, the index, conflicts, removal of files.
+"""The journal's work besides its log: the next segment, the index, conflicts, removal of files.
 
-Most of it runs in helper threads and ends as an event; nothing that is acknowledged waits for any
-of it. A failure of the next segment is one of the disk: this process ends.
+Most of it runs in helper threads and ends as an event; no acknowledgement waits for it. A failure
+to make the next segment is a failure of the disk: it ends this process.
+
+A rebuild of the bookmark index reads the log in a helper thread while the old index serves, then
+takes its place between two commits.
 """
 
 from __future__ import annotations
@@ -12,19 +15,22 @@ from functools import partial
 from typing import Any, Final
 
 from zbroker import known_log
+from zbroker.bookmarks.rebuild import Rebuild, batches_of
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal import group_builder
 from zbroker.journal.conflicts import Conflict, Conflicts
+from zbroker.journal.effects import RebuildIndex
+from zbroker.journal.events import IndexRebuilt
 from zbroker.journal.helper_threads import Helpers
-from zbroker.journal.index_rebuild import Reindexing
 from zbroker.journal.segment_removal import remove_through, retire
 from zbroker.journal.startup import OpenJournal
 from zbroker.limits import MIB
 from zbroker.log.inventory import RecoveryFinding
 from zbroker.log.places import SegmentPlaces
+from zbroker.log.reader import Log
 from zbroker.server.process import Process, Stats
 from zbroker.wire.internal import Done
 
@@ -33,6 +39,8 @@ FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go 
 FINDINGS_TOLD: Final = 10  # of a start, in the statistics; all are in the log
 FINDING_CHARS: Final = 200
 COUNT_MS: Final = 5_000  # between two looks into the directories
+SHARE: Final = 0.5  # of the time of one core: publishers and readers go first
+ROUNDS_MAX: Final = 10  # of catching up in the helper; what is left is little, and read at once
 
 
 class Background:
@@ -221,3 +229,71 @@ def _told(findings: list[RecoveryFinding]) -> str:
     texts = [f"{one.code}: {one.means}"[:FINDING_CHARS] for one in findings[:FINDINGS_TOLD]]
     more = len(findings) - len(texts)
     return "; ".join(texts) + (f"; and {more} more, see the log" if more > 0 else "")
+
+
+class Reindexing:
+    """One rebuild at a time; `finish` swaps, when no commit of the old index runs."""
+
+    def __init__(self, process: Process, opened: OpenJournal, helpers: Helpers) -> None:
+        self._process = process
+        self._opened = opened
+        self._helpers = helpers
+        self._asked: RebuildIndex | None = None
+        self._ready: Rebuild | None = None
+        self._log: Log | None = None  # in one thread after the other
+
+    def begin(self, asked: RebuildIndex) -> None:
+        """Begins; the core asks for one at a time."""
+        self._asked = asked
+        self._helpers.submit(self._read, self._read_all, self._end)
+
+    def _read(self) -> Rebuild | None:
+        """In the helper thread; None if the process is stopping."""
+        process, core = self._process, self._opened.core
+        self._log = log = Log(process.paths.journal, process.paths.archive)
+        rebuild = Rebuild(
+            process.paths.index,
+            process.paths.instance,
+            core.origin.generation,
+            batches_of(log),
+            share=SHARE,
+        )
+        for _ in range(ROUNDS_MAX):
+            until = core.persisted
+            if not rebuild.run(until, lambda: process.stopping):
+                rebuild.give_up()
+                return None
+            if core.persisted == until:
+                break
+        return rebuild
+
+    def _read_all(self, rebuild: Rebuild | None) -> None:
+        self._ready = rebuild
+
+    def finish(self) -> IndexRebuilt | None:
+        """Swaps, if it is time. Call it while no commit of the index runs."""
+        rebuild, self._ready = self._ready, None
+        if rebuild is None:
+            return None
+        opened = self._opened
+        try:
+            opened.use(rebuild.finish(opened.core.persisted, opened.index))
+        except StorageError as error:
+            return self._end(error)
+        self._process.log.info(
+            "journal.reindexed: the bookmark index was made anew from %(batches)d batches",
+            {"batches": rebuild.batches},
+        )
+        self._helpers.submit(rebuild.remove_old, lambda _: self._end(None))
+        return None
+
+    def _end(self, error: Exception | None) -> IndexRebuilt:
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        if self._log is not None:
+            self._log.close()
+        if isinstance(error, ZBrokerError):
+            return IndexRebuilt(asked.rid, Done(asked.cid, error.code, error.reason))
+        if error is not None:
+            raise error
+        return IndexRebuilt(asked.rid, Done(asked.cid))

@@ -26,7 +26,7 @@ from zbroker.journal import events as ev
 from zbroker.journal.effects import Effect
 from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.retention_requests import RetentionRequests, RetentionSettings
+from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as m

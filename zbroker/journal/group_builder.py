@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from zbroker.journal import named_records
 from zbroker.journal.holes import Run
 from zbroker.journal.sessions import PublisherState, Recent, Sessions, Verdict, prev_of
-from zbroker.journal.stages import STAGED_MAX_BYTES, Key
+from zbroker.journal.stages import STAGED_MAX_BYTES
 from zbroker.limits import (
     JOURNAL_CREDIT_BYTES,
     MIB,
@@ -327,10 +327,6 @@ class GroupBuilder:
             self.sessions.stages.ended(records.ABORT.decode(batch.body))
 
     # -- control records of this instance -----------------------------------------------------
-
-    def end_stages(self, keys: list[Key]) -> None:
-        """Stages that nobody will commit end here, by a record: also for the next start."""
-        self.control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
 
     def control(self, kind: int, body: bytes, publisher: int = 0, session: int = 0) -> None:
         """Places a record that says something besides messages."""

@@ -2,8 +2,9 @@
 
     receive --queued--> group() --written_to()--> synced(): receipts, watermarks
 
-A logon, its end and a question for names wait in line after what was sent before them. What a batch
-becomes is decided in group_builder.py, replicas.py, units.py and stage_commits.py.
+A logon, its end, a question for names and a commit of stages wait in line after what was sent
+before them, and are answered after its sync. What a batch
+becomes is decided in group_builder.py, replicas.py and units.py.
 
 After `want_state` groups begin with parts of a state snapshot, one of them at a time, so that a
 large table delays no publisher; `state_serial` is the segment of the newest one that is durable.
@@ -21,29 +22,33 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zbroker.engine.effects import Answer
-from zbroker.errors import Bug
+from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin
 from zbroker.journal.effects import PublishWatermarks, WriteGroup
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
+    DISK_FULL,
+    NOT_READY,
     Body,
     GroupBuilder,
     JournalSettings,
     columns_bytes,
 )
-from zbroker.journal.inline_requests import Answering, Question
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.snapshot_writer import Stating
-from zbroker.journal.units import CommitUnit, Units, units_of
+from zbroker.journal.snapshot import Stating
+from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
-from zbroker.log.format import SEQUENCED
+from zbroker.log import records
+from zbroker.log.format import KIND_ABORT, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire.record import Record
-from zbroker.wire.units import AskNamed, CommitUnits
+from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
+from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
 
 REPLICATION: Final = "replication"  # the process that may append records of other instances
 QUEUES: Final = "queues"  # the process that may commit units
+ABORTED_MAX: Final = 100  # stages that one request may end while the disk is nearly full
 
 _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
 
@@ -66,6 +71,8 @@ class Control(NamedTuple):
     kind: int
     body: bytes
 
+
+Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages
 
 #: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
@@ -106,7 +113,7 @@ class GroupCommit(GroupBuilder):
         self.state_serial = 0  # at a start the fold knows it
         self._replicas = Replicas(self)
         self._units = Units(self)
-        self._answering = Answering(self)
+        self._commits = CommitPlacer(self)
         self._stating = Stating(self)
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
@@ -246,7 +253,7 @@ class GroupCommit(GroupBuilder):
         batches = self.batches
         items: list[tuple[Requester, m.ReceiptItem]] = []
         opened: list[Answer] = []
-        stated = self._state() if self._stating.active else 0
+        stated = self._stating.place() if self._stating.active and self._stating.due else 0
         size, room, units = stated, self._room(stated), self._units.taken
         while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
             waiting = self._queue.popleft()
@@ -267,7 +274,7 @@ class GroupCommit(GroupBuilder):
                 self.control(*what)
                 room -= needs
             else:
-                answer = self._answering.answer(what)
+                answer = self._answer(what)
                 opened += [Answer(requester.rid, answer)] if answer is not None else []
         self._stating.other_bytes += size - stated
         self._queued_bytes -= size - stated
@@ -277,15 +284,44 @@ class GroupCommit(GroupBuilder):
         self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
         return WriteGroup(batches, self.log_time, self.next_position) if batches else None
 
-    def _state(self) -> int:
-        """The next part of a snapshot, if it is time for one; its size."""
-        return self._stating.place() if self._stating.due else 0
-
     def _room(self, stated: int) -> int:
         """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
         if self.accepting:
             return U63_MAX
         return self.room - _GROUP_BYTES - stated - self._stating.reserved
+
+    def _answer(self, ask: Question) -> m.Opened | NamedRows | StagesDone | None:
+        """Its answer is durable when it leaves; None for a Close, which has none."""
+        if isinstance(ask, m.Open):
+            return self._open(ask)
+        if isinstance(ask, AskNamed):
+            named = self.sessions.named
+            wiring, points = list(named.wiring.rows()), list(named.points.rows())
+            return NamedRows(ask.cid, self.next_position, wiring, points)
+        if isinstance(ask, CommitStages):
+            return self._commits.place(ask)
+        if isinstance(ask, AbortStages):
+            return self._abort(ask)
+        self.sessions.close(ask.name, ask.session)
+        return None
+
+    def _open(self, ask: m.Open) -> m.Opened:
+        try:
+            known = self.sessions.open(ask.name, ask.principal, self.wall_ns)
+        except ClientError as error:
+            return m.Opened(ask.cid, ask.name, code=error.code, reason=error.reason)
+        return m.Opened(ask.cid, ask.name, known.id, known.session, known.high, known.unbroken)
+
+    def _abort(self, ask: AbortStages) -> StagesDone:
+        keys = self.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))
+        if not keys:
+            return StagesDone(ask.cid)  # what is not here needs no record
+        if self.fenced:
+            return StagesDone(ask.cid, code="not_ready", reason=NOT_READY)
+        if not self.accepting and len(keys) > ABORTED_MAX:
+            return StagesDone(ask.cid, code="disk_full", reason=DISK_FULL)
+        self.control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
+        return StagesDone(ask.cid)
 
     def written_to(self, position: int, serial: int) -> None:
         """The group that ends at `position` is in this segment's file, and not durable yet."""

@@ -1,11 +1,18 @@
-"""Where in the log is a point? Bookmarks, times and vectors to positions, by index and then by log.
+"""Finds the position of a point in the log: by the index first, then by the log itself.
 
-The index gives a batch at or before the wanted one; the log itself decides. Every kind of point
-costs a number of looks that grows with the logarithm of the log: bookmarks see locate_bookmark.py,
-vectors locate_vector.py. Log times never go back, so where the index says too little of them, the
-place is found by halves.
+The index gives a batch at or before the wanted one; the log decides. The number of looks grows with
+the logarithm of the log, for vectors (locate_vector.py) too. Log times never go back, so where the
+index knows too few of them, the place is found by halves. A point is a cut between two messages.
 
-A point is a cut between two messages: before or behind what its value names.
+A bookmark is in the block of the log to which the index leads, or not in the log. The batch after
+it proves a miss: its `prev` is below the wanted sequence. Where something arrived late, or the
+index lacks entries, the log is read on instead.
+
+    found                   the log holds it
+    bookmark_expired        it is older than the oldest message kept
+    bookmark_pending        above the publisher's highest sequence here, or in a hole in which
+                            something is known to be missing
+    bookmark_not_found      it was never in this log
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import replace
 
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.clock import is_time, parse_time
@@ -26,13 +34,12 @@ from zbroker.ids import (
     parse_vector,
     point_name,
 )
-from zbroker.journal import locate_bookmark
 from zbroker.journal.effects import Where
 from zbroker.journal.locate_vector import Vectors
 from zbroker.journal.lookup import Lookup
-from zbroker.journal.sessions import Sessions
+from zbroker.journal.sessions import PublisherState, Sessions
 from zbroker.limits import U63_MAX
-from zbroker.log.format import Batch
+from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Log
 from zbroker.wire.internal import Located
 from zbroker.wire.ranges import Cut
@@ -77,7 +84,7 @@ class Locator:
         return self._of_bookmark(parse_bookmark(value), now, cut), None
 
     def _of_bookmark(self, wanted: Bookmark, now: Where, cut: Cut) -> int:
-        position = locate_bookmark.find(self._look, wanted, now) + (cut != "at")
+        position = find(self._look, wanted, now) + (cut != "at")
         if position < now.floor:
             raise ClientError("bookmark_expired", f"the oldest position kept is {now.floor}")
         return position
@@ -123,3 +130,129 @@ def _before(batch: Batch, wanted_ns: int) -> int:
         return 0
     times = array("q", batch.columns.time)
     return max(0, bisect_left(times, wanted_ns) - batch.skip)
+
+
+def find(look: Lookup, wanted: Bookmark, now: Where) -> int:
+    """The position of this message, at least `now.floor` - 1: what follows is here then.
+
+    Raises: ClientError bookmark_expired, bookmark_pending or bookmark_not_found.
+    """
+    known = _known(look, wanted)
+    hint = look.index.before_bookmark(*wanted)
+    search = _Search(wanted, known, now)
+    if hint is not None:
+        position = search.through(look.near(hint, now))
+        if position is not None:
+            return position
+    _prove_missing(look, hint, search)
+    last = min(now.persisted, known.last_position + 1)  # nothing of it stands behind that
+    position = search.through(look.batches(hint, replace(now, persisted=last)))
+    if position is None:
+        raise search.miss(expired=search.removed)
+    return position
+
+
+def _known(look: Lookup, wanted: Bookmark) -> PublisherState:
+    """The publisher. Raises: ClientError for what its row says is not here."""
+    known = look.sessions.get(wanted.publisher)
+    if known is None or known.high == 0:
+        raise ClientError(
+            "bookmark_not_found", f"publisher {wanted.publisher} has nothing in this log"
+        )
+    if wanted.sequence > known.acked:
+        raise ClientError(
+            "bookmark_pending", f"the log holds publisher {wanted.publisher} up to {known.acked}"
+        )
+    for hole in known.holes:
+        if hole.first <= wanted.sequence <= hole.issued:
+            raise ClientError(
+                "bookmark_pending",
+                f"sequences {hole.first} to {hole.issued} of that publisher are missing here",
+            )
+        if hole.first <= wanted.sequence <= hole.last:
+            raise _unknown(wanted)
+    return known
+
+
+def _unknown(wanted: Bookmark) -> ClientError:
+    return ClientError(
+        "bookmark_not_found", f"the log does not hold sequence {wanted.sequence} of that publisher"
+    )
+
+
+class _Search:
+    """Looks for one message in batches in the order of the log.
+
+    removed: it may have stood below the floor; not so once the log proves that it stood above it,
+    or never anywhere.
+    """
+
+    def __init__(self, wanted: Bookmark, known: PublisherState, now: Where) -> None:
+        self.wanted = wanted
+        self.known = known
+        self.now = now
+        self.removed = now.floor > 1
+
+    def through(self, batches: Iterable[Batch]) -> int | None:
+        """Its position; None if these batches do not tell. Raises: ClientError."""
+        publisher, sequence = self.wanted
+        for batch in batches:
+            if batch.publisher != publisher or batch.kind != KIND_PUBLISH:
+                continue
+            if batch.sequence <= sequence < batch.sequence + batch.taken:
+                position = batch.position + sequence - batch.sequence
+                if position < self.now.floor - 1:
+                    raise self.miss(expired=True)  # its file is not gone yet
+                return position
+            if batch.flags & FLAG_LATE or batch.position < self.known.late_position:
+                continue
+            if batch.sequence > sequence:
+                raise self.miss(expired=self.removed and batch.prev >= sequence)
+            self.removed = self.removed and batch.position < self.now.floor
+        return None
+
+    def miss(self, *, expired: bool) -> ClientError:
+        """The answer to what is not in the log."""
+        if expired:
+            reason = f"the oldest position kept is {self.now.floor}"
+            return ClientError("bookmark_expired", reason)
+        return _unknown(self.wanted)
+
+
+def _prove_missing(look: Lookup, hint: Hint | None, search: _Search) -> None:
+    """Raises: ClientError if one look at what stands behind the wanted message settles it.
+
+    Nothing before it has an entry: what the index leads to first then shows by its `prev` whether
+    there was something, which must have been removed.
+    """
+    now, known, sequence = search.now, search.known, search.wanted.sequence
+    late = known.late_position >= (hint.position if hint is not None else now.floor)
+    if not late:  # else what was late may stand behind anything, and `prev` proves nothing
+        later = _behind(look, hint, search)
+        batch = next(look.batches(later, now), None) if later is not None else None
+        if batch is not None and not _follows(batch, search.wanted):
+            return  # an entry that says something else than the log
+        if batch is not None and batch.prev < sequence:
+            raise search.miss(expired=False)
+    if hint is None and now.floor > 1 and look.whole(now):
+        raise search.miss(expired=True)
+
+
+def _follows(batch: Batch, wanted: Bookmark) -> bool:
+    mine = batch.publisher == wanted.publisher and batch.kind == KIND_PUBLISH
+    return mine and batch.sequence > wanted.sequence
+
+
+def _behind(look: Lookup, hint: Hint | None, search: _Search) -> Hint | None:
+    """Where the index leads to for the lowest sequence for which it leads elsewhere than `hint`."""
+    publisher, low = search.wanted
+    high = search.known.high
+    if look.index.before_bookmark(publisher, high) == hint:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if look.index.before_bookmark(publisher, middle) == hint:
+            low = middle
+        else:
+            high = middle
+    return look.index.before_bookmark(publisher, high)

@@ -1,28 +1,34 @@
-"""Vectors to positions: where to read on so that nothing is left out, and where a range ends.
+"""Finds the positions of vectors: where a reader goes on without a loss, and where a range ends.
 
-A vector leads to the first message that it does not cover; as the end of a range, to the place
-behind the last one that it covers. On a lone instance both are its position plus one.
+A vector {origin: position} covers a message if one of its origins is at or below the vector's entry
+for that origin: the one it was stored with, or one of a tie (origins.py). It leads to the first
+message that it does not cover; as the end of a range, to the place after the last one that it
+covers. On a lone instance all messages have one origin, so both are its position plus one.
 
-Where the log holds messages of several origins, some behind the first one that is not covered may
-be covered: who reads on leaves them out (vectors.Cover). How far each origin was at the beginning
-of a segment is in the state snapshot there, so the segment is found by halves; in it the block, by
-halves again, as the positions of one origin rise. An origin that is silent for a long stretch of
-its segment is not looked for there: the answer is then a place before the first message that is not
-covered, behind which more is covered than usual, or for an end one behind the last.
+Where the log holds messages of several origins, some after the first one that is not covered may be
+covered: a reader leaves them out (Cover). So it gets exactly the messages that the vector's owner
+did not see, in any order of the log, once the log holds as much of every origin as the vector.
+
+The state snapshot of each segment says how far each origin was at its beginning, so the segment is
+found by halves, and then the block in it, since the positions of one origin rise. An origin that is
+silent for a long stretch of its segment is not looked for there: then the answer is a place before
+the first message that is not covered, or for an end one after the last covered one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, format_vector
+from zbroker.journal import holes
 from zbroker.journal.effects import Where
+from zbroker.journal.holes import Run
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup
+from zbroker.journal.origins import Tie
 from zbroker.journal.snapshot_finder import SnapshotHead, origins_at_heads
-from zbroker.journal.vectors import Cover, Vector, dominates
-from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
 from zbroker.log.reader import Gap
 
 
@@ -271,3 +277,58 @@ def _unknown(origin: Origin) -> ClientError:
 
 def _expired(now: Where) -> ClientError:
     return ClientError("bookmark_expired", f"the oldest position kept is {now.floor}")
+
+
+Vector = dict[Origin, int]
+
+
+class Cover:
+    """What one vector covers; `ties` as the log knows them when it is asked."""
+
+    def __init__(self, vector: Vector, ties: Iterable[Tie] = ()) -> None:
+        self.vector = vector
+        self._tied: dict[int, list[Run]] = {}
+        for tie in ties:
+            last = tie.first + vector.get(tie.origin, 0) - tie.position
+            if last >= tie.first:
+                run = (tie.first, min(last, tie.last))
+                self._tied.setdefault(tie.publisher, []).append(run)
+
+    def left(self, batch: Batch) -> list[Run]:
+        """The runs of sequences of a publish batch that are not covered, rising."""
+        first, last = batch.sequence, batch.sequence + batch.taken - 1
+        origin = Origin(batch.origin_instance, batch.origin_generation)
+        first += max(0, self.vector.get(origin, 0) - batch.origin_position + 1)
+        if first > last:
+            return []
+        tied = self._tied.get(batch.publisher)
+        return [(first, last)] if tied is None else _without(tied, first, last)
+
+    def has(self, batch: Batch) -> bool:
+        """True if all of a publish batch is covered."""
+        return not self.left(batch)
+
+
+def _without(tied: list[Run], first: int, last: int) -> list[Run]:
+    left = [(first, last)]
+    for begin, end in tied:
+        cut = [(max(begin, a), min(end, b)) for a, b in left]
+        left = [
+            run
+            for (a, b), part in zip(left, cut, strict=True)
+            for run in (holes.held([part], a, b) if part[0] <= part[1] else [(a, b)])
+        ]
+    return left
+
+
+def advance(vector: Vector, batch: Batch) -> None:
+    """`vector` covers this batch from now on, too; for who reads a log in order."""
+    if batch.kind in (KIND_PUBLISH, KIND_TIE):
+        origin = Origin(batch.origin_instance, batch.origin_generation)
+        last = batch.origin_position + batch.taken - 1
+        vector[origin] = max(vector.get(origin, 0), last)
+
+
+def dominates(vector: Vector, other: Vector) -> bool:
+    """True if `vector` covers everything that `other` covers."""
+    return all(vector.get(origin, 0) >= position for origin, position in other.items())

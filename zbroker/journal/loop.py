@@ -3,7 +3,7 @@
 Purpose   takes record batches from the other processes, gives them positions, writes and syncs
           them in groups, sends receipts, publishes watermarks, keeps the bookmark index, answers
           look-ups; writes a state snapshot into each new segment; raises the log start and alone
-          removes segments, when no reader needs them (zbroker.journal.retention_requests).
+          removes segments, when no reader needs them (zbroker.journal.retention).
 Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: commit, ask_named; of
           the admin: holders, leases, remove, retire, reindex); XPUB ipc marks for watermarks.
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,

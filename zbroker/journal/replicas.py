@@ -1,18 +1,22 @@
-"""Records of other instances: what becomes of them in this log. Pure.
+"""How records of other instances enter this log. Pure.
 
-First arrival wins, message by message: what is missing here is stored, flagged late below its
-publisher's highest sequence; of what is here already with another origin a tie is written
-(origins.py). A record at or below what is known of its origin is a duplicate: it came by two ways,
-or again. One whose `after` is not here yet is refused, so that after a refusal the rest of that
-origin waits; without that, what came behind would make the refused one look like a duplicate.
+The first arrival wins, message by message: a message that is missing here is stored, flagged late
+below its publisher's highest sequence; for one that is here with another origin a tie is written
+(origins.py). A record at or below the position seen of its origin is a duplicate: it came by two
+ways, or again. One whose `after` is not here yet is refused, so the rest of that origin waits after
+a refusal; otherwise the later records would make the refused one look like a duplicate.
+
+The fields of a record are checked before anything is decided by it. A number that fits 64 bits of a
+header may still be one that this instance could not go on from: the next session of a publisher is
+numbered above every session that was seen, so one of 2**64 - 1 leaves none.
 
 Control records are stored as they are, except names: every instance writes its own record when it
 first stores such a publisher. Snapshots are never sent.
 
-Log time never goes back here, and a message keeps the time that it got at its origin as far as that
-allows: it is raised to that of what stands before it, and, unless publishers give the times,
-lowered to this host's clock, so that one wrong clock does not set all others wrong. Where the times
-differ the original ones are kept in a column of their own, and go on to the next instance.
+Log time never goes back here. A message keeps its time at its origin as far as that allows: it is
+raised to that of the message before it, and, unless publishers give the times, lowered to this
+host's clock, so that one wrong clock does not set all others wrong. Where the times differ, the
+original ones are kept in a column of their own, and go on to the next instance.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from typing import Final
 from msgspec import DecodeError
 from msgspec.structs import replace
 
-from zbroker.ids import Origin
+from zbroker.errors import ClientError
+from zbroker.ids import Origin, check_topic
 from zbroker.journal.group_builder import DISK_FULL, Body, GroupBuilder
 from zbroker.journal.holes import Run
-from zbroker.journal.record_bounds import outside
-from zbroker.journal.sessions import PublisherState, Recent
-from zbroker.limits import U63_MAX
+from zbroker.journal.sessions import SESSION_MAX, PublisherState, Recent, collision
+from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
@@ -46,6 +50,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.wire import internal as m
+from zbroker.wire.bodies import indexes
 from zbroker.wire.messages import Columns
 from zbroker.wire.record import Record
 
@@ -128,8 +133,8 @@ class Replicas:
         except (DecodeError, UnicodeDecodeError) as error:
             return self._refused(ordinal, 0, "bad_field", f"not a publisher record: {error}")
         if not self._to.sessions.teach(record.publisher, name.name, name.principal):
-            reason = f"the name {name.name!r} has the publisher id of another name"
-            return self._refused(ordinal, 0, "publisher_collision", reason)
+            refusal = collision(name.name)
+            return self._refused(ordinal, 0, refusal.code, refusal.reason)
         return self._answer(ordinal, record, 0)
 
     def _store(self, ordinal: int, record: Record, body: Body, first: int) -> m.ReceiptItem:
@@ -225,3 +230,54 @@ def record_of(batch: Batch, after: int) -> Record:
         batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
         extra,
     )  # fmt: skip
+
+
+_U16, _U32, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
+EXTRA_COLUMNS_MAX: Final = 64
+BOUNDS: Final = {
+    "kind": (0, _U16),
+    "instance": (0, _U64),
+    "generation": (0, _U32),
+    "position": (0, U63_MAX),
+    "after": (0, U63_MAX),
+    "log_time": (-U63_MAX, U63_MAX),
+    "publisher": (0, _U64),
+    "session": (0, SESSION_MAX),
+    "seq": (0, U63_MAX),
+    "prev": (0, U63_MAX),
+    "count": (0, _U32),
+    "skip": (0, _U32),
+    "cut": (0, _U32),
+    "flags": (0, _U32),
+    "crc": (0, _U32),
+}
+
+
+def outside(record: Record) -> str:
+    """What is wrong with the fields of a record; "" if each can be stored."""
+    for name, (lowest, highest) in BOUNDS.items():
+        if not lowest <= getattr(record, name) <= highest:
+            return f"`{name}` of a record must be {lowest} to {highest}"
+    if len(record.topics) > BATCH_TOPICS_MAX or len(record.extra) > EXTRA_COLUMNS_MAX:
+        return f"a record has at most {BATCH_TOPICS_MAX} topics, {EXTRA_COLUMNS_MAX} more columns"
+    if any(not 0 <= tag <= _U16 for tag, _ in record.extra):
+        return f"the tag of a column must be 0 to {_U16}"
+    try:
+        for topic in record.topics:
+            check_topic(topic)
+    except ClientError as error:
+        return error.reason
+    return _outside_columns(record) if record.columns is not None else ""
+
+
+def _outside_columns(record: Record) -> str:
+    columns = record.columns
+    assert columns is not None
+    if columns.time is not None and len(columns.time) != 8 * record.count:
+        return "`columns.time` of a record must have 8 bytes for each message"
+    if columns.index is not None:
+        if len(columns.index) != 2 * record.count:
+            return "`columns.index` of a record must have 2 bytes for each message"
+        if max(indexes(columns.index), default=0) >= len(record.topics):
+            return "`columns.index` of a record names a topic that is not there"
+    return ""

@@ -233,20 +233,21 @@ class Sessions:
 
     # -- sessions -----------------------------------------------------------------------------
 
-    def open(self, name: str, principal: str, wall_ns: int) -> PublisherState | None:
-        """Opens a session of `name`; None when another name has the same publisher id.
+    def open(self, name: str, principal: str, wall_ns: int) -> PublisherState:
+        """Opens a session of `name`; without a principal the name keeps its owner.
 
-        Raises: ClientError not_entitled when the name belongs to another principal. Without
-        principals (`principal` empty) it stays with whom it belongs to.
+        Raises: ClientError publisher_collision if another name has the same publisher id,
+        not_entitled if the name belongs to another principal.
         """
         known = self._find(name, principal)
-        if known is not None:
-            if principal and known.principal not in ("", principal):
-                raise ClientError("not_entitled", f"the name {name!r} belongs to somebody else")
-            known.session = known.newest = max(known.newest + 1, wall_ns)
-            if principal and not known.principal and known.named:
-                self._names[principal] += 1
-            known.principal = principal or known.principal
+        if known is None:
+            raise collision(name)
+        if principal and known.principal not in ("", principal):
+            raise ClientError("not_entitled", f"the name {name!r} belongs to somebody else")
+        known.session = known.newest = max(known.newest + 1, wall_ns)
+        if principal and not known.principal and known.named:
+            self._names[principal] += 1
+        known.principal = principal or known.principal
         return known
 
     def resume(self, name: str, principal: str, session: int) -> bool:
@@ -354,6 +355,12 @@ class Sessions:
         for principal, count in self._names.items():
             named = [p for p in self._publishers.values() if p.named and p.principal == principal]
             assert not principal or len(named) == count, principal
+
+
+def collision(name: str) -> ClientError:
+    """The refusal of a name whose publisher id is another name's."""
+    reason = f"the name {name!r} has the publisher id of another name"
+    return ClientError("publisher_collision", reason)
 
 
 def prev_of(entry: Entry, known: PublisherState) -> int:

@@ -1,16 +1,23 @@
-"""Units: what the queues room writes, all of it side by side in one group, or nothing. Pure.
+"""How units of the queue process and commits of staged messages enter a group. Pure.
 
-    control part   a record as it is: a fact of a queue, a definition, a point, a purge
-    publish part   messages of the broker's own publisher, with the next sequences of it
+    unit     parts that land side by side in one group, or not at all
+               control part   one record: a fact of a queue, a definition, a point, a purge
+               publish part   messages, with the next sequences of "$broker.<instance>.<generation>"
+    commit   one batch that shows staged messages, published by "$staged.<app>"
 
-That publisher is named after this log's origin, "$broker.<instance>.<generation>": its sequences
-are given here alone, so what two instances publish themselves stays apart where it is replicated,
-and where a generation lost its end the next one does not give the same bookmarks again.
+Only this log gives the sequences of these publishers. The first is named after the log's origin, so
+the messages of two instances stay apart where they are replicated, and a generation after a lost
+end does not give the same bookmarks again.
 
-A unit is refused as a whole: what comes again comes whole. Where one is refused for now, those of
-its sort (with messages or without) that were sent after it are refused as well, until their sender
-confirms the refusals: so each sort lands in the order in which it was sent. Nothing is compared
-with the log: who sent it finds out there what landed before a restart.
+A unit is refused as a whole. Where one is refused for now, the later ones of its sort (with
+messages or without) are refused as well, until their sender confirms the refusals: so each sort
+lands in the order in which it was sent. Nothing is compared with the log: the sender finds out
+there which units landed before a restart.
+
+A batch of an app is committed once, and none that is older than the newest one: Spark gives its
+batches rising numbers and repeats the last one. So a commit that comes again after any crash is the
+same or does nothing. An app may be "<name>/<run>": then "$staged.<name>" publishes for all runs,
+since publishers are known for ever and runs are not.
 """
 
 from __future__ import annotations
@@ -26,17 +33,35 @@ from zbroker.journal import named_records
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
     DISK_FULL,
+    NAMES_FULL,
     NOT_READY,
     Body,
     GroupBuilder,
     columns_bytes,
 )
 from zbroker.journal.sessions import PublisherState
+from zbroker.journal.stages import Stage
 from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
-from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
+from zbroker.log import references
+from zbroker.log.format import (
+    FLAG_SHOWS,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PURGE,
+    KIND_QUEUE,
+    KIND_WIRING,
+    Batch,
+)
+from zbroker.log.references import CommitRecord, Reference
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
+from zbroker.wire.stages import STAGES_MAX, CommitStages, StagesDone
 from zbroker.wire.units import BROKER_NAME, FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
+
+STAGED_NAME: Final = "$staged"
+MESSAGES_MAX: Final = (1 << 32) - 1  # of one commit, as are the next two
+PARTS_MAX: Final = 1_000_000
+TOPICS_MAX: Final = 10_000
 
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE})
@@ -73,13 +98,46 @@ def broker_name(origin: Origin) -> str:
     return f"{BROKER_NAME}.{origin.instance:016x}.{origin.generation}"
 
 
+class OwnPublishers:
+    """Publishes in the broker's own names; a session of each is opened once in a process."""
+
+    def __init__(self, to: GroupBuilder) -> None:
+        self._to = to
+        self._opened: set[str] = set()
+
+    def open(self, name: str) -> PublisherState:
+        """Raises: ClientError publisher_collision."""
+        to = self._to
+        known = to.sessions.get(publisher_id(name)) if name in self._opened else None
+        if known is None:
+            known = to.sessions.open(name, "", to.wall_ns)
+            self._opened.add(name)
+        return known
+
+    def publish(
+        self, known: PublisherState, part: UnitPart, body: Body, *, flags: int = 0
+    ) -> Batch:
+        """Puts a batch with the next sequences of this publisher into the group."""
+        to, high = self._to, known.high
+        entry = m.Entry(
+            known.id, known.session, high + 1, part.count, high, part.crc, None, part.topics, None,
+            part.columns,
+        )  # fmt: skip
+        batch = to.batch_of(entry, body, 0, known)
+        batch.flags = flags
+        to.put(batch)
+        to.messages += batch.taken
+        to.sessions.accepted(entry, to.next_position - 1)
+        return batch
+
+
 class Units:
     """Places units into the group of `to`."""
 
     def __init__(self, to: GroupBuilder) -> None:
         self._to = to
-        self.taken = 0  # so many units
-        self._name = ""  # under which a session was opened
+        self.taken = 0  # units
+        self._own = OwnPublishers(to)
         self._held = [0, 0]  # ordinals of the newest units that were refused for now, by sort
 
     def begin(self) -> None:
@@ -102,7 +160,7 @@ class Units:
         first = self._to.next_position
         for part, body in zip(unit.parts, unit.bodies, strict=True):
             if known is not None and part.kind == KIND_PUBLISH:
-                self._publish(known, part, body)
+                self._own.publish(known, part, body)
             else:
                 self._to.control(part.kind, bytes(body))
         self.taken += 1
@@ -125,36 +183,17 @@ class Units:
             raise ClientError("disk_full", DISK_FULL)
 
     def _publisher(self, unit: CommitUnit) -> PublisherState | None:
-        """Who publishes, if the unit has messages; its name stands in the log before the unit.
+        """The publisher of a unit with messages; its name is in the log before the unit.
 
         Raises: ClientError publisher_collision.
         """
         to = self._to
         if not any(part.kind == KIND_PUBLISH for part in unit.parts):
             return None
-        name = broker_name(Origin(to.settings.instance, to.generation))
-        if name == self._name:
-            known = to.sessions.get(publisher_id(name))
-        else:
-            known = to.sessions.open(name, "", to.wall_ns)
-        if known is None:
-            reason = f"the name {name!r} has the publisher id of another name"
-            raise ClientError("publisher_collision", reason)
-        self._name = name
+        known = self._own.open(broker_name(Origin(to.settings.instance, to.generation)))
         if not known.named:
             to.name(known)
         return known
-
-    def _publish(self, known: PublisherState, part: UnitPart, body: Body) -> None:
-        to, high = self._to, known.high
-        entry = m.Entry(
-            known.id, known.session, high + 1, part.count, high, part.crc, None, part.topics, None,
-            part.columns,
-        )  # fmt: skip
-        batch = to.batch_of(entry, body, 0, known)
-        to.put(batch)
-        to.messages += batch.taken
-        to.sessions.accepted(entry, to.next_position - 1)
 
 
 def _check_part(part: UnitPart, body: Body) -> None:
@@ -164,7 +203,7 @@ def _check_part(part: UnitPart, body: Body) -> None:
     if part.kind == KIND_PUBLISH:
         _check_messages(part, body)
     elif part.kind not in _CONTROL:
-        raise ClientError("bad_field", f"a record of kind {part.kind} is no part of a unit")
+        raise ClientError("bad_field", f"a record of kind {part.kind} cannot be in a unit")
     elif part.count != 1 or part.topics or part.columns is not None:
         raise ClientError("bad_field", "a control record has no topics and columns, and counts one")
     elif part.kind in named_records.KINDS and not named_records.name_of(body):
@@ -179,3 +218,80 @@ def _check_messages(part: UnitPart, body: Body) -> None:
     elif len(part.topics) > 1:
         raise ClientError("bad_field", "key `columns.index` is needed for several topics")
     bodies.check_packed(body, part.count, None, len(body))
+
+
+class CommitPlacer:
+    """Places commits into the group of `to`."""
+
+    def __init__(self, to: GroupBuilder) -> None:
+        self._to, self._own = to, OwnPublishers(to)
+
+    def place(self, ask: CommitStages) -> StagesDone:
+        """What becomes of it; nothing is placed twice."""
+        stages = self._to.sessions.stages
+        last = stages.last(ask.principal, ask.app)
+        if last is not None and ask.batch <= last.batch:
+            same = ask.batch == last.batch
+            place = (last.position, last.count) if same else (0, 0)
+            return StagesDone(ask.cid, *place, already=True)
+        if not ask.stages:
+            return StagesDone(ask.cid)
+        try:
+            chosen = self._chosen(ask)
+            if ask.asks_topics:
+                topics = dict.fromkeys(topic for stage in chosen for topic in stage.topics)
+                return StagesDone(ask.cid, topics=list(topics))
+            position, count = self._commit(ask, chosen)
+        except ClientError as error:
+            self._to.refused += 1
+            return StagesDone(ask.cid, code=error.code, reason=error.reason)
+        return StagesDone(ask.cid, position, count)
+
+    def _chosen(self, ask: CommitStages) -> list[Stage]:
+        """Raises: ClientError."""
+        if self._to.fenced:
+            raise ClientError("not_ready", NOT_READY)
+        if not self._to.accepting:
+            raise ClientError("disk_full", DISK_FULL)
+        if len(ask.stages) > STAGES_MAX or len({one.token for one in ask.stages}) < len(ask.stages):
+            raise ClientError("bad_field", f"a commit names 1 to {STAGES_MAX} stages, each once")
+        chosen = []
+        for one in ask.stages:
+            stage = self._to.sessions.stages.get(ask.principal, one.token)
+            have = stage.messages if stage is not None else 0
+            if stage is None or have != one.messages:
+                text = f"of stage {one.token[:64]!r} {have} messages are here, not {one.messages}"
+                raise ClientError("stage_unknown", text)
+            chosen.append(stage)
+        return chosen
+
+    def _commit(self, ask: CommitStages, chosen: list[Stage]) -> tuple[int, int]:
+        """Position and count of its messages. Raises: ClientError."""
+        parts: list[Reference] = [part for stage in chosen for part in stage.parts]
+        topics = list(dict.fromkeys(topic for stage in chosen for topic in stage.topics))
+        count = sum(stage.messages for stage in chosen)
+        if len(parts) > PARTS_MAX or len(topics) > TOPICS_MAX or count > MESSAGES_MAX:
+            text = f"a commit shows at most {PARTS_MAX} parts and {TOPICS_MAX} topics"
+            raise ClientError("too_large", text)
+        known = self._publisher(ask.app.partition("/")[0], ask.principal)
+        tokens = [stage.token for stage in chosen]
+        record = CommitRecord(ask.app, ask.batch, tokens, parts, ask.principal)
+        body = references.encode(record)
+        part = UnitPart(KIND_PUBLISH, crc32c(body), topics, count)
+        batch = self._own.publish(known, part, body, flags=FLAG_SHOWS)
+        self._to.sessions.stages.committed(record, batch)
+        return batch.position, count
+
+    def _publisher(self, app: str, principal: str) -> PublisherState:
+        """The publisher of an app; its name is in the log before its messages.
+
+        It counts as a name of the principal that commits first; others may have apps of that name.
+        Raises: ClientError publisher_collision, not_entitled, too_many.
+        """
+        to, known = self._to, self._own.open(f"{STAGED_NAME}.{app}")
+        if not known.named:
+            if to.sessions.names_of(principal) >= to.settings.names_max:
+                raise ClientError("too_many", NAMES_FULL)
+            known.principal = known.principal or principal
+            to.name(known)
+        return known
