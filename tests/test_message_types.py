@@ -1,4 +1,4 @@
-"""Message types of `[[record]]` tables (zbroker/config/message_types.py)."""
+"""Message types of `[[record]]` tables (zbroker/config/toml_reader.py)."""
 
 from __future__ import annotations
 

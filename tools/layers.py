@@ -23,8 +23,8 @@ _VALUES: Final = (
 )
 _LANGUAGE: Final = ("zbroker.filters", "zbroker.formats")
 _QUEUE_SETTINGS: Final = (
-    "zbroker.config.journal", "zbroker.config.queues", "zbroker.config.record",
-    "zbroker.config.tree", "zbroker.config.units",
+    "zbroker.config.journal", "zbroker.config.queues", "zbroker.config.tree",
+    "zbroker.config.units",
 )  # fmt: skip
 #: What every process of an instance may use.
 _PROCESS: Final = (
@@ -79,8 +79,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.access": (*_VALUES, *_LANGUAGE),
     "zbroker.config.units": (),
     "zbroker.config.queues": ("zbroker.config.units",),
-    "zbroker.config.journal": ("zbroker.config.units", "zbroker.limits"),
-    "zbroker.config.record": ("zbroker.config.units", "zbroker.formats"),
+    "zbroker.config.journal": ("zbroker.config.units", "zbroker.formats", "zbroker.limits"),
     "zbroker.config.tree": (*_VALUES, *_QUEUE_SETTINGS, "zbroker.formats"),
     "zbroker.config": (*_VALUES, *_LANGUAGE, "zbroker.definitions"),
     "zbroker.definitions": (*_VALUES, *_LANGUAGE, *_QUEUE_SETTINGS),

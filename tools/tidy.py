@@ -66,13 +66,7 @@ PURE_FOLDERS: Final = {
 PURE_NAMES: Final = frozenset({"core.py", "format.py", "messages.py", "internal.py", "codec.py"})
 PURE_PATHS: Final = frozenset(
     {
-        "zbroker/access/content.py",
-        "zbroker/access/example.py",
-        "zbroker/access/explanation.py",
         "zbroker/access/grants.py",
-        "zbroker/access/lines.py",
-        "zbroker/access/patterns.py",
-        "zbroker/access/permits.py",
         "zbroker/admin/retention.py",
         "zbroker/admin/alarms.py",
         "zbroker/admin/requests.py",
@@ -80,7 +74,6 @@ PURE_PATHS: Final = frozenset(
         "zbroker/admin/documents.py",
         "zbroker/admin/rates.py",
         "zbroker/admin/tallies.py",
-        "zbroker/admin/view.py",
         "zbroker/admin/words.py",
         "zbroker/cli/bench/plan.py",
         "zbroker/cli/check/forms.py",
@@ -106,7 +99,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/delivery/pending_lookups.py",
         "zbroker/delivery/conflation.py",
         "zbroker/delivery/cursors.py",
-        "zbroker/config/workers.py",
+        "zbroker/config/tree.py",
         "zbroker/delivery/holds.py",
         "zbroker/delivery/options.py",
         "zbroker/delivery/pace.py",

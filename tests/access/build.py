@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zbroker.access.content import Clause
 from zbroker.access.core import Access
 from zbroker.access.format import parse
-from zbroker.access.grants import Grant, Kind
-from zbroker.access.patterns import AccessPattern
+from zbroker.access.grants import AccessPattern, Clause, Grant, Kind
 
 KEYS = [f"key-of-{letter}".ljust(40, "0") for letter in "abcdef"]
 #: of "correct horse"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbroker.admin.view import Copy, RetentionView, SegmentView
+from zbroker.admin.retention import Copy, RetentionView, SegmentView
 from zbroker.config import RetentionConfig
 
 MINUTE_NS = 60_000_000_000

@@ -581,7 +581,7 @@ def test_nobody_at_a_url() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"tcp://127.0.0.1:{other.getsockname()[1]}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zbroker.control.logon.TIMEOUT_S", 0.1)
+        patch.setattr("zbroker.control.target.TIMEOUT_S", 0.1)
         result = CliRunner().invoke(main, ["--url", url, "--json", "doctor"])
     (found,) = json.loads(result.stdout)["findings"]
     assert (found["check"], result.exit_code) == ("answer", 1)

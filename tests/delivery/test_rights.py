@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.delivery.world import ANN, BOB, World
-from zbroker.access.core import Access
+from zbroker.access.core import Access, Permit
 from zbroker.access.format import parse
-from zbroker.access.permits import Permit
 from zbroker.delivery.connections import CREDIT_MIN_BYTES
 from zbroker.delivery.core import DeliveryCore
 from zbroker.delivery.events import Planned

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from tests.filters.test_compiler import About
-from zbroker.access.content import Clause
+from zbroker.access.grants import Clause
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.filters import FIXED, Payloads, Vocabulary, compile_expression, compile_filter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.queues.bench import HERE, KEY_A, STEP_NS, WALL_NS, Bench, bench, replayable, rules, work
-from zbroker.config.record import RecordConfig
+from zbroker.config.journal import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.log.queue_records import WIRING, MessagesGone, Returned

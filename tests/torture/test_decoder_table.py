@@ -54,11 +54,10 @@ TABLE: Final = {
     # HTTP, and what operators write
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),
     "zbroker/admin/documents.py": Place(1, "operators", "values of a request; typed"),
-    "zbroker/access/format.py": Place(2, "operators", "1 MiB; typed"),
-    "zbroker/access/lines.py": Place(1, "operators", "a line of that file"),
+    "zbroker/access/format.py": Place(3, "operators", "1 MiB, or a line of that file; typed"),
     "zbroker/config/toml_reader.py": Place(2, "operators", "a file that is named; typed"),
     "zbroker/config/toml_writer.py": Place(1, "operators", "what was read"),
-    "zbroker/definitions/table_decoder.py": Place(1, "operators", "what was read; typed"),
+    "zbroker/definitions/validation.py": Place(1, "operators", "what was read; typed"),
     # between the processes of one instance, over sockets in a directory of mode 0700
     "zbroker/wire/queue_surveys.py": Place(2, "broker", "64 KiB; typed"),
     "zbroker/wire/surveys.py": Place(3, "broker", "64 KiB; typed"),

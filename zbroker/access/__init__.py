@@ -1,8 +1,8 @@
 """Access rules: principals, their keys and passwords, and the roles that grant them actions.
 
-    access file -> format -> core.Access -> permits.Permit -> content.Content
+    access file -> format -> core.Access -> core.Permit -> grants.TopicFilters
                      file: reads it again when it changes
 
-What decides is pure (patterns, content, grants, permits, core, explaining, format, lines); keys,
-passwords and file touch the disk or chance. Imported module by module: a client needs only `keys`.
+The rules (grants, core, format) are pure; keys, passwords and file use the disk or chance. A client
+imports `keys` only, so nothing is imported here.
 """

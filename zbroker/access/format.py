@@ -14,13 +14,20 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from zbroker.access.content import Clause
 from zbroker.access.core import MADE_UP, Access
-from zbroker.access.grants import ACTIONS, ADMIN, UNFILTERED, Grant, Kind, Principal
+from zbroker.access.grants import (
+    ACTIONS,
+    ADMIN,
+    ANY,
+    UNFILTERED,
+    AccessPattern,
+    Clause,
+    Grant,
+    Kind,
+    Principal,
+)
 from zbroker.access.keys import is_key
-from zbroker.access.lines import Path, find_line
 from zbroker.access.passwords import read as read_hash
-from zbroker.access.patterns import ANY, AccessPattern
 from zbroker.errors import ClientError, ConfigError
 from zbroker.limits import MIB, NAME_MAX_BYTES
 
@@ -293,3 +300,111 @@ def _known(
 
 def _dotted(path: Path) -> str:
     return ".".join(str(step) for step in path if not isinstance(step, int))
+
+
+Step = str | int  # a key; or which of several tables `[[...]]`, from 0
+Path = tuple[Step, ...]
+
+_KEY: Final = re.compile(r"""\s*((?:[\w\-.\s]|"(?:[^"\\]|\\.)*"|'[^']*')+?)\s*=""")
+
+
+def find_line(text: str, path: Path) -> int:
+    """The line, from 1, of what `path` names, else of the table around it, else 0."""
+    best, best_line = 0, 0
+    for number, found in _places(text):
+        common = min(len(found), len(path))
+        if common > best and found[:common] == path[:common]:
+            best, best_line = common, number
+    return best_line
+
+
+def _places(text: str) -> Iterator[tuple[int, Path]]:
+    table: Path = ()
+    seen: dict[Path, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.lstrip()
+        if stripped.startswith("["):
+            header = _path_of(line)
+            if header is None:
+                continue
+            if stripped.startswith("[["):
+                seen[header] = seen.get(header, -1) + 1
+                header = (*header, seen[header])
+            table = header
+            yield number, table
+        elif match := _KEY.match(line):
+            key = _path_of(f"{match[1]} = 0")
+            if key is not None:
+                yield number, table + key
+
+
+def _path_of(line: str) -> Path | None:
+    """The keys that one line names, if it is TOML by itself."""
+    try:
+        found: Any = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return None
+    keys: list[Step] = []
+    while isinstance(found, dict | list) and found:
+        if isinstance(found, dict):
+            keys.append(next(iter(found)))
+            found = found[keys[-1]]
+        else:
+            found = found[0]
+    return tuple(keys)
+
+
+EXAMPLE: Final = """\
+# The access rules. `security.access` in the config of the broker names this file. It is read again
+# when it changes. Only actions that a role allows are permitted. See docs/reference/access.md
+#
+#   zbroker-admin key new pricer           makes pricer.key_secret, and pricer.key for this file
+#   zbroker-admin access check FILE        says whether it can be used
+#   zbroker-admin access explain FILE pricer publish prices.eu
+
+# -- principals, with their keys and roles ---------------------------------------------------------
+
+[principal.pricer]
+keys = [                        # as in NAME.key; several while you change from one to another
+    "put-here-what-key-new-printed-1-........",
+]
+roles = ["feed"]
+# names = ["pricer", "pricer-*"]  # of its clients; by default its own name, that followed by
+#                                 # - or . and anything, and generated names
+
+[principal.risk]
+keys = ["put-here-what-key-new-printed-2-........"]
+roles = ["reader"]
+
+[principal.ann]                 # two people share one key: a password distinguishes them
+keys = ["put-here-what-key-new-printed-3-........"]
+password = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+roles = ["reader", "operator"]  # `zbroker-admin key password` prints the line above
+
+[principal.ben]
+keys = ["put-here-what-key-new-printed-3-........"]
+password = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+roles = ["reader"]
+
+# -- roles: what they allow; a deny overrides every allow ------------------------------------------
+
+[[role.feed.allow]]
+actions = ["publish"]           # publish subscribe replay consume replicate admin_read admin_write
+topics = ["prices.*", "trades"] # * matches any characters; without `topics`: every topic
+
+[[role.reader.allow]]
+actions = ["subscribe", "replay"]
+topics = ["prices.*"]
+
+[[role.reader.allow]]
+actions = ["subscribe", "replay"]
+topics = ["trades"]
+filter = "/region = 'EU'"       # only messages for which it is true: docs/reference/filters.md
+
+[[role.reader.deny]]
+actions = ["*"]
+topics = ["*.secret"]
+
+[[role.operator.allow]]
+actions = ["admin_read", "admin_write"]
+"""

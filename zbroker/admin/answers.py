@@ -20,9 +20,9 @@ from zbroker.admin.jobs import Rewrite
 from zbroker.admin.process_link import ROOM as QUEUES
 from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports
+from zbroker.admin.retention import SegmentView
 from zbroker.admin.survey import SegmentRow, Tools
 from zbroker.admin.topics import TopicReports
-from zbroker.admin.view import SegmentView
 from zbroker.admin.worker import AdminWorker
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from zbroker.admin.alarms import DiskUsage
 from zbroker.admin.history import History
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
-from zbroker.admin.view import Copy, RetentionView, SegmentView, bounded_ages, clock_of_ages
+from zbroker.admin.retention import Copy, RetentionView, SegmentView, bounded_ages, clock_of_ages
 from zbroker.clock import Clock
 from zbroker.config import Config
 from zbroker.errors import StorageError

@@ -11,7 +11,7 @@ from contextlib import suppress
 from heapq import nsmallest
 from typing import Any, Final
 
-from zbroker.access.patterns import AccessPattern
+from zbroker.access.grants import AccessPattern
 from zbroker.admin.process_link import ProcessLink
 from zbroker.admin.requests import TopicsQuery
 from zbroker.admin.tallies import Tallies, TopicTally

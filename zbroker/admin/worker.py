@@ -25,9 +25,8 @@ from zbroker.admin import retention, words
 from zbroker.admin.alarms import Failure
 from zbroker.admin.history import INTERRUPTED, HistoryEntry, JobProgress
 from zbroker.admin.jobs import Jobs, JobStopped, JournalActions, Rewrite
-from zbroker.admin.retention import BlockedRemoval
+from zbroker.admin.retention import BlockedRemoval, RetentionDecision, RetentionView
 from zbroker.admin.survey import Survey, Tools
-from zbroker.admin.view import RetentionDecision, RetentionView
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError, ZBrokerError
 from zbroker.limits import U63_MAX

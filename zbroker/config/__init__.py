@@ -3,9 +3,8 @@
 A wrong file raises a ConfigError that says file, line and what to write instead.
 """
 
-from zbroker.config.journal import JournalConfig
+from zbroker.config.journal import JournalConfig, RecordConfig
 from zbroker.config.queues import QueueConfig
-from zbroker.config.record import RecordConfig
 from zbroker.config.toml_reader import find_line, load, parse
 from zbroker.config.toml_writer import example, to_toml, toml_value
 from zbroker.config.tree import (
@@ -18,11 +17,15 @@ from zbroker.config.tree import (
     LogConfig,
     RetentionConfig,
     default_of,
+    delivery_rooms,
+    doors,
     fields,
+    reader_rooms,
     sections,
+    setting_of,
+    socket_of,
 )
 from zbroker.config.units import format_duration, format_size, parse_duration, parse_size
-from zbroker.config.workers import delivery_rooms, doors, reader_rooms, setting_of, socket_of
 
 __all__ = [
     "Config",

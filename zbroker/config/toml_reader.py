@@ -11,13 +11,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from zbroker.config.message_types import BadType, described
-from zbroker.config.record import RecordConfig
-from zbroker.config.tree import Config, ConfigKey, Section, fields, sections
+from zbroker.config.journal import RecordConfig
+from zbroker.config.tree import Config, ConfigKey, Section, clashes, fields, sections
 from zbroker.config.units import UNITS, read_unit
-from zbroker.config.workers import clashes
 from zbroker.endpoints import check_listen, is_loopback
-from zbroker.errors import ClientError, ConfigError
+from zbroker.errors import ClientError, ConfigError, ZBrokerError
 from zbroker.limits import CONFIG_MAX_BYTES
 from zbroker.recording import BadRule, Recording
 
@@ -250,3 +248,65 @@ def _describe(path: tuple[str, ...]) -> str:
     ]
     found = [one.meta.description or "" for one in rows if one.name in path[1:]]
     return " ".join(found[0].splitlines()) if found else ""
+
+
+_PACKAGED: Final = frozenset({"bson", "protobuf"})
+_FILE_MAX_BYTES: Final = 1 << 24  # of descriptors with all comments
+
+
+class BadType(ZBrokerError):
+    """The type of a table cannot be used, because of what `key` says."""
+
+    key = "type"
+
+
+def described(record: RecordConfig) -> RecordConfig:
+    """The table with the descriptors of its message. Raises: BadType."""
+    if record.type not in _PACKAGED:
+        _refuse_keys(record)
+        return record
+    # few instances have such a type, and the imports take time
+    from zbroker.formats import check_package, protobuf
+
+    try:
+        check_package(record.type)
+    except ZBrokerError as error:
+        raise _bad("type", error.reason, error.hint) from None
+    if record.type != "protobuf":
+        _refuse_keys(record)
+        return record
+    for key in ("message", "descriptors"):
+        if not getattr(record, key):
+            raise _bad(key, f"a record of type protobuf needs `{key}`", protobuf.HINT)
+    try:
+        return msgspec.structs.replace(
+            record, described=protobuf.pruned(_read(record.descriptors), record.message)
+        )
+    except BadType:
+        raise
+    except ZBrokerError as error:
+        raise _bad("message", error.reason, error.hint) from None
+
+
+def _refuse_keys(record: RecordConfig) -> None:
+    for key in ("message", "descriptors"):
+        if getattr(record, key):
+            raise _bad(key, f"`{key}` goes with type protobuf only", "take it away")
+
+
+def _read(path: str) -> bytes:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        reason = f"{path}: {error.strerror}"
+        raise _bad("descriptors", reason, "name a file that this user may read") from None
+    if len(data) > _FILE_MAX_BYTES:
+        reason = f"{path} has {len(data)} bytes, {_FILE_MAX_BYTES} are allowed"
+        raise _bad("descriptors", reason, "describe fewer messages")
+    return data
+
+
+def _bad(key: str, reason: str, hint: str) -> BadType:
+    error = BadType("bad_config", reason, hint)
+    error.key = key
+    return error

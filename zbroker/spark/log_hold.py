@@ -95,10 +95,7 @@ class LogHold:
                 self._tell(position, self._ttl_s)
 
     def _tell(self, position: int, ttl_s: int) -> None:
-        from zbroker.control.logon import (
-            log_on,  # not where only a directory is read: it needs ZeroMQ
-        )
-        from zbroker.control.target import Admin
+        from zbroker.control.target import Admin, log_on
 
         body = {"who": self._who, "what": "spark", "position": position, "ttl_s": ttl_s}
         session = log_on(self._url, self._credentials)

@@ -24,8 +24,7 @@ from zbroker import config as settings
 from zbroker.config import Config, delivery_rooms, doors
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths
-from zbroker.server import logs
-from zbroker.server.process import Process, become_room
+from zbroker.server.process import Process, become_room, configure_logs
 from zbroker.supervisor import directory
 from zbroker.supervisor.core import EX_BUG, EX_CONFIG, EX_STORAGE
 
@@ -45,7 +44,7 @@ def run(
     room: str, module: str, config: Config, paths: Paths, listen: str, *, supervised: bool = False
 ) -> int:
     """Runs `module`'s `run` as `room`; every exception becomes a log line and an exit code."""
-    logs.configure(config.log, room)
+    configure_logs(config.log, room)
     log = logging.getLogger(room)
     process: Process | None = None
     try:

@@ -33,7 +33,8 @@ from zbroker.clock import Clock, SystemClock
 from zbroker.config import Config, delivery_rooms, doors, setting_of
 from zbroker.errors import ClientError
 from zbroker.paths import Paths
-from zbroker.server import logs, security
+from zbroker.server import security
+from zbroker.server.process import configure_logs
 from zbroker.supervisor import core as c
 from zbroker.supervisor import directory, zygote
 from zbroker.supervisor.ports import Ports
@@ -80,7 +81,7 @@ def run(
     Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
     """
     began_ms = SystemClock().mono_ms()
-    logs.configure(config.log, "supervisor")
+    configure_logs(config.log, "supervisor")
     setproctitle.setproctitle("zbroker supervisor")
     said = security.check(config)
     lock = directory.lock(config.paths(0).data)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from zbroker.access.example import EXAMPLE
+from zbroker.access.format import EXAMPLE
 from zbroker.cli.admin_main import main
 
 

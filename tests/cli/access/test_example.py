@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 
-from zbroker.access.example import EXAMPLE
+from zbroker.access.format import EXAMPLE
 from zbroker.cli.admin_main import main
 
 

@@ -15,7 +15,7 @@ from tests.process.floods import COMMAND, MORE, Stranger, announced, frame, gree
 from zbroker import sockets
 from zbroker.clock import SystemClock
 from zbroker.errors import ConfigError
-from zbroker.server.listener import guard, kernel, self_test, zap
+from zbroker.server.listener import guard, kernel, zap
 from zbroker.server.listener.listener import CURVE_SHAKEN_BYTES, SHAKEN_BYTES, Listener, reachable
 
 WAIT_S = 20.0
@@ -194,7 +194,7 @@ def test_a_door_that_knows_no_key_fails(secure: Bench, monkeypatch: pytest.Monke
 
 def test_a_door_without_a_handler_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ZAP_ENFORCE_DOMAIN libzmq would let everybody in, with it nobody."""
-    monkeypatch.setattr(self_test, "TRIAL_MS", 1_000)
+    monkeypatch.setattr(zap, "TRIAL_MS", 1_000)
     handler = secure.door._zap
     assert handler is not None
     handler.socket.close(0)

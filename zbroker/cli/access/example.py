@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from zbroker.access.example import EXAMPLE
+from zbroker.access.format import EXAMPLE
 
 
 @click.command()

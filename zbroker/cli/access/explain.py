@@ -15,11 +15,10 @@ from typing import Any
 
 import click
 
-from zbroker.access.core import ACTIONS
-from zbroker.access.explanation import AccessDecision
-from zbroker.access.explanation import explain as decide
+from zbroker.access.core import ACTIONS, AccessDecision
+from zbroker.access.core import explain as decide
+from zbroker.access.format import find_line
 from zbroker.access.grants import Grant
-from zbroker.access.lines import find_line
 from zbroker.cli import show
 from zbroker.cli.access.check import load
 from zbroker.cli.group import EX_ERROR

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import zbroker
 from zbroker.cli.reaching import Broker
-from zbroker.control.logon import log_on
-from zbroker.control.target import Admin
+from zbroker.control.target import Admin, log_on
 from zbroker.errors import ZBrokerError
 
 UNKNOWN: Final = "unknown"

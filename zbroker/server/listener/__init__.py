@@ -1,9 +1,8 @@
-"""The public listener of a process: its ROUTER, who may connect, what a stranger may cost.
+"""The public listener of a process: its ROUTER, who may connect, what an unknown peer may cost.
 
-    zap.py         whether a key is known
+    zap.py         whether a key is known, and the trial of that when the process starts
     guard.py       which connections are cut; pure
     kernel.py      what the kernel says of a connection
-    self_test.py   tries to break in when the process starts
     gate.py        how many connections come in at once
     listener.py    all of it, in the loop of the process
 

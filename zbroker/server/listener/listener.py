@@ -17,7 +17,7 @@ import zmq
 
 from zbroker import sockets
 from zbroker.clock import Clock
-from zbroker.server.listener import kernel, self_test
+from zbroker.server.listener import kernel, zap
 from zbroker.server.listener.gate import AdmissionGate, can_gate
 from zbroker.server.listener.guard import ConnectionGuard, ConnectionLimits, Cut, GuardedConnection
 from zbroker.server.listener.zap import ZapHandler
@@ -294,16 +294,16 @@ class Listener:
         server = self._curve.public
         stranger, guest = (sockets.Curve(*zmq.curve_keypair(), server) for _ in range(2))
         cases = [
-            self_test.SelfTestCase("a key that is not in the access file", stranger, enters=False),
-            self_test.SelfTestCase("a client without a key", None, enters=False),
-            self_test.SelfTestCase("a key that is known", guest, enters=True),
+            zap.SelfTestCase("a key that is not in the access file", stranger, enters=False),
+            zap.SelfTestCase("a client without a key", None, enters=False),
+            zap.SelfTestCase("a key that is known", guest, enters=True),
         ]
         poller = zmq.Poller()
         self.register(poller)
         self._zap.guest = guest.public.decode()
         self._tell_ms = NEVER
         try:
-            self_test.prove(
+            zap.prove(
                 self._context, reachable(self.endpoint), cases,
                 lambda wait_ms: self.turn(dict(poller.poll(wait_ms)), self._clock.mono_ms()),
                 self._clock,

@@ -1,4 +1,4 @@
-"""zbroker/server/heap.py: what connections held is given back after they ended."""
+"""zbroker/server/public_listener.py: what connections held is given back after they ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import subprocess
 import sys
 
 from zbroker.limits import MIB
-from zbroker.server.heap import FREE_MAX_BYTES, LOOK_MS, LOOKS, TRIM_MS, Allocator, Heap
+from zbroker.server.public_listener import (
+    FREE_MAX_BYTES,
+    HEAP_LOOK_MS,
+    HEAP_LOOKS,
+    TRIM_MS,
+    Allocator,
+    Heap,
+)
 from zbroker.supervisor.zygote import MALLOC
 
 
@@ -39,7 +46,7 @@ def test_a_lot_is_given_back_once_connections_ended() -> None:
     heap = Heap(fake)
     heap.turn(5, 0)
     assert fake.trims == 0, "not at once: libzmq has not freed it yet"
-    heap.turn(5, LOOK_MS)
+    heap.turn(5, HEAP_LOOK_MS)
     assert fake.trims == 1
 
 
@@ -48,16 +55,16 @@ def test_a_little_is_kept() -> None:
     heap = Heap(fake)
     for now_ms in range(0, 100_000, 100):
         heap.turn(1, now_ms)
-    assert (fake.trims, fake.looks) == (0, LOOKS)
+    assert (fake.trims, fake.looks) == (0, HEAP_LOOKS)
 
 
 def test_what_is_freed_late_is_given_back_too() -> None:
     fake = Fake(0)
     heap = Heap(fake)
     heap.turn(1, 0)
-    heap.turn(1, LOOK_MS)
+    heap.turn(1, HEAP_LOOK_MS)
     fake.free = FREE_MAX_BYTES + 1
-    heap.turn(1, 2 * LOOK_MS)
+    heap.turn(1, 2 * HEAP_LOOK_MS)
     assert fake.trims == 1
 
 
@@ -72,7 +79,7 @@ def test_connections_that_come_and_go_do_not_make_it_trim_all_the_time() -> None
 
 REAL = """
 import psutil
-from zbroker.server.heap import LOOK_MS, Heap
+from zbroker.server.public_listener import HEAP_LOOK_MS, Heap
 heap = Heap()
 many = [bytes(100_000) for _ in range(1_500)]
 kept = many[::200]
@@ -80,7 +87,7 @@ held = psutil.Process().memory_info().rss
 del many
 heap.turn(1, 0)
 before = psutil.Process().memory_info().rss
-heap.turn(1, LOOK_MS)
+heap.turn(1, HEAP_LOOK_MS)
 print(held, before, psutil.Process().memory_info().rss)
 """
 

@@ -1,4 +1,4 @@
-"""Patterns of topics and names (zbroker/access/patterns.py)."""
+"""Patterns of topics and names (zbroker/access/grants.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.access.patterns import AccessPattern
+from zbroker.access.grants import AccessPattern
 from zbroker.limits import TOPIC_MAX_BYTES
 
 TEXTS = st.one_of(

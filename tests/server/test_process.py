@@ -1,4 +1,4 @@
-"""zbroker/server/logs.py: where log lines go."""
+"""zbroker/server/process.py: where log lines go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import zbroker
 from zbroker.clock import SystemClock
 from zbroker.config import LogConfig
 from zbroker.errors import ConfigError
-from zbroker.server import logs
+from zbroker.server.process import configure_logs
 
 ROOT = Path(zbroker.__file__).parents[1]
 
@@ -35,20 +35,20 @@ def _root_logger() -> Iterator[None]:
 
 
 def test_text_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(LogConfig(), "journal")
+    configure_logs(LogConfig(), "journal")
     logging.getLogger("journal").warning("it is %s", "late")
     assert capsys.readouterr().err.endswith(" W journal: it is late\n")
 
 
 def test_lines_below_the_level_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(LogConfig(level="error"), "journal")
+    configure_logs(LogConfig(level="error"), "journal")
     logging.getLogger("journal").warning("quiet")
     assert capsys.readouterr().err == ""
 
 
 def test_json_is_one_object_per_record(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    logs.configure(LogConfig(format="json", file=str(path)), "journal")
+    configure_logs(LogConfig(format="json", file=str(path)), "journal")
     try:
         raise ValueError("two\nlines")
     except ValueError:
@@ -60,7 +60,7 @@ def test_json_is_one_object_per_record(tmp_path: Path) -> None:
 
 
 def logged(path: Path, *call: Any, **more: Any) -> dict[str, Any]:
-    logs.configure(LogConfig(format="json", file=str(path)), "journal")
+    configure_logs(LogConfig(format="json", file=str(path)), "journal")
     logging.getLogger("journal").info(*call, **more)
     found: dict[str, Any] = json.loads(path.read_text().splitlines()[-1])
     return found
@@ -111,11 +111,11 @@ def test_numbers_of_a_line_with_a_code_have_names() -> None:
 def test_a_log_file_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("before\n")
-    logs.configure(LogConfig(file=str(path)), "journal")
+    configure_logs(LogConfig(file=str(path)), "journal")
     logging.getLogger("journal").info("after")
     assert path.read_text().startswith("before\n")
 
 
 def test_a_file_that_cannot_be_written_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`log\.file`"):
-        logs.configure(LogConfig(file=str(tmp_path / "none" / "log")), "journal")
+        configure_logs(LogConfig(file=str(tmp_path / "none" / "log")), "journal")
