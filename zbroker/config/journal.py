@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from zbroker import limits
-from zbroker.config.units import BYTES, LAUNCH, MICROS
+from zbroker.config.units import BYTES, LAUNCH, MICROS, about
 from zbroker.formats.types import MessageType
 
 PREALLOCATE: Final = 2
@@ -19,53 +19,50 @@ FLUSH_MAX_US: Final = 100_000
 class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The log."""
 
-    directory: Annotated[
-        str, Meta(description='Segments; "" is the folder journal in data_dir.')
-    ] = ""
+    directory: Annotated[str, about('Segments; "" is the folder journal in data_dir.')] = ""
     archive_directory: Annotated[
-        str, Meta(description='Archived segments; "" is the folder archive in data_dir.')
+        str, about('Archived segments; "" is the folder archive in data_dir.')
     ] = ""
     segment_size: Annotated[
         int,
-        Meta(
+        about(
+            "Size of one file of the log, at least 1MiB; the first one may be smaller.",
+            extra=BYTES,
             ge=limits.SEGMENT_MIN_BYTES,
             le=1 << 40,
-            extra=BYTES,
-            description="Size of one file of the log, at least 1MiB; the first one may be smaller.",
         ),
     ] = limits.SEGMENT_BYTES
     preallocate: Annotated[
         bool | Annotated[int, Meta(ge=1, le=PREALLOCATE_MAX)],
-        Meta(
-            description="Files that are prepared, including the one in use: 2 has the next one\n"
+        about(
+            "Files that are prepared, including the one in use: 2 has the next one\n"
             "filled with zeros in advance (faster writes), 1 begins it when the current one\n"
             "is half full, false fills none. Each takes segment_size of the disk."
         ),
     ] = PREALLOCATE
     flush_interval: Annotated[
         int,
-        Meta(
+        about(
+            "A written message is on stable storage after this time at most: 30us to\n"
+            "100ms. It delays nothing: each group is synced at once; a slower disk is an alarm.",
             ge=FLUSH_MIN_US,
             le=FLUSH_MAX_US,
             extra=MICROS,
-            description="A written message is on stable storage after this time at most: 30us to\n"
-            "100ms. It delays nothing: each group is synced at once; a slower disk is an alarm.",
         ),
     ] = FLUSH_MAX_US
     record: Annotated[
         Literal["everything", "nothing"],
-        Meta(
-            description='The topics recorded without any [[record]] table: "everything" or\n'
+        about(
+            'The topics recorded without any [[record]] table: "everything" or\n'
             '"nothing". With tables, only topics that match one.'
         ),
     ] = "everything"
     durability: Annotated[
-        Literal["disk"],
-        Meta(description='"disk": nothing is acknowledged before it is on stable storage.'),
+        Literal["disk"], about('"disk": nothing is acknowledged before it is on stable storage.')
     ] = "disk"
     time: Annotated[
         Literal["append", "publisher"],
-        Meta(description='Log time: "append" is the broker\'s clock, "publisher" the message\'s.'),
+        about('Log time: "append" is the broker\'s clock, "publisher" the message\'s.'),
     ] = "append"
 
     @property
@@ -88,31 +85,29 @@ class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
     topics are live only: subscribers get messages as they come, and cannot read them again.
     """
 
-    topic: Annotated[
-        str, Meta(min_length=1, description="A topic, or a pattern of topics with regex = true.")
-    ]
-    regex: Annotated[bool, Meta(description="The topic is an RE2 pattern.")] = False
+    topic: Annotated[str, about("A topic, or a pattern of topics with regex = true.", min_length=1)]
+    regex: Annotated[bool, about("The topic is an RE2 pattern.")] = False
     type: Annotated[
         Literal["auto", "json", "msgpack", "nvfix", "fix", "binary", "bson", "protobuf", "xml"],
-        Meta(
-            description='How filters, keys and tools read payloads; "auto": as JSON if they are,\n'
+        about(
+            'How filters, keys and tools read payloads; "auto": as JSON if they are,\n'
             'else binary. "bson" and "protobuf" need the extra of that name.'
         ),
     ] = "auto"
     message: Annotated[
-        str, Meta(description='For type "protobuf": the full name of the message, "shop.Order".')
+        str, about('For type "protobuf": the full name of the message, "shop.Order".')
     ] = ""
     descriptors: Annotated[
         str,
-        Meta(
-            description='For type "protobuf": a file with it and all it imports, made by\n'
+        about(
+            'For type "protobuf": a file with it and all it imports, made by\n'
             "`protoc --include_imports --descriptor_set_out=FILE`. Read once, at the start."
         ),
     ] = ""
     filter: Annotated[
         str,
-        Meta(
-            description='Records only messages for which it is true, by `type`: "/price > 100";\n'
+        about(
+            'Records only messages for which it is true, by `type`: "/price > 100";\n'
             'the others are live only. "" is all.'
         ),
     ] = ""

@@ -19,25 +19,29 @@ from msgspec import Meta, Struct, field
 from zbroker import endpoints, limits
 from zbroker.config.journal import JournalConfig, RecordConfig
 from zbroker.config.queues import QueueConfig
-from zbroker.config.units import BYTES, DURATION, LAUNCH
+from zbroker.config.units import (
+    BYTES,
+    DURATION,
+    LAUNCH,
+    Bytes,
+    Duration,
+    Name,
+    Natural,
+    Positive,
+    about,
+)
 from zbroker.paths import Paths
 
 WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of unrecorded messages
-
-Positive = Annotated[int, Meta(ge=1)]
 
 
 class InstanceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The identity of this instance, and where it keeps its files."""
 
-    name: Annotated[
-        str, Meta(min_length=1, max_length=255, description="Shown by status and to clients.")
-    ] = "zbroker"
-    group: Annotated[
-        str, Meta(min_length=1, max_length=255, description="Instances that belong together.")
-    ] = "default"
+    name: Annotated[Name, about("Shown by status and to clients.")] = "zbroker"
+    group: Annotated[Name, about("Instances that belong together.")] = "default"
     data_dir: Annotated[
-        str, Meta(min_length=1, description="All files of this instance; created if missing.")
+        str, about("All files of this instance; created if missing.", min_length=1)
     ] = "zbroker-data"
 
 
@@ -47,22 +51,20 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
     IPv6 addresses are written in brackets; "tcp://[::]:9101" listens on both kinds.
     """
 
-    ingest: Annotated[str, Meta(description="Publishers; this is the URL that clients use.")] = (
+    ingest: Annotated[str, about("Publishers; this is the URL that clients use.")] = (
         "tcp://127.0.0.1:9101"
     )
     delivery: Annotated[
         str,
-        Meta(
-            description="Subscribers; with several delivery workers, the first one: the others\n"
+        about(
+            "Subscribers; with several delivery workers, the first one: the others\n"
             "get the following ports."
         ),
     ] = "tcp://127.0.0.1:9102"
-    queues: Annotated[str, Meta(description="Consumers of queues.")] = "tcp://127.0.0.1:9103"
-    admin: Annotated[str, Meta(description="HTTP for zbroker-admin; loopback only.")] = (
-        "http://127.0.0.1:9105"
-    )
+    queues: Annotated[str, about("Consumers of queues.")] = "tcp://127.0.0.1:9103"
+    admin: Annotated[str, about("HTTP for zbroker-admin; loopback only.")] = "http://127.0.0.1:9105"
     advertise: Annotated[
-        str, Meta(description='Host that clients connect to, instead of the bound one; "" is none.')
+        str, about('Host that clients connect to, instead of the bound one; "" is none.')
     ] = ""
 
 
@@ -73,40 +75,22 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     to the newest message of the log.
     """
 
-    archive_after: Annotated[
-        int, Meta(ge=0, extra=DURATION, description="Moved to the archive directory at this age.")
-    ] = 0
-    compress_after: Annotated[
-        int, Meta(ge=0, extra=DURATION, description="Compressed at this age, wherever it is.")
-    ] = 0
-    remove_after: Annotated[int, Meta(ge=0, extra=DURATION, description="Removed at this age.")] = 0
-    max_bytes: Annotated[
-        int, Meta(ge=0, extra=BYTES, description="The oldest are removed while the log is larger.")
-    ] = 0
-    min_free: Annotated[
-        int,
-        Meta(
-            ge=0, extra=BYTES, description="The oldest are removed while less of the disk is free."
-        ),
-    ] = 0
+    archive_after: Annotated[Duration, about("Moved to the archive directory at this age.")] = 0
+    compress_after: Annotated[Duration, about("Compressed at this age, wherever it is.")] = 0
+    remove_after: Annotated[Duration, about("Removed at this age.")] = 0
+    max_bytes: Annotated[Bytes, about("The oldest are removed while the log is larger.")] = 0
+    min_free: Annotated[Bytes, about("The oldest are removed while less of the disk is free.")] = 0
     remove_share_max: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100,
-            description="The largest part of the log, in percent, that one run removes.",
-        ),
+        Positive, about("The largest part of the log, in percent, that one run removes.", le=100)
     ] = 50
-    every: Annotated[
-        int, Meta(ge=1_000, extra=DURATION, description="How often these rules are applied.")
-    ] = 60_000
+    every: Annotated[int, about("How often these rules are applied.", extra=DURATION, ge=1_000)] = (
+        60_000
+    )
     held_alarm: Annotated[
-        int,
-        Meta(
-            ge=0,
-            extra=BYTES,
-            description="Alarm that names the reader that holds back the removal of more than "
-            "this, or a tenth of max_bytes or min_free. A queue is named at once.",
+        Bytes,
+        about(
+            "Alarm that names the reader that holds back the removal of more than "
+            "this, or a tenth of max_bytes or min_free. A queue is named at once."
         ),
     ] = 10 << 30
 
@@ -116,71 +100,62 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     message_bytes: Annotated[
         int,
-        Meta(
+        about(
+            "One published message; larger ones in the log are still read.",
+            extra=BYTES,
             ge=1024,
             le=limits.MESSAGE_LARGEST_BYTES,
-            extra=BYTES,
-            description="One published message; larger ones in the log are still read.",
         ),
     ] = limits.MESSAGE_MAX_BYTES
     batch_bytes: Annotated[
-        int,
-        Meta(
-            ge=1024,
-            le=64 << 20,
-            extra=BYTES,
-            description="A packed batch of several messages.",
-        ),
+        int, about("A packed batch of several messages.", extra=BYTES, ge=1024, le=64 << 20)
     ] = limits.BATCH_MAX_BYTES
     window_bytes: Annotated[
-        int,
-        Meta(ge=1024, le=1 << 40, extra=BYTES, description="Unacknowledged, per publisher."),
+        int, about("Unacknowledged, per publisher.", extra=BYTES, ge=1024, le=1 << 40)
     ] = limits.WINDOW_BYTES
-    clients: Annotated[Positive, Meta(description="Logged-on connections of one listener.")] = (
+    clients: Annotated[Positive, about("Logged-on connections of one listener.")] = (
         limits.CLIENTS_MAX
     )
     clients_per_principal: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Logged-on connections of one principal at a listener, with security on;\n"
-            "0 is half of `clients`.",
+        Natural,
+        about(
+            "Logged-on connections of one principal at a listener, with security on;\n"
+            "0 is half of `clients`."
         ),
     ] = 0
     names_per_principal: Annotated[
         Positive,
-        Meta(
-            description="Client names under which one principal has published, with security on.\n"
+        about(
+            "Client names under which one principal has published, with security on.\n"
             "The log keeps each of them for ever."
         ),
     ] = limits.NAMES_MAX
     staged_per_principal: Annotated[
         int,
-        Meta(
+        about(
+            "Stages of one principal that are not committed: their bytes, and how\n"
+            "much of the log they may hold back from removal.",
+            extra=BYTES,
             ge=limits.MIB,
             le=1 << 40,
-            extra=BYTES,
-            description="Stages of one principal that are not committed: their bytes, and how\n"
-            "much of the log they may hold back from removal.",
         ),
     ] = limits.STAGED_BYTES
     connections: Annotated[
-        Positive, Meta(description="Connections of one listener, whether logged on or not.")
+        Positive, about("Connections of one listener, whether logged on or not.")
     ] = limits.CONNECTIONS_MAX
     subscriptions_per_principal: Annotated[
-        Positive, Meta(description="Subscriptions, or consumers, of one principal at one listener.")
+        Positive, about("Subscriptions, or consumers, of one principal at one listener.")
     ] = limits.PRINCIPAL_SUBSCRIPTIONS_MAX
     credit_bytes_per_principal: Annotated[
-        int,
-        Meta(ge=1 << 20, extra=BYTES, description="Bytes sent to one principal and not read yet."),
+        int, about("Bytes sent to one principal and not read yet.", extra=BYTES, ge=1 << 20)
     ] = limits.PRINCIPAL_CREDIT_BYTES
     lookups_per_principal: Annotated[
-        int, Meta(ge=1000, description="Bookmarks that one principal looks up or waits for.")
+        int, about("Bookmarks that one principal looks up or waits for.", ge=1000)
     ] = limits.LOOKUPS_MAX
     compile_ms_per_principal: Annotated[
         Positive,
-        Meta(
-            description="Time to compile filters, topic patterns and selectors of one principal:\n"
+        about(
+            "Time to compile filters, topic patterns and selectors of one principal:\n"
             "ms per second, estimated from their texts. Ten seconds of it may accumulate."
         ),
     ] = limits.COMPILE_MS
@@ -195,12 +170,11 @@ class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Subscriptions."""
 
     workers: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=WORKERS_MAX,
-            description="Processes, 64 at most. Each has its own listener, and each client gets one"
+        Positive,
+        about(
+            "Processes, 64 at most. Each has its own listener, and each client gets one"
             "\nof them; more than one pays off if one core is not enough for all subscribers.",
+            le=WORKERS_MAX,
         ),
     ] = 1
 
@@ -210,8 +184,8 @@ class FiltersConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     functions: Annotated[
         list[str],
-        Meta(
-            description='Additional functions for filters of subscriptions, such as ["REGION"]:\n'
+        about(
+            'Additional functions for filters of subscriptions, such as ["REGION"]:\n'
             "installed packages offer them as entry points of the group zbroker_functions."
         ),
     ] = []
@@ -221,12 +195,11 @@ class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The publishers' side."""
 
     spin_us: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_000_000,
-            description="How long ingest and the journal poll for work before they sleep, in us:\n"
+        Natural,
+        about(
+            "How long ingest and the journal poll for work before they sleep, in us:\n"
             "lower latency for some CPU time. 0 is off, as on a machine with one core.",
+            le=1_000_000,
         ),
     ] = 300
 
@@ -236,20 +209,19 @@ class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     key: Annotated[
         str,
-        Meta(
-            description="Secret key file of this instance (`zbroker-admin key new`). With it\n"
+        about(
+            "Secret key file of this instance (`zbroker-admin key new`). With it\n"
             "security is on: CURVE on every listener, and only what `access` permits is\n"
             'allowed. "" is off.'
         ),
     ] = ""
     access: Annotated[
-        str,
-        Meta(description="File with principals, their keys and roles; read again when it changes."),
+        str, about("File with principals, their keys and roles; read again when it changes.")
     ] = ""
     allow_unauthenticated: Annotated[
         bool,
-        Meta(
-            description="true: every client that reaches the port may publish and read. Without\n"
+        about(
+            "true: every client that reaches the port may publish and read. Without\n"
             "it or a key, an address that is not loopback is refused."
         ),
     ] = False
@@ -265,16 +237,16 @@ class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description='"debug", "info", "warning" or "error".'),
+        about('"debug", "info", "warning" or "error".'),
     ] = "info"
     format: Annotated[
         Literal["text", "json"],
-        Meta(
-            description='"text", or "json": one object per line with time, level, room, code, '
+        about(
+            '"text", or "json": one object per line with time, level, room, code, '
             "message, and the values of the message by name."
         ),
     ] = "text"
-    file: Annotated[str, Meta(description='File to append to (may be rotated); "" is stderr.')] = ""
+    file: Annotated[str, about('File to append to (may be rotated); "" is stderr.')] = ""
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -352,10 +324,13 @@ def fields(type_: type[Struct]) -> list[ConfigKey]:
     hints = get_type_hints(type_, include_extras=True)
     rows = []
     for name in type_.__struct_fields__:
-        metas = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Meta)]
-        meta = metas[-1] if metas else Meta()
-        if meta.extra != LAUNCH:
-            rows.append(ConfigKey(name, getattr(hints[name], "__origin__", hints[name]), meta))
+        hint = hints[name]
+        metas = getattr(hint, "__metadata__", ())
+        described = "".join(meta.description or "" for meta in metas)
+        extra = next((meta.extra for meta in metas if meta.extra), None)
+        if extra != LAUNCH:
+            meta = Meta(description=described, extra=extra)
+            rows.append(ConfigKey(name, getattr(hint, "__origin__", hint), meta))
     return rows
 
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+from msgspec import Meta
 
 BYTES: Final = {"unit": "bytes"}  # marks a field that the file may write as "256MiB"
 DURATION: Final = {"unit": "ms"}  # marks a field that the file may write as "30s"
 MICROS: Final = {"unit": "us"}  # the same in microseconds, of which a plain number is 1,000
 LAUNCH: Final = {"set": "by the start"}  # marks a field that the file may not write
+
+Bytes = Annotated[int, Meta(ge=0, extra=BYTES)]
+Duration = Annotated[int, Meta(ge=0, extra=DURATION)]  # milliseconds
+Natural = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+def about(description: str, **bounds: Any) -> Meta:  # noqa: ANN401 - what a Meta takes
+    """What a field is for: its comment in the example file, and its further bounds."""
+    return Meta(description=description, **bounds)
+
 
 _SIZE: Final = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB)?")
 _SIZES: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
