@@ -17,6 +17,7 @@ _VALUES: Final = (
     "zbroker.limits",
     "zbroker.paths",
     "zbroker.recording",
+    "zbroker.toml_source",
     "zbroker.topic_types",
     "zbroker.topics",
     "zbroker",
@@ -63,6 +64,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.heartbeats": ("zbroker.limits",),
     "zbroker.ids": ("zbroker.clock", "zbroker.errors", "zbroker.limits"),
     "zbroker.known_log": ("zbroker.durable_files", "zbroker.ids"),
+    "zbroker.toml_source": ("zbroker.errors",),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
     "zbroker.topic_types": ("zbroker.limits", "zbroker.topics"),
     "zbroker.recording": (

@@ -120,6 +120,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/log/records.py",
         "zbroker/log/references.py",
         "zbroker/limits.py",
+        "zbroker/toml_source.py",
         "zbroker/server/peers.py",
         "zbroker/recording.py",
         "zbroker/wire/disconnects.py",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.access.build import HASH, KEYS, rules
 from zbroker.access import format as access_format
 from zbroker.access.core import ACTIONS, Access
-from zbroker.access.format import EXAMPLE, Path, find_line, parse
+from zbroker.access.format import EXAMPLE, parse
 from zbroker.errors import ConfigError
 
 ONE = "[principal.a]\nkeys = ['$0']\nroles = ['r']\n"
@@ -189,52 +189,3 @@ def written(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(written, value))}]"
     return f'"{value}"' if isinstance(value, str) else str(value).lower()
-
-
-TEXT = """\
-# [principal.a]
-[principal.a]  # a comment
-keys = [
-    "a=b",
-]
-"names" = []
-
-[principal."b.c"]
-keys = []
-[[role.r.allow]]
-actions = ["*"]
-[[role.r.allow]]
-actions = ["*"]
-topics = ["x"]
-[[role.r.deny]]
-actions = ["*"]
-[[role.s.allow]]
-filter = "[x]"
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("principal", "a"), 2),
-        (("principal", "a", "keys"), 3),
-        (("principal", "a", "names"), 6),
-        (("principal", "a", "roles"), 2),
-        (("principal", "b.c", "keys"), 9),
-        (("role", "r", "allow", 0), 10),
-        (("role", "r", "allow", 0, "topics"), 10),
-        (("role", "r", "allow", 1, "actions"), 13),
-        (("role", "r", "allow", 1, "topics"), 14),
-        (("role", "r", "deny", 0, "actions"), 16),
-        (("role", "s", "allow", 0, "filter"), 18),
-        (("nothing",), 0),
-        ((), 0),
-    ],
-)
-def test_the_line_of_a_path_is_found(path: Path, line: int) -> None:
-    assert find_line(TEXT, path) == line
-
-
-@pytest.mark.parametrize("text", ["", "[", "[[", "= 1", "[a\n'", "[]", "[[]]", "a b = 1"])
-def test_what_is_no_toml_has_no_lines(text: str) -> None:
-    assert find_line(text, ("a",)) == 0

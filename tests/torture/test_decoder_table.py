@@ -54,8 +54,7 @@ TABLE: Final = {
     # HTTP, and what operators write
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),
     "zbroker/admin/documents.py": Place(1, "operators", "values of a request; typed"),
-    "zbroker/access/format.py": Place(3, "operators", "1 MiB, or a line of that file; typed"),
-    "zbroker/config/toml_reader.py": Place(2, "operators", "a file that is named; typed"),
+    "zbroker/toml_source.py": Place(3, "operators", "1 MiB, a file that is named; typed"),
     "zbroker/config/toml_writer.py": Place(1, "operators", "what was read"),
     "zbroker/definitions/validation.py": Place(1, "operators", "what was read; typed"),
     # between the processes of one instance, over sockets in a directory of mode 0700

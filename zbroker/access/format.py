@@ -5,13 +5,9 @@ docs/reference/access.md has every key.
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
 from collections.abc import Collection, Iterator
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec import Struct, field
 
 from zbroker.access.core import MADE_UP, Access
@@ -28,8 +24,9 @@ from zbroker.access.grants import (
 )
 from zbroker.access.keys import is_key
 from zbroker.access.passwords import read as read_hash
-from zbroker.errors import ClientError, ConfigError
+from zbroker.errors import ClientError
 from zbroker.limits import MIB, NAME_MAX_BYTES
+from zbroker.toml_source import KeyPath, TomlSource
 
 FILE_MAX_BYTES: Final = 1 * MIB  # reading that takes a second or two, blocking its process
 PATTERNS_MAX: Final = 1_000  # of one principal; a topic that is new is compared with all of them
@@ -37,10 +34,10 @@ FILTERS_MAX: Final = 100  # of one principal; each may be asked for every messag
 
 _EVERY: Final = frozenset(ACTIONS)
 _TAKEN: Final = frozenset(name.partition("-")[0] for name in MADE_UP)
-_TOML_AT: Final = re.compile(r" \(at line (\d+), column \d+\)")
-_AT: Final = re.compile(r" - at `\$\.?([^`]*)`")
 _KINDS: Final[tuple[Kind, ...]] = ("allow", "deny")
-_CODE: Final = "bad_config"
+_SEE: Final = "see docs/reference/access.md, or `zbroker-admin access example`"
+
+T = TypeVar("T", bound=Struct)
 
 
 class PrincipalTable(Struct, forbid_unknown_fields=True):
@@ -60,28 +57,15 @@ class GrantTable(Struct, forbid_unknown_fields=True):
     filter: str = ""
 
 
-_Table = TypeVar("_Table", bound=Struct)
-
-
-class _RulesSource(NamedTuple):
-    """Where the rules came from, to say it in an error."""
-
-    name: str
-    text: str
-
-    def fail(self, path: Path, reason: str, hint: str) -> NoReturn:
-        line = find_line(self.text, path)
-        where = f"{self.name}:{line}" if line else self.name
-        raise ConfigError(_CODE, f"{where}: {reason}", hint) from None
-
-
 def parse(text: str, name: str) -> Access:
     """The rules in the TOML `text`, called `name` in errors.
 
     Raises: ConfigError; the reason has no key and no hash in it.
     """
-    source = _RulesSource(name, text)
-    tree = _tree(source)
+    source = TomlSource(name, text)
+    tree = source.tree()
+    for key in tree:
+        source.check_known((key,), ("principal", "role"))
     roles = {
         role: list(_grants(source, role, table))
         for role, table in _named(source, tree, "role").items()
@@ -99,20 +83,7 @@ def parse(text: str, name: str) -> Access:
     return access
 
 
-def _tree(source: _RulesSource) -> dict[str, Any]:
-    try:
-        tree = tomllib.loads(source.text)
-    except tomllib.TOMLDecodeError as error:
-        found = _TOML_AT.search(str(error))
-        where = f"{source.name}:{found[1]}" if found else source.name
-        reason = _TOML_AT.sub("", str(error))
-        raise ConfigError(_CODE, f"{where}: {reason}", "the file must be TOML") from None
-    for key in tree:
-        _known(source, (key,), ("principal", "role"))
-    return tree
-
-
-def _named(source: _RulesSource, tree: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+def _named(source: TomlSource, tree: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """The tables `[kind.NAME]`."""
     found = tree.get(kind, {})
     if not isinstance(found, dict):
@@ -127,9 +98,9 @@ def _named(source: _RulesSource, tree: dict[str, Any], kind: str) -> dict[str, d
 # -- roles ----------------------------------------------------------------------------------------
 
 
-def _grants(source: _RulesSource, role: str, table: dict[str, Any]) -> Iterator[Grant]:
+def _grants(source: TomlSource, role: str, table: dict[str, Any]) -> Iterator[Grant]:
     for key in table:
-        _known(source, ("role", role, key), _KINDS)
+        source.check_known(("role", role, key), _KINDS)
     for kind in _KINDS:
         tables = table.get(kind, [])
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
@@ -139,11 +110,9 @@ def _grants(source: _RulesSource, role: str, table: dict[str, Any]) -> Iterator[
             yield from _grant(source, (role, kind, index), one)
 
 
-def _grant(
-    source: _RulesSource, at: tuple[str, Kind, int], table: dict[str, Any]
-) -> Iterator[Grant]:
+def _grant(source: TomlSource, at: tuple[str, Kind, int], table: dict[str, Any]) -> Iterator[Grant]:
     role, kind, index = at
-    path: Path = ("role", *at)
+    path: KeyPath = ("role", *at)
     found = _read(source, path, table, GrantTable)
     topics = tuple(
         _pattern(source, (*path, "topics"), text, "a topic pattern") for text in found.topics
@@ -158,7 +127,7 @@ def _grant(
         yield Grant(role, kind, number, frozenset({"replicate"}), topics)
 
 
-def _clause(source: _RulesSource, path: Path, text: str) -> Clause | None:
+def _clause(source: TomlSource, path: KeyPath, text: str) -> Clause | None:
     if not text:
         return None
     try:
@@ -168,11 +137,11 @@ def _clause(source: _RulesSource, path: Path, text: str) -> Clause | None:
         source.fail((*path, "filter"), f"`filter` cannot be used: {error.reason}", hint)
 
 
-def _actions(source: _RulesSource, path: Path, found: GrantTable) -> frozenset[str]:
+def _actions(source: TomlSource, path: KeyPath, found: GrantTable) -> frozenset[str]:
     """The actions that are meant; "*" leaves out those that topics or filter do not fit."""
     place = (*path, "actions")
     for action in found.actions:
-        _known(source, place, (*ACTIONS, ANY), action, "action")
+        source.check_known(place, (*ACTIONS, ANY), action, "action")
     if not found.actions:
         source.fail(place, "`actions` is empty", f"name some of: {', '.join(ACTIONS)}")
     named = frozenset(found.actions) - {ANY}
@@ -192,9 +161,9 @@ def _actions(source: _RulesSource, path: Path, found: GrantTable) -> frozenset[s
 
 
 def _principal(
-    source: _RulesSource, name: str, table: dict[str, Any], roles: Collection[str]
+    source: TomlSource, name: str, table: dict[str, Any], roles: Collection[str]
 ) -> Principal:
-    path: Path = ("principal", name)
+    path: KeyPath = ("principal", name)
     if not name.isprintable() or not 0 < len(name.encode()) <= NAME_MAX_BYTES or ANY in name:
         reason = f"the principal's name {name[:64]!r} cannot be used"
         source.fail(path, reason, f"1 to {NAME_MAX_BYTES} bytes of printable text without *")
@@ -207,7 +176,7 @@ def _principal(
             hint = "`zbroker-admin key show NAME.key` prints one"
             source.fail((*path, "keys"), "a key is not 40 characters of Z85", hint)
     for role in found.roles:
-        _known(source, (*path, "roles"), roles, role, "role")
+        source.check_known((*path, "roles"), roles, role, "role")
     _check_password(source, (*path, "password"), found.password)
     names = found.names
     patterns = (
@@ -219,7 +188,7 @@ def _principal(
     return Principal(name, keys, found.password, tuple(dict.fromkeys(found.roles)), patterns)
 
 
-def _check_password(source: _RulesSource, path: Path, hashed: str) -> None:
+def _check_password(source: TomlSource, path: KeyPath, hashed: str) -> None:
     try:
         if hashed:
             read_hash(hashed)
@@ -228,7 +197,7 @@ def _check_password(source: _RulesSource, path: Path, hashed: str) -> None:
         source.fail(path, f"`password` is not a hash: {error}", hint)
 
 
-def _check_shared_keys(source: _RulesSource, principals: list[Principal]) -> None:
+def _check_shared_keys(source: TomlSource, principals: list[Principal]) -> None:
     """Principals that share a key each need a password: only it distinguishes them."""
     holders: dict[str, Principal] = {}
     for one in principals:
@@ -241,7 +210,7 @@ def _check_shared_keys(source: _RulesSource, principals: list[Principal]) -> Non
                 source.fail(("principal", lacking.name, "keys"), reason, hint)
 
 
-def _check_sizes(source: _RulesSource, access: Access) -> None:
+def _check_sizes(source: TomlSource, access: Access) -> None:
     known: set[tuple[str, ...]] = set()
     for one in access.principals.values():
         if one.roles in known:
@@ -261,99 +230,22 @@ def _check_sizes(source: _RulesSource, access: Access) -> None:
 # -- both -----------------------------------------------------------------------------------------
 
 
-def _read(source: _RulesSource, path: Path, table: dict[str, Any], kind: type[_Table]) -> _Table:
+def _read(source: TomlSource, path: KeyPath, table: dict[str, Any], kind: type[T]) -> T:
     for key in table:
-        _known(source, (*path, key), kind.__struct_fields__)
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        at = _AT.search(str(error))
-        key = re.sub(r"\[.*", "", at[1]) if at else ""
-        reason = f"`{_dotted((*path, key) if key else path)}`: {_AT.sub('', str(error))}"
-        hint = "see docs/reference/access.md, or `zbroker-admin access example`"
-        source.fail((*path, key) if key else path, reason, hint)
+        source.check_known((*path, key), kind.__struct_fields__)
+    return source.convert(table, kind, lambda _: _SEE, path)
 
 
-def _pattern(source: _RulesSource, path: Path, text: str, what: str) -> AccessPattern:
+def _pattern(source: TomlSource, path: KeyPath, text: str, what: str) -> AccessPattern:
     try:
         return AccessPattern(text)
     except ValueError as error:
         source.fail(path, f"{what} cannot be used: {error}", "* matches any characters")
 
 
-def _known(
-    source: _RulesSource,
-    path: Path,
-    known: Collection[str],
-    name: str | None = None,
-    what: str = "key",
-) -> None:
-    """Fails unless `name`, by default the last of `path`, is one of `known`."""
-    name = str(path[-1]) if name is None else name
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known) or 'none'}"
-    shown = _dotted(path) if what == "key" else name[:64]
-    source.fail(path, f"unknown {what} `{shown}`", hint)
+# -- the example ----------------------------------------------------------------------------------
 
-
-def _dotted(path: Path) -> str:
-    return ".".join(str(step) for step in path if not isinstance(step, int))
-
-
-Step = str | int  # a key; or which of several tables `[[...]]`, from 0
-Path = tuple[Step, ...]
-
-_KEY: Final = re.compile(r"""\s*((?:[\w\-.\s]|"(?:[^"\\]|\\.)*"|'[^']*')+?)\s*=""")
-
-
-def find_line(text: str, path: Path) -> int:
-    """The line, from 1, of what `path` names, else of the table around it, else 0."""
-    best, best_line = 0, 0
-    for number, found in _places(text):
-        common = min(len(found), len(path))
-        if common > best and found[:common] == path[:common]:
-            best, best_line = common, number
-    return best_line
-
-
-def _places(text: str) -> Iterator[tuple[int, Path]]:
-    table: Path = ()
-    seen: dict[Path, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.lstrip()
-        if stripped.startswith("["):
-            header = _path_of(line)
-            if header is None:
-                continue
-            if stripped.startswith("[["):
-                seen[header] = seen.get(header, -1) + 1
-                header = (*header, seen[header])
-            table = header
-            yield number, table
-        elif match := _KEY.match(line):
-            key = _path_of(f"{match[1]} = 0")
-            if key is not None:
-                yield number, table + key
-
-
-def _path_of(line: str) -> Path | None:
-    """The keys that one line names, if it is TOML by itself."""
-    try:
-        found: Any = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
-        return None
-    keys: list[Step] = []
-    while isinstance(found, dict | list) and found:
-        if isinstance(found, dict):
-            keys.append(next(iter(found)))
-            found = found[keys[-1]]
-        else:
-            found = found[0]
-    return tuple(keys)
-
-
+#: What `zbroker-admin access example` prints.
 EXAMPLE: Final = """\
 # The access rules. `security.access` in the config of the broker names this file. It is read again
 # when it changes. Only actions that a role allows are permitted. See docs/reference/access.md

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,8 +14,8 @@ from zbroker.clock import format_time
 from zbroker.config import setting_of
 from zbroker.config.queues import QueueConfig
 from zbroker.config.tree import ConfigKey, fields
-from zbroker.config.units import UNITS, read_unit
 from zbroker.errors import ClientError
+from zbroker.toml_source import did_you_mean
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.internal import Status
 from zbroker.wire.queue_messages import BrowsedRow
@@ -222,18 +221,14 @@ def _types() -> dict[str, Any]:
 def _field(key: str) -> ConfigKey:
     if key in keys():
         return _fields()[key]
-    near = difflib.get_close_matches(key, keys(), 1, 0.5)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(keys())}"
-    raise ClientError(CODE, f"a queue has no `{key[:64]}`", hint)
+    raise ClientError(CODE, f"a queue has no `{key[:64]}`", did_you_mean(key, keys()))
 
 
 def _value(field: ConfigKey, value: Any, texts: bool) -> object:  # noqa: ANN401 - a value of JSON
     if texts and get_origin(field.type) is list:
         value = [part for part in map(str.strip, value.split(",")) if part]
-    unit = (field.meta.extra or {}).get("unit")
     try:
-        read = read_unit(value, unit)
-        return msgspec.convert(read, _types()[field.name], strict=not texts)
+        return msgspec.convert(field.read(value), _types()[field.name], strict=not texts)
     except (msgspec.ValidationError, ValueError) as error:
-        told = UNITS[unit].hint if unit else (field.meta.description or "").replace("\n", " ")
-        raise ClientError(CODE, f"`{field.name}`: {error}", told) from None
+        hint = field.hint or field.description
+        raise ClientError(CODE, f"`{field.name}`: {error}", hint) from None

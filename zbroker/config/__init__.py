@@ -5,7 +5,7 @@ A wrong file raises a ConfigError that says file, line and what to write instead
 
 from zbroker.config.journal import JournalConfig, RecordConfig
 from zbroker.config.queues import QueueConfig
-from zbroker.config.toml_reader import find_line, load, parse
+from zbroker.config.toml_reader import load, parse
 from zbroker.config.toml_writer import example, to_toml, toml_value
 from zbroker.config.tree import (
     Config,
@@ -44,7 +44,6 @@ __all__ = [
     "doors",
     "example",
     "fields",
-    "find_line",
     "format_duration",
     "format_size",
     "load",

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
 from zbroker.config.journal import RecordConfig
-from zbroker.config.tree import Config, ConfigKey, Section, clashes, fields, sections
-from zbroker.config.units import UNITS, read_unit
+from zbroker.config.tree import Config, Section, clashes, fields, sections
 from zbroker.endpoints import check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError, ZBrokerError
 from zbroker.limits import CONFIG_MAX_BYTES
 from zbroker.recording import BadRule, Recording
+from zbroker.toml_source import KeyPath, TomlSource, dotted
 
-_AT: Final = re.compile(r" - at `\$\.([^`]*)`")
-_TOML_AT: Final = re.compile(r" \(at line (\d+), column \d+\)")
-_INDEX: Final = re.compile(r"\[(\d+)\]")
-_HEADER: Final = re.compile(r"\s*\[+\s*([^\[\]]+?)\s*\]+")
-_KEY: Final = re.compile(r"\s*([\w.\"'\- ]+?)\s*=")
+if TYPE_CHECKING:
+    from zbroker.definitions import BadQueue
+
 _CODE: Final = "bad_config"
-
-
-class _TomlSource(NamedTuple):
-    """Where settings came from, to say it in an error."""
-
-    name: str
-    text: str
-
-    def fail(self, path: tuple[str, ...], reason: str, hint: str, nth: int = 0) -> NoReturn:
-        line = find_line(self.text, path, nth)
-        where = f"{self.name}:{line}: " if line else f"{self.name}: "
-        raise ConfigError(_CODE, where + reason, hint) from None
+_PACKAGED: Final = frozenset({"bson", "protobuf"})
+_FILE_MAX_BYTES: Final = 1 << 24  # of descriptors with all comments
 
 
 def load(
@@ -60,73 +45,49 @@ def load(
 
 def parse(text: str, name: str, overrides: Mapping[str, str | int | bool] | None = None) -> Config:
     """The settings in the TOML `text`, called `name` in errors. Raises: ConfigError."""
-    source = _TomlSource(name, text)
-    try:
-        tree: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = _TOML_AT.search(str(error))
-        where = f"{name}:{found[1]}" if found else name
-        reason = _TOML_AT.sub("", str(error))
-        raise ConfigError(_CODE, f"{where}: {reason}", "the file must be TOML") from None
-    for dotted, value in (overrides or {}).items():
-        place, _, key = dotted.partition(".")
+    source = TomlSource(name, text)
+    tree = source.tree()
+    for dotted_key, value in (overrides or {}).items():
+        place, _, key = dotted_key.partition(".")
         tree.setdefault(place, {})[key] = value
-    for section, nth, table in _tables(tree, source):
-        _read_table(section, nth, table, source)
-    try:
-        config = msgspec.convert(tree, Config)
-    except msgspec.ValidationError as error:
-        at = _AT.search(str(error))
-        path = tuple(re.sub(r"\[[^\]]*\]", "", part) for part in at[1].split(".")) if at else ()
-        reason = f"`{'.'.join(path)}`: {_AT.sub('', str(error))}"
-        index = _INDEX.search(at[1]) if at else None
-        source.fail(path, reason, _describe(path), int(index[1]) if index else 0)
+    for at, section, table in _tables(tree, source):
+        _read_table(at, section, table, source)
+    config = source.convert(tree, Config, _describe)
     config = msgspec.structs.replace(config, record=_described(config, source))
     _check_values(config, source)
     return config
 
 
 def _tables(
-    tree: dict[str, Any], source: _TomlSource
-) -> Iterator[tuple[Section, int, dict[str, Any]]]:
-    """Every table of the file that may be there; of several of one name, which it is, from 0."""
+    tree: dict[str, Any], source: TomlSource
+) -> Iterator[tuple[KeyPath, Section, dict[str, Any]]]:
+    """Every table of the file, and where it is."""
     known = {section.name: section for section in sections()}
     for name, found in tree.items():
-        section = known.get(name)
-        if section is None:
-            _unknown((name,), list(known), source)
+        source.check_known((name,), known)
+        section = known[name]
         tables = found if section.many and isinstance(found, list) else [found]
         if section.many != isinstance(found, list) or not all(
             isinstance(table, dict) for table in tables
         ):
             written = f"[[{name}]]" if section.many else f"[{name}]"
             source.fail((name,), f"`{name}` is a table", f"write {written} above its keys")
-        yield from ((section, nth, table) for nth, table in enumerate(tables))
+        for nth, table in enumerate(tables):
+            yield ((name, nth) if section.many else (name,)), section, table
 
 
-def _read_table(section: Section, nth: int, table: dict[str, Any], source: _TomlSource) -> None:
+def _read_table(at: KeyPath, section: Section, table: dict[str, Any], source: TomlSource) -> None:
     known = {one.name: one for one in fields(section.type)}
     for key, value in table.items():
-        if key not in known:
-            _unknown((section.name, key), list(known), source, nth)
-        unit = (known[key].meta.extra or {}).get("unit")
+        path = (*at, key)
+        source.check_known(path, known)
         try:
-            table[key] = read_unit(value, unit)
+            table[key] = known[key].read(value)
         except ValueError as error:
-            path = (section.name, key)
-            hint = UNITS[unit].hint if unit else ""
-            source.fail(path, f"`{'.'.join(path)}`: {error}", hint, nth)
+            source.fail(path, f"`{dotted(path)}`: {error}", known[key].hint)
 
 
-def _unknown(
-    path: tuple[str, ...], known: list[str], source: _TomlSource, nth: int = 0
-) -> NoReturn:
-    near = difflib.get_close_matches(path[-1], known, 1, 0.5)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
-    source.fail(path, f"unknown key `{'.'.join(path)}`", hint, nth)
-
-
-def _check_values(config: Config, source: _TomlSource) -> None:
+def _check_values(config: Config, source: TomlSource) -> None:
     _check_functions(config, source)
     _check_queues(config, _recording(config, source), source)
     for key in ("ingest", "delivery", "queues", "admin"):
@@ -165,19 +126,24 @@ def _check_values(config: Config, source: _TomlSource) -> None:
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
 
 
-def _described(config: Config, source: _TomlSource) -> list[RecordConfig]:
+def _fail_at(source: TomlSource, table: str, error: BadType | BadRule | BadQueue) -> NoReturn:
+    """Blames the key of the table, one of several, that the error names."""
+    reason = f"`{table}.{error.key}` of table {error.index + 1}: {error.reason}"
+    source.fail((table, error.index, error.key), reason, error.hint)
+
+
+def _described(config: Config, source: TomlSource) -> list[RecordConfig]:
     found = []
     for index, record in enumerate(config.record):
         try:
             found.append(described(record))
         except BadType as error:
-            path = ("record", error.key)
-            reason = f"`record.{error.key}` of table {index + 1}: {error.reason}"
-            source.fail(path, reason, error.hint, index)
+            error.index = index
+            _fail_at(source, "record", error)
     return found
 
 
-def _check_functions(config: Config, source: _TomlSource) -> None:
+def _check_functions(config: Config, source: TomlSource) -> None:
     if not config.filters.functions:
         return
     from zbroker.filters import own  # it takes time, and few instances have any
@@ -189,16 +155,14 @@ def _check_functions(config: Config, source: _TomlSource) -> None:
         source.fail(path, f"`filters.functions`: {error.reason}", error.hint)
 
 
-def _recording(config: Config, source: _TomlSource) -> Recording:
+def _recording(config: Config, source: TomlSource) -> Recording:
     try:
         return Recording(config.record, nothing=config.records_nothing)
     except BadRule as error:
-        path = ("record", error.key)
-        reason = f"`record.{error.key}` of table {error.index + 1}: {error.reason}"
-        source.fail(path, reason, error.hint, error.index)
+        _fail_at(source, "record", error)
 
 
-def _check_queues(config: Config, recording: Recording, source: _TomlSource) -> None:
+def _check_queues(config: Config, recording: Recording, source: TomlSource) -> None:
     if not config.queue:
         return
     # it imports settings of queues from here, and filters, which take time
@@ -207,56 +171,21 @@ def _check_queues(config: Config, recording: Recording, source: _TomlSource) -> 
     try:
         check_queues(config.queue, recording)
     except BadQueue as error:
-        path = ("queue", error.key)
-        reason = f"`queue.{error.key}` of table {error.index + 1}: {error.reason}"
-        source.fail(path, reason, error.hint, error.index)
+        _fail_at(source, "queue", error)
 
 
-def find_line(text: str, path: tuple[str, ...], nth: int = 0) -> int:
-    """The line, from 1, of the key at `path` in a TOML text, else of its table, else 0.
-
-    nth: which of several tables `[[path[0]]]` is meant, from 0.
-    """
-    table: tuple[str, ...] = ()
-    best, best_line, before = 0, 0, -1
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            table = found = _parts(header[1])
-            before += table == path[:1]
-        elif key := _KEY.match(line):
-            found = table + _parts(key[1])
-        else:
-            continue
-        if (before < nth and nth) or before > nth:
-            continue  # of another table with this name
-        if found[: len(path)] == path[: len(found)] and min(len(found), len(path)) > best:
-            best, best_line = min(len(found), len(path)), number
-    return best_line
-
-
-def _parts(dotted: str) -> tuple[str, ...]:
-    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
-
-
-def _describe(path: tuple[str, ...]) -> str:
+def _describe(path: KeyPath) -> str:
     """The description of the field at `path`, for an error about it."""
-    rows: list[ConfigKey] = [
-        one
-        for section in sections()
-        if path and section.name == path[0]
-        for one in fields(section.type)
-    ]
-    found = [one.meta.description or "" for one in rows if one.name in path[1:]]
-    return " ".join(found[0].splitlines()) if found else ""
-
-
-_PACKAGED: Final = frozenset({"bson", "protobuf"})
-_FILE_MAX_BYTES: Final = 1 << 24  # of descriptors with all comments
+    rows = (
+        one for section in sections() if section.name in path[:1] for one in fields(section.type)
+    )
+    return next((one.description for one in rows if one.name in path[1:]), "")
 
 
 class BadType(ZBrokerError):
-    """The type of a table cannot be used, because of what `key` says."""
+    """The type of the table with this index, from 0, cannot be used: `key` says why."""
 
+    index = 0
     key = "type"
 
 

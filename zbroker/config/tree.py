@@ -23,12 +23,14 @@ from zbroker.config.units import (
     BYTES,
     DURATION,
     LAUNCH,
+    UNITS,
     Bytes,
     Duration,
     Name,
     Natural,
     Positive,
     about,
+    read_unit,
 )
 from zbroker.paths import Paths
 
@@ -81,7 +83,8 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Annotated[Bytes, about("The oldest are removed while the log is larger.")] = 0
     min_free: Annotated[Bytes, about("The oldest are removed while less of the disk is free.")] = 0
     remove_share_max: Annotated[
-        Positive, about("The largest part of the log, in percent, that one run removes.", le=100)
+        Positive,
+        about("The largest part of the log, in percent, that one run removes.", le=100),
     ] = 50
     every: Annotated[int, about("How often these rules are applied.", extra=DURATION, ge=1_000)] = (
         60_000
@@ -306,6 +309,21 @@ class ConfigKey(NamedTuple):
     name: str
     type: Any
     meta: Meta
+
+    @property
+    def description(self) -> str:
+        """What it is for, in one line."""
+        return " ".join((self.meta.description or "").splitlines())
+
+    @property
+    def hint(self) -> str:
+        """How a value is written in the unit of this key, "" without one."""
+        unit = (self.meta.extra or {}).get("unit")
+        return UNITS[unit].hint if unit else ""
+
+    def read(self, value: Any) -> Any:  # noqa: ANN401 - what a file may hold
+        """A value of the file in the unit of this key. Raises: ValueError."""
+        return read_unit(value, (self.meta.extra or {}).get("unit"))
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,9 +9,9 @@ import msgspec
 
 from zbroker.config.queues import QueueConfig
 from zbroker.config.tree import fields
-from zbroker.config.units import UNITS, read_unit
 from zbroker.definitions.definition import BadQueue, bad_queue, compile_queue
 from zbroker.recording import Recording
+from zbroker.toml_source import did_you_mean, split_error
 
 #: What a life of a queue keeps: with another value the log would be read as another queue.
 FIXED: Final = (
@@ -73,9 +71,6 @@ def _altered(old: QueueConfig, new: Mapping[str, Any]) -> QueueConfig:
     return read_table(msgspec.to_builtins(old) | dict(new))
 
 
-_AT: Final = re.compile(r" - at `\$\.?([A-Za-z_0-9]*)[^`]*`")
-
-
 def read_table(table: Mapping[str, Any]) -> QueueConfig:
     """The settings in a map with the keys of a [[queue]] table; "30s" is taken as in the file.
 
@@ -85,19 +80,15 @@ def read_table(table: Mapping[str, Any]) -> QueueConfig:
     read = {}
     for key, value in table.items():
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1, 0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
-            raise bad_queue("name", f"unknown key `{str(key)[:64]}` of a queue", hint)
-        name = (known[key].meta.extra or {}).get("unit")
+            reason = f"unknown key `{str(key)[:64]}` of a queue"
+            raise bad_queue("name", reason, did_you_mean(str(key), known))
         try:
-            read[key] = read_unit(value, name)
+            read[key] = known[key].read(value)
         except ValueError as error:
-            raise bad_queue(key, f"`{key}`: {error}", UNITS[name].hint if name else "") from None
+            raise bad_queue(key, f"`{key}`: {error}", known[key].hint) from None
     try:
         return msgspec.convert(read, QueueConfig)
     except msgspec.ValidationError as error:
-        at = _AT.search(str(error))
-        found = at[1] if at and at[1] in known else "name"
-        reason = f"`{found}`: {_AT.sub('', str(error))}"
-        told = known[found].meta.description or ""
-        raise bad_queue(found, reason, " ".join(told.splitlines())) from None
+        path, reason = split_error(error)
+        found = str(path[0]) if path and path[0] in known else "name"
+        raise bad_queue(found, f"`{found}`: {reason}", known[found].description) from None

@@ -17,7 +17,6 @@ import click
 
 from zbroker.access.core import ACTIONS, AccessDecision
 from zbroker.access.core import explain as decide
-from zbroker.access.format import find_line
 from zbroker.access.grants import Grant
 from zbroker.cli import show
 from zbroker.cli.access.check import load
@@ -25,6 +24,7 @@ from zbroker.cli.group import EX_ERROR
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_topic
+from zbroker.toml_source import find_line
 
 
 @click.command()
