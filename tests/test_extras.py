@@ -18,7 +18,7 @@ from zbroker.client.publisher import packer
 from zbroker.client.publisher.packer import Extra
 from zbroker.config import RecordConfig
 from zbroker.ids import Origin
-from zbroker.ingest.settings import PublishLimits
+from zbroker.ingest.contract import PublishLimits
 from zbroker.limits import KIB, U63_MAX
 from zbroker.log import format as f
 from zbroker.log.reader import Cursor

@@ -34,10 +34,8 @@ PURE_FOLDERS: Final = {
     "zbroker/engine": (),
     "zbroker/ingest": (
         "__main__.py",
-        "endpoints_file.py",
-        "live_port.py",
         "loop.py",
-        "passwords.py",
+        "ports.py",
     ),
     "zbroker/journal": (
         "__main__.py",

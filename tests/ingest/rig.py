@@ -9,10 +9,8 @@ from zbroker.access.core import Access
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer, Reconnect, Say
 from zbroker.engine.events import Commands, Gone, RulesChanged
+from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verified, Verify
 from zbroker.ingest.core import IngestCore
-from zbroker.ingest.effects import Effect, Verify
-from zbroker.ingest.events import Verified
-from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.recording import Recording
 from zbroker.server.peers import Received
 from zbroker.wire import codec

@@ -12,9 +12,8 @@ from zbroker.engine.effects import JOURNAL as TO_JOURNAL
 from zbroker.engine.effects import Reconnect, Say
 from zbroker.errors import ClientError
 from zbroker.ingest import core as core_module
-from zbroker.ingest.contests import PROBE_MS, PROBES
-from zbroker.ingest.events import EndpointsRead
-from zbroker.ingest.settings import PublishLimits
+from zbroker.ingest.contract import EndpointsRead, PublishLimits
+from zbroker.ingest.logons import PROBE_MS, PROBES
 from zbroker.limits import EXTRA_MAX_BYTES
 from zbroker.log.format import crc32c
 from zbroker.recording import Recording

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.engine.effects import Reconnect, Say
-from zbroker.ingest.live import (
-    HELLO_WAIT_MS,
-    SILENCE_MS,
-    LiveEffect,
-    LiveLink,
-)
+from zbroker.ingest.links import HELLO_WAIT_MS, SILENCE_MS, LinkEffect, LiveLink
 from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as i
 
@@ -188,8 +183,8 @@ def test_several_workers_are_as_many_links_of_one(events: list[tuple[Any, ...]])
     link, alone = LiveLink(MINE, LINKS), [LiveLink(MINE, [link]) for link in LINKS]
     now_ms, used = 0, 0
     for event in events:
-        sent: list[LiveEffect] = []
-        wanted: list[list[LiveEffect]] = [[], [], []]
+        sent: list[LinkEffect] = []
+        wanted: list[list[LinkEffect]] = [[], [], []]
         match event:
             case "take", size:
                 for one in (link, *alone):

@@ -12,9 +12,8 @@ from zbroker.engine.contract import Limit, Now, Ready, TurnPlan
 from zbroker.engine.effects import Answer, Say
 from zbroker.engine.events import Commands, Gone
 from zbroker.engine.turn import Turn
+from zbroker.ingest.contract import Effect, PublishLimits
 from zbroker.ingest.core import IngestCore
-from zbroker.ingest.effects import Effect
-from zbroker.ingest.settings import PublishLimits
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 

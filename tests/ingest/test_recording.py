@@ -14,9 +14,8 @@ from tests.ingest.rig import MINE, Rig, Told, item, made
 from zbroker.config import RecordConfig
 from zbroker.engine.effects import JOURNAL, Say
 from zbroker.ingest.chain import Chain
-from zbroker.ingest.events import Granted
-from zbroker.ingest.settings import PublishLimits
-from zbroker.ingest.split import Splitter
+from zbroker.ingest.contract import Granted, PublishLimits
+from zbroker.ingest.splitter import Splitter
 from zbroker.limits import UNRECORDED_NAMED_MAX
 from zbroker.log.format import crc32c
 from zbroker.recording import Recording

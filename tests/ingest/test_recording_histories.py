@@ -19,9 +19,8 @@ import pytest
 from tests.ingest.rig import MINE, Rig, Told, item
 from zbroker.config import RecordConfig
 from zbroker.engine.effects import JOURNAL, Reconnect, Say
+from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits
 from zbroker.ingest.core import IngestCore
-from zbroker.ingest.effects import Effect
-from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.recording import Recording
 from zbroker.server.peers import Received
 from zbroker.wire import bodies

@@ -1,4 +1,4 @@
-"""zbroker/ingest/reports.py and the core's answers to the admin: publishers, and the end of one."""
+"""zbroker/ingest/clients.py and the core's answers to the admin: publishers, and the end of one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from tests.ingest.rig import KEY, WALL_NS, Rig, item, made
 from zbroker.engine.effects import Answer, LoggedOff, NoteDisconnected, Say, Tell
 from zbroker.engine.events import Asked, Unauthenticated
 from zbroker.errors import ClientError
-from zbroker.ingest import reports
-from zbroker.ingest.effects import Effect
+from zbroker.ingest import clients
+from zbroker.ingest.contract import Effect, PublishLimits
 from zbroker.ingest.logons import TOKEN_LIFE_S
-from zbroker.ingest.settings import PublishLimits
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
@@ -56,19 +55,19 @@ def peers(rid: bytes) -> tuple[str, int]:
 
 
 def names(world: World, ask: s.AskClients = ALL) -> tuple[list[str], int]:
-    found, left_out = reports.rows(world.clients, ask, s.unknown, NOW_MS)
+    found, left_out = clients.client_rows(world.clients, ask, s.unknown, NOW_MS)
     return [row.client for row in found], left_out
 
 
 def test_a_row_tells_everything() -> None:
-    assert reports.rows(World("ann").clients, ALL, peers, NOW_MS) == (
+    assert clients.client_rows(World("ann").clients, ALL, peers, NOW_MS) == (
         [s.ClientRow("ann", "p", "i", "127.0.0.1:3", 1_500, 7, 9, 30, 100, 20, 0, 2.5)],
         0,
     )
 
 
 def test_an_address_may_be_unknown() -> None:
-    [row] = reports.rows(World("ann").clients, ALL, s.unknown, NOW_MS)[0]
+    [row] = clients.client_rows(World("ann").clients, ALL, s.unknown, NOW_MS)[0]
     assert (row.address, row.connected_ms) == ("", None)
 
 
@@ -85,9 +84,9 @@ def test_the_first_by_name_are_told(there: set[str], limit: int) -> None:
 
 
 def test_one_answer_has_a_limit() -> None:
-    world = World(*(f"c{number}" for number in range(reports.ROWS_MAX + 5)))
+    world = World(*(f"c{number}" for number in range(clients.ROWS_MAX + 5)))
     found, left_out = names(world, s.AskClients(1, limit=1 << 40))
-    assert (len(found), left_out) == (reports.ROWS_MAX, 5)
+    assert (len(found), left_out) == (clients.ROWS_MAX, 5)
 
 
 # -- the core's answers ---------------------------------------------------------------------------

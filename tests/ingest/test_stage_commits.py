@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.ingest.rig import item
+from tests.ingest.test_authorization import ANN, BOB, PEOPLE, logon, rules
 from tests.ingest.test_core import A, B, Bench, error
-from tests.ingest.test_rights import ANN, BOB, PEOPLE, logon, rules
 from zbroker.engine.effects import Answer, Say
 from zbroker.engine.events import Commands
 from zbroker.ingest.stage_commits import OF_ONE_MAX

@@ -28,12 +28,10 @@ from zbroker.engine.events import Commands, Full, Gone, StopAsked
 from zbroker.engine.journal_session import JournalSession
 from zbroker.engine.turn import Turn
 from zbroker.ids import publisher_id
+from zbroker.ingest.chain import PrevTracker
 from zbroker.ingest.clients import ClientConnection, ClientRegistry
+from zbroker.ingest.contract import Effect, Granted, IngestSettings, PublishLimits
 from zbroker.ingest.core import STOP_WAIT_MS, IngestCore
-from zbroker.ingest.effects import Effect
-from zbroker.ingest.events import Granted
-from zbroker.ingest.prev_tracker import PrevTracker
-from zbroker.ingest.settings import IngestSettings, PublishLimits
 from zbroker.server.peers import Received
 from zbroker.wire import codec
 from zbroker.wire import internal as i
@@ -72,7 +70,7 @@ class IngestListener(Listener):
 
 
 class LiveLink(Mailbox):
-    """The twin of zbroker.ingest.live_port.LivePort, with one worker."""
+    """The twin of zbroker.ingest.ports.LivePort, with one worker."""
 
     def __init__(self, net: Net) -> None:
         super().__init__()

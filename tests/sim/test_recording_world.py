@@ -17,9 +17,8 @@ from zbroker.delivery.effects import Effect
 from zbroker.delivery.turns import ReadTurns
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain
-from zbroker.ingest.content import Contents
 from zbroker.ingest.owed_answers import OwedAnswers
-from zbroker.ingest.split import BatchPart, Splitter
+from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
 _send = ReadTurns._send

@@ -80,7 +80,7 @@ TABLE: Final = {
     "zbroker/admin/audit_format.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/history.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/journal_link.py": Place(1, "broker", OWN_FILE),
-    "zbroker/ingest/endpoints_file.py": Place(1, "broker", OWN_FILE),
+    "zbroker/ingest/ports.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),
     "zbroker/wire/disconnects.py": Place(1, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote

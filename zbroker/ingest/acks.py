@@ -9,17 +9,23 @@ to it is settled. Behind a refused batch the unrecorded ones of the session are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer
 from zbroker.errors import TEMPORARY
-from zbroker.ingest.ack_merger import DueAcks
 from zbroker.ingest.chain import AckRequest, Chain, WaitingBatch
-from zbroker.ingest.clients import ClientConnection
-from zbroker.ingest.link import Outstanding
+from zbroker.ingest.clients import ClientConnection, ClientRegistry
+from zbroker.ingest.contract import Effect
+from zbroker.ingest.links import Outstanding
+from zbroker.limits import FILTERED_RUNS_MAX, UNRECORDED_NAMED_MAX
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
+from zbroker.wire.messages import Ack, Error
 
 
 @dataclass(slots=True)
@@ -164,3 +170,155 @@ def _flushed(client: ClientConnection, ordinal: int, durability: str | None) -> 
     done = [cid for wanted, cid in client.flushes if wanted <= ordinal]
     client.flushes = [(wanted, cid) for wanted, cid in client.flushes if wanted > ordinal]
     return [Answer(client.rid, persisted(client, durability, cid)) for cid in done]
+
+
+@dataclass(slots=True)
+class UnrecordedNames:
+    """Of unrecorded messages up to `seq`: topics never recorded, and runs of filtered sequences."""
+
+    seq: int = 0
+    topics: dict[str, None] = field(default_factory=dict)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, seq: int, topics: Iterable[str], runs: Iterable[tuple[int, int]]) -> None:
+        """What stands behind it."""
+        self.seq = seq
+        self.topics.update(dict.fromkeys(topics))
+        for first, last in runs:
+            if self.runs and self.runs[-1][1] + 1 == first:
+                self.runs[-1] = (self.runs[-1][0], last)
+            else:
+                self.runs.append((first, last))
+
+    def acks(self) -> Iterator[Ack]:
+        """As many as it takes to name all of it: one at least."""
+        topics, runs = iter(self.topics), iter(self.runs)
+        left = True
+        while left:
+            names = list(islice(topics, UNRECORDED_NAMED_MAX))
+            some = list(islice(runs, FILTERED_RUNS_MAX))
+            left = len(names) == UNRECORDED_NAMED_MAX or len(some) == FILTERED_RUNS_MAX
+            filtered = struct.pack(f"<{2 * len(some)}Q", *chain(*some)) if some else None
+            yield Ack("processed", seq=self.seq, unrecorded=names, filtered=filtered)
+
+
+def runs_of(filtered: bytes | None) -> list[tuple[int, int]]:
+    """The runs of sequences in an ack: first and last of each."""
+    return [*struct.iter_unpack("<2Q", filtered)] if filtered else []
+
+
+class DueAcks:
+    """What one client is to hear."""
+
+    __slots__ = ("_before", "_behind", "_duplicate", "_seq", "client")
+
+    def __init__(self, client: ClientConnection) -> None:
+        self.client = client
+        self._seq = 0  # of the newest recorded message, 0: no `persisted` is due
+        self._duplicate = 0
+        self._before: UnrecordedNames | None = None  # unrecorded messages before `_seq`
+        self._behind: UnrecordedNames | None = None
+
+    def recorded(self, duplicate: int, *, asked: bool) -> None:
+        """A recorded batch is settled; an ack that is due anyway covers it even if not asked."""
+        if not asked and not self._seq:
+            return
+        self._seq = self.client.recorded
+        self._duplicate += duplicate if asked else 0
+        behind, self._behind = self._behind, None
+        if self._before is None:
+            self._before = behind
+        elif behind is not None:
+            self._before.add(behind.seq, behind.topics, behind.runs)
+
+    def unrecorded(self, topics: Iterable[str], filtered: tuple[int, int] | None) -> None:
+        """A batch that is not recorded is settled."""
+        if self._behind is None:
+            self._behind = UnrecordedNames()
+        self._behind.add(self.client.acked, topics, [filtered] if filtered is not None else [])
+
+    def sends(self, durability: str | None) -> list[Answer]:
+        """All of it, in the order of the sequences."""
+        acks: list[Ack] = []
+        if self._before is not None:
+            acks += self._before.acks()
+        if self._seq:
+            acks.append(
+                Ack("persisted", seq=self._seq, durability=durability, duplicate=self._duplicate)
+            )
+        if self._behind is not None:
+            acks += self._behind.acks()
+        return [Answer(self.client.rid, ack) for ack in acks]
+
+
+class AckPacer:
+    """Holds back acks of `clients`, until `due`."""
+
+    def __init__(self, clients: ClientRegistry) -> None:
+        self._clients = clients
+        self._waits: dict[bytes, ClientConnection] = {}
+        self._wanted = False  # some client asked for it: others pay nothing
+
+    def begin(self, client: ClientConnection, interval_s: float | None) -> None:
+        """It logs on."""
+        client.ack_interval_ms = int((interval_s or 0) * 1_000)
+        self._wanted = self._wanted or client.ack_interval_ms > 0
+
+    def pace(self, effects: list[Effect]) -> list[Effect]:
+        """What of `effects` leaves now, in its order."""
+        if not self._wanted:
+            return effects
+        now: list[Effect] = []
+        for effect in effects:
+            if not isinstance(effect, Answer):
+                now.append(effect)
+                continue
+            client = self._clients.by_rid.get(effect.rid)
+            if client is None or not client.ack_interval_ms:
+                now.append(effect)
+                continue
+            if isinstance(effect.message, Ack) and _is_merged(effect.message):
+                _merge(client.acks, effect.message)
+                self._waits[client.rid] = client
+            else:
+                if isinstance(effect.message, Ack | Error):
+                    now += self._released(client)
+                now.append(effect)
+        return now
+
+    def due(self, now_ms: int) -> list[Effect]:
+        """What was held back for long enough."""
+        effects: list[Effect] = []
+        for client in list(self._waits.values()):
+            if client.state == "ended":
+                del self._waits[client.rid]
+            elif _due_ms(client) <= now_ms:
+                effects += self._released(client)
+                client.ack_told_ms = now_ms
+        return effects
+
+    def next_wake_ms(self) -> int | None:
+        """When `due` has something."""
+        return min(map(_due_ms, self._waits.values())) if self._waits else None
+
+    def _released(self, client: ClientConnection) -> list[Effect]:
+        self._waits.pop(client.rid, None)
+        acks, client.acks = client.acks, []
+        return [Answer(client.rid, ack) for ack in acks]
+
+
+def _due_ms(client: ClientConnection) -> int:
+    return 0 if client.ack_told_ms is None else client.ack_told_ms + client.ack_interval_ms
+
+
+def _is_merged(ack: Ack) -> bool:
+    """An ack of all up to its `seq`, and no answer to one command."""
+    return ack.cid is None and (ack.type == "persisted" or ack.unrecorded is not None)
+
+
+def _merge(waiting: list[Ack], ack: Ack) -> None:
+    """Of two persisted ones in a row the later says it all."""
+    if waiting and waiting[-1].type == ack.type == "persisted":
+        waiting[-1] = replace(ack, duplicate=ack.duplicate + waiting[-1].duplicate)
+    else:
+        waiting.append(ack)

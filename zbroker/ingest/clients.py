@@ -10,20 +10,22 @@ instance, or when the old connection is gone, as it is after two silent heartbea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from heapq import nsmallest
+from typing import Final, Literal
+from zlib import crc32
 
 from zbroker.access.core import Permit
+from zbroker.config import Config, doors
 from zbroker.engine.effects import LoggedOff, LoggedOn
 from zbroker.errors import ClientError
 from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
-from zbroker.ingest.chain import Chain
-from zbroker.ingest.logon_endpoints import Spread
-from zbroker.ingest.prev_tracker import PrevTracker
+from zbroker.ingest.chain import Chain, PrevTracker
 from zbroker.limits import HEARTBEAT_MS
 from zbroker.wire.internal import OpenSession
 from zbroker.wire.messages import Ack, Heartbeat
+from zbroker.wire.surveys import AskClients, ClientRow, Peers
 
 
 @dataclass(slots=True)
@@ -176,3 +178,59 @@ class ClientRegistry:
         for name, client in self.by_name.items():
             assert client.name == name
             assert self.by_rid.get(client.rid) is client
+
+
+class Spread:
+    """How many connections were told of each delivery worker; workers count from 0."""
+
+    def __init__(self, workers: int) -> None:
+        self.told = [0] * workers
+
+    def join(self, name: str) -> int:
+        """The worker for a new connection of the client `name`."""
+        fewest = min(self.told)
+        free = [worker for worker, told in enumerate(self.told) if told == fewest]
+        worker = free[crc32(name.encode()) % len(free)]
+        self.told[worker] += 1
+        return worker
+
+    def leave(self, worker: int) -> None:
+        """A connection is over."""
+        self.told[worker] -= 1
+
+
+def endpoints_for(worker: int, rooms: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """What a logon is told of the `known` endpoints; `rooms` are the delivery workers.
+
+    While its worker is not known, because it has not started yet, another one stands for it.
+    """
+    told = {door: at for door, at in known.items() if door != "ingest" and door not in rooms}
+    found = [known[room] for room in (rooms[worker], *rooms) if room in known]
+    return {"delivery": found[0], **told} if found else told
+
+
+def missing(config: Config, known: Mapping[str, str]) -> list[str]:
+    """The other listeners of an instance that are not `known` yet."""
+    return [room for room in doors(config) if room != "ingest" and room not in known]
+
+
+ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short
+
+
+def client_rows(
+    clients: ClientRegistry, ask: AskClients, peers: Peers, now_ms: int
+) -> tuple[list[ClientRow], int]:
+    """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
+    known = clients.by_name
+    found = [name for name in (ask.client,) if name in known] if ask.client else list(known)
+    first = nsmallest(min(ask.limit, ROWS_MAX), found)
+    return [_row(known[name], peers, now_ms) for name in first], len(found) - len(first)
+
+
+def _row(one: ClientConnection, peers: Peers, now_ms: int) -> ClientRow:
+    address, since_ms = peers(one.rid)
+    return ClientRow(
+        one.name, one.principal, one.instance, address,
+        None if since_ms is None else now_ms - since_ms, one.session, one.publisher,
+        one.acked, one.window_used, one.messages, 0, one.heartbeat_s,
+    )  # fmt: skip

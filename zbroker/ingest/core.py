@@ -19,19 +19,17 @@ from zbroker.engine import events as ev
 from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ClientError
 from zbroker.heartbeats import QuietMs
-from zbroker.ingest import events as ie
-from zbroker.ingest import reports
-from zbroker.ingest.ack_pacer import AckPacer
-from zbroker.ingest.burst import Burst
+from zbroker.ingest import clients
+from zbroker.ingest import contract as ie
+from zbroker.ingest.acks import AckPacer
+from zbroker.ingest.chain import RUNS_MAX
 from zbroker.ingest.clients import ClientConnection, ClientRegistry
-from zbroker.ingest.effects import Effect
-from zbroker.ingest.link import AppendLink
-from zbroker.ingest.live import LiveLink
+from zbroker.ingest.contract import Effect, IngestSettings
+from zbroker.ingest.links import AppendLink, LiveLink
 from zbroker.ingest.logons import Logons, taken_over
 from zbroker.ingest.owed_answers import OWED_MAX, OwedAnswers
-from zbroker.ingest.prev_tracker import RUNS_MAX
+from zbroker.ingest.packer import Burst
 from zbroker.ingest.publish_commands import Publishing
-from zbroker.ingest.settings import IngestSettings
 from zbroker.ingest.stage_commits import StageCommits
 from zbroker.limits import FRAMES_MAX
 from zbroker.server.peers import Received
@@ -252,7 +250,7 @@ class IngestCore:
         """A question of the admin process."""
         rid, ask = asked.rid, asked.question
         if isinstance(ask, s.AskClients):
-            rows = reports.rows(self.clients, ask, self._peers, self._now.mono_ms)
+            rows = clients.client_rows(self.clients, ask, self._peers, self._now.mono_ms)
             return [e.Tell(rid, s.Clients(ask.cid, *rows))]
         if isinstance(ask, s.AskRefusals):
             return [e.Tell(rid, self.refusals.told(ask, self._peers))]

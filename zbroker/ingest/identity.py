@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from zbroker.access.core import NOT_ACCEPTED, NOT_ACCEPTED_HINT, Access
 from zbroker.access.passwords import NOBODY
 from zbroker.errors import ClientError
-from zbroker.ingest.effects import Verify
+from zbroker.ingest.contract import Verify
 from zbroker.wire.messages import Logon
 
 VERIFYING_MAX: Final = 16  # each takes a core for 30 ms; what is over has to come again

@@ -6,31 +6,28 @@ logon --> identity known --> name free --> Open to the journal --Opened--> live
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from zbroker.access.core import Access, Permit
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
-from zbroker.ingest.ack_pacer import AckPacer
-from zbroker.ingest.burst import Burst
+from zbroker.ingest.acks import AckPacer
 from zbroker.ingest.chain import Chain
-from zbroker.ingest.clients import ClientConnection, ClientRegistry
-from zbroker.ingest.contests import PROBE_MS, PROBES, Contest, Contests
-from zbroker.ingest.effects import Effect, Verify
-from zbroker.ingest.events import EndpointsRead
+from zbroker.ingest.clients import ClientConnection, ClientRegistry, endpoints_for
+from zbroker.ingest.contract import Effect, EndpointsRead, IngestSettings, Verify
 from zbroker.ingest.identity import Identity, Who
-from zbroker.ingest.link import AppendLink
-from zbroker.ingest.logon_endpoints import endpoints_for
+from zbroker.ingest.links import AppendLink
+from zbroker.ingest.packer import Burst
 from zbroker.ingest.publish_commands import Publishing
-from zbroker.ingest.settings import IngestSettings
 from zbroker.limits import U63_MAX
 from zbroker.server.peers import Received, made_by_zeromq
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import token
+from zbroker.wire.messages import Logon
 
 TOKEN_LIFE_S: Final = 24 * 3_600
 
@@ -205,3 +202,44 @@ class Logons:
 def taken_over(client: ClientConnection) -> m.Error:
     """What a client hears whose name another connection has now."""
     return m.Error("session_ended", f"another logon as {client.name!r} took this session over")
+
+
+PROBE_MS: Final = 25  # between heartbeats to an old connection that holds a wanted name
+PROBES: Final = 8  # all of them could be sent: it lives, the name is in use
+
+
+class Contest(NamedTuple):
+    """A logon that waits until the holder of its name is probed `left` times more."""
+
+    rid: bytes
+    logon: Logon
+    who: Who
+    holder: ClientConnection
+    next_ms: int
+    left: int
+
+
+class Contests:
+    """All that wait."""
+
+    def __init__(self, clients: ClientRegistry) -> None:
+        self._clients = clients
+        self._waiting: list[Contest] = []
+
+    def begin(self, contest: Contest) -> None:
+        """It waits; its first probe is to be sent now."""
+        self._waiting.append(contest)
+
+    def next_wake_ms(self) -> int | None:
+        """When the first of them is to be looked at again."""
+        return min((contest.next_ms for contest in self._waiting), default=None)
+
+    def due(self, now_ms: int) -> Iterator[tuple[Contest, bool]]:
+        """Those whose name is free, then True; and those to probe again or, `left` 0, to refuse."""
+        waiting, self._waiting = self._waiting, []
+        for contest in waiting:
+            free = self._clients.by_name.get(contest.logon.client) is not contest.holder
+            if free or now_ms >= contest.next_ms:
+                yield contest, free
+            else:
+                self._waiting.append(contest)

@@ -27,12 +27,9 @@ from zbroker.config import delivery_rooms, socket_of
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Now, TurnPlan
 from zbroker.engine.turn import Turn
+from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verify
 from zbroker.ingest.core import IngestCore
-from zbroker.ingest.effects import Effect, Verify
-from zbroker.ingest.endpoints_file import EndpointsFile
-from zbroker.ingest.live_port import LivePort
-from zbroker.ingest.passwords import PasswordPort
-from zbroker.ingest.settings import IngestSettings, PublishLimits
+from zbroker.ingest.ports import EndpointsFile, LivePort, PasswordPort
 from zbroker.limits import FRAME_SLACK_BYTES, INGEST_TURN_MAX, MIB
 from zbroker.recording import Recording
 from zbroker.server import admin_endpoint, disconnects_file, ports

@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer
-from zbroker.ingest.ack_merger import UnrecordedNames, runs_of
-from zbroker.ingest.effects import Effect
+from zbroker.ingest.acks import UnrecordedNames, runs_of
+from zbroker.ingest.contract import Effect
 from zbroker.wire.messages import Ack, Heartbeat
 
 RETRY_MS: Final = 20  # how soon a full queue is tried again

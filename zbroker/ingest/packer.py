@@ -7,11 +7,13 @@ of consecutive sequences become one batch, whatever their topics (a topic index 
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass, field
 from typing import Final
 
 from google_crc32c import value as crc32c
 from msgspec import msgpack
 
+from zbroker.ingest.contract import Effect
 from zbroker.limits import BATCH_COUNT_MAX, HEADER_MAX_BYTES
 from zbroker.wire.bodies import to_little
 from zbroker.wire.internal import Entry
@@ -111,3 +113,12 @@ def has_extra(publish: Publish) -> bool:
 def extra_size(publish: Publish) -> int:
     """Bytes of key and headers, encoded."""
     return len(pack(publish.key)) + len(pack(publish.headers))
+
+
+@dataclass(slots=True)
+class Burst:
+    """runs: single publishes that are being packed, by connection."""
+
+    now_ms: int
+    effects: list[Effect] = field(default_factory=list)
+    runs: dict[bytes, PublishRun] = field(default_factory=dict)

@@ -10,18 +10,15 @@ from typing import Final
 
 from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
-from zbroker.ingest import authorization
+from zbroker.ingest import checks
 from zbroker.ingest.acks import Acks, persisted
-from zbroker.ingest.burst import Burst
 from zbroker.ingest.chain import AckRequest, WaitingBatch
 from zbroker.ingest.checks import PACKED_SLACK_BYTES, PublishChecks
 from zbroker.ingest.clients import ClientConnection
-from zbroker.ingest.content import Contents
-from zbroker.ingest.link import AppendLink
-from zbroker.ingest.live import LiveLink
-from zbroker.ingest.packer import PublishRun
-from zbroker.ingest.settings import PublishLimits
-from zbroker.ingest.split import BatchPart, Splitter
+from zbroker.ingest.contract import PublishLimits
+from zbroker.ingest.links import AppendLink, LiveLink
+from zbroker.ingest.packer import Burst, PublishRun
+from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
@@ -65,7 +62,7 @@ class Publishing:
             self._check_stage(client, publish)
         if client.permit is not None:
             limit = max(self._limits.batch_bytes, self._limits.message_bytes) + PACKED_SLACK_BYTES
-            authorization.check(client.permit, publish, body, self._type_of, limit)
+            checks.check_permitted(client.permit, publish, body, self._type_of, limit)
         self._room_for(burst, client, len(body))
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
@@ -88,7 +85,7 @@ class Publishing:
             raise ClientError("bad_field", "only packed messages can be staged")
         topics = publish.topics if publish.topics is not None else [publish.topic or ""]
         if client.permit is not None:
-            authorization.check_staged(client.permit, topics)
+            checks.check_staged(client.permit, topics)
         other = [topic for topic in topics if self._kind is not None and not self._kind(topic)]
         if other:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
-from zbroker.ingest import authorization
+from zbroker.ingest import checks
 from zbroker.ingest.clients import ClientConnection
-from zbroker.ingest.effects import Effect
-from zbroker.ingest.link import AppendLink
+from zbroker.ingest.contract import Effect
+from zbroker.ingest.links import AppendLink
 from zbroker.wire import messages as m
 from zbroker.wire.stages import (
     BODY_MAX_BYTES,
@@ -103,7 +103,7 @@ class StageCommits:
             return [Answer(client.rid, Committed(cid, done.position, done.count, done.already))]
         try:
             if client.permit is not None:
-                authorization.check_staged(client.permit, done.topics)
+                checks.check_staged(client.permit, done.topics)
         except ClientError as error:
             return [Answer(client.rid, m.Error(error.code, error.reason, cid=cid))]
         return self._forward(client, cid, replace(ask, asks_topics=False))

@@ -7,7 +7,7 @@
   prev <= high < last. What overlaps is cut (`skip`); prev > high is a `sequence_gap`, unless the
   publisher chose to go on (`hole`).
 - So no refusal has to be remembered, which a restart would forget: what follows a refused batch is
-  refused too, by its `prev`. Clients may leave it out; ingest fills it in (ingest/prev_tracker.py).
+  refused too, by its `prev`. Clients may leave it out; ingest fills it in (ingest/chain.py).
 - What falls into a hole (holes.py) is stored, flagged late, whoever brings it.
 
 The table is folded from the log when the journal starts: from batch headers, and from state

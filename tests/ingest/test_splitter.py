@@ -15,8 +15,7 @@ from msgspec import Raw
 from tests.ingest.rig import item
 from tests.ingest.test_recording import A, Bench, accepted, pack, persisted, refused, unrecorded
 from zbroker.config import RecordConfig
-from zbroker.ingest.content import About
-from zbroker.ingest.split import BatchPart, Splitter
+from zbroker.ingest.splitter import About, BatchPart, Splitter
 from zbroker.limits import FILTERED_RUNS_MAX
 from zbroker.recording import Recording
 from zbroker.server.peers import Received

@@ -1,14 +1,18 @@
-"""What the ingest process is started with. Pure."""
+"""What ingest's core is started with, what it hears, and what it wants done. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from zbroker.access.core import Access
+from zbroker.engine import effects as e
 from zbroker.limits import CLIENTS_MAX
 from zbroker.recording import Recording
+from zbroker.wire.internal import LiveCredit
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,3 +44,41 @@ class IngestSettings(NamedTuple):
     key: bytes = b""
     disconnects: int = 0
     spin_us: int = 0
+
+
+class Verify(Struct, gc=False):
+    """See whether `password` is the one of `hashed`. Answered by Verified, with this number."""
+
+    number: int
+    password: str
+    hashed: str
+
+    def __repr__(self) -> str:
+        return f"Verify(number={self.number})"
+
+
+Effect = (
+    e.Answer | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Tell | e.NoteDisconnected
+    | e.Gate | e.Pace | e.Ready | e.Exit | Verify
+)  # fmt: skip
+
+
+class Verified(Struct, gc=False):
+    """A Verify was done."""
+
+    number: int
+    good: bool
+
+
+class Granted(Struct, gc=False):
+    """A delivery worker grants credit. worker: they are counted from 0."""
+
+    worker: int
+    grant: LiveCredit
+
+
+class EndpointsRead(Struct, gc=False):
+    """The endpoints of the instance. missing: the listeners whose endpoint is not known yet."""
+
+    endpoints: Mapping[str, str]
+    missing: Sequence[str] = ()

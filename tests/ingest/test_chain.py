@@ -1,11 +1,11 @@
-"""zbroker/ingest/prev_tracker.py: which sequence stands before another one in its session."""
+"""zbroker/ingest/chain.py: which sequence stands before another one in its session."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.ingest.prev_tracker import PrevTracker
+from zbroker.ingest.chain import PrevTracker
 
 
 def test_a_new_session_begins_behind_what_the_log_holds() -> None:

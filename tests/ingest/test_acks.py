@@ -1,4 +1,4 @@
-"""zbroker/ingest/ack_pacer.py: acks at an interval, never behind what they stand before."""
+"""zbroker/ingest/acks.py: acks at an interval, never behind what they stand before."""
 
 from __future__ import annotations
 

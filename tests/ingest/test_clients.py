@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker import config
-from zbroker.ingest.clients import ClientConnection, ClientRegistry
-from zbroker.ingest.logon_endpoints import Spread, endpoints_for, missing
+from zbroker.ingest.clients import ClientConnection, ClientRegistry, Spread, endpoints_for, missing
 
 ROOMS = ("delivery", "delivery-2")
 KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "queues": "q", "admin": "a"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
 from zbroker.engine.journal_session import WELCOME_WAIT_MS
-from zbroker.ingest.link import CONFIRM_MS, AppendLink, LinkEffect
+from zbroker.ingest.links import CONFIRM_MS, AppendLink, LinkEffect
 from zbroker.wire import internal as m
 
 MINE, J1, J2 = 5, 11, 12
