@@ -6,8 +6,8 @@ import pytest
 
 from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
 from zbroker.delivery import reports
+from zbroker.delivery.contract import Planned
 from zbroker.delivery.core import PLANS_MAX
-from zbroker.delivery.events import Planned
 from zbroker.delivery.journal_follower import HOLDS_MS
 from zbroker.delivery.pending_lookups import PATIENCE_MS
 from zbroker.delivery.replay import BLOCK_MAX_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.delivery.world import ANN, World
-from zbroker.delivery.effects import PlanRanges
+from zbroker.delivery.contract import PlanRanges
 from zbroker.delivery.points import Point
 from zbroker.engine.effects import Say
 from zbroker.engine.events import Gone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.delivery.world import ANN, World, ready
-from zbroker.delivery.effects import CloseFiles, PlanRanges
+from zbroker.delivery.contract import CloseFiles, PlanRanges
 from zbroker.delivery.journal_follower import HOLDS_MS, LET_GO_MS
 from zbroker.engine.effects import JOURNAL, WATERMARKS, ForgetBlocks, Reconnect, Say
 from zbroker.engine.events import Gone

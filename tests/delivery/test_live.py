@@ -9,9 +9,8 @@ import zstandard
 
 from tests.delivery.world import ANN, BOB, World, expand, ready
 from zbroker.config import RecordConfig
-from zbroker.delivery.effects import GrantLive
-from zbroker.delivery.events import LiveReceived
-from zbroker.delivery.live_grants import GRANT_BYTES, WANTED_MS, LiveGrants
+from zbroker.delivery.contract import GrantLive, LiveReceived
+from zbroker.delivery.live import GRANT_BYTES, WANTED_MS, LiveGrants
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW
 from zbroker.limits import BEAT_MS, LIVE_CREDIT_BYTES

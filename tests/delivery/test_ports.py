@@ -14,8 +14,7 @@ from zbroker import sockets
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.delivery import ranges
-from zbroker.delivery.effects import CloseFiles, GrantLive, PlanRanges
-from zbroker.delivery.events import Planned
+from zbroker.delivery.contract import CloseFiles, GrantLive, Planned, PlanRanges
 from zbroker.delivery.points import Point
 from zbroker.delivery.ports import PLAN_SLICE_MS, BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine.contract import Limit

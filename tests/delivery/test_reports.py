@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.delivery import reports
-from zbroker.delivery.effects import DeliveryStats, Effect
-from zbroker.delivery.trail import Trail
+from zbroker.delivery.contract import DeliveryStats, Effect
+from zbroker.delivery.subscription import Trail
 from zbroker.engine.effects import Send
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from tests.delivery.world import ANN, BOB, World
 from zbroker.access.core import Access, Permit
 from zbroker.access.format import parse
-from zbroker.delivery.connections import CREDIT_MIN_BYTES
+from zbroker.delivery.connections import CREDIT_MIN_BYTES, Rights
+from zbroker.delivery.contract import Planned
 from zbroker.delivery.core import DeliveryCore
-from zbroker.delivery.events import Planned
 from zbroker.delivery.pending_lookups import Asking
-from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.engine.events import RulesChanged
 from zbroker.server.budgets import Budget

@@ -1,11 +1,11 @@
-"""How far the program behind a subscription came (zbroker/delivery/trail.py)."""
+"""How far the program behind a subscription came (zbroker/delivery/subscription.py)."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbroker.delivery.trail import STEPS_MAX, Trail
+from zbroker.delivery.subscription import STEPS_MAX, Trail
 
 
 def test_what_was_sent_is_handled_when_its_credit_came_back() -> None:

@@ -17,9 +17,8 @@ from zbroker.access.core import Access
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import is_time, parse_time
+from zbroker.delivery.contract import Effect, LiveReceived, PlanRanges
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
-from zbroker.delivery.effects import Effect, PlanRanges
-from zbroker.delivery.events import LiveReceived
 from zbroker.engine.contract import Now, TurnPlan
 from zbroker.engine.effects import Note, Say, Send
 from zbroker.engine.events import Commands, Gone, ReadFailed

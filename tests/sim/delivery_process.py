@@ -15,9 +15,8 @@ from tests.sim.net import Net
 from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, draw, mortal
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
+from zbroker.delivery.contract import CloseFiles, Effect, GrantLive, LiveReceived, PlanRanges
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
-from zbroker.delivery.effects import CloseFiles, Effect, GrantLive, PlanRanges
-from zbroker.delivery.events import LiveReceived
 from zbroker.delivery.ports import BlocksPort, PlansPort
 from zbroker.engine.contract import Limit, Now, TurnPlan
 from zbroker.engine.effects import ForgetBlocks, Reconnect, Say, Send

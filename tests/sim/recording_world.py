@@ -20,8 +20,8 @@ from tests.sim.subscriber import Recorded, SubscriberNode
 from tests.sim.world import App, ClientNode, Violation, World, _Item
 from zbroker.client import effects as ef
 from zbroker.config import RecordConfig
-from zbroker.delivery import live_grants
-from zbroker.delivery.effects import GrantLive
+from zbroker.delivery import live
+from zbroker.delivery.contract import GrantLive
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.recording import Recording
 from zbroker.wire import bodies
@@ -131,7 +131,7 @@ class RecordingWorld(World):
 
     def less(self, effect: GrantLive) -> GrantLive:
         """Little credit, and often another time at which more is given."""
-        live_grants.GRANT_BYTES = self.rng.choice(GRANTS_BYTES)  # type: ignore[misc]
+        live.GRANT_BYTES = self.rng.choice(GRANTS_BYTES)  # type: ignore[misc]
         effect.grant.credit_bytes = min(effect.grant.credit_bytes, CREDIT_BYTES)
         return effect
 

@@ -13,7 +13,7 @@ from tests.sim.queues_bugs import TURNS
 from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
 from zbroker.client.publisher.unrecorded import Filtered, Unrecorded
-from zbroker.delivery.effects import Effect
+from zbroker.delivery.contract import Effect
 from zbroker.delivery.turns import ReadTurns
 from zbroker.ingest.acks import Acks
 from zbroker.ingest.chain import Chain

@@ -24,9 +24,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import Ext
 
+from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.held import Held, MessagePlace
 from zbroker.errors import ZBrokerError
+from zbroker.formats import decode
 from zbroker.limits import MIB
+from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
 KEYS_MAX: Final = 65_536  # of one subscription; each takes about half a KiB beside its bytes
@@ -35,6 +38,8 @@ HELD_MAX_BYTES: Final = 32 * MIB  # payloads and keys of one subscription, or on
 _DEPTH_MAX: Final = 32  # of a value in a key; what nests deeper is never merged
 _INT_MAX: Final = (1 << 61) - 2  # larger ones can be chosen so that thousands have one hash
 _LONG_AGO: Final = -(1 << 64)
+
+_NO_COLUMNS: Final = Columns()
 
 Path = Callable[[Any], Any]  # the value of a decoded payload at a place; None if there is none
 
@@ -53,6 +58,33 @@ class BatchMessages(NamedTuple):
     place: Callable[[int], MessagePlace]
     value: Callable[[int], Any]
     extra: Callable[[int], Columns | None] | None = None
+
+
+def messages_of(block: Block, at: int, type_of: Callable[[str], str]) -> BatchMessages:
+    """The messages of a batch as conflation looks at them."""
+    batch, data = block.batch(at), block.unpacked(at)
+    columns = batch.columns or Columns()
+    index = bodies.indexes(columns.index) if columns.index is not None else None
+    topics = [batch.topics[i] for i in index] if index is not None else batch.topics * len(data)
+    times = bodies.times(columns.time) if columns.time is not None else [batch.log_time] * len(data)
+    extras = bodies.extras(batch.columns, batch.count)
+    origin = batch.origin_instance, batch.origin_generation, batch.origin_position
+
+    def place(i: int) -> MessagePlace:
+        ahead = i - batch.skip
+        at = (*origin[:2], origin[2] + ahead) if origin[0] else None
+        return MessagePlace(batch.position + ahead, batch.publisher, batch.sequence + ahead, at)
+
+    def extra(i: int) -> Columns | None:
+        found = Columns()
+        if extras is not None:
+            extras.put(found, (i,))
+        return found if found != _NO_COLUMNS else None
+
+    def value(i: int) -> object:
+        return decode(type_of(topics[i]), data[i])
+
+    return BatchMessages(data, times, topics, place, value, extra if extras is not None else None)
 
 
 class Conflation:

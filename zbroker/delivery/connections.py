@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from zbroker.access.core import Access, Permit
+from zbroker.delivery.contract import DeliveryStats
 from zbroker.delivery.subscription import SubscriptionState
+from zbroker.engine.effects import Send
+from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
+from zbroker.wire import codec
+from zbroker.wire import messages as m
+from zbroker.wire.messages import Ranges
 
 #: what a subscription gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
@@ -62,3 +70,77 @@ class Connections(Peers[DeliveryConnection]):
 
     def __init__(self, quiet_ms: QuietMs | None = None, budget: Budget = DEFAULT) -> None:
         super().__init__(DeliveryConnection, quiet_ms, budget)
+
+
+def cid_of(command: m.DeliveryCommand | None, frames: Sequence[bytes | memoryview]) -> str | None:
+    """The cid that a refusal carries, also of a command that could not be decoded."""
+    if command is None:
+        return codec.cid_of(frames[0]) if frames else None
+    return None if isinstance(command, m.Flow | m.Heartbeat) else command.cid
+
+
+def sid_of(command: m.DeliveryCommand | None, error: ClientError) -> str | None:
+    """The sid that a refusal names: an error with a sid ends it, so not the one that is in use."""
+    if error.code == "sid_in_use":
+        return None
+    return command.sid if isinstance(command, m.Subscribe | m.Flow | m.Unsubscribe) else None
+
+
+def refusal(
+    counts: DeliveryStats, rid: bytes, error: ClientError, cid: str | None, sid: str | None = None
+) -> Send:
+    """The answer to a command that is not served, counted."""
+    counts.errors += 1
+    return Send(rid, codec.encode(m.Error(error.code, error.reason, error.hint, cid, sid)))
+
+
+class ReadRight(NamedTuple):
+    """What somebody wants to read. unrecorded: also what is not recorded."""
+
+    action: str
+    topic: str
+    regex: bool = False
+    unrecorded: bool = False
+
+
+class Rights:
+    """The rules as they are now."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+
+    def allow(self, one: SubscriptionState, principal: str, *, unrecorded: bool = False) -> bool:
+        """Has `one` get what may be read now, and nothing else; True if that has changed.
+
+        unrecorded: it wants what is not recorded, too. Raises: ClientError not_entitled.
+        """
+        wanted = ReadRight(one.action, one.topic, regex=one.regex, unrecorded=unrecorded)
+        return one.wish.allow(self.check(principal, wanted))
+
+    def check(self, principal: str, wanted: ReadRight) -> Permit:
+        """What may be read of what is wanted; asked before anything is made for it.
+
+        Raises: ClientError not_entitled.
+        """
+        action, topic = wanted.action, wanted.topic
+        permit = self.access.permit(principal, action)
+        if permit.nothing or (not wanted.regex and permit.verdict(topic) == "no"):
+            raise _refused(principal, action, topic)
+        if wanted.unrecorded and permit.key != self.access.permit(principal, "subscribe").key:
+            raise _refused(principal, "subscribe", f"{topic}, where it is not recorded,")
+        return permit
+
+    def check_ranges(self, principal: str, command: Ranges) -> None:
+        """Without a topic it is about the log as a whole: the right to any topic will do.
+
+        Raises: ClientError not_entitled.
+        """
+        topic = command.topic
+        permit = self.access.permit(principal, "replay")
+        exact = topic is not None and not command.regex
+        if permit.nothing or (exact and permit.verdict(topic or "") == "no"):
+            raise _refused(principal, "replay", topic or "anything")
+
+
+def _refused(principal: str, action: str, what: str) -> ClientError:
+    return ClientError("not_entitled", f"{principal!r} may not {action} {what!r}")

@@ -16,24 +16,24 @@ from typing import Any, Final, NamedTuple
 from zbroker.access.core import Access
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.delivery import reports
-from zbroker.delivery.commands import cid_of, refusal, sid_of
-from zbroker.delivery.connections import Connections, DeliveryConnection
+from zbroker.delivery.connections import (
+    Connections,
+    DeliveryConnection,
+    Rights,
+    cid_of,
+    refusal,
+    sid_of,
+)
+from zbroker.delivery.contract import DeliveryStats, Effect, LiveReceived, Planned, PlanRanges
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import DeliveryStats, Effect, PlanRanges
-from zbroker.delivery.events import LiveReceived, Planned
-from zbroker.delivery.holds import LogNeeds
-from zbroker.delivery.journal_follower import JournalFollower
-from zbroker.delivery.live import LiveSubscriptions
-from zbroker.delivery.live_grants import LiveGrants
-from zbroker.delivery.lookups import Locating
+from zbroker.delivery.journal_follower import JournalFollower, LogNeeds
+from zbroker.delivery.live import LiveGrants, LiveSubscriptions
+from zbroker.delivery.lookups import Locating, Plans
 from zbroker.delivery.options import chars_of
 from zbroker.delivery.pending_lookups import Asking, Question
-from zbroker.delivery.plans import Plans
-from zbroker.delivery.progress import SubscriptionProgress
-from zbroker.delivery.rights import Rights
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.delivery.subscription_commands import SubscriptionRegistry
-from zbroker.delivery.turns import ReadTurns
+from zbroker.delivery.turns import ReadTurns, SubscriptionProgress
 from zbroker.engine import events as e
 from zbroker.engine.contract import MS_NS, Now
 from zbroker.engine.effects import Exit, NoteDisconnected, Send, Tell

@@ -9,19 +9,22 @@ Reads go on by the watermarks of another journal, before that has welcomed this 
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Hashable, Iterable, Iterator
+from heapq import nsmallest
+from operator import attrgetter
+from typing import Final, NamedTuple
 
+from zbroker.delivery.connections import Connections
+from zbroker.delivery.contract import CloseFiles, DeliveryStats, Effect, PlanRanges
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import CloseFiles, DeliveryStats, Effect
-from zbroker.delivery.holds import LogNeeds
-from zbroker.delivery.lookups import Locating
-from zbroker.delivery.plans import Plans
+from zbroker.delivery.lookups import Locating, Plans
+from zbroker.delivery.pending_lookups import Asking
 from zbroker.engine.contract import MS_NS, Now
 from zbroker.engine.effects import JOURNAL, ForgetBlocks, Note, Say
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
-from zbroker.limits import BEAT_MS
-from zbroker.wire.internal import Watermarks, Welcome
+from zbroker.limits import BEAT_MS, HOLDINGS_MAX, U63_MAX
+from zbroker.wire.internal import Holding, Holds, Watermarks, Welcome
 
 HOLDS_MS: Final = BEAT_MS  # how often the journal hears of it
 LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
@@ -91,3 +94,56 @@ class JournalFollower:
         """When `tick` or `report` has something to do."""
         hello_ms = self._session.next_wake_ms()
         return self._holds_ms if hello_ms is None else hello_ms
+
+
+class Need(NamedTuple):
+    """The log from `position` on, for a connection. `key` stays the same while it is needed."""
+
+    position: int
+    key: Hashable
+    rid: bytes
+    what: str
+
+
+class LogNeeds:
+    """Everything that a delivery room needs."""
+
+    def __init__(self, connections: Connections, cursors: Cursors, asking: Asking) -> None:
+        self._connections = connections
+        self._cursors = cursors
+        self._asking = asking
+        self._since: dict[Hashable, int] = {}  # wall clock, ms, when a need was first told
+
+    def holds(self, incarnation: int, plans: Iterable[PlanRanges], wall_ms: int) -> Holds:
+        """For the journal with this incarnation."""
+        needs = [*self._running(), *self._asked(), *_planned(plans)]
+        since = self._since
+        self._since = {need.key: since.get(need.key, wall_ms) for need in needs}
+        lowest = nsmallest(HOLDINGS_MAX, needs, key=attrgetter("position"))
+        holdings = [self._holding(need) for need in lowest]
+        first = lowest[0].position if lowest else U63_MAX
+        return Holds(incarnation, self._cursors.floor, first, holdings, self._cursors.eager)
+
+    def _running(self) -> Iterator[Need]:
+        for replay in self._cursors.running.values():
+            for one in replay.members:
+                position = one.safe(replay.position)
+                yield Need(position, one.names.key, one.names.rid, one.topic)
+
+    def _asked(self) -> Iterator[Need]:
+        """What was told and stands below the floor by now is not begun there, but asked again."""
+        for question in self._asking.questions():
+            told = [one.position for one in question.answers.values() if not one.code]
+            if told and min(told) >= self._cursors.floor:
+                key = question.key or ("ranges", question.rid, question.command.cid)
+                yield Need(min(told), key, question.rid, question.what)
+
+    def _holding(self, need: Need) -> Holding:
+        connection = self._connections.get(need.rid)
+        who = connection.token.name if connection is not None else ""
+        return Holding(who, need.what, need.position, self._since[need.key])
+
+
+def _planned(plans: Iterable[PlanRanges]) -> Iterator[Need]:
+    for plan in plans:
+        yield Need(plan.start.position, ("ranges", plan.rid, plan.cid), plan.rid, "ranges")

@@ -7,21 +7,24 @@ comes when it has none is dropped and counted, never kept.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Parts, counting
-from zbroker.delivery.conflation import Conflation
-from zbroker.delivery.effects import DeliveryStats, Effect
-from zbroker.delivery.live_intervals import LiveIntervals
+from zbroker.blocks.held import Held
+from zbroker.delivery.conflation import Conflation, messages_of
+from zbroker.delivery.contract import DeliveryStats, Effect, GrantLive, LiveReceived
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.effects import Send
 from zbroker.ids import Origin
+from zbroker.limits import BEAT_MS, LIVE_CREDIT_BYTES
 from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Entry
+from zbroker.wire.internal import Entry, Hello, LiveCredit
 
 _NOWHERE: Final = Cursor(0, 0, 0)
 
@@ -184,3 +187,139 @@ def _batch(entry: Entry, body: bytes, wall_ns: int) -> Batch:
         entry.topics, body, entry.crc, len(body), flags=FLAG_ZSTD if entry.codec else 0,
         columns=entry.columns,
     )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _Holding:
+    one: SubscriptionState
+    conflation: Conflation
+    due: deque[Held] = field(default_factory=deque)
+
+
+class LiveIntervals:
+    """By the key of a subscription that conflates. next_ns: when `ended` has something."""
+
+    def __init__(self) -> None:
+        self.next_ns: int | None = None
+        self._of: dict[int, _Holding] = {}
+
+    def __contains__(self, one: SubscriptionState) -> bool:
+        return one.names.key in self._of
+
+    def add(self, one: SubscriptionState, conflation: Conflation) -> None:
+        """It holds what it wants from now on, and goes on with what it holds."""
+        self._of.setdefault(one.names.key, _Holding(one, conflation))
+
+    def remove(self, one: SubscriptionState) -> None:
+        """It is over; it may never have been here."""
+        self._of.pop(one.names.key, None)
+
+    def forget(self, one: SubscriptionState) -> None:
+        """What it holds may not be sent any more."""
+        holding = self._of.get(one.names.key)
+        if holding is not None:
+            holding.conflation.forget()
+            holding.due.clear()
+
+    def hold(
+        self, one: SubscriptionState, block: Block, at: int, picks: Sequence[int], now_ns: int
+    ) -> int:
+        """Takes in messages of a batch. Returns: how many had to be dropped."""
+        holding = self._of[one.names.key]
+        messages = messages_of(block, at, one.look.type_of)
+        if holding.due:
+            holding.conflation.prolong(now_ns)
+        ended = holding.conflation.add(messages, picks, now_ns)
+        self._plan(holding)
+        if holding.due:
+            return len(ended)
+        holding.due.extend(ended)
+        return 0
+
+    def ended(self, now_ns: int) -> Iterator[SubscriptionState]:
+        """Those for which something is due, now that it is `now_ns`."""
+        if self.next_ns is None or now_ns < self.next_ns:
+            return
+        self.next_ns = None
+        for holding in list(self._of.values()):
+            if not holding.due:
+                holding.due.extend(holding.conflation.due(now_ns))
+            if holding.due:
+                yield holding.one
+            self._plan(holding)
+
+    def due(self, one: SubscriptionState) -> Iterator[Held]:
+        """What is due for it, while it has credit and its limit is not reached."""
+        holding = self._of.get(one.names.key)
+        while holding is not None and holding.due and one.credit > 0 and one.left > 0:
+            yield holding.due.popleft()
+        if holding is not None:
+            self._plan(holding)
+
+    def _plan(self, holding: _Holding) -> None:
+        """Notes when its interval ends, unless it has to wait for credit first."""
+        conflation = holding.conflation
+        if conflation.oldest_position is None or holding.due:
+            return
+        end_ns = conflation.end_ns
+        self.next_ns = end_ns if self.next_ns is None else min(self.next_ns, end_ns)
+
+    def check(self) -> None:
+        """Asserts what is always true."""
+        for holding in self._of.values():
+            holding.conflation.check()
+            waits = holding.conflation.oldest_position is not None and not holding.due
+            assert not waits or self.next_ns is not None, "it would be held for ever"
+
+
+WANTED_MS: Final = 10_000  # longer than the last client stays: most come back
+GRANT_BYTES: Final = LIVE_CREDIT_BYTES // 4  # taken since the last grant: then it is time for one
+
+
+class LiveGrants:
+    """Which ingest process said Hello last, and how much was taken from it."""
+
+    def __init__(self, incarnation: int) -> None:
+        self._mine = incarnation
+        self._requester: bytes | None = None
+        self._theirs = 0
+        self._taken = self._ungranted = 0  # bytes: since its Hello, since the last grant
+        self._wanted = True
+        self._wanted_until_ms = self.next_wake_ms = 0
+
+    def answer(self, received: LiveReceived) -> GrantLive | None:
+        """The answer to a Hello, or to a stranger; None: these batches are taken."""
+        rid, message = received.rid, received.message
+        if isinstance(message, Hello):  # a new ingest, or a new socket of it
+            self._requester, self._theirs, self._taken = rid, message.incarnation, 0
+            return self._grant(rid)
+        if rid != self._requester or message.incarnation != self._mine:
+            return GrantLive(rid, LiveCredit(self._mine, 0, 0, 0))
+        self._taken += received.size
+        self._ungranted += received.size
+        return None
+
+    def taken(self) -> list[GrantLive]:
+        """A new grant, if so much was taken that it is time for one."""
+        return self._grants() if self._ungranted >= GRANT_BYTES else []
+
+    def tick(self, now_ms: int, *, wanted: bool) -> list[GrantLive]:
+        """A grant on each beat, as ingest takes silence for death, and when `wanted` changes.
+
+        wanted: a client is logged on.
+        """
+        if wanted:
+            self._wanted_until_ms = now_ms + WANTED_MS
+        before, self._wanted = self._wanted, now_ms < self._wanted_until_ms
+        if before is self._wanted and now_ms < self.next_wake_ms:
+            return []
+        self.next_wake_ms = now_ms + BEAT_MS
+        return self._grants()
+
+    def _grants(self) -> list[GrantLive]:
+        return [] if self._requester is None else [self._grant(self._requester)]
+
+    def _grant(self, rid: bytes) -> GrantLive:
+        self._ungranted = 0
+        credit = LIVE_CREDIT_BYTES if self._wanted else 0
+        return GrantLive(rid, LiveCredit(self._mine, self._theirs, self._taken, credit))

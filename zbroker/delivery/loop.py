@@ -22,7 +22,7 @@ import zmq
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.config import Config, socket_of
-from zbroker.delivery import effects as de
+from zbroker.delivery import contract as de
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine import effects as e

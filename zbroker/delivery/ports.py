@@ -13,8 +13,7 @@ from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import Clock
 from zbroker.delivery import ranges
-from zbroker.delivery.effects import CloseFiles, GrantLive, PlanRanges
-from zbroker.delivery.events import LiveReceived, Planned
+from zbroker.delivery.contract import CloseFiles, GrantLive, LiveReceived, Planned, PlanRanges
 from zbroker.engine.contract import Limit, Ready
 from zbroker.engine.effects import ForgetBlocks
 from zbroker.engine.events import ReadFailed

@@ -10,28 +10,25 @@ A replay waits for credit, for new marks (`dry`), for its pace (`due_ns`) or whi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, item_end, item_first
-from zbroker.blocks.held import Held, MessagePlace
-from zbroker.delivery.conflation import BatchMessages
-from zbroker.delivery.intervals import Intervals
+from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, item_end, item_first, time_of
+from zbroker.blocks.held import Held
+from zbroker.delivery.conflation import BatchMessages, Conflation, messages_of
 from zbroker.delivery.pace import ReplayPace
 from zbroker.delivery.points import Point
 from zbroker.delivery.selection import slice_of
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.filters.limits import STEP_BYTES_MAX
-from zbroker.formats import decode
 from zbroker.ids import format_bookmark
 from zbroker.limits import KIB, MIB, U63_MAX
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap, Item, Skipped
 from zbroker.wire import bodies
-from zbroker.wire.messages import Columns
 
 #: A turn of one replay is one block: big enough to be cheap for big batches, small enough that tiny
 #: ones do not keep the others waiting.
@@ -43,7 +40,6 @@ BLOCK_ITEMS_MIN: Final = 64
 PACED_MAX: Final = 1_024  # messages whose time is looked up at once
 
 _NOWHERE: Final = Cursor(0, 0, 0)
-_NO_COLUMNS: Final = Columns()
 
 Sent = list[tuple[SubscriptionState, Frame]]
 Chosen = list[tuple[SubscriptionState, Sequence[int]]]
@@ -249,7 +245,7 @@ class Replay:
         if self.intervals is None:
             self._send(block, at, maker, chosen, keys, sent)
         elif chosen:
-            messages = incoming(block, at, self.members[0].look.type_of)
+            messages = messages_of(block, at, self.members[0].look.type_of)
             self.intervals.add(block, at, chosen, messages, now_ns)
         self.position = stop - ahead
         self._drain(maker, now_ns, sent)
@@ -350,33 +346,6 @@ class Replay:
             self.block_bytes = min(most, self.block_bytes * 2)
 
 
-def incoming(block: Block, at: int, type_of: Callable[[str], str]) -> BatchMessages:
-    """The messages of a batch as conflation looks at them."""
-    batch, data = block.batch(at), block.unpacked(at)
-    columns = batch.columns or Columns()
-    index = bodies.indexes(columns.index) if columns.index is not None else None
-    topics = [batch.topics[i] for i in index] if index is not None else batch.topics * len(data)
-    times = bodies.times(columns.time) if columns.time is not None else [batch.log_time] * len(data)
-    extras = bodies.extras(batch.columns, batch.count)
-    origin = batch.origin_instance, batch.origin_generation, batch.origin_position
-
-    def place(i: int) -> MessagePlace:
-        ahead = i - batch.skip
-        at = (*origin[:2], origin[2] + ahead) if origin[0] else None
-        return MessagePlace(batch.position + ahead, batch.publisher, batch.sequence + ahead, at)
-
-    def extra(i: int) -> Columns | None:
-        found = Columns()
-        if extras is not None:
-            extras.put(found, (i,))
-        return found if found != _NO_COLUMNS else None
-
-    def value(i: int) -> object:
-        return decode(type_of(topics[i]), data[i])
-
-    return BatchMessages(data, times, topics, place, value, extra if extras is not None else None)
-
-
 def _put(sent: Sent, one: SubscriptionState, parts: Iterable[Frame]) -> None:
     for part in parts:
         one.credit -= part.size
@@ -406,3 +375,83 @@ def _times_and_sizes(
         times = bodies.times(batch.columns.time)
         return [times[pick] for pick in picks], picks
     return picks, picks
+
+
+class Intervals:
+    """`members`: the list of the replay, which changes."""
+
+    def __init__(self, members: list[SubscriptionState]) -> None:
+        self._members = members
+
+    @property
+    def by_replay(self) -> bool:
+        """True if intervals are of the time of the replay: its pace comes before conflation."""
+        return self._all[0].by_replay
+
+    @property
+    def _all(self) -> list[Conflation]:
+        return [one.conflation for one in self._members if one.conflation is not None]
+
+    @property
+    def _seen(self) -> tuple[int, int]:
+        """The newest log time that one of them passed, and when."""
+        return max(one.seen for one in self._all)
+
+    def begin(self, now_ns: int, *, at_end: bool) -> None:
+        """Ends intervals whose time is over; those of log time only at the end of the log.
+
+        at_end: nothing is written behind what was passed; what is written and not durable yet may
+        belong to the open interval.
+        """
+        if self.by_replay:
+            if any(one.is_over(now_ns) for one in self._all):
+                self.close()
+        elif at_end:
+            log_ns, since_ns = self._seen
+            self._close_before(log_ns + now_ns - since_ns)
+
+    def add(
+        self, block: Block, at: int, chosen: Chosen, messages: BatchMessages, now_ns: int
+    ) -> None:
+        """Holds what is wanted of a batch."""
+        early = 0
+        for one, picks in chosen:
+            conflation = one.conflation
+            assert conflation is not None, "all of them conflate, or none does"
+            before = conflation.closed_early
+            one.ready.extend(conflation.add(messages, picks, now_ns))
+            conflation.seen = (time_of(block.batch(at), picks[-1]), now_ns)
+            early += conflation.closed_early - before
+        if len(self._members) > 1:
+            if early:
+                self.close()
+            elif not self.by_replay:
+                self._close_before(self._seen[0])
+
+    def close(self) -> None:
+        """Ends the open interval of all of them."""
+        for one in self._members:
+            if one.conflation is not None:
+                one.ready.extend(one.conflation.flush())
+
+    def _close_before(self, log_ns: int) -> None:
+        for one in self._members:
+            if one.conflation is not None:
+                one.ready.extend(one.conflation.due(log_ns))
+
+    def first(self) -> SubscriptionState | None:
+        """The one that is sent next; None if nothing is due."""
+        due = [one for one in self._members if one.ready and one.left > 0]
+        return min(due, key=_position) if due else None
+
+    def ends_ns(self, now_ns: int, *, at_end: bool) -> int | None:
+        """When the open interval is over (monotonic), if time alone ends it."""
+        ends = [one.end_ns for one in self._all if one.oldest_position is not None]
+        if not ends or not (at_end or self.by_replay):
+            return None
+        log_ns, since_ns = (0, 0) if self.by_replay else self._seen
+        return max(now_ns + 1, since_ns + min(ends) - log_ns)
+
+
+def _position(one: SubscriptionState) -> int:
+    return one.ready[0].first.position

@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from typing import Final, Protocol
 
-from zbroker.delivery.commands import refusal
-from zbroker.delivery.connections import Connections, DeliveryConnection
+from zbroker.delivery.connections import Connections, DeliveryConnection, refusal
+from zbroker.delivery.contract import DeliveryStats, Effect
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import DeliveryStats, Effect
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.delivery.subscription_commands import SubscriptionRegistry

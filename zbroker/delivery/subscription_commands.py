@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from zbroker.delivery.connections import Connections, DeliveryConnection
+from zbroker.delivery.connections import Connections, DeliveryConnection, ReadRight, Rights
+from zbroker.delivery.contract import Effect
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.effects import Effect
 from zbroker.delivery.live import LiveSubscriptions, told_of_drops
 from zbroker.delivery.options import (
     action_of,
@@ -20,7 +20,6 @@ from zbroker.delivery.options import (
     wants_unrecorded,
     wish_of,
 )
-from zbroker.delivery.rights import ReadRight, Rights
 from zbroker.delivery.selection import StartSelection
 from zbroker.delivery.subscription import Names, SubscriptionState
 from zbroker.engine.effects import Send

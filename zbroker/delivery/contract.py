@@ -1,14 +1,15 @@
-"""What the delivery core wants done, as values; loop.py and ports.py perform it. Pure."""
+"""What delivery's core hears and wants done, besides what all processes have. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
 
 from zbroker.delivery.points import Point
 from zbroker.engine import effects as e
-from zbroker.wire.internal import LiveCredit
+from zbroker.wire.internal import Hello, Live, LiveCredit
 
 
 class PlanRanges(Struct, gc=False):
@@ -56,3 +57,19 @@ class DeliveryStats:
     dropped: int = 0  # unrecorded messages for subscriptions without credit
     errors: int = 0
     rewound: int = 0
+
+
+class Planned(Struct, gc=False):
+    """A Plan was done: half-open ranges [from, to, bytes] that cover what was to be split."""
+
+    plan: PlanRanges
+    ranges: list[tuple[int, int, int]]
+
+
+class LiveReceived(Struct, gc=False):
+    """An ingest process sent this, with one body for each entry. size: bytes of all bodies."""
+
+    rid: bytes
+    message: Hello | Live
+    bodies: Sequence[bytes]
+    size: int
