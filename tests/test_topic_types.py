@@ -1,11 +1,11 @@
-"""zbroker/topic_types.py: the type of each topic, as a definition recorded it."""
+"""zbroker/topics.py: the type of each topic, as a definition recorded it."""
 
 from __future__ import annotations
 
 import pytest
 
-from zbroker import topic_types
-from zbroker.topic_types import TopicType, TopicTypes
+from zbroker import topics
+from zbroker.topics import TopicType, TopicTypes
 
 
 def test_the_first_rule_that_fits_decides() -> None:
@@ -14,7 +14,7 @@ def test_the_first_rule_that_fits_decides() -> None:
 
 
 def test_only_so_many_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_types, "TOPICS_MAX", 2)
+    monkeypatch.setattr(topics, "TOPICS_MAX", 2)
     types = TopicTypes([TopicType("a", type="fix")])
     for topic in ("a", "b", "c", "a"):
         assert types(topic) == ("fix" if topic == "a" else "auto")

@@ -18,7 +18,6 @@ _VALUES: Final = (
     "zbroker.paths",
     "zbroker.recording",
     "zbroker.toml_source",
-    "zbroker.topic_types",
     "zbroker.topics",
     "zbroker",
 )
@@ -66,12 +65,10 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.known_log": ("zbroker.durable_files", "zbroker.ids"),
     "zbroker.toml_source": ("zbroker.errors",),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
-    "zbroker.topic_types": ("zbroker.limits", "zbroker.topics"),
     "zbroker.recording": (
         "zbroker.errors",
         "zbroker.filters",
         "zbroker.limits",
-        "zbroker.topic_types",
         "zbroker.topics",
     ),
     # what payloads, messages and settings mean

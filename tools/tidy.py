@@ -109,8 +109,6 @@ PURE_PATHS: Final = frozenset(
         "zbroker/server/peers.py",
         "zbroker/recording.py",
         "zbroker/wire/disconnects.py",
-        "zbroker/wire/ranges.py",
-        "zbroker/wire/refused.py",
         "zbroker/wire/surveys.py",
     }
 )

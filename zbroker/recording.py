@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zbroker.errors import ClientError
 from zbroker.limits import TOPICS_MAX
-from zbroker.topic_types import TYPE_DEFAULT as TYPE_DEFAULT
-from zbroker.topic_types import TopicType
-from zbroker.topics import Matcher, matcher
+from zbroker.topics import TYPE_DEFAULT as TYPE_DEFAULT
+from zbroker.topics import Matcher, TopicType, matcher
 
 if TYPE_CHECKING:
     from zbroker.filters import MessageMetadata

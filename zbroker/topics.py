@@ -5,15 +5,16 @@ RE2 runs in time linear in the topic, and its memory is bounded; `re` has neithe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
 import re2
+from msgspec import Struct
 
 from zbroker.errors import ClientError
 from zbroker.ids import check_topic
-from zbroker.limits import MIB
+from zbroker.limits import MIB, TOPICS_MAX
 
 PATTERN_MEMORY_BYTES: Final = 1 * MIB  # a compiled pattern with its automata
 PATTERN_STEPS_MAX: Final = 1_250  # of RE2's program, as in filters (\pL+ has 1,201)
@@ -74,3 +75,31 @@ _IN_USE: Final[WeakValueDictionary[str, TopicPattern]] = WeakValueDictionary()
 def _text(error: Exception) -> str:
     reason = error.args[0] if error.args else ""
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+
+
+TYPE_DEFAULT: Final = "auto"
+
+
+class TopicType(Struct, omit_defaults=True, frozen=True):
+    """How payloads of the topics that fit are read. type: of `zbroker.formats`, with its schema."""
+
+    topic: str
+    regex: bool = False
+    type: str = TYPE_DEFAULT
+
+
+class TopicTypes:
+    """The type of each topic: what the first rule that fits says."""
+
+    def __init__(self, rules: Sequence[TopicType]) -> None:
+        self._rules = [(matcher(one.topic, regex=one.regex), one.type) for one in rules]
+        self._known: dict[str, str] = {}
+
+    def __call__(self, topic: str) -> str:
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= TOPICS_MAX:
+                self._known.clear()
+            found = next((name for fits, name in self._rules if fits(topic)), TYPE_DEFAULT)
+            self._known[topic] = found
+        return found

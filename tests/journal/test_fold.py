@@ -16,7 +16,7 @@ from zbroker.journal.fold import LogFold
 from zbroker.log import records
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, KIND_PUBLISHER, STEP_OVER, Batch
 from zbroker.wire import internal as m
-from zbroker.wire.record import Record
+from zbroker.wire.internal import Record
 
 THERE = 8
 

@@ -19,7 +19,7 @@ from tests.sim.journal_process import JournalProcess, Start
 from zbroker.bookmarks.index import Index
 from zbroker.clock import SystemClock, format_time
 from zbroker.engine.contract import Now
-from zbroker.ids import Origin, format_bookmark, format_vector, publisher_id
+from zbroker.ids import Cut, Origin, format_bookmark, format_vector, publisher_id
 from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import IndexGroup, Where
 from zbroker.journal.locate import Locator
@@ -34,10 +34,8 @@ from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.records import PointRecord, encode
 from zbroker.wire import codec
 from zbroker.wire import internal as m
-from zbroker.wire.internal import Located
+from zbroker.wire.internal import Located, Record
 from zbroker.wire.messages import Columns
-from zbroker.wire.ranges import Cut
-from zbroker.wire.record import Record
 from zbroker.wire.units import NamedRow
 
 RID, MINE, INSTANCE = b"\0test", 7, 9

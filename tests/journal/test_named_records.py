@@ -27,7 +27,7 @@ from zbroker.limits import STATE_BODY_BYTES
 from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
 from zbroker.log.queue_records import WIRING
 from zbroker.wire import internal as m
-from zbroker.wire.record import Record
+from zbroker.wire.internal import Record
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow
 
 THERE = 8

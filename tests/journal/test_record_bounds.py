@@ -9,8 +9,8 @@ from tests.journal.test_replicas import P, give, make, record
 from zbroker.journal.replicas import BOUNDS, EXTRA_COLUMNS_MAX, outside
 from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
 from zbroker.log.format import Batch
+from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
-from zbroker.wire.record import Record
 
 
 def test_every_number_of_a_record_has_bounds() -> None:

@@ -33,8 +33,8 @@ from zbroker.log.format import (
 )
 from zbroker.wire import codec
 from zbroker.wire import internal as m
+from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
-from zbroker.wire.record import Record
 
 HERE, THERE, MINE = 9, 8, 77
 LINK, DOOR = b"\0link", b"\0door"

@@ -51,8 +51,8 @@ from zbroker.log.format import (
 )
 from zbroker.wire import codec
 from zbroker.wire import internal as m
+from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
-from zbroker.wire.record import Record
 from zbroker.wire.units import BROKER_NAME, UNIT_PARTS_MAX, CommitUnits, UnitPart
 
 NAME = broker_name(Origin(build.INSTANCE, 1))

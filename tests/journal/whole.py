@@ -26,7 +26,7 @@ from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_STATE,
 from zbroker.log.reader import Gap, Log
 from zbroker.log.segments import segment_name
 from zbroker.wire import internal as m
-from zbroker.wire.record import Record
+from zbroker.wire.internal import Record
 from zbroker.wire.stages import AbortStages, CommitStages, StagedBy, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows, UnitPart
 

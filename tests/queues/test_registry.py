@@ -34,7 +34,7 @@ from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.recording import Recording
-from zbroker.topic_types import TopicType
+from zbroker.topics import TopicType
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Watermarks

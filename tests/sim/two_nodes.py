@@ -50,7 +50,7 @@ from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.segments import NOTE_FILE, SPARE, make_filled, publish, read_note, write_note
 from zbroker.log.writer import LogTail, Writer
 from zbroker.wire import internal as m
-from zbroker.wire.record import Record
+from zbroker.wire.internal import Record
 
 START_NS = 1_700_000_000_000_000_000
 SEGMENT = 16 * 1024

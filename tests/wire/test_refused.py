@@ -6,8 +6,7 @@ import pytest
 from msgspec import Raw
 
 from zbroker.wire import messages as m
-from zbroker.wire.refused import KEPT, RefusalLog, stranger, told_as
-from zbroker.wire.surveys import AskRefusals, RefusalRow
+from zbroker.wire.surveys import KEPT, AskRefusals, RefusalLog, RefusalRow, stranger, told_as
 
 
 def peers(rid: bytes) -> tuple[str, int | None]:

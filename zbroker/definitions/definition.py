@@ -10,8 +10,7 @@ from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.ids import EPOCH, NOW, check_point, check_topic
 from zbroker.limits import NAME_MAX_BYTES
-from zbroker.topic_types import TopicType, TopicTypes
-from zbroker.topics import Matcher, matcher
+from zbroker.topics import Matcher, TopicType, TopicTypes, matcher
 
 if TYPE_CHECKING:
     from zbroker.filters import Expression, Filter

@@ -29,10 +29,9 @@ from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.journal_follower import JournalFollower, LogNeeds
 from zbroker.delivery.live import LiveGrants, LiveSubscriptions
 from zbroker.delivery.lookups import Locating, Plans
-from zbroker.delivery.options import chars_of
 from zbroker.delivery.pending_lookups import Asking, Question
 from zbroker.delivery.subscription import SubscriptionState
-from zbroker.delivery.subscription_commands import SubscriptionRegistry
+from zbroker.delivery.subscription_commands import SubscriptionRegistry, chars_of
 from zbroker.delivery.turns import ReadTurns, SubscriptionProgress
 from zbroker.engine import events as e
 from zbroker.engine.contract import MS_NS, Now
@@ -49,8 +48,17 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.disconnects import NONE, Disconnects
 from zbroker.wire.internal import Hello, Located, Watermarks, Welcome
-from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
-from zbroker.wire.surveys import AskRefusals, Disconnect, Disconnected, Peers, unknown
+from zbroker.wire.surveys import (
+    CODES,
+    AskRefusals,
+    Disconnect,
+    Disconnected,
+    Peers,
+    RefusalLog,
+    stranger,
+    told_as,
+    unknown,
+)
 
 TICK_MS: Final = 250  # how exact the patience with the journal is
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time

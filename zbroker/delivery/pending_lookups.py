@@ -20,11 +20,10 @@ from typing import Final
 
 from zbroker.delivery.points import Point, refusal, refused, settle, wanted
 from zbroker.errors import ClientError
-from zbroker.ids import NOW, Origin
+from zbroker.ids import NOW, Cut, Origin, is_range
 from zbroker.limits import LOOKUPS_MAX
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.messages import Ranges, Subscribe
-from zbroker.wire.ranges import Cut, is_range
 
 PATIENCE_MS: Final = 10_000  # how long a client waits for a journal that does not answer
 ASK_AGAIN_MS: Final = 250  # a question whose bookmark is not here yet is not asked more often

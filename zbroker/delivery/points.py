@@ -18,15 +18,18 @@ from zbroker.errors import ClientError
 from zbroker.ids import (
     EPOCH,
     NOW,
+    Cut,
     Origin,
+    RangeText,
     check_point,
     format_vector,
+    is_range,
     is_vector,
     parse_bookmark,
+    parse_range,
     point_name,
 )
 from zbroker.wire.internal import Located
-from zbroker.wire.ranges import Cut, RangeText, is_range, parse_range
 
 LIST_MAX: Final = 1_000  # bookmarks in one list: one look-up each
 UNTIL_NOW: Final = "now"

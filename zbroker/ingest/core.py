@@ -37,8 +37,8 @@ from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
-from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
 from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
+from zbroker.wire.surveys import CODES, RefusalLog, stranger, told_as
 
 CLIENTS: Final = "clients"  # the source that the gate is about
 SPIN_MEAN_MAX: Final = 4.0  # messages of a burst (moving mean) up to which spinning pays

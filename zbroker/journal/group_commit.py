@@ -42,7 +42,7 @@ from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES,
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, SEQUENCED
 from zbroker.wire import internal as m
-from zbroker.wire.record import Record
+from zbroker.wire.internal import Record
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
 

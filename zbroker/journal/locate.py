@@ -29,6 +29,7 @@ from zbroker.ids import (
     EPOCH,
     NOW,
     Bookmark,
+    Cut,
     is_vector,
     parse_bookmark,
     parse_vector,
@@ -42,7 +43,6 @@ from zbroker.limits import U63_MAX
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Log
 from zbroker.wire.internal import Located
-from zbroker.wire.ranges import Cut
 
 
 class Locator:

@@ -51,8 +51,8 @@ from zbroker.log.format import (
 )
 from zbroker.wire import internal as m
 from zbroker.wire.bodies import indexes
+from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
-from zbroker.wire.record import Record
 
 _COPIED: Final = frozenset(
     {KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP, KIND_QUEUE, KIND_WIRING}

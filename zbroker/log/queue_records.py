@@ -18,7 +18,7 @@ from msgspec import DecodeError, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
-from zbroker.topic_types import TopicType
+from zbroker.topics import TopicType
 
 RUNS_MAX: Final = 64  # of positions in a list of ends; more are a bitmap
 POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set a megabyte

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import Filter
-from zbroker.ids import EPOCH, NOW, POINT
+from zbroker.ids import EPOCH, NOW, POINT, Cut, is_range, parse_range
 from zbroker.limits import U63_MAX
 from zbroker.log.queue_records import ends_of, of_ends
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
@@ -30,7 +30,6 @@ from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.bodies import CODEC_ZSTD
 from zbroker.wire.internal import Located
-from zbroker.wire.ranges import Cut, is_range, parse_range
 
 CONSUMERS_MAX: Final = 1_000  # per connection
 

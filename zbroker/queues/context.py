@@ -19,7 +19,7 @@ from zbroker.engine.effects import JOURNAL, Say
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
-from zbroker.ids import check_point
+from zbroker.ids import Cut, check_point
 from zbroker.limits import CREDIT_MAX_BYTES, KIB, U63_MAX
 from zbroker.queues import effects
 from zbroker.queues.effects import Effect, Examine, Inspect, InspectedMessage, Reenter, Search
@@ -29,7 +29,6 @@ from zbroker.queues.work.values import Arrivals
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire.internal import Locate, Located
-from zbroker.wire.ranges import Cut
 
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked

@@ -44,14 +44,17 @@ from zbroker.wire import queue_messages as q
 from zbroker.wire.disconnects import NONE, Disconnects
 from zbroker.wire.internal import JournalReceipt, Located, Watermarks, Welcome
 from zbroker.wire.queue_surveys import QueuesQuestion
-from zbroker.wire.refused import CODES, RefusalLog, stranger, told_as
 from zbroker.wire.surveys import (
+    CODES,
     DISCONNECTED,
     AskClients,
     AskRefusals,
     Disconnect,
     Disconnected,
     Peers,
+    RefusalLog,
+    stranger,
+    told_as,
 )
 from zbroker.wire.units import NamedRows
 

@@ -34,7 +34,7 @@ from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
 from zbroker.recording import Recording
-from zbroker.topic_types import TopicType
+from zbroker.topics import TopicType
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import NamedRows, UnitPart

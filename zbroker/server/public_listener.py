@@ -17,7 +17,7 @@ from zbroker.limits import KIB, MIB
 from zbroker.server.listener.listener import Listener
 from zbroker.server.process import Process, Stats
 from zbroker.server.security import server_curve
-from zbroker.wire.refused import RefusalLog, stranger
+from zbroker.wire.surveys import RefusalLog, stranger
 
 LOOK_MS: Final = 200  # how often the rules are looked at
 UNREAD_SLACK_BYTES: Final = 64 * KIB

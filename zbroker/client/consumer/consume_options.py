@@ -7,10 +7,9 @@ from typing import Literal
 from zbroker.client.subscriber import points
 from zbroker.client.subscriber.options import filter_text
 from zbroker.errors import ZBrokerError
-from zbroker.ids import NOW
+from zbroker.ids import NOW, is_range
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.wire.queue_messages import BACKLOG_MAX, Consume
-from zbroker.wire.ranges import is_range
 
 
 def wanted(  # noqa: PLR0913 - every option by its name

@@ -7,8 +7,17 @@ turned into a vector once, and a range keeps its end and its bracket when its st
 from __future__ import annotations
 
 from zbroker.clock import is_time
-from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector, point_name
-from zbroker.wire.ranges import RangeText, is_range, parse_range
+from zbroker.ids import (
+    NOW,
+    Origin,
+    RangeText,
+    format_vector,
+    is_range,
+    is_vector,
+    parse_range,
+    parse_vector,
+    point_name,
+)
 
 
 class Ends:

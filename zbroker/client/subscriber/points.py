@@ -10,14 +10,18 @@ from typing import Final
 from zbroker.clock import format_time, from_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.ids import (
+    CLOSING,
     EPOCH,
     NOW,
+    OPENING,
     Origin,
+    RangeText,
     check_point,
     format_vector,
+    is_range,
+    parse_range,
     point_name,
 )
-from zbroker.wire.ranges import CLOSING, OPENING, RangeText, is_range, parse_range
 
 Vector = Mapping[Origin, int]
 End = str | datetime | Sequence[str] | Vector

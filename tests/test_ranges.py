@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbroker.errors import ClientError
-from zbroker.ids import EPOCH
-from zbroker.wire.ranges import RangeText, is_range, parse_range
+from zbroker.ids import EPOCH, RangeText, is_range, parse_range
 
 
 @pytest.mark.parametrize(
