@@ -50,9 +50,8 @@ def parse_time(text: str) -> int:
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ClientError(
-            "bad_bookmark", f"{text!r} is not a time of the form YYYYmmddTHHMMSS[.ffffff][Z]"
-        )
+        reason = f"{text!r} is not a time of the form YYYYmmddTHHMMSS[.ffffff][Z]"
+        raise ClientError("bad_bookmark", reason)
     try:
         moment = datetime.strptime(match[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
@@ -63,16 +62,14 @@ def parse_time(text: str) -> int:
 
 def format_time(ns: int) -> str:
     """`ns` since 1970 UTC as `YYYYmmddTHHMMSS[.ffffff]Z`; digits below a microsecond are cut."""
-    moment = datetime.fromtimestamp(ns // 1_000_000_000, tz=UTC)
-    micros = ns % 1_000_000_000 // 1_000
-    return moment.strftime("%Y%m%dT%H%M%S") + (f".{micros:06d}" if micros else "") + "Z"
+    moment = to_datetime(ns)
+    return moment.strftime("%Y%m%dT%H%M%S.%fZ" if moment.microsecond else "%Y%m%dT%H%M%SZ")
 
 
 def to_datetime(ns: int) -> datetime:
     """`ns` since 1970 UTC as an aware datetime, to the microsecond."""
-    return datetime.fromtimestamp(ns // 1_000_000_000, tz=UTC).replace(
-        microsecond=ns % 1_000_000_000 // 1_000
-    )
+    seconds, rest = divmod(ns, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, tz=UTC).replace(microsecond=rest // 1_000)
 
 
 def from_datetime(moment: datetime) -> int:

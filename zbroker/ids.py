@@ -1,8 +1,10 @@
-"""What names things: publisher ids, bookmarks, vectors, and which names are allowed.
+"""What names things: publisher ids, bookmarks, vectors, ranges, and which names are allowed. Pure.
 
 A bookmark `"<publisher id>|<sequence>|"` names one message, the same on every instance; `"0"` is
 EPOCH and `"0|1|"` is NOW (seed 004). A vector `"<instance hex>.<generation>.<position>"`, entries
 joined by commas, is a resume point: everything up to and including these origin positions was seen.
+A range `[a:b)` has two points between brackets; one of them may be empty: then it begins at the
+oldest message that is kept, or has no end.
 """
 
 from __future__ import annotations
@@ -19,8 +21,17 @@ EPOCH: Final = "0"
 NOW: Final = "0|1|"
 POINT: Final = "point:"  # and the name of a place in the log
 
+OPENING: Final = "[("  # of a range: a square bracket takes what its point names into it
+CLOSING: Final = "])"
+
+#: The side of the message that a point names: "at" is before it, `behind` after it. "": as without
+#: brackets, at a time and after a bookmark or vector.
+Cut = Literal["", "at", "behind"]
+
 _BOOKMARK: Final = re.compile(r"(\d{1,20})\|(\d{1,19})\|")
 _VECTOR_ENTRY: Final = re.compile(r"([0-9a-f]{16})\.(\d{1,10})\.(\d{1,19})")
+#: A colon parts the ends; `point:` is the only other one, since a NAME in a range has none.
+_ENDS: Final = re.compile(r"((?:point:)?[^:]*):((?:point:)?[^:]*)")
 
 
 class Bookmark(NamedTuple):
@@ -71,9 +82,8 @@ def parse_vector(text: str) -> dict[Origin, int]:
     for entry in text.split(","):
         match = _VECTOR_ENTRY.fullmatch(entry)
         if match is None:
-            raise ClientError(
-                "bad_bookmark", f"{entry!r} is not of the form '<instance>.<generation>.<position>'"
-            )
+            reason = f"{entry!r} is not of the form '<instance>.<generation>.<position>'"
+            raise ClientError("bad_bookmark", reason)
         vector[Origin(int(match[1], 16), int(match[2]))] = int(match[3])
     return vector
 
@@ -90,14 +100,14 @@ def check_point(text: str) -> None:
 
 def check_topic(topic: str) -> None:
     """Raises: ClientError bad_topic, unless 1 to 255 bytes of printable UTF-8."""
-    if (
-        not topic
-        or not topic.isprintable()
-        or len(topic.encode("utf-8", "surrogatepass")) > TOPIC_MAX_BYTES
-    ):
-        raise ClientError(
-            "bad_topic", f"{topic[:64]!r} is not 1 to {TOPIC_MAX_BYTES} bytes of printable UTF-8"
-        )
+    if not _is_name(topic, TOPIC_MAX_BYTES):
+        reason = f"{topic[:64]!r} is not 1 to {TOPIC_MAX_BYTES} bytes of printable UTF-8"
+        raise ClientError("bad_topic", reason)
+
+
+def _is_name(text: str, max_bytes: int) -> bool:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    return 0 < size <= max_bytes and text.isprintable()
 
 
 def point_name(text: str) -> str | None:
@@ -105,38 +115,22 @@ def point_name(text: str) -> str | None:
     if not text.startswith(POINT):
         return None
     name = text[len(POINT) :]
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= NAME_MAX_BYTES or not name.isprintable():
+    if not _is_name(name, NAME_MAX_BYTES):
         raise ClientError("bad_bookmark", f"{text[:64]!r} names no point: 1 to 255 printable bytes")
     return name
 
 
 def check_client_name(name: str) -> None:
     """Raises: ClientError bad_field or reserved_name."""
-    if (
-        not name
-        or not name.isprintable()
-        or len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
-    ):
-        raise ClientError(
-            "bad_field", f"`client` must be 1 to {NAME_MAX_BYTES} bytes of printable UTF-8"
-        )
+    if not _is_name(name, NAME_MAX_BYTES):
+        reason = f"`client` must be 1 to {NAME_MAX_BYTES} bytes of printable UTF-8"
+        raise ClientError("bad_field", reason)
     if name.startswith("$"):
         raise ClientError("reserved_name", f"{name!r} begins with '$'")
 
 
-#: The side of the message that a point names: "at" is before it, `behind` after it. "": as without
-#: brackets, at a time and after a bookmark or vector.
-Cut = Literal["", "at", "behind"]
-
-OPENING: Final = "[("
-CLOSING: Final = "])"
-
-_ENDS: Final = re.compile(r"((?:point:)?[^:]*):((?:point:)?[^:]*)")
-
-
 class RangeText(NamedTuple):
-    """A range, not yet looked at its ends. `last` is empty if it has no end."""
+    """The parts of a range; its points are not checked. `last` is empty if it has no end."""
 
     opening: str
     first: str

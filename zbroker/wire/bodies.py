@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import zstandard
@@ -96,9 +96,8 @@ def inflate(body: Body, codec: str | None, max_bytes: int) -> Body:
     if codec is None:
         return _within(body, len(body), max_bytes)
     if codec != CODEC_ZSTD:
-        raise ClientError(
-            "bad_field", f"codec {codec[:32]!r} is not spoken here; {CODEC_ZSTD!r} is"
-        )
+        reason = f"codec {codec[:32]!r} is not spoken here; {CODEC_ZSTD!r} is"
+        raise ClientError("bad_field", reason)
     try:
         size = zstandard.frame_content_size(body)
         if size < 0:
@@ -187,49 +186,48 @@ def _built(data: bytes, count: int) -> list[Headers | None]:
     return _items(_HEADERS, data, count, _NO_HEADERS)
 
 
-class HeaderColumn:
-    """Headers of a batch's messages; a column is decoded when one of them is asked for."""
+class _LazyColumn(Generic[T]):
+    """A checked column of a batch, decoded when the value of one message is asked for."""
 
     __slots__ = ("_count", "_data", "_found")
+    _decode: Callable[[bytes, int], list[T]]
 
-    def __init__(self, columns: Columns | None, count: int) -> None:
-        """The columns were checked before."""
-        self._data = columns.headers if columns is not None else None
-        self._count = count
-        self._found: list[Headers | None] | None = None
+    def __init__(self, data: bytes | None, count: int) -> None:
+        self._data, self._count = data, count
+        self._found: list[T] | None = None
 
-    def of(self, i: int) -> Headers | None:
-        """All of message `i`. Raises: ClientError bad_field, for a column that is none."""
+    def of(self, i: int) -> T | None:
+        """That of message `i`, if it has one. Raises: ClientError bad_field."""
         if self._data is None:
             return None
         if self._found is None:
-            self._found = _built(self._data, self._count)
+            self._found = self._decode(self._data, self._count)
         return self._found[i]
 
+
+class HeaderColumn(_LazyColumn[Headers | None]):
+    """Headers of a batch's messages."""
+
+    __slots__ = ()
+    _decode = staticmethod(_built)
+
+    def __init__(self, columns: Columns | None, count: int) -> None:
+        super().__init__(columns and columns.headers, count)
+
     def value(self, i: int, name: str) -> Scalar:
-        """One of message `i`; None if there is none. Raises: as `of`."""
+        """One header of message `i`; None without it. Raises: ClientError bad_field."""
         headers = self.of(i)
         return None if headers is None else headers.get(name)
 
 
-class KeyColumn:
-    """Keys of a batch's messages; the column is decoded when one of them is asked for."""
+class KeyColumn(_LazyColumn[bytes | None]):
+    """Keys of a batch's messages."""
 
-    __slots__ = ("_count", "_data", "_found")
+    __slots__ = ()
+    _decode = staticmethod(keys)
 
     def __init__(self, columns: Columns | None, count: int) -> None:
-        """The columns were checked before."""
-        self._data = columns.keys if columns is not None else None
-        self._count = count
-        self._found: list[bytes | None] | None = None
-
-    def of(self, i: int) -> bytes | None:
-        """That of message `i`. Raises: ClientError bad_field, for a column that is none."""
-        if self._data is None:
-            return None
-        if self._found is None:
-            self._found = keys(self._data, self._count)
-        return self._found[i]
+        super().__init__(columns and columns.keys, count)
 
 
 def expiry(data: bytes, count: int) -> array[int]:
@@ -238,9 +236,7 @@ def expiry(data: bytes, count: int) -> array[int]:
     Raises: ClientError bad_field.
     """
     if len(data) != 8 * count:
-        raise ClientError(
-            "bad_field", f"key `columns.expiry` must have 8 bytes for each of {count}"
-        )
+        raise _not_one_each("expiry", 8, count)
     found = times(data)
     if min(found, default=0) < 0:
         raise ClientError("bad_field", "key `columns.expiry` has a negative time")
@@ -333,18 +329,22 @@ def check_columns(columns: Columns, count: int, topics: int) -> None:
     if columns.offset is not None:
         raise ClientError("bad_field", "key `columns.offset` is for the broker's messages only")
     if columns.time is not None and len(columns.time) != 8 * count:
-        raise ClientError("bad_field", f"key `columns.time` must have 8 bytes for each of {count}")
+        raise _not_one_each("time", 8, count)
     _check_extras(columns, count)
     if columns.index is None:
         if topics > 1:
             raise ClientError("bad_field", "key `columns.index` is needed for several topics")
         return
     if len(columns.index) != 2 * count:
-        raise ClientError("bad_field", f"key `columns.index` must have 2 bytes for each of {count}")
+        raise _not_one_each("index", 2, count)
     if count and max(indexes(columns.index)) >= topics:
-        raise ClientError(
-            "bad_field", f"key `columns.index` names a topic beyond the {topics} given"
-        )
+        reason = f"key `columns.index` names a topic beyond the {topics} given"
+        raise ClientError("bad_field", reason)
+
+
+def _not_one_each(column: str, size: int, count: int) -> ClientError:
+    reason = f"key `columns.{column}` must have {size} bytes for each of {count}"
+    return ClientError("bad_field", reason)
 
 
 def _check_extras(columns: Columns, count: int) -> None:
@@ -369,7 +369,5 @@ def _sizes(data: bytes) -> list[int]:
 def check_extra_size(size: int) -> None:
     """`size` is that of a key and headers, encoded. Raises: ClientError too_large."""
     if size > EXTRA_MAX_BYTES:
-        raise ClientError(
-            "too_large",
-            f"key and headers of a message have at most {EXTRA_MAX_BYTES} bytes, these {size}",
-        )
+        limit = f"at most {EXTRA_MAX_BYTES} bytes, these {size}"
+        raise ClientError("too_large", f"key and headers of a message have {limit}")

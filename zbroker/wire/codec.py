@@ -49,9 +49,8 @@ def decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes | memoryview) -> T:
     Raises: ClientError too_large, bad_frame, bad_command or bad_field (its reason names the key).
     """
     if len(frame) > HEADER_MAX_BYTES:
-        raise ClientError(
-            "too_large", f"a header has at most {HEADER_MAX_BYTES} bytes, this one {len(frame)}"
-        )
+        reason = f"a header has at most {HEADER_MAX_BYTES} bytes, this one {len(frame)}"
+        raise ClientError("too_large", reason)
     try:
         return decoder.decode(frame)
     except msgspec.ValidationError as error:

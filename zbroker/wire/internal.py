@@ -36,6 +36,18 @@ class InternalMessage(Struct, tag_field="cmd", omit_defaults=True, gc=False):
     """What one process of an instance may send to another."""
 
 
+class Correlated(InternalMessage):
+    """A question, or its answer, which has the `cid` of the question."""
+
+    cid: int
+
+
+class JournalRequest(Correlated):
+    """A question to the journal with this incarnation; an older one is dropped."""
+
+    incarnation: int
+
+
 class OpenSession(Struct, array_like=True, gc=False):
     """A publisher session that ingest holds open across a restart of the journal."""
 
@@ -68,19 +80,16 @@ class Welcome(InternalMessage, tag="welcome"):
     ended: list[str] = []
 
 
-class Open(InternalMessage, tag="open"):
+class Open(JournalRequest, tag="open"):
     """ingest -> journal, after everything forwarded for `name`. Answered by Opened."""
 
-    cid: int
-    incarnation: int
     name: str
     principal: str
 
 
-class Opened(InternalMessage, tag="opened"):
+class Opened(Correlated, tag="opened"):
     """journal -> ingest. With `code` the logon is refused for `reason`."""
 
-    cid: int
     name: str
     publisher: int = 0
     session: int = 0
@@ -118,21 +127,23 @@ class Entry(Struct, array_like=True, gc=False):
     stage: str = ""
 
 
-class Append(InternalMessage, tag="append"):
-    """ingest -> journal. Entry i has ordinal `ordinal + i`; `confirmed`: receipts seen."""
+class Batches(InternalMessage):
+    """What goes into the log: the first has `ordinal`, and receipts up to `confirmed` were seen."""
 
     incarnation: int
     ordinal: int
     confirmed: int
+
+
+class Append(Batches, tag="append"):
+    """ingest -> journal."""
+
     entries: list[Entry]
 
 
-class Replicate(InternalMessage, tag="replicate"):
+class Replicate(Batches, tag="replicate"):
     """replication -> journal: like Append, with records. Refused ones are sent again, in order."""
 
-    incarnation: int
-    ordinal: int
-    confirmed: int
     records: list[Record]
 
 
@@ -167,20 +178,19 @@ class Confirm(InternalMessage, tag="confirm"):
     confirmed: int
 
 
-class Locate(InternalMessage, tag="locate"):
+class Locate(Correlated, tag="locate"):
     """delivery -> journal. Where is this point? `value` is one bookmark, time, vector, "0" or now.
 
     end: a range ends there: for a vector then the place after the last message that it covers, not
     before the first one that it does not. cut: which side of what `value` names is meant.
     """
 
-    cid: int
     value: str
     end: bool = False
     cut: Cut = ""
 
 
-class Located(InternalMessage, tag="located"):
+class Located(Correlated, tag="located"):
     """journal -> delivery. The position of the cut: the first one after it. For a time: at or after
     it.
 
@@ -189,7 +199,6 @@ class Located(InternalMessage, tag="located"):
     later than everything in the log: the first message from then on is meant.
     """
 
-    cid: int
     position: int = 0
     serial: int = 0
     offset: int = 0
@@ -225,33 +234,27 @@ class Holds(InternalMessage, tag="holds"):
     eager: bool = False
 
 
-class Lease(InternalMessage, tag="lease"):
+class Lease(JournalRequest, tag="lease"):
     """admin -> journal: hold the log from `position` on for `ttl_ms`; 0 ends it. By `holding.who`.
 
     Answered by Done. For readers of files without a cursor in the broker: exports, backups, jobs.
     """
 
-    cid: int
-    incarnation: int
     holding: Holding
     ttl_ms: int
 
 
-class AskHolders(InternalMessage, tag="ask_holders"):
+class AskHolders(JournalRequest, tag="ask_holders"):
     """admin -> journal. Answered by Holders."""
 
-    cid: int
-    incarnation: int
 
-
-class Holders(InternalMessage, tag="holders"):
+class Holders(Correlated, tag="holders"):
     """journal -> admin. silent: readers that did not say yet what they hold at this floor.
 
     removing: serials that are removed as soon as no reader needs them. stated: the newest serial
     with a complete state snapshot; only older segments may be removed.
     """
 
-    cid: int
     floor: int
     persisted: int
     log_time_ns: int
@@ -261,58 +264,49 @@ class Holders(InternalMessage, tag="holders"):
     stated: int = 0
 
 
-class Remove(InternalMessage, tag="remove"):
+class Remove(JournalRequest, tag="remove"):
     """admin -> journal: remove the oldest segments up to `through`. Answered by Removal.
 
     share_max: percent of the log that goes at most. dry_run: only a plan, `without` a queue.
     """
 
-    cid: int
-    incarnation: int
     through: int
     share_max: int = 100
     dry_run: bool = False
     without: str = ""
 
 
-class Removal(InternalMessage, tag="removal"):
+class Removal(Correlated, tag="removal"):
     """journal -> admin. the serials that are (or would be) removed; `blocked` says why not more.
 
     The log start is after them at once; files are removed, oldest first, when every reader has let
     go.
     """
 
-    cid: int
     serials: list[int]
     floor: int
     blocked: str = ""
     held_by: list[Holding] = []
 
 
-class Retire(InternalMessage, tag="retire"):
+class Retire(JournalRequest, tag="retire"):
     """admin -> journal: unlink one copy of a segment, of which another one is whole. -> Done.
 
     archived: the copy in the archive directory; packed: the compressed one.
     """
 
-    cid: int
-    incarnation: int
     serial: int
     archived: bool
     packed: bool
 
 
-class Reindex(InternalMessage, tag="reindex"):
+class Reindex(JournalRequest, tag="reindex"):
     """admin -> journal: rebuild the bookmark index from the log, while it serves. -> Done."""
 
-    cid: int
-    incarnation: int
 
-
-class Done(InternalMessage, tag="done"):
+class Done(Correlated, tag="done"):
     """journal -> admin: it is done, or with `code` it is not, for `reason`."""
 
-    cid: int
     code: str = ""
     reason: str = ""
 
@@ -377,16 +371,13 @@ class Stop(InternalMessage, tag="stop"):
     """supervisor -> room: finish what was accepted, then exit 0."""
 
 
-class AskStatus(InternalMessage, tag="ask_status"):
+class AskStatus(Correlated, tag="ask_status"):
     """admin -> supervisor. Answered by Status."""
 
-    cid: int
 
-
-class Status(InternalMessage, tag="status"):
+class Status(Correlated, tag="status"):
     """supervisor -> admin: one Beat-like map per room, with restarts and uptime."""
 
-    cid: int
     state: str
     rooms: list[dict[str, int | float | str | dict[str, int | float | str]]]
 

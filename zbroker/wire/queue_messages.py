@@ -34,12 +34,12 @@ from zbroker.wire.messages import (
     Ack,
     Cid,
     ClientCommand,
-    Columns,
     Error,
     Flow,
     Heartbeat,
     ListenerLogon,
     Logoff,
+    Msg,
     ServerAnswer,
     Text,
 )
@@ -174,7 +174,7 @@ class Consuming(ServerAnswer, tag="consuming"):
     position: int | None = None
 
 
-class Job(ServerAnswer, tag="job"):
+class Job(Msg, tag="job"):
     """queues -> client, with a packed body: messages to work on, like Msg.
 
     deliveries: u16 little-endian for each message that counts, how often each was delivered, with
@@ -183,20 +183,7 @@ class Job(ServerAnswer, tag="job"):
     message that counts a byte: 1 if it was acknowledged.
     """
 
-    sid: str
-    publisher: int
-    seq: int
-    time_ns: int
-    count: int
     position: int
-    topic: str | None = None
-    topics: list[str] | None = None
-    skip: int = 0
-    take: int | None = None
-    crc: int | None = None
-    codec: str | None = None
-    origin: tuple[int, int, int] | None = None
-    columns: Columns | None = None
     deliveries: bytes | None = None
     barrier: bool = False
     acked: bytes | None = None

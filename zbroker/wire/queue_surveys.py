@@ -22,16 +22,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from zbroker.wire.internal import InternalMessage
+from zbroker.wire.internal import Correlated
 from zbroker.wire.queue_messages import BrowsedRow
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect
 
 
-class AskQueues(InternalMessage, tag="ask_queues"):
+class AskQueues(Correlated, tag="ask_queues"):
     """admin -> queues. name: only this one; "" is all. since: the `look` of an answer of process
     `of`: only what changed after it; 0, or of another process: everything."""
 
-    cid: int
     name: str = ""
     since: int = 0
     of: int = 0
@@ -89,11 +88,10 @@ class QueueRow(QueueCounters, omit_defaults=True):
     memory_bytes: int = 0
 
 
-class Queues(InternalMessage, tag="queues"):
+class Queues(Correlated, tag="queues"):
     """queues -> admin. whole: there are no others; else those that changed, and `gone`: names of
     which there is none any more. look: for `since`."""
 
-    cid: int
     incarnation: int
     persisted: int
     rows: list[QueueRow]
@@ -102,10 +100,9 @@ class Queues(InternalMessage, tag="queues"):
     gone: list[str] = []
 
 
-class AskConsumers(InternalMessage, tag="ask_consumers"):
+class AskConsumers(Correlated, tag="ask_consumers"):
     """admin -> queues. queue: only of this one; "" is all. limit: rows at most."""
 
-    cid: int
     queue: str = ""
     limit: int = 0
 
@@ -128,37 +125,33 @@ class ConsumerRow(Struct, array_like=True, gc=False):
     gone: bool = False
 
 
-class Consumers(InternalMessage, tag="consumers"):
+class Consumers(Correlated, tag="consumers"):
     """queues -> admin. left_out: how many more rows there are."""
 
-    cid: int
     rows: list[ConsumerRow]
     left_out: int = 0
 
 
-class Explain(InternalMessage, tag="explain"):
+class Explain(Correlated, tag="explain"):
     """admin -> queues. Why is nothing delivered, of a queue or of one message (position > 0)?"""
 
-    cid: int
     queue: str
     position: int = 0
     bookmark: str = ""
 
 
-class Explained(InternalMessage, tag="explained"):
+class Explained(Correlated, tag="explained"):
     """queues -> admin. state: one word; lines: sentences, the first one is the answer."""
 
-    cid: int
     state: str = ""
     lines: list[str] = []
     code: str = ""
     reason: str = ""
 
 
-class BrowseQueue(InternalMessage, tag="browse_queue"):
+class BrowseQueue(Correlated, tag="browse_queue"):
     """admin -> queues. As Browse. Answered by Browsed; with `data` its body is a packed array."""
 
-    cid: int
     queue: str
     after: int = 0
     limit: int = 100
@@ -167,10 +160,9 @@ class BrowseQueue(InternalMessage, tag="browse_queue"):
     data: bool = False
 
 
-class Browsed(InternalMessage, tag="browsed"):
+class Browsed(Correlated, tag="browsed"):
     """queues -> admin. payloads: one for each row, if they were asked for."""
 
-    cid: int
     rows: list[BrowsedRow] = []
     next: int | None = None
     payloads: list[bytes] = []
@@ -178,14 +170,13 @@ class Browsed(InternalMessage, tag="browsed"):
     reason: str = ""
 
 
-class Purge(InternalMessage, tag="purge"):
+class Purge(Correlated, tag="purge"):
     """admin -> queues. Everything before position `before` leaves the queue; 0: all of it.
 
     point: instead of a position, the point with this name. Leased messages stay unless `leased`.
     dead_letters: they go to the dead letter topic, with the reason "forced".
     """
 
-    cid: int
     queue: str
     before: int = 0
     point: str = ""
@@ -194,48 +185,42 @@ class Purge(InternalMessage, tag="purge"):
     dead_letters: bool = False
 
 
-class Requeue(InternalMessage, tag="requeue"):
+class Requeue(Correlated, tag="requeue"):
     """admin -> queues. Dead letters of this queue come back: those of these bookmarks, or all that
     its dead letter topic holds, the newest `limit`."""
 
-    cid: int
     queue: str
     bookmarks: list[str] = []
     limit: int = 1_000
     dry_run: bool = False
 
 
-class Define(InternalMessage, tag="define"):
+class Define(Correlated, tag="define"):
     """admin -> queues. what: create, alter or delete. definition: keys of a [[queue]] table; of
     alter only what changes."""
 
-    cid: int
     what: str
     name: str
     definition: dict[str, Any] = {}
     dry_run: bool = False
 
 
-class SetPoint(InternalMessage, tag="set_point"):
+class SetPoint(Correlated, tag="set_point"):
     """admin -> queues. Names the place after the last durable message, or position `at` does."""
 
-    cid: int
     name: str
     at: int = 0
 
 
-class RemovePoint(InternalMessage, tag="remove_point"):
+class RemovePoint(Correlated, tag="remove_point"):
     """admin -> queues. The place with this name has no name any more."""
 
-    cid: int
     name: str
     dry_run: bool = False
 
 
-class AskPoints(InternalMessage, tag="ask_points"):
+class AskPoints(Correlated, tag="ask_points"):
     """admin -> queues. Answered by Points."""
-
-    cid: int
 
 
 class PointRow(Struct, array_like=True):
@@ -248,17 +233,15 @@ class PointRow(Struct, array_like=True):
     set_at: int
 
 
-class Points(InternalMessage, tag="points"):
+class Points(Correlated, tag="points"):
     """queues -> admin."""
 
-    cid: int
     rows: list[PointRow]
 
 
-class Changed(InternalMessage, tag="changed"):
+class Changed(Correlated, tag="changed"):
     """queues -> admin. It is durable (of a dry run: it would be). count: messages it was about."""
 
-    cid: int
     count: int = 0
     position: int = 0
     vector: str = ""

@@ -20,7 +20,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct, msgpack
 
-from zbroker.wire.internal import InternalMessage
+from zbroker.wire.internal import Correlated, InternalMessage
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
 APP_MAX_BYTES: Final = 200
@@ -89,11 +89,10 @@ class AbortStages(InternalMessage, tag="abort_stages"):
     principal: str = ""
 
 
-class StagesDone(InternalMessage, tag="stages_done"):
+class StagesDone(Correlated, tag="stages_done"):
     """position: of the first message; count: how many. already: they were committed before.
     topics: requested instead of a commit."""
 
-    cid: int
     position: int = 0
     count: int = 0
     already: bool = False

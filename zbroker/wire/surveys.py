@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from zbroker.wire.internal import InternalMessage
+from zbroker.wire.internal import Correlated
 from zbroker.wire.messages import Options
 
 DISCONNECTED: Final = "disconnected by an operator"  # the reason that a client gets
@@ -42,13 +42,12 @@ def unknown(rid: bytes) -> Peer:
     return "", None
 
 
-class AskSubscriptions(InternalMessage, tag="ask_subscriptions"):
+class AskSubscriptions(Correlated, tag="ask_subscriptions"):
     """admin -> delivery. client, topic: only those with this name, this topic as it was asked for.
 
     limit: at most this many rows, those with the largest lag.
     """
 
-    cid: int
     client: str = ""
     topic: str = ""
     limit: int = 0
@@ -83,20 +82,17 @@ class SubscriptionRow(Struct, array_like=True, gc=False):
     in_hand: int = 0
 
 
-class Subscriptions(InternalMessage, tag="subscriptions"):
+class Subscriptions(Correlated, tag="subscriptions"):
     """delivery -> admin. Rows by lag, largest first; left_out: how many more there are."""
 
-    cid: int
     incarnation: int
     persisted: int
     rows: list[SubscriptionRow]
     left_out: int = 0
 
 
-class AskTopics(InternalMessage, tag="ask_topics"):
+class AskTopics(Correlated, tag="ask_topics"):
     """admin -> delivery. Which topics are subscribed to, and how often."""
-
-    cid: int
 
 
 class TopicRow(Struct, array_like=True, gc=False):
@@ -107,18 +103,16 @@ class TopicRow(Struct, array_like=True, gc=False):
     subscriptions: int
 
 
-class Topics(InternalMessage, tag="topics"):
+class Topics(Correlated, tag="topics"):
     """delivery -> admin. left_out: how many more rows there are."""
 
-    cid: int
     rows: list[TopicRow]
     left_out: int = 0
 
 
-class AskClients(InternalMessage, tag="ask_clients"):
+class AskClients(Correlated, tag="ask_clients"):
     """admin -> ingest, delivery. client: only those with this name. limit: at most so many rows."""
 
-    cid: int
     client: str = ""
     limit: int = 0
 
@@ -145,39 +139,35 @@ class ClientRow(Struct, array_like=True, gc=False):
     heartbeat_s: float
 
 
-class Clients(InternalMessage, tag="clients"):
+class Clients(Correlated, tag="clients"):
     """ingest, delivery -> admin. Rows by name; left_out: how many more there are."""
 
-    cid: int
     rows: list[ClientRow]
     left_out: int = 0
 
 
-class Disconnect(InternalMessage, tag="disconnect"):
+class Disconnect(Correlated, tag="disconnect"):
     """admin -> ingest, delivery, queues. End the sessions of this client: session_ended.
 
     number: of this disconnect; tokens of the client from before count no more. 0: they do.
     """
 
-    cid: int
     client: str
     number: int = 0
 
 
-class Disconnected(InternalMessage, tag="disconnected"):
+class Disconnected(Correlated, tag="disconnected"):
     """ingest, delivery -> admin. How many sessions were ended."""
 
-    cid: int
     count: int
 
 
-class AskRefusals(InternalMessage, tag="ask_refusals"):
+class AskRefusals(Correlated, tag="ask_refusals"):
     """admin -> ingest, delivery. The refusals for missing rights after number `after`.
 
     With 0, or a number of an earlier process: all that it knows.
     """
 
-    cid: int
     after: int = 0
 
 
@@ -190,10 +180,9 @@ class RefusalRow(Struct, array_like=True, gc=False):
     code: str
 
 
-class RefusalRows(InternalMessage, tag="refusals"):
+class RefusalRows(Correlated, tag="refusals"):
     """ingest, delivery -> admin. Oldest first. last: number of the newest; left_out: forgotten."""
 
-    cid: int
     last: int
     rows: list[RefusalRow]
     left_out: int = 0

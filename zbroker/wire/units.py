@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zbroker.wire.internal import InternalMessage
+from zbroker.wire.internal import Batches, Correlated, JournalRequest
 from zbroker.wire.messages import Columns
 
 UNIT_PARTS_MAX = 200  # a unit is never split, and a group has so many buffers
@@ -37,8 +37,8 @@ class UnitPart(Struct, array_like=True, gc=False):
     columns: Columns | None = None
 
 
-class CommitUnits(InternalMessage, tag="commit"):
-    """queues -> journal. Unit i has ordinal `ordinal + i`; `confirmed`: receipts seen.
+class CommitUnits(Batches, tag="commit"):
+    """queues -> journal. Unit i has ordinal `ordinal + i`.
 
     There is one item in a Receipt for each unit: `position` is that of its last part, `high` that
     of its first one; or it is refused as a whole, with `code`. Units are written also while
@@ -47,17 +47,11 @@ class CommitUnits(InternalMessage, tag="commit"):
     Commit whose `confirmed` covers these refusals.
     """
 
-    incarnation: int
-    ordinal: int
-    confirmed: int
     units: list[list[UnitPart]]
 
 
-class AskNamed(InternalMessage, tag="ask_named"):
+class AskNamed(JournalRequest, tag="ask_named"):
     """queues -> journal. Asks for everything with a name in the log. Answered by Named."""
-
-    cid: int
-    incarnation: int
 
 
 class NamedRow(Struct, array_like=True, gc=False):
@@ -68,13 +62,12 @@ class NamedRow(Struct, array_like=True, gc=False):
     body: bytes
 
 
-class NamedRows(InternalMessage, tag="named"):
+class NamedRows(Correlated, tag="named"):
     """journal -> queues: durable. wiring: of KIND_WIRING, points: of KIND_POINT, by name.
 
     position: everything before it is in here; records from there on are in the log.
     """
 
-    cid: int
     position: int
     wiring: list[NamedRow]
     points: list[NamedRow]
