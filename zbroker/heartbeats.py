@@ -50,9 +50,8 @@ class Silence:
         """True if the broker is silent. To be called when nothing waits to be read."""
         if self._interval_ms is None:
             return False
-        away = (
-            now_ms - self._looked_ms >= self._interval_ms
-        )  # bytes of that time may not be here yet
+        # bytes of the time that it was away may not be here yet
+        away = now_ms - self._looked_ms >= self._interval_ms
         if self.fresh or away:
             self._heard_ms = now_ms
         self.fresh, self._looked_ms = False, now_ms

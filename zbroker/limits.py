@@ -8,9 +8,8 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
-U63_MAX: Final = (
-    1 << 63
-) - 1  # sequences and positions fit a signed 64-bit column (Spark's bigint)
+#: sequences and positions fit a signed 64-bit column (Spark's bigint)
+U63_MAX: Final = (1 << 63) - 1
 
 TOPIC_MAX_BYTES: Final = 255
 NAME_MAX_BYTES: Final = 255

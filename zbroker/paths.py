@@ -28,6 +28,16 @@ from typing import Final
 IPC_MAX_BYTES: Final = 100  # of the 107 that the system allows
 
 
+class _DataPath:
+    """A path in the data directory of the instance whose Paths it is read from."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, paths: Paths, _kind: type[Paths]) -> Path:
+        return paths.data.joinpath(*self._parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
     """The places of one instance."""
@@ -37,66 +47,20 @@ class Paths:
     archive: Path
     instance: int
 
-    @property
-    def identity(self) -> Path:
-        return self.data / "instance.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.data / "lock"
-
-    @property
-    def index(self) -> Path:
-        return self.data / "index"
-
-    @property
-    def queues(self) -> Path:
-        return self.data / "queues"
-
-    @property
-    def conflicts(self) -> Path:
-        return self.data / "conflicts"
-
-    @property
-    def actions(self) -> Path:
-        return self.data / "actions"
-
-    @property
-    def audit(self) -> Path:
-        return self.data / "audit"
-
-    @property
-    def run(self) -> Path:
-        return self.data / "run"
-
-    @property
-    def running(self) -> Path:
-        """What a running instance says of itself: url, endpoints, pid."""
-        return self.run / "instance.json"
-
-    @property
-    def token_key(self) -> Path:
-        return self.run / "token.key"
-
-    @property
-    def disconnects(self) -> Path:
-        """Which clients an operator disconnected since the start of the instance."""
-        return self.run / "disconnects.json"
-
-    @property
-    def admin_token(self) -> Path:
-        """What the admin wants to see before it changes anything; readable by the owner only."""
-        return self.run / "admin.token"
-
-    @property
-    def admin_read_token(self) -> Path:
-        """The token that it requires for reading, with security on; likewise."""
-        return self.run / "admin-read.token"
-
-    @property
-    def sockets_note(self) -> Path:
-        """Names the directory of the ipc sockets."""
-        return self.run / "sockets"
+    identity = _DataPath("instance.json")
+    lock = _DataPath("lock")
+    index = _DataPath("index")
+    queues = _DataPath("queues")
+    conflicts = _DataPath("conflicts")
+    actions = _DataPath("actions")
+    audit = _DataPath("audit")
+    run = _DataPath("run")
+    running = _DataPath("run", "instance.json")  # what a running instance says of itself
+    token_key = _DataPath("run", "token.key")
+    disconnects = _DataPath("run", "disconnects.json")  # by operators, since the start
+    admin_token = _DataPath("run", "admin.token")  # required for changes; only its owner reads it
+    admin_read_token = _DataPath("run", "admin-read.token")  # for reading, with security on
+    sockets_note = _DataPath("run", "sockets")  # names the directory of the ipc sockets
 
     @property
     def sockets(self) -> Path:
@@ -104,8 +68,7 @@ class Paths:
         try:
             return Path(self.sockets_note.read_text().rstrip("\n"))
         except (OSError, ValueError):
-            name = f"zbroker-{os.getuid()}-{self.instance:016x}"
-            return sockets_parent() / name
+            return sockets_parent() / f"zbroker-{os.getuid()}-{self.instance:016x}"
 
     def ipc(self, name: str) -> str:
         """The endpoint of one internal socket: journal, marks, live, desk or supervisor."""

@@ -37,7 +37,10 @@ TCP_INFO_BYTES: Final = LAST_DATA_RECV_AT + LAST_DATA_RECV.size
 
 ZAP_DOMAIN: Final = "zbroker"  # enforced: without an answer to it no client is admitted
 
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
 Frames = list[zmq.Frame]
+Body = bytes | memoryview | zmq.Frame
 #: without the Python layer of pyzmq: half the time of a send
 send: Final[Callable[..., object]] = zmq.backend.Socket.send
 
@@ -63,18 +66,15 @@ class ServerCurve(NamedTuple):
         return f"ServerCurve(public={self.public!r})"
 
 
-def _common(socket: zmq.Socket[bytes], sndhwm: int, rcvhwm: int) -> None:
+def _common(socket: Socket, sndhwm: int, rcvhwm: int) -> None:
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, sndhwm)
     socket.setsockopt(zmq.RCVHWM, rcvhwm)
 
 
 def public_router(
-    context: zmq.Context[zmq.Socket[bytes]],
-    max_frame_bytes: int,
-    sndhwm: int,
-    curve: ServerCurve | None = None,
-) -> zmq.Socket[bytes]:
+    context: Context, max_frame_bytes: int, sndhwm: int, curve: ServerCurve | None = None
+) -> Socket:
     """A tcp ROUTER for clients, not bound yet. A frame over the limit closes its connection.
 
     curve: a client must show a key, and this context's ZAP handler decides whether it is admitted.
@@ -94,13 +94,13 @@ def public_router(
     return socket
 
 
-def know_ipv6(socket: zmq.Socket[bytes], endpoint: str) -> None:
+def know_ipv6(socket: Socket, endpoint: str) -> None:
     """Before it is bound or connected. Always on, libzmq would look for names in IPv6 only."""
     if is_ipv6(endpoint):
         socket.setsockopt(zmq.IPV6, 1)
 
 
-def ask_for_heartbeats(socket: zmq.Socket[bytes], interval_s: float | None) -> None:
+def ask_for_heartbeats(socket: Socket, interval_s: float | None) -> None:
     """Has libzmq send PINGs, and close a connection on which nothing comes: as Disconnected.
 
     interval_s: noticed within two of them; None: within eight seconds. Its thread answers PINGs
@@ -116,7 +116,7 @@ def ask_for_heartbeats(socket: zmq.Socket[bytes], interval_s: float | None) -> N
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout_ms)
 
 
-def inner_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+def inner_router(context: Context) -> Socket:
     """An ipc ROUTER between our processes; credit bounds what is queued."""
     socket = context.socket(zmq.ROUTER)
     _common(socket, 0, 0)
@@ -125,11 +125,8 @@ def inner_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
 
 
 def dealer(
-    context: zmq.Context[zmq.Socket[bytes]],
-    endpoint: str,
-    max_frame_bytes: int = -1,
-    curve: Curve | None = None,
-) -> zmq.Socket[bytes]:
+    context: Context, endpoint: str, max_frame_bytes: int = -1, curve: Curve | None = None
+) -> Socket:
     """A connected DEALER: to a door of the broker (tcp), or between our processes (ipc)."""
     socket = prepared_dealer(context, endpoint, max_frame_bytes, curve)
     socket.connect(endpoint)
@@ -137,11 +134,8 @@ def dealer(
 
 
 def prepared_dealer(
-    context: zmq.Context[zmq.Socket[bytes]],
-    endpoint: str,
-    max_frame_bytes: int = -1,
-    curve: Curve | None = None,
-) -> zmq.Socket[bytes]:
+    context: Context, endpoint: str, max_frame_bytes: int = -1, curve: Curve | None = None
+) -> Socket:
     """The same, not connected yet: to observe the handshake, attach the monitor before it."""
     socket = context.socket(zmq.DEALER)
     _common(socket, 0, 0)
@@ -159,14 +153,14 @@ def prepared_dealer(
     return socket
 
 
-def identify(socket: zmq.Socket[bytes], curve: Curve) -> None:
+def identify(socket: Socket, curve: Curve) -> None:
     """Has a socket that is not connected yet show its key, and accept that broker only."""
     socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret)
     socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server)
 
 
-def marks_publisher(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+def marks_publisher(context: Context) -> Socket:
     """The journal's XPUB: answers each new subscriber at once with the newest marks."""
     socket = context.socket(zmq.XPUB)
     _common(socket, 1_000, 0)
@@ -174,7 +168,7 @@ def marks_publisher(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes
     return socket
 
 
-def marks_subscriber(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+def marks_subscriber(context: Context, endpoint: str) -> Socket:
     """A SUB that keeps only the newest marks frame."""
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.LINGER, 0)
@@ -237,9 +231,7 @@ def copy_of(fd: int) -> tcp.socket | None:
         return None
 
 
-def receive_from(
-    router: zmq.Socket[bytes], frames_max: int = FRAMES_MAX
-) -> tuple[bytes, Frames, bool] | None:
+def receive_from(router: Socket, frames_max: int = FRAMES_MAX) -> tuple[bytes, Frames, bool] | None:
     """One command from a ROUTER: its sender, its frames, and whether there were too many.
 
     Returns: None when nothing waits. Frames over `frames_max` (0: no limit, for our own processes)
@@ -263,7 +255,7 @@ def receive_from(
     return rid, frames, over
 
 
-def receive(dealer_socket: zmq.Socket[bytes]) -> Frames | None:
+def receive(dealer_socket: Socket) -> Frames | None:
     """All frames of one message from a DEALER, or None when nothing waits."""
     try:
         frame: zmq.Frame = dealer_socket.recv(LAST, copy=False)
@@ -286,12 +278,7 @@ def spin(poller: zmq.Poller, seconds: float) -> list[tuple[object, int]]:
     return []
 
 
-def send_to(
-    router: zmq.Socket[bytes],
-    rid: bytes,
-    header: bytes,
-    body: bytes | memoryview | zmq.Frame | None = None,
-) -> bool:
+def send_to(router: Socket, rid: bytes, header: bytes, body: Body | None = None) -> bool:
     """Sends one command to one peer of a ROUTER; False when it is gone or its queue is full."""
     try:
         deliver(router, rid, header, body)
@@ -302,12 +289,7 @@ def send_to(
     return True
 
 
-def deliver(
-    router: zmq.Socket[bytes],
-    rid: bytes,
-    header: bytes,
-    body: bytes | memoryview | zmq.Frame | None = None,
-) -> None:
+def deliver(router: Socket, rid: bytes, header: bytes, body: Body | None = None) -> None:
     """Like `send_to`. Raises: zmq.Again when the peer's queue is full, ZMQError when it is gone."""
     send(router, rid, MORE)
     if body is None:

@@ -212,7 +212,7 @@ class HeaderColumn(_LazyColumn[Headers | None]):
     _decode = staticmethod(_built)
 
     def __init__(self, columns: Columns | None, count: int) -> None:
-        super().__init__(columns and columns.headers, count)
+        super().__init__(None if columns is None else columns.headers, count)
 
     def value(self, i: int, name: str) -> Scalar:
         """One header of message `i`; None without it. Raises: ClientError bad_field."""
@@ -227,7 +227,7 @@ class KeyColumn(_LazyColumn[bytes | None]):
     _decode = staticmethod(keys)
 
     def __init__(self, columns: Columns | None, count: int) -> None:
-        super().__init__(columns and columns.keys, count)
+        super().__init__(None if columns is None else columns.keys, count)
 
 
 def expiry(data: bytes, count: int) -> array[int]:
