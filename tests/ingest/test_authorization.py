@@ -15,7 +15,7 @@ from tests.ingest.test_core import A, B, Bench, error
 from zbroker.access.core import NOT_ACCEPTED, Access
 from zbroker.access.format import parse
 from zbroker.config import RecordConfig
-from zbroker.ingest.identity import PENALTY_MAX_MS, PENALTY_MIN_MS, VERIFYING_MAX
+from zbroker.ingest.logons import PENALTY_MAX_MS, PENALTY_MIN_MS, VERIFYING_MAX
 from zbroker.recording import Recording
 from zbroker.server.peers import Received
 from zbroker.wire import messages as m

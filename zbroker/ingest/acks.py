@@ -1,10 +1,18 @@
-"""What publishers are told of the batches that were taken for them. Pure.
+"""Answers to publishers about the batches that were taken from them: made, merged, paced. Pure.
 
     recorded     forwarded --receipt--> one merged `persisted` per client, or a refusal alone
     unrecorded   passed on --everything before it settled--> one merged `processed`
 
 Both in the order of their publisher's sequences, so an ack with `seq` always means: everything up
-to it is settled. Behind a refused batch the unrecorded ones of the session are refused too.
+to it is settled. After a refused batch the unrecorded ones of the session are refused too.
+
+Acks that are due to one client at the end of a turn are merged:
+
+    settled   1r 2r 3u 4u 5r 6u     acks   processed 4, persisted 5, processed 6
+
+`persisted` always has the sequence of a recorded message. Topics that are not recorded are named
+before an ack of later messages, so that no client takes them for recorded; so are the sequences
+that a filter kept out of the log.
 """
 
 from __future__ import annotations
@@ -30,7 +38,7 @@ from zbroker.wire.messages import Ack, Error
 
 @dataclass(slots=True)
 class PendingBatch:
-    """A forwarded batch: whose it is and what its publisher wants to hear."""
+    """A forwarded batch: its client, and the answer that its publisher asked for."""
 
     client: ClientConnection
     seq: int
@@ -41,7 +49,7 @@ class PendingBatch:
 
 
 class Acks:
-    """Batches that wait for their receipt, by ordinal; unrecorded ones behind them, by client."""
+    """Batches that wait for their receipt, by ordinal; unrecorded ones after them, by client."""
 
     def __init__(self) -> None:
         self._pending: dict[int, PendingBatch] = {}
@@ -49,7 +57,7 @@ class Acks:
     def forwarded(
         self, ordinal: int, client: ClientConnection, entry: i.Entry, size: int, ask: AckRequest
     ) -> None:
-        """A batch of `size` bytes is on its way; it takes room in its client's window."""
+        """A batch of `size` bytes is on its way; it counts in its client's window."""
         client.window_used += size
         client.last_ordinal = ordinal
         last = entry.seq + entry.count - 1
@@ -57,14 +65,14 @@ class Acks:
         self._pending[ordinal] = PendingBatch(client, ask.seq or entry.seq, last, size, ask, epoch)
 
     def passed(self, client: ClientConnection, chain: Chain, waiting: WaitingBatch) -> list[Answer]:
-        """An unrecorded batch was passed on: it is settled once everything before it is."""
+        """Settles a batch that went to delivery, once everything before it is settled."""
         if self.waits(client):
             client.window_used += waiting.bytes
             chain.waiting.append(waiting)
             return []
-        told = DueAcks(client)
-        _passed(client, waiting, told)
-        return told.sends(None)
+        due = DueAcks(client)
+        _settle_passed(client, waiting, due)
+        return due.sends(None)
 
     def waits(self, client: ClientConnection) -> bool:
         """True if something of this client is not settled."""
@@ -75,22 +83,22 @@ class Acks:
     ) -> list[Answer]:
         """Answers to the clients whose batches these are."""
         sends: list[Answer] = []
-        told: dict[bytes, DueAcks] = {}
+        due: dict[bytes, DueAcks] = {}
         for out, item in settled:
             pending = self._pending.pop(out.ordinal)
             client = pending.client
             client.window_used -= pending.bytes
             if item.code:
-                if client.rid in told:
-                    sends += told.pop(client.rid).sends(durability)
+                if client.rid in due:
+                    sends += due.pop(client.rid).sends(durability)
                 sends.append(_refused(pending, item, chained=out.entry.prev is not None))
             else:
-                _accepted(pending, told, item.duplicate)
+                _accepted(pending, due, item.duplicate)
             if client.chain is not None and client.chain.waiting:
-                sends += _settle_waiting(client, client.chain, out.ordinal, told, durability)
+                sends += _settle_waiting(client, client.chain, out.ordinal, due, durability)
             if client.flushes:
                 sends += _flushed(client, out.ordinal, durability)
-        for one in told.values():
+        for one in due.values():
             if one.client.state == "live":
                 sends += one.sends(durability)
         return sends
@@ -101,7 +109,7 @@ class Acks:
             waiting = client.chain.waiting if client.chain is not None else ()
             used = sum(p.bytes for p in self._pending.values() if p.client is client)
             assert client.window_used == used + sum(one.bytes for one in waiting)
-            assert not waiting or self.waits(client), "nobody would settle it"
+            assert not waiting or self.waits(client), "no receipt would settle it"
             assert client.recorded <= client.acked
 
 
@@ -110,17 +118,15 @@ def persisted(client: ClientConnection, durability: str | None, cid: str | None)
     return m.Ack("persisted", cid, seq=client.recorded or client.found, durability=durability)
 
 
-def _accepted(pending: PendingBatch, told: dict[bytes, DueAcks], duplicate: int) -> None:
+def _accepted(pending: PendingBatch, due: dict[bytes, DueAcks], duplicate: int) -> None:
     client = pending.client
     client.acked = max(client.acked, pending.last)
     client.recorded = max(client.recorded, pending.last)
     client.used.settled(pending.last)
     if client.chain is not None:
         client.chain.settled(pending.last)
-    if pending.ask.persisted or client.rid in told:
-        told.setdefault(client.rid, DueAcks(client)).recorded(
-            duplicate, asked=pending.ask.persisted
-        )
+    if pending.ask.persisted or client.rid in due:
+        due.setdefault(client.rid, DueAcks(client)).recorded(duplicate, asked=pending.ask.persisted)
 
 
 def _refused(pending: PendingBatch, item: i.ReceiptItem, *, chained: bool) -> Answer:
@@ -135,33 +141,33 @@ def _settle_waiting(
     client: ClientConnection,
     chain: Chain,
     ordinal: int,
-    told: dict[bytes, DueAcks],
+    due: dict[bytes, DueAcks],
     durability: str | None,
 ) -> list[Answer]:
-    """Unrecorded batches that came behind this ordinal, up to the next recorded one."""
+    """Unrecorded batches that came after this ordinal, up to the next recorded one."""
     sends: list[Answer] = []
-    while chain.waiting and chain.waiting[0].behind <= ordinal:
+    while chain.waiting and chain.waiting[0].after <= ordinal:
         waiting = chain.waiting.popleft()
         client.window_used -= waiting.bytes
         if waiting.epoch == chain.epoch:
-            _passed(client, waiting, told.setdefault(client.rid, DueAcks(client)))
+            _settle_passed(client, waiting, due.setdefault(client.rid, DueAcks(client)))
             continue
-        if client.rid in told:
-            sends += told.pop(client.rid).sends(durability)
+        if client.rid in due:
+            sends += due.pop(client.rid).sends(durability)
         if client.state == "live":
-            sends.append(_left_behind(client, chain, waiting))
+            sends.append(_after_refused(client, chain, waiting))
     return sends
 
 
-def _passed(client: ClientConnection, waiting: WaitingBatch, told: DueAcks) -> None:
+def _settle_passed(client: ClientConnection, waiting: WaitingBatch, due: DueAcks) -> None:
     client.acked = max(client.acked, waiting.last)
     if waiting.ask.any:
-        told.unrecorded(waiting.topics, waiting.filtered)
+        due.unrecorded(waiting.topics, waiting.filtered)
 
 
-def _left_behind(client: ClientConnection, chain: Chain, waiting: WaitingBatch) -> Answer:
-    """An unrecorded batch: something before it in its session was refused."""
-    reason = f"what came before {waiting.seq} was refused"
+def _after_refused(client: ClientConnection, chain: Chain, waiting: WaitingBatch) -> Answer:
+    """The refusal of an unrecorded batch, since a batch before it was refused."""
+    reason = f"a batch before {waiting.seq} was refused"
     cid, seq = waiting.ask.cid, waiting.seq
     return Answer(client.rid, m.Error("sequence_gap", reason, cid=cid, seq=seq, high=chain.handled))
 
@@ -174,14 +180,14 @@ def _flushed(client: ClientConnection, ordinal: int, durability: str | None) -> 
 
 @dataclass(slots=True)
 class UnrecordedNames:
-    """Of unrecorded messages up to `seq`: topics never recorded, and runs of filtered sequences."""
+    """Topics of unrecorded messages up to `seq`, and runs of sequences that a filter kept out."""
 
     seq: int = 0
     topics: dict[str, None] = field(default_factory=dict)
     runs: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, seq: int, topics: Iterable[str], runs: Iterable[tuple[int, int]]) -> None:
-        """What stands behind it."""
+        """Names a batch after the others."""
         self.seq = seq
         self.topics.update(dict.fromkeys(topics))
         for first, last in runs:
@@ -191,7 +197,7 @@ class UnrecordedNames:
                 self.runs.append((first, last))
 
     def acks(self) -> Iterator[Ack]:
-        """As many as it takes to name all of it: one at least."""
+        """As many acks as it takes to name everything, at least one."""
         topics, runs = iter(self.topics), iter(self.runs)
         left = True
         while left:
@@ -208,16 +214,16 @@ def runs_of(filtered: bytes | None) -> list[tuple[int, int]]:
 
 
 class DueAcks:
-    """What one client is to hear."""
+    """The acks that one client gets at the end of a turn."""
 
-    __slots__ = ("_before", "_behind", "_duplicate", "_seq", "client")
+    __slots__ = ("_after", "_before", "_duplicate", "_seq", "client")
 
     def __init__(self, client: ClientConnection) -> None:
         self.client = client
         self._seq = 0  # of the newest recorded message, 0: no `persisted` is due
         self._duplicate = 0
         self._before: UnrecordedNames | None = None  # unrecorded messages before `_seq`
-        self._behind: UnrecordedNames | None = None
+        self._after: UnrecordedNames | None = None
 
     def recorded(self, duplicate: int, *, asked: bool) -> None:
         """A recorded batch is settled; an ack that is due anyway covers it even if not asked."""
@@ -225,20 +231,20 @@ class DueAcks:
             return
         self._seq = self.client.recorded
         self._duplicate += duplicate if asked else 0
-        behind, self._behind = self._behind, None
+        after, self._after = self._after, None
         if self._before is None:
-            self._before = behind
-        elif behind is not None:
-            self._before.add(behind.seq, behind.topics, behind.runs)
+            self._before = after
+        elif after is not None:
+            self._before.add(after.seq, after.topics, after.runs)
 
     def unrecorded(self, topics: Iterable[str], filtered: tuple[int, int] | None) -> None:
         """A batch that is not recorded is settled."""
-        if self._behind is None:
-            self._behind = UnrecordedNames()
-        self._behind.add(self.client.acked, topics, [filtered] if filtered is not None else [])
+        if self._after is None:
+            self._after = UnrecordedNames()
+        self._after.add(self.client.acked, topics, [filtered] if filtered is not None else [])
 
     def sends(self, durability: str | None) -> list[Answer]:
-        """All of it, in the order of the sequences."""
+        """All of them, in the order of the sequences."""
         acks: list[Ack] = []
         if self._before is not None:
             acks += self._before.acks()
@@ -246,26 +252,30 @@ class DueAcks:
             acks.append(
                 Ack("persisted", seq=self._seq, durability=durability, duplicate=self._duplicate)
             )
-        if self._behind is not None:
-            acks += self._behind.acks()
+        if self._after is not None:
+            acks += self._after.acks()
         return [Answer(self.client.rid, ack) for ack in acks]
 
 
 class AckPacer:
-    """Holds back acks of `clients`, until `due`."""
+    """Merged acks of clients that asked for them at an interval, not with each commit.
+
+    settled --no ack for an interval--> sent
+            --else--> waits for the end of the interval, or for an answer that must not come before
+    """
 
     def __init__(self, clients: ClientRegistry) -> None:
         self._clients = clients
         self._waits: dict[bytes, ClientConnection] = {}
-        self._wanted = False  # some client asked for it: others pay nothing
+        self._wanted = False  # if no client asked for it, `pace` does nothing
 
     def begin(self, client: ClientConnection, interval_s: float | None) -> None:
-        """It logs on."""
+        """A client logs on."""
         client.ack_interval_ms = int((interval_s or 0) * 1_000)
         self._wanted = self._wanted or client.ack_interval_ms > 0
 
     def pace(self, effects: list[Effect]) -> list[Effect]:
-        """What of `effects` leaves now, in its order."""
+        """The part of `effects` that is performed now, in its order."""
         if not self._wanted:
             return effects
         now: list[Effect] = []
@@ -287,18 +297,18 @@ class AckPacer:
         return now
 
     def due(self, now_ms: int) -> list[Effect]:
-        """What was held back for long enough."""
+        """Acks that were held back for long enough."""
         effects: list[Effect] = []
         for client in list(self._waits.values()):
             if client.state == "ended":
                 del self._waits[client.rid]
             elif _due_ms(client) <= now_ms:
                 effects += self._released(client)
-                client.ack_told_ms = now_ms
+                client.ack_sent_ms = now_ms
         return effects
 
     def next_wake_ms(self) -> int | None:
-        """When `due` has something."""
+        """When `due` returns acks."""
         return min(map(_due_ms, self._waits.values())) if self._waits else None
 
     def _released(self, client: ClientConnection) -> list[Effect]:
@@ -308,7 +318,7 @@ class AckPacer:
 
 
 def _due_ms(client: ClientConnection) -> int:
-    return 0 if client.ack_told_ms is None else client.ack_told_ms + client.ack_interval_ms
+    return 0 if client.ack_sent_ms is None else client.ack_sent_ms + client.ack_interval_ms
 
 
 def _is_merged(ack: Ack) -> bool:
@@ -317,7 +327,7 @@ def _is_merged(ack: Ack) -> bool:
 
 
 def _merge(waiting: list[Ack], ack: Ack) -> None:
-    """Of two persisted ones in a row the later says it all."""
+    """Adds an ack; the later of two `persisted` ones in a row covers both."""
     if waiting and waiting[-1].type == ack.type == "persisted":
         waiting[-1] = replace(ack, duplicate=ack.duplicate + waiting[-1].duplicate)
     else:

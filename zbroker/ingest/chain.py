@@ -1,14 +1,23 @@
-"""The line of one publisher session where not everything is recorded. Pure.
+"""The sequences of one publisher session: links between batches, and which were used. Pure.
 
-A client chains all its messages by `prev`; the journal sees the recorded ones only. So `prev` is
-checked here, against what was taken in this session, and linked anew: the journal gets the last
-recorded sequence forwarded before.
+A client chains all its messages by `prev`; the journal sees the recorded ones only. So where not
+everything is recorded a Chain checks `prev` against what was taken in this session, and replaces
+it: the journal gets the last recorded sequence forwarded before.
 
     client     1r <- 2r <- 3u <- 4u <- 5r          journal    1r <- 2r <- 5r
 
-When the journal refuses a batch, all that came behind it in the session is refused as well, so the
-line goes back to what is settled: a new *epoch*. Refusals of what was sent in an older epoch change
-nothing any more; unrecorded messages of it that still wait for what stood before them are refused.
+When the journal refuses a batch, all later ones of the session are refused as well, so the chain
+goes back to the settled part: a new *epoch*. Refusals of batches of an older epoch change nothing
+any more; its unrecorded messages that still wait for those before them are refused.
+
+Clients may leave `prev` out; then the journal is given the sequence that this session used before,
+whether its batch was taken or refused for now (PrevTracker):
+
+    client     5 6 7    5 6             (5 was refused, the client sends again)
+    journal    5<-4 6<-5 7<-6    5<-4 6<-5
+
+So a refusal of 5 refuses 6 and 7 until 5 came again, also by a journal that was restarted meanwhile
+and does not know of the refusal: it would accept 6, and call 5, which it lacks, a duplicate.
 """
 
 from __future__ import annotations
@@ -16,14 +25,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.wire.internal import Entry
 
+RUNS_MAX: Final = 10_000  # that a session may have where one is refused; a run has 100 bytes
+
+_LAST: Final = attrgetter("last")
+
 
 class AckRequest(NamedTuple):
-    """What a publish asked for, and what its refusal names: its `cid` and, if not 0, its `seq`."""
+    """The acks that a publish asked for; its refusal names `cid` and, if not 0, `seq`."""
 
     persisted: bool
     cid: str | None
@@ -32,18 +46,18 @@ class AckRequest(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """True if its publisher wants to hear when it is settled, recorded or not."""
+        """True if its publisher wants an ack when it is settled, recorded or not."""
         return self.persisted or self.processed
 
 
 class WaitingBatch(NamedTuple):
-    """An unrecorded batch that was passed on: settled once ordinal `behind` is.
+    """An unrecorded batch that was passed on: settled once ordinal `after` is.
 
     topics: those of it that are never recorded. filtered: its first and last sequence, if a filter
     kept something of it out of the log.
     """
 
-    behind: int
+    after: int
     seq: int
     last: int
     topics: list[str]
@@ -58,7 +72,7 @@ class Chain:
     """handled: the highest sequence taken. linked: the highest recorded one forwarded.
 
     passed: the highest unrecorded one that went to delivery in this session: a resend does not go
-    there again. waiting: unrecorded batches in front of which something is not settled.
+    there again. waiting: unrecorded batches that come after some that are not settled.
     """
 
     handled: int
@@ -70,10 +84,8 @@ class Chain:
     def follow(self, seq: int, count: int, prev: int | None) -> None:
         """Takes a publish. Raises: ClientError sequence_gap."""
         if prev is not None and prev > self.handled:
-            raise ClientError(
-                "sequence_gap",
-                f"sequence {prev} is missing before {seq}; the line ends at {self.handled}",
-            )
+            reason = f"sequence {prev} is missing before {seq}; the line ends at {self.handled}"
+            raise ClientError("sequence_gap", reason)
         self.handled = max(self.handled, seq + count - 1)
 
     def link(self, entry: Entry) -> None:
@@ -102,9 +114,6 @@ class Chain:
         self.handled = max(high, acked)
 
 
-RUNS_MAX: Final = 10_000  # that a session may have where one is refused; a run has 100 bytes
-
-
 class PrevRun(NamedTuple):
     """Sequences [first, last], all of them used."""
 
@@ -113,7 +122,7 @@ class PrevRun(NamedTuple):
 
 
 class PrevTracker:
-    """newest: the highest sequence used. After the logon say `settled` of what the log holds."""
+    """newest: the highest sequence used. After the logon call `settled` with that of the log."""
 
     __slots__ = ("_in_log", "_runs", "newest")
 
@@ -130,7 +139,7 @@ class PrevTracker:
         """The sequence used before `seq`; None if nothing above the log was."""
         if seq > self.newest:
             return self.newest
-        at = bisect_left(self._runs, seq, key=_last)
+        at = bisect_left(self._runs, seq, key=_LAST)
         if at < len(self._runs) and self._runs[at].first < seq:
             return seq - 1
         if at:
@@ -138,7 +147,7 @@ class PrevTracker:
         return self._in_log if self._in_log < seq else None
 
     def use(self, first: int, last: int) -> None:
-        """[first, last] came from the client, and were taken, or refused for now."""
+        """[first, last] came from the client, and was taken, or refused for now."""
         if last <= self.newest:
             return
         first = max(first, self.newest + 1)
@@ -148,7 +157,7 @@ class PrevTracker:
         self.newest = last
 
     def drop(self, first: int, last: int) -> None:
-        """[first, last] was refused for good: these never come again."""
+        """[first, last] was refused for good and never comes again."""
         if first > self.newest:
             return
         rest = [part for run in self._runs for part in _without(run, first, last)]
@@ -156,22 +165,15 @@ class PrevTracker:
         self.newest = rest[-1].last if rest else self._in_log
 
     def settled(self, last: int) -> None:
-        """The log holds all that was used up to `last`."""
+        """The log holds all used sequences up to `last`."""
         while self._runs and self._runs[0].last <= last:
             self._runs.popleft()
         self._in_log = max(self._in_log, last)
         self.newest = max(self.newest, last)
 
 
-def _last(run: PrevRun) -> int:
-    return run.last
-
-
 def _without(run: PrevRun, first: int, last: int) -> list[PrevRun]:
-    parts = (
-        PrevRun(run.first, min(run.last, first - 1)),
-        PrevRun(max(run.first, last + 1), run.last),
-    )
-    if run.last < first or run.first > last:
-        return [run]
-    return [part for part in parts if part.first <= part.last]
+    """The parts of a run outside [first, last]."""
+    before = PrevRun(run.first, min(run.last, first - 1))
+    after = PrevRun(max(run.first, last + 1), run.last)
+    return [part for part in (before, after) if part.first <= part.last]

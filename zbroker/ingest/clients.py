@@ -1,4 +1,4 @@
-"""What ingest knows of each connection, and who holds which name.
+"""The connections of publishers: their state, their names, and their delivery workers. Pure.
 
     (unknown) --logon--> opening --Opened--> live --logoff, silence, replaced--> ended
 
@@ -42,10 +42,10 @@ class ClientConnection:
     permit: Permit | None = None  # to publish; None: everything
     state: Literal["opening", "live", "ended"] = "opening"
     open_cid: int = 0
-    worker: int = 0  # of delivery, that it is told of
+    worker: int = 0  # of delivery, whose endpoint it got
     publisher: int = 0
     session: int = 0
-    found: int = 0  # what was durable at the logon
+    found: int = 0  # the sequence that was durable at the logon
     acked: int = 0  # highest sequence that is settled; where not everything is recorded, in this
     recorded: int = 0  # session. Highest one of these that is in the log
     messages: int = 0  # taken in this session
@@ -53,7 +53,7 @@ class ClientConnection:
     last_ordinal: int = 0  # of the newest batch forwarded
     used: PrevTracker = field(default_factory=PrevTracker)
     ack_interval_ms: int = 0  # of merged acks; 0: as soon as there is something to tell
-    ack_told_ms: int | None = None
+    ack_sent_ms: int | None = None
     acks: list[Ack] = field(default_factory=list)  # that wait for the interval
     flushes: list[tuple[int, str | None]] = field(default_factory=list)  # (ordinal waited for, cid)
     chain: Chain | None = None  # where not everything is recorded, once it is live
@@ -70,7 +70,7 @@ class ClientRegistry:
     def __init__(self, workers: int = 1, quiet_ms: QuietMs | None = None) -> None:
         self.heartbeats = ListenerHeartbeats(quiet_ms)
         self._spread = Spread(workers)
-        self.unknown: Sequence[str] = ()  # other listeners; until they are known nobody logs on
+        self.unknown: Sequence[str] = ()  # other listeners; until they are known no client logs on
         self.by_rid: dict[bytes, ClientConnection] = {}
         self.by_name: dict[str, ClientConnection] = {}
         self.by_open: dict[int, ClientConnection] = {}
@@ -107,7 +107,7 @@ class ClientRegistry:
         self.heartbeats.heard(client.pulse, now_ms, interval_s)
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[ClientConnection], list[bytes]]:
-        """Who is silent, and whom to send a heartbeat now."""
+        """The silent clients, and the routing ids that get a heartbeat now."""
         pulses = ((rid, client.pulse) for rid, client in self.by_rid.items())
         silent, due = self.heartbeats.tick(now_ms, pulses, drained=drained)
         return [self.by_rid[rid] for rid in silent], due
@@ -172,7 +172,7 @@ class ClientRegistry:
 
     def check(self) -> None:
         """Asserts what is always true."""
-        assert sum(self._spread.told) == len(self.by_rid) == self._principals.total()
+        assert sum(self._spread.connections) == len(self.by_rid) == self._principals.total()
         for rid, client in self.by_rid.items():
             assert client.rid == rid
         for name, client in self.by_name.items():
@@ -181,37 +181,42 @@ class ClientRegistry:
 
 
 class Spread:
-    """How many connections were told of each delivery worker; workers count from 0."""
+    """How many connections each delivery worker has; workers count from 0.
+
+    A connection keeps its worker as long as it lives. The workers get as many connections each;
+    among those with the fewest the client's name decides, so that connections that come by turns,
+    a publisher, a subscriber, a publisher, do not put all subscribers in one place.
+    """
 
     def __init__(self, workers: int) -> None:
-        self.told = [0] * workers
+        self.connections = [0] * workers
 
     def join(self, name: str) -> int:
         """The worker for a new connection of the client `name`."""
-        fewest = min(self.told)
-        free = [worker for worker, told in enumerate(self.told) if told == fewest]
+        fewest = min(self.connections)
+        free = [worker for worker, count in enumerate(self.connections) if count == fewest]
         worker = free[crc32(name.encode()) % len(free)]
-        self.told[worker] += 1
+        self.connections[worker] += 1
         return worker
 
     def leave(self, worker: int) -> None:
         """A connection is over."""
-        self.told[worker] -= 1
+        self.connections[worker] -= 1
 
 
-def endpoints_for(worker: int, rooms: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """What a logon is told of the `known` endpoints; `rooms` are the delivery workers.
+def endpoints_for(worker: int, workers: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """The `known` endpoints for a logon: of the delivery `workers` one, as "delivery".
 
-    While its worker is not known, because it has not started yet, another one stands for it.
+    While its worker has not started, so that its endpoint is not known, it is that of another one.
     """
-    told = {door: at for door, at in known.items() if door != "ingest" and door not in rooms}
-    found = [known[room] for room in (rooms[worker], *rooms) if room in known]
-    return {"delivery": found[0], **told} if found else told
+    others = {name: url for name, url in known.items() if name not in ("ingest", *workers)}
+    found = [known[name] for name in (workers[worker], *workers) if name in known]
+    return {"delivery": found[0], **others} if found else others
 
 
 def missing(config: Config, known: Mapping[str, str]) -> list[str]:
     """The other listeners of an instance that are not `known` yet."""
-    return [room for room in doors(config) if room != "ingest" and room not in known]
+    return [name for name in doors(config) if name != "ingest" and name not in known]
 
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short
@@ -220,7 +225,7 @@ ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short
 def client_rows(
     clients: ClientRegistry, ask: AskClients, peers: Peers, now_ms: int
 ) -> tuple[list[ClientRow], int]:
-    """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
+    """The connections that `ask` is about, by name; how many were left out. `now_ms`: monotonic."""
     known = clients.by_name
     found = [name for name in (ask.client,) if name in known] if ask.client else list(known)
     first = nsmallest(min(ask.limit, ROWS_MAX), found)

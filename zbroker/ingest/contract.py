@@ -30,9 +30,9 @@ class PublishLimits:
 class IngestSettings(NamedTuple):
     """recording: which topics are recorded; None: all. workers: of delivery, by name.
 
-    live: the link to each of them. access: who may do what; None: everybody everything. key: of
-    the tokens of the instance. disconnects: how many there were by operators. spin_us: how long
-    the process looks at its sockets before it sleeps, while that pays.
+    live: the link to each of them. access: the rules; None: everything is permitted. key: of the
+    tokens of the instance. disconnects: how many there were by operators. spin_us: how long the
+    process looks at its sockets before it sleeps, while that pays.
     """
 
     limits: PublishLimits

@@ -1,4 +1,4 @@
-"""ingest's decisions: who may publish what, how it is packed, and what clients are answered. Pure.
+"""ingest's decisions: whose publishes are taken, how they are packed and acknowledged. Pure.
 
     handle(event)   bursts of commands, the journal's answers, grants, passwords, questions
     tick            heartbeats, contested names, the links, what clients with full queues are owed
@@ -197,7 +197,7 @@ class IngestCore:
     def _refused_publish(
         self, burst: Burst, client: ClientConnection, publish: m.Publish, code: str
     ) -> None:
-        """What comes again has its place in the line of the session; the rest never comes."""
+        """A refused batch that is sent again keeps its place in the session; others never come."""
         last = publish.seq + (publish.count or 1) - 1
         if code not in TEMPORARY and code != "sequence_gap":
             client.used.drop(publish.seq, last)
@@ -230,7 +230,7 @@ class IngestCore:
         return ()
 
     def _rules_changed(self, changed: ev.RulesChanged) -> Sequence[Effect]:
-        """Clients that may not be here any more are told so and forgotten."""
+        """Ends the sessions of clients that may not be here any more."""
         self._logons.entitle(changed.access)
         burst = Burst(self._now.mono_ms)
         for client in list(self.clients.by_rid.values()):
@@ -272,7 +272,7 @@ class IngestCore:
     # -- the journal's answers ----------------------------------------------------------------
 
     def _welcome(self, welcome: i.Welcome) -> Sequence[Effect]:
-        """The link is up: what was outstanding goes out again, ended sessions are told."""
+        """The link is up: outstanding batches go out again, clients of ended sessions get an error."""
         forwarded = self.link.on_welcome(welcome)
         if forwarded is None:
             return ()

@@ -1,4 +1,16 @@
-"""ingest's links: to the journal, and to the delivery workers. Pure."""
+"""ingest's links: batches to the journal, unrecorded messages to the delivery workers. Pure.
+
+Batches that are on their way when the journal dies are kept here and sent again, in order, with the
+ordinals they had; the journal drops those that it holds. See zbroker.engine.journal_session.
+
+    down --Grant to our Hello--> up --other incarnation, or silence--> down (new socket, Hello)
+
+Each delivery worker has a link and a credit of its own. Unrecorded messages go to all workers that
+are up and want them; a worker without clients grants 0. They are never kept: without a worker, or
+without credit, they are dropped and counted, so that they never hold up what is recorded. Messages
+to a worker that died are lost and not counted, since it did not report them. An empty message on
+each beat makes a restarted worker ask for a Hello.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +204,7 @@ class LiveLink:
         return sum(link.dropped for link in self._links)
 
     def take(self, entry: m.Entry, body: Body) -> None:
-        """Hands one batch over to whoever wants it, or drops it where it cannot go."""
+        """Hands one batch over to the workers that want it, or drops it where it cannot go."""
         taken = [link.take(entry, body) for link in self._links if link.wants]
         if not taken or any(taken):
             self.passed += entry.count

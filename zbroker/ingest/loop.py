@@ -1,16 +1,16 @@
 """The ingest process: publishers log on and publish here.
 
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
-          to the journal, acknowledges what is persisted. What is not recorded goes to delivery.
+          to the journal, acknowledges what is persisted. Unrecorded messages go to delivery.
 Sockets   ROUTER tcp for clients ([listen] ingest), monitor and ZAP; DEALER ipc journal; SUB ipc
           marks; ROUTER ipc ingest-desk for questions of the admin; with a [[record]] table DEALER
           ipc live, live-2, ... of each delivery worker.
 Owns      nothing on disk.
 Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers; [security].
-Exits     0 when told to stop.
+Exits     0 when asked to stop.
 Weakness  one thread: about half a million single publishes per second is its limit on one core.
           While the journal's credit is used up no client is read, so what is not recorded waits
-          too. A batch of recorded and unrecorded messages is cut and packed anew here.
+          too. A batch of recorded and unrecorded messages is cut and packed again here.
 
 It spins: for spin_us after the last event it looks again instead of sleeping, as long as few
 messages come per turn; waking a sleeping core costs more than all the rest of one publish.
@@ -38,11 +38,13 @@ from zbroker.server.public_listener import PublicListener
 from zbroker.wire import surveys as s
 
 SEND_HWM: Final = 1_000  # answers queued per client; beyond it they are merged by the core
-TURN_BYTES_MAX: Final = 8 * MIB  # of one turn: what was read and not handled yet is in memory
+TURN_BYTES_MAX: Final = (
+    8 * MIB
+)  # of one turn: commands that are read and not handled yet are in memory
 
 
 def run(process: Process) -> int:
-    """Serves publishers until told to stop."""
+    """Serves publishers until the supervisor stops it."""
     loop = IngestLoop(process)
     loop.open()
     while not loop.done:

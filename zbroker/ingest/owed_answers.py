@@ -56,7 +56,7 @@ class OwedAnswers:
         return now
 
     def due(self, now_ms: int) -> list[Answer]:
-        """Takes out what may be tried again. What is full again comes back by `put`."""
+        """Takes out answers that may be tried again; `put` brings back those that are refused again."""
         if self.next_wake_ms is None or now_ms < self.next_wake_ms:
             return []
         found: list[Answer] = []
@@ -131,13 +131,13 @@ class _Owed:
 class _MergedAcks:
     """Acks without another answer between them.
 
-    before, behind: unrecorded messages before the newest recorded one, and after it.
+    before, after: unrecorded messages before the newest recorded one, and after it.
     """
 
     def __init__(self) -> None:
         self._before: UnrecordedNames | None = None
         self._persisted: Ack | None = None
-        self._behind: UnrecordedNames | None = None
+        self._after: UnrecordedNames | None = None
         self._processed: Ack | None = None  # messages that were taken, which says no more
 
     def add(self, ack: Ack) -> bool:
@@ -148,12 +148,12 @@ class _MergedAcks:
             if self._persisted is not None:
                 ack = replace(ack, duplicate=ack.duplicate + self._persisted.duplicate)
             self._persisted = ack
-            self._before, self._behind = _joined(self._before, self._behind), None
+            self._before, self._after = _joined(self._before, self._after), None
         elif ack.unrecorded is not None:
             named = UnrecordedNames(
                 ack.seq or 0, dict.fromkeys(ack.unrecorded), runs_of(ack.filtered)
             )
-            self._behind = _joined(self._behind, named)
+            self._after = _joined(self._after, named)
         else:
             self._processed = ack
         return True
@@ -163,17 +163,17 @@ class _MergedAcks:
         acks = [] if self._before is None else [*self._before.acks()]
         if self._persisted is not None:
             acks.append(self._persisted)
-        if self._behind is not None:
-            acks += self._behind.acks()
+        if self._after is not None:
+            acks += self._after.acks()
         if self._processed is not None:
             acks.append(self._processed)
-        self._before = self._persisted = self._behind = self._processed = None
+        self._before = self._persisted = self._after = self._processed = None
         return acks
 
     @property
     def size(self) -> int:
         """As how many answers they count."""
-        named = [each for each in (self._before, self._behind) if each is not None]
+        named = [each for each in (self._before, self._after) if each is not None]
         size = sum(each is not None for each in (self._persisted, self._processed)) + len(named)
         for each in named:
             size += len(each.topics) // NAMED_PER_ANSWER + len(each.runs) // RUNS_PER_ANSWER

@@ -56,7 +56,7 @@ class LivePort:
         ports.say(self._dealers[effect.link], effect)
 
     def reconnect(self, effect: Reconnect) -> None:
-        """What is queued in the old socket goes with it."""
+        """Replaces the socket; frames that are queued in the old one are dropped."""
         old = self._dealers.pop(effect.link, None)
         if old is not None:
             self._poller.unregister(old)
@@ -83,7 +83,7 @@ class PasswordPort:
         self._pool.submit(self._look, effect)
 
     def events(self, ready: Ready, limit: object) -> Iterable[Verified]:
-        """What was looked at since the last call."""
+        """The passwords that were checked since the last call."""
         if self.fd not in ready:
             return ()
         os.eventfd_read(self.fd)
@@ -110,12 +110,12 @@ class EndpointsFile:
     """A source of a turn: read again only when it changed.
 
     The supervisor keeps the endpoints of a process that is restarted, so all of them stay known.
-    Until then it is looked at in each turn, before commands: who was told of the last endpoint may
-    log on at once.
+    Until then it is read in each turn, before commands: a client that got the last endpoint may log
+    on at once.
     """
 
     drained = True
-    next_wake_ms = None  # nobody waits for it but who logs on
+    next_wake_ms = None  # only clients that log on wait for it
 
     def __init__(self, process: Process) -> None:
         self._process, self._path = process, process.paths.running

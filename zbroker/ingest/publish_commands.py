@@ -1,5 +1,4 @@
-"""What becomes of a publish: checked, packed, and forwarded to the journal or, where it is not
-recorded, passed on to delivery. Pure.
+"""Publishes: checked, packed, and forwarded to the journal or, if not recorded, to delivery. Pure.
 
 Where everything is recorded (`recording` None) the journal checks `prev`; else Chain does.
 """
@@ -27,7 +26,7 @@ _NOTHING: Final[list[str]] = []
 
 
 class Publishing:
-    """Publishes of all clients, on their way out of ingest."""
+    """Publishes of all clients, until they leave ingest."""
 
     def __init__(
         self, limits: PublishLimits, link: AppendLink, live: LiveLink, recording: Recording | None
@@ -56,7 +55,7 @@ class Publishing:
         if client.state != "live":
             raise ClientError("not_ready", "the logon of this connection is not answered yet")
         if body is None:
-            raise ClientError("bad_frame", "a publish has a body frame behind its header")
+            raise ClientError("bad_frame", "a publish has a body frame after its header")
         self._checks.check(publish, body)
         if publish.stage is not None:
             self._check_stage(client, publish)

@@ -1,4 +1,13 @@
-"""Which messages of a batch are recorded, and the parts of one kind that it is cut into. Pure."""
+"""Which messages of a batch are recorded, and the parts of one kind that it is cut into. Pure.
+
+Most batches stay whole: clients publish one topic at a time, or all topics are recorded. Only here
+is a body packed again on its way to the log: the log's batches have consecutive sequences, and
+unrecorded messages must not be in them.
+
+Content is examined only here, each message alone, whatever batch it came in. A payload that is not
+of its type is not recorded: no filter is true for it. A batch in which no message can match is
+recognized by a search in its bytes, and not unpacked.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +50,7 @@ class Splitter:
         """The runs of a checked batch, in order; a batch of one kind as it is.
 
         `prev` of a recorded run is the last recorded message before it, as far as that is in this
-        batch. messages: those of `body`, for who has them.
+        batch. messages: those of `body`, if they are unpacked already.
         """
         kinds = [self._kind(topic) for topic in entry.topics]
         column = entry.columns.index if entry.columns is not None else None
@@ -99,7 +108,7 @@ def _columns(
 
 
 class Messages:
-    """The messages of a body, unpacked when somebody asks for them."""
+    """The messages of a body, unpacked at the first use."""
 
     def __init__(
         self, entry: Entry, body: bytes, max_bytes: int, messages: list[bytes] | None = None
@@ -155,7 +164,7 @@ class Contents:
                 recorded[n] = n in picked
 
     def _deciders(self, topics: list[str]) -> dict[RecordFilter, set[int]]:
-        """Who decides over which of the topics; those that need no look are left out."""
+        """The filters, each with the topics it decides over; topics without one are left out."""
         deciders: dict[RecordFilter, set[int]] = {}
         for number, topic in enumerate(topics):
             if self._recording.kind(topic) is None:
@@ -175,7 +184,7 @@ class Contents:
 
 
 class About:
-    """What a filter may ask of a message that has no place in the log yet.
+    """The metadata of messages that have no place in the log yet, for filters.
 
     A time is there only if its publisher gave one (0 else), so that the answer stays the same when
     the message comes again.
@@ -189,7 +198,7 @@ class About:
         time_ns: int | None,
         single: Publish | None = None,
     ) -> None:
-        """index: for each message, which of the topics it has. single: what is one message."""
+        """index: for each message, which of the topics it has. single: a publish of one message."""
         self._topics = topics
         self._index = index
         self._columns = columns
@@ -203,22 +212,22 @@ class About:
         return self._topics[self._index[i]]
 
     def time_ns(self, i: int) -> int:
-        """What its publisher gave."""
+        """The time that its publisher gave; 0 without one."""
         if self._columns is not None and self._columns.time is not None:
             return bodies.times(self._columns.time[8 * i : 8 * i + 8])[0]
         return self._time_ns or 0
 
     def bookmark(self, _i: int) -> str:
-        """None: it may never get one."""
+        """There is none before it is recorded."""
         return ""
 
     def header(self, i: int, name: str) -> object:
-        """What its publisher gave."""
+        """The header that its publisher gave."""
         if self._single is None:
             return self._headers.value(i, name)
         value = (self._single.headers or {}).get(name)
         return None if value is None else bodies.scalar(value)
 
     def key(self, i: int) -> bytes | None:
-        """What its publisher gave."""
+        """The key that its publisher gave."""
         return self._keys.of(i) if self._single is None else self._single.key

@@ -1,7 +1,7 @@
 """Commits and aborts of what was staged: from clients to the journal, and its answers back. Pure.
 
-Stages and apps belong to the principal who staged them. Who may not publish everything must be
-entitled to publish on every topic of what is committed, by the rules as they are now:
+Stages and apps belong to the principal that staged them. One that may not publish everything needs
+the right for every topic that is committed, by the rules as they are now:
 
     commit --nothing restricts it--> CommitStages --> committed
        `--rights--> what topics? --> entitled now --> CommitStages --> committed
@@ -53,7 +53,7 @@ class PendingCommit(NamedTuple):
 
 
 class StageCommits:
-    """Who asked for what."""
+    """Commits and aborts that wait for the journal."""
 
     def __init__(self, link: AppendLink) -> None:
         self._link = link
@@ -92,7 +92,7 @@ class StageCommits:
         return self._link.ask(ask)
 
     def done(self, done: StagesDone) -> Sequence[Effect]:
-        """What the journal says goes on to who asked."""
+        """Passes the journal's answer on to its client."""
         asked = self._asked.pop(done.cid, None)
         if not self._link.on_done(done) or asked is None or asked.client.state != "live":
             return []
