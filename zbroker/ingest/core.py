@@ -272,7 +272,7 @@ class IngestCore:
     # -- the journal's answers ----------------------------------------------------------------
 
     def _welcome(self, welcome: i.Welcome) -> Sequence[Effect]:
-        """The link is up: outstanding batches go out again, clients of ended sessions get an error."""
+        """The link is up: outstanding batches are sent again, ended sessions get an error."""
         forwarded = self.link.on_welcome(welcome)
         if forwarded is None:
             return ()

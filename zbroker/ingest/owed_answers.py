@@ -56,7 +56,7 @@ class OwedAnswers:
         return now
 
     def due(self, now_ms: int) -> list[Answer]:
-        """Takes out answers that may be tried again; `put` brings back those that are refused again."""
+        """Takes out answers that may be tried again; `put` those back that are refused again."""
         if self.next_wake_ms is None or now_ms < self.next_wake_ms:
             return []
         found: list[Answer] = []
