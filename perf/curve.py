@@ -17,7 +17,7 @@ import zbroker
 from perf.harness import Cpu, Result, Setup, payloads
 from perf.reading import read
 from zbroker.access import keys
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 
 LIMIT: Final = "the same without security"
 FLUSH_S: Final = 120.0

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from zbroker import aio, errors
     from zbroker.client import connect
+    from zbroker.client.base_client import Command
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
-    from zbroker.client.commands import Command
-    from zbroker.client.consumer.rejection import Reject
-    from zbroker.client.credentials import Credentials
+    from zbroker.client.connect_types import Credentials
+    from zbroker.client.consumer.message import Reject
     from zbroker.client.subscriber.points import Range
     from zbroker.local import LocalBroker
 
@@ -39,13 +39,13 @@ __all__ = [
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
-    "Command": ("zbroker.client.commands", "Command"),
-    "Credentials": ("zbroker.client.credentials", "Credentials"),
+    "Command": ("zbroker.client.base_client", "Command"),
+    "Credentials": ("zbroker.client.connect_types", "Credentials"),
     "FileBookmarkStore": ("zbroker.client.bookmark_stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),
     "MemoryBookmarkStore": ("zbroker.client.bookmark_stores.memory", "MemoryBookmarkStore"),
     "Range": ("zbroker.client.subscriber.points", "Range"),
-    "Reject": ("zbroker.client.consumer.rejection", "Reject"),
+    "Reject": ("zbroker.client.consumer.message", "Reject"),
     "aio": ("zbroker.aio", ""),
     "connect": ("zbroker.client", "connect"),
     "errors": ("zbroker.errors", ""),

@@ -9,13 +9,10 @@ The same as in `zbroker.client`; what waits there is awaited here, and `publish`
 
 from __future__ import annotations
 
-from zbroker.client.aio.client import AsyncClient
-from zbroker.client.aio.combined import AsyncCombined
-from zbroker.client.aio.connector import Connecting, connect
-from zbroker.client.aio.consumer import AsyncConsumer
-from zbroker.client.aio.receipt import AsyncReceipt
-from zbroker.client.aio.subscription import AsyncSubscription
-from zbroker.client.aio.worker import AsyncWorker
+from zbroker.client.aio.client import AsyncClient, Connecting, connect
+from zbroker.client.aio.consumer import AsyncConsumer, AsyncWorker
+from zbroker.client.aio.publisher import AsyncReceipt
+from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 
 # the names that they had first, which those with threads have, too
 Client = AsyncClient

@@ -15,8 +15,8 @@ from zbroker.client.bookmark_stores import file
 from zbroker.client.bookmark_stores import format as records
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.bookmark_stores.format import BadRecord, Key
+from zbroker.client.bookmark_stores.memory import Manner
 from zbroker.client.bookmark_stores.progress import Reached
-from zbroker.client.bookmark_stores.tracker import Manner
 from zbroker.errors import StorageError, ZBrokerError
 
 KEY = Key("pricer", "prices")

@@ -1,4 +1,4 @@
-"""What a client shows a broker (zbroker/client/credentials.py)."""
+"""What a client shows a broker (zbroker/client/connect_types.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zbroker.access import keys
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from zbroker.client.connection import Phase
+from zbroker.client.connection import TOKEN_WAIT_MS, Phase
 from zbroker.client.effects import Connect, Connected, MessagesArrived, NewToken, SendCommand
 from zbroker.client.ports import (
     ONE,
@@ -19,7 +19,6 @@ from zbroker.client.ports import (
     turn_of,
 )
 from zbroker.client.subscriber.core import SubscriberCore
-from zbroker.client.token_connection import TOKEN_WAIT_MS
 from zbroker.engine.contract import Limit, Now
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin

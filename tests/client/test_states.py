@@ -10,7 +10,7 @@ import pytest
 from tests.client.fakes import WAIT_S as T
 from tests.client.fakes import wait_until
 from zbroker.client import connect
-from zbroker.client.callbacks import Callbacks
+from zbroker.client.publisher.receipt import Callbacks
 from zbroker.errors import ZBrokerError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from zbroker.access import keys
 from zbroker.client import connect
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.client.sync import Client
 from zbroker.local import LocalBroker
 

@@ -16,7 +16,7 @@ import pytest
 
 import zbroker
 from tests.process.load import until_running
-from zbroker.client.states import ConnectionState
+from zbroker.client.connect_types import ConnectionState
 from zbroker.local import LocalBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

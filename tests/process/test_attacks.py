@@ -31,7 +31,7 @@ from tests.process.secured import Secured, token_of
 from zbroker import endpoints
 from zbroker.access.passwords import hash_password
 from zbroker.client import connect
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.client.sync import Client
 from zbroker.clock import SystemClock
 from zbroker.errors import ZBrokerError

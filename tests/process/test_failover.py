@@ -13,7 +13,7 @@ import pytest
 from tests.process.load import until
 from tests.process.storm_instance import Instance
 from zbroker.client import Client, connect
-from zbroker.client.states import ConnectionState
+from zbroker.client.connect_types import ConnectionState
 from zbroker.errors import ZBrokerError
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

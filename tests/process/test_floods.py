@@ -39,7 +39,7 @@ from tests.process.load import until
 from tests.process.secured import ROOT, Secured
 from zbroker.access import keys
 from zbroker.client import Client, connect
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.control.target import get
 from zbroker.limits import KIB, MIB
 from zbroker.local import LocalBroker

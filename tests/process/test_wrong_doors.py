@@ -9,7 +9,7 @@ import pytest
 from tests.process.secured import Secured
 from zbroker.access import keys
 from zbroker.client import connect
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from zbroker.control.contexts import Context, Login, names, resolve
 
 if TYPE_CHECKING:
-    from zbroker.client.credentials import Credentials
+    from zbroker.client.connect_types import Credentials
 
 
 def complete_context(

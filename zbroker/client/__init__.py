@@ -1,18 +1,14 @@
-"""The client library: publish, subscribe, replay, consume. See `connector.py` and `sync.py`."""
+"""The client library: publish, subscribe, replay, consume. `sync.py` has `connect` and `Client`."""
 
-from zbroker.client.connector import connect
+from zbroker.client.connect_types import ConnectionState, ListChooser, ServerChooser
 from zbroker.client.consumer.consumer import Consumer
-from zbroker.client.consumer.message import QueueMessage
-from zbroker.client.consumer.rejection import Reject
+from zbroker.client.consumer.message import QueueMessage, Reject
 from zbroker.client.consumer.worker import Worker
 from zbroker.client.message import Message
 from zbroker.client.publisher.receipt import Receipt
-from zbroker.client.servers import ListChooser, ServerChooser
 from zbroker.client.stage_commits import Commit, abort, commit
-from zbroker.client.states import ConnectionState
-from zbroker.client.subscriber.combined import Combined
-from zbroker.client.subscriber.subscription import Subscription
-from zbroker.client.sync import Client
+from zbroker.client.subscriber.subscription import Combined, Subscription
+from zbroker.client.sync import Client, connect
 
 __all__ = [
     "Client",

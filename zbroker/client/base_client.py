@@ -1,26 +1,34 @@
-"""What both clients have: the one with threads, and the one in an event loop."""
+"""What the client with threads and the one in an event loop share, and commands as values.
+
+    order = zbroker.Command("publish", topic="orders", data=b"...")
+    client.command(order).wait()
+    client.command("subscribe", topic="orders", since="epoch")
+
+A command does what the method of the same name does and gives what it gives: a message that is
+published by a command is numbered, kept and sent again like any other one.
+"""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from zbroker.client import forks
-from zbroker.client.bookmark_stores import store_options
-from zbroker.client.commands import Commanding
+from zbroker.client import forks, values
+from zbroker.client.bookmark_stores import memory
 from zbroker.client.consumer import consume_options
-from zbroker.client.consumer.common import BaseConsumer
+from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.options import ConnectOptions, Listener
-from zbroker.client.publisher import offered
 from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.subscriber import points, subscribe_command
-from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate
+from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate, seconds
 from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.errors import ZBrokerError
 from zbroker.limits import CREDIT_DEFAULT_BYTES
@@ -33,6 +41,90 @@ _log: Final = logging.getLogger("zbroker.client")
 S = TypeVar("S", bound=ReaderState)
 C = TypeVar("C", bound=BaseConsumer)
 W = TypeVar("W", bound=BaseWorker[Any])
+
+
+class Command:
+    """What a client is to do: the name of a method, and what it is given, by name.
+
+    A value: equal ones are the same, and none changes. `with_` makes another one.
+    """
+
+    __slots__ = ("name", "options")
+
+    name: str
+    options: Mapping[str, Any]
+
+    def __init__(self, name: str, /, **options: Any) -> None:  # noqa: ANN401 - as the method takes
+        """Raises: ZBrokerError bad_command."""
+        if name not in NAMES:
+            known = ", ".join(NAMES)
+            raise ZBrokerError("bad_command", f"there is no command {name!r}", f"one of {known}")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "options", MappingProxyType(options))
+
+    def with_(self, **options: Any) -> Command:  # noqa: ANN401 - as above
+        """The same with other options, or more of them."""
+        return Command(self.name, **{**self.options, **options})
+
+    def __setattr__(self, name: str, _value: object) -> None:
+        raise AttributeError(f"a command does not change; with_({name}=...) makes another one")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Command):
+            return NotImplemented
+        return (self.name, self.options) == (other.name, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.name, *self.options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.name, dict(self.options))
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"Command({self.name!r}{options})"
+
+
+def _made(name: str, options: dict[str, Any]) -> Command:
+    return Command(name, **options)
+
+
+class Commanding:
+    """A part of both clients: commands, and heartbeats, which are one."""
+
+    _doors: ListenerEndpoints
+
+    def _check_open(self) -> None:
+        """Raises: ZBrokerError, what ended this client."""
+        raise NotImplementedError
+
+    def command(self, command: Command | str, /, **options: Any) -> Any:  # noqa: ANN401 - see below
+        """Does what a command says; `options` come on top. Gives what the method of its name gives.
+
+        Raises: ZBrokerError bad_command, bad_field (options that the method does not have, or
+        lacks), or what the method raises.
+        """
+        wanted = command if isinstance(command, Command) else Command(command)
+        wanted = wanted.with_(**options)
+        method = getattr(self, wanted.name)
+        try:
+            inspect.signature(method).bind(**wanted.options)
+        except TypeError as error:
+            raise ZBrokerError("bad_field", f"{wanted.name}: {error}") from None
+        return method(**wanted.options)
+
+    def heartbeat(self, interval: Duration | None) -> None:
+        """Begins heartbeats in a session, or changes their interval; None: ends them.
+
+        As `connect(heartbeat=...)`: after twice that time each side takes a silent other one for
+        gone. Also for subscriptions and consumers; with a shorter interval they connect anew, and
+        go on where they are. Raises: ZBrokerError bad_field, or what ended the client.
+        """
+        self._check_open()
+        interval_s = None if interval is None else seconds("interval", interval)
+        if interval_s is not None and interval_s > HEARTBEAT_MAX_S:
+            raise ZBrokerError("bad_field", f"interval={interval!r} is more than an hour")
+        self._doors.beat_each(interval_s)
 
 
 class BaseClient(Commanding, Generic[S, C, W]):
@@ -51,7 +143,7 @@ class BaseClient(Commanding, Generic[S, C, W]):
         self._staging = wanted.store.staging
         self._doors = ListenerEndpoints(publisher)
         self._queues = ListenerEndpoints(publisher, "queues")
-        self._topics = offered.CheckedTopics()
+        self._topics = values.CheckedTopics()
         self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[C] = weakref.WeakSet()
         self._bookmarks = wanted.bookmarks
@@ -107,7 +199,7 @@ class BaseClient(Commanding, Generic[S, C, W]):
         handler: Callable[[Message], object] | None = None,
         on_caught_up: Callable[[], object] | None = None,
         name: str | None = None,
-        discard: store_options.Discard = "auto",
+        discard: memory.Discard = "auto",
         timeout: float = TIMEOUT_S,
     ) -> S:
         """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
@@ -141,12 +233,12 @@ class BaseClient(Commanding, Generic[S, C, W]):
     def _subscribe(
         self,
         command: Subscribe,
-        wanted: store_options.StoreOptions,
+        wanted: memory.StoreOptions,
         handler: Callable[[Message], object] | None,
         timeout: float,
         on_caught_up: Callable[[], object] | None,
     ) -> S:
-        tracking = store_options.tracked(self._bookmarks, self.name, wanted, command)
+        tracking = memory.tracked(self._bookmarks, self.name, wanted, command)
         try:
             subscription = self._subscription_type(
                 self._doors, command, tracking, handler, timeout, on_caught_up
@@ -257,3 +349,11 @@ def _abandon(publisher: PublisherPort, name: str) -> None:
             name,
         )
     publisher.abandon()
+
+
+#: methods of both clients
+NAMES: Final = (
+    "publish", "publish_many", "flush", "subscribe", "pause", "resume", "ranges", "consume",
+    "worker", "heartbeat",
+)  # fmt: skip
+HEARTBEAT_MAX_S: Final = 3_600

@@ -8,17 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from zbroker.client.bookmark_stores import store_options
+from zbroker.client.bookmark_stores import memory
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import ConnectionState, Credentials, ListChooser, ServerChooser
 from zbroker.client.publisher.core import Policy
-from zbroker.client.publisher.file_store import FileStore
+from zbroker.client.publisher.file_store import FileStore, Sync
 from zbroker.client.publisher.publisher import NEVER, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.publisher.sync_policy import Sync
-from zbroker.client.servers import ListChooser, ServerChooser
-from zbroker.client.states import ConnectionState
 from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
@@ -136,7 +133,7 @@ def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkSt
         store = FileBookmarkStore(Path(wish))
     else:
         store = wish
-    store_options.checked(store, name)
+    memory.checked(store, name)
     return store
 
 

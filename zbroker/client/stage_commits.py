@@ -17,11 +17,10 @@ from typing import Final, overload
 import zmq
 from msgspec import msgpack
 
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials, ServerChooser
 from zbroker.client.effects import Connected, Rejected
 from zbroker.client.link import ClientLink
 from zbroker.client.options import URLs, servers
-from zbroker.client.servers import ServerChooser
 from zbroker.errors import TEMPORARY, ClientError, ZBrokerError
 from zbroker.wire.messages import Ack, Error, Logoff, Logon
 from zbroker.wire.stages import AbortStaged, CommitStaged, Committed

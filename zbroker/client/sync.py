@@ -12,30 +12,37 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal
 
-from zbroker.client import diagnosis
+from zbroker.client import diagnosis, options, values
 from zbroker.client.base_client import TIMEOUT_S, BaseClient
+from zbroker.client.connect_types import Credentials
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.worker import Worker
 from zbroker.client.endpoints import ask_ranges
-from zbroker.client.options import ConnectOptions
-from zbroker.client.publisher import offered
+from zbroker.client.options import (
+    BookmarkStore,
+    ConnectOptions,
+    Listener,
+    PublishStore,
+    PublishSync,
+    URLs,
+)
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
-from zbroker.client.subscriber import combined, points
-from zbroker.client.subscriber.combined import Combined
-from zbroker.client.subscriber.subscription import Subscription
+from zbroker.client.subscriber import points, subscription
+from zbroker.client.subscriber.options import Duration
+from zbroker.client.subscriber.subscription import Combined, Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError
+from zbroker.errors import StorageError, ZBrokerError
 from zbroker.wire.messages import RangeList, Ranges
 
 MANY: Final = 1_000  # messages that publish_many queues at a time; the thread packs meanwhile
@@ -144,16 +151,16 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
         Else as `publish`.
         """
-        data, stamps = offered.many(payloads, times)
+        data, stamps = values.many(payloads, times)
         topics, count = self._topics.check_many(topic, len(data)), len(data)
         if max(map(len, data)) > SMALL_BYTES:
-            rows = zip(offered.parts(topics, 0, count), data, stamps or repeat(None), strict=False)
+            rows = zip(values.parts(topics, 0, count), data, stamps or repeat(None), strict=False)
             for each, item, stamp in rows:
                 receipt = self.publish(each, item, time=stamp, timeout=timeout)
             return receipt
         for start in range(0, count, MANY):
             end = start + MANY
-            some, at = offered.parts(topics, start, end), offered.parts(stamps, start, end)
+            some, at = values.parts(topics, start, end), values.parts(stamps, start, end)
             receipt = self._queue(
                 list(map(Receipt, repeat(self._track), some, data[start:end], at)), timeout
             )
@@ -178,7 +185,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
         Raises: as `Subscription.pause`.
         """
-        combined.pause(subscriptions, timeout)
+        subscription.pause(subscriptions, timeout)
 
     def resume(
         self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S
@@ -191,7 +198,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         Raises: as `Subscription.resume`.
         """
         with self._resuming:
-            return combined.resume(self._doors, subscriptions, timeout)
+            return subscription.resume(self._doors, subscriptions, timeout)
 
     def ranges(
         self,
@@ -274,3 +281,60 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
         return receipts[-1]
+
+
+def connect(  # noqa: PLR0913 - every option by its name
+    url: URLs,
+    name: str | None = None,
+    *,
+    publish_store: PublishStore = "memory",
+    publish_sync: PublishSync = None,
+    store_bytes: int | None = None,
+    store_messages: int | None = None,
+    bookmark_store: BookmarkStore | None = None,
+    heartbeat: Duration | None = None,
+    ack_interval: Duration | None = None,
+    timeout: float = TIMEOUT_S,
+    give_up: Duration | None = None,
+    broker_behind: Literal["fail", "go_on"] = "fail",
+    on_state: Listener | Iterable[Listener] | None = None,
+    on_refused: Callable[[ZBrokerError], object] | None = None,
+    credentials: Credentials | None = None,
+    stage: str | None = None,
+) -> Client:
+    """A client that is logged on at an ingest door.
+
+    url: of the door; several: one after the other until one works; or a ServerChooser.
+    name: of the publisher; the broker knows by it what it has already. None makes a new one.
+    publish_store: keeps what the broker has not acknowledged: "memory", or a directory, which a
+    kill of this process does not touch; one client at a time has it open, under one name. What it
+    holds is published first. publish_sync: what of a directory a power cut does not touch: "each",
+    all that `publish` returned for; an interval, all that is older; None, nothing.
+    store_bytes, store_messages: how much it holds (64 MiB, in a directory 1 GiB).
+    bookmark_store: for `subscribe(name=...)`: "memory", a directory, or a store that its maker
+    closes, after the client.
+    heartbeat: after twice that time each side takes a silent other one for gone.
+    ack_interval: the broker acknowledges once in this time (60 s at most), not with each commit:
+    less traffic, while receipts and `flush` wait that much longer.
+    timeout: seconds for the first session. give_up: how long a lost one is sought; None: for ever.
+    broker_behind: what to do at a broker that lacks messages which were acknowledged: another
+    instance, or an old copy. on_state: told of what becomes of the connection; on_refused: of each
+    final refusal; both by a thread for that. credentials: the keys, where the broker asks for some.
+    stage: a token of up to 64 bytes: what is published is durable, and nobody is shown it before
+    `commit` names the token.
+    Raises: ZBrokerError "timeout" without a session in `timeout` seconds, name_in_use,
+    store_in_use, store_damaged, broker_behind, ...
+    """
+    wanted = options.wanted(
+        url, name, publish_store=publish_store, publish_sync=publish_sync, store_bytes=store_bytes,
+        store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
+        ack_interval=ack_interval, give_up=give_up, broker_behind=broker_behind,
+        on_state=on_state, on_refused=on_refused, credentials=credentials, stage=stage,
+    )  # fmt: skip
+    client = Client(wanted)
+    try:
+        client._start(timeout)
+    except BaseException:
+        client.close(flush=False)
+        raise
+    return client

@@ -25,7 +25,7 @@ from msgspec.structs import asdict, replace
 from zbroker.errors import ConfigError, ZBrokerError
 
 if TYPE_CHECKING:
-    from zbroker.client.credentials import Credentials
+    from zbroker.client.connect_types import Credentials
 
 ENVIRONMENT: Final = "ZBROKER_CONTEXT"
 PASSWORD_MAX_BYTES: Final = 1_024
@@ -60,7 +60,7 @@ class Login(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
                 f"credentials are a secret key and the broker's public one: {missing} is missing"
             )
             raise ConfigError("bad_config", reason, "give both, or --context")
-        from zbroker.client.credentials import Credentials
+        from zbroker.client.connect_types import Credentials
 
         password = read_password(Path(self.password_file)) if self.password_file else None
         return Credentials(Path(self.key), self.server, self.user or None, password)

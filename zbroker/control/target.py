@@ -41,7 +41,7 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 
 if TYPE_CHECKING:
-    from zbroker.client.credentials import Credentials
+    from zbroker.client.connect_types import Credentials
 
 
 TIMEOUT_S: Final = 5.0

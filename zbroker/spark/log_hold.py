@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.errors import ZBrokerError
 from zbroker.spark.ranges import LogRange
 

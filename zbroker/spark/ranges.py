@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.client.subscriber.points import Point, since_text, until_text
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, format_vector

@@ -8,9 +8,8 @@ import threading
 import pytest
 
 from tests.client.aio.looped import in_loop
-from zbroker.client.aio.loop_port import LoopTurns
-from zbroker.client.aio.receipt import AsyncReceipt, AsyncTrack
-from zbroker.client.aio.waiters import Waiters, check_loop
+from zbroker.client.aio.event_loop import LoopTurns, Waiters, check_loop
+from zbroker.client.aio.publisher import AsyncReceipt, AsyncTrack
 from zbroker.errors import ZBrokerError
 
 

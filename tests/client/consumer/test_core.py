@@ -7,10 +7,9 @@ import pytest
 from tests.client.consumer.door_model import QueueDoor
 from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, the
 from tests.client.times import at
-from zbroker.client.connection import Phase
+from zbroker.client.connection import ANSWER_MS, COUNTED_MS, Phase
 from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
 from zbroker.client.effects import Connect, MessagesArrived
-from zbroker.client.token_connection import ANSWER_MS, COUNTED_MS
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import messages as m

@@ -6,11 +6,10 @@ import pytest
 
 from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
-from zbroker.client.connection import Phase
+from zbroker.client.connection import COUNTED_MS, TOKENS_MAX, Phase
 from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, SendCommand
 from zbroker.client.subscriber.feed import Feed, FeedState
 from zbroker.client.subscriber.requests import REQUESTS_MAX
-from zbroker.client.token_connection import COUNTED_MS, TOKENS_MAX
 from zbroker.errors import ZBrokerError
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES

@@ -1,5 +1,5 @@
 """The client in an event loop: the cores of `zbroker.client` with other ports around them.
 
-No thread: the publisher and the connections have their turns in the loop, when a socket can be read
-or when something is due (`loop_port.py`), and inside `publish()` when a batch is full.
+It has no thread: the publisher and the connections have their turns in the loop, when a socket can
+be read or when something is due (`event_loop.py`), and inside `publish()` when a batch is full.
 """

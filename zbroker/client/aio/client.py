@@ -1,6 +1,6 @@
-"""The client in an event loop: what can be done with a connection that `zbroker.aio` made.
+"""The client in an event loop: `zbroker.aio.connect()`, and what can be done with what it gives.
 
-Everything is called in the loop in which it was connected. `publish()` is an ordinary function: it
+A client belongs to the loop in which it was connected. `publish()` is an ordinary function: it
 queues, and the loop packs and sends what piled up in its next round.
 """
 
@@ -9,33 +9,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Lock
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal
 
-from zbroker.client import diagnosis
-from zbroker.client.aio import combined
-from zbroker.client.aio.backpressure import AsyncBackpressure
-from zbroker.client.aio.combined import AsyncCombined
-from zbroker.client.aio.consumer import AsyncConsumer
-from zbroker.client.aio.publisher import AsyncPublisher
-from zbroker.client.aio.receipt import AsyncReceipt
-from zbroker.client.aio.subscription import AsyncSubscription
-from zbroker.client.aio.waiters import check_loop, running
-from zbroker.client.aio.worker import AsyncWorker
+from zbroker.client import diagnosis, options, values
+from zbroker.client.aio import subscription
+from zbroker.client.aio.consumer import AsyncConsumer, AsyncWorker
+from zbroker.client.aio.event_loop import check_loop, running
+from zbroker.client.aio.publisher import AsyncBackpressure, AsyncPublisher, AsyncReceipt
+from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 from zbroker.client.base_client import TIMEOUT_S, BaseClient
+from zbroker.client.connect_types import Credentials
 from zbroker.client.endpoints import ask_ranges
-from zbroker.client.options import ConnectOptions
-from zbroker.client.publisher import offered
+from zbroker.client.options import (
+    BookmarkStore,
+    ConnectOptions,
+    Listener,
+    PublishStore,
+    PublishSync,
+    URLs,
+)
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.subscriber import points
+from zbroker.client.subscriber.options import Duration
 from zbroker.client.sync import MANY
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError
+from zbroker.errors import StorageError, ZBrokerError
 from zbroker.wire.messages import RangeList, Ranges
 
 _log: Final = logging.getLogger("zbroker.client")
@@ -145,12 +149,12 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         Else as `publish`. Of more than 1,000 the first thousands stay when the disk gets full.
         """
         check_loop(self._loop, self._track)
-        data, stamps = offered.many(payloads, times)
+        data, stamps = values.many(payloads, times)
         topics = self._topics.check_many(topic, len(data))
         self._backpressure.admit_many(list(map(len, data)))
         for start in range(0, len(data), MANY):
             end = start + MANY
-            some, at = offered.parts(topics, start, end), offered.parts(stamps, start, end)
+            some, at = values.parts(topics, start, end), values.parts(stamps, start, end)
             receipts = list(map(AsyncReceipt, repeat(self._track), some, data[start:end], at))
             self._queue(receipts)
         return receipts[-1]
@@ -191,7 +195,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
         Raises: as `Subscription.pause`.
         """
-        await combined.pause(subscriptions, timeout)
+        await subscription.pause(subscriptions, timeout)
 
     async def resume(
         self, subscriptions: Iterable[AsyncSubscription], *, timeout: float = TIMEOUT_S
@@ -201,7 +205,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         Raises: as `Subscription.resume`.
         """
         async with self._resuming:
-            return await combined.resume(self._doors, subscriptions, timeout)
+            return await subscription.resume(self._doors, subscriptions, timeout)
 
     async def ranges(
         self,
@@ -289,3 +293,74 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
             put()
         except StorageError as error:
             self._backpressure.no_space(error)
+
+
+class Connecting:
+    """`client = await connecting`, or `async with connecting as client`."""
+
+    def __init__(self, wanted: Callable[[], ConnectOptions], timeout: float) -> None:
+        self._wanted = wanted
+        self._timeout = timeout
+        self._client: AsyncClient | None = None
+
+    def __await__(self) -> Generator[object, None, AsyncClient]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._client is not None:
+            await self._client.__aexit__(kind, error, trace)
+
+    async def _connect(self) -> AsyncClient:
+        client = AsyncClient(self._wanted())
+        try:
+            await client._start(self._timeout)
+        except BaseException:
+            await client.close(flush=False)
+            raise
+        return client
+
+
+def connect(  # noqa: PLR0913 - every option by its name
+    url: URLs,
+    name: str | None = None,
+    *,
+    publish_store: PublishStore = "memory",
+    publish_sync: PublishSync = None,
+    store_bytes: int | None = None,
+    store_messages: int | None = None,
+    bookmark_store: BookmarkStore | None = None,
+    heartbeat: Duration | None = None,
+    ack_interval: Duration | None = None,
+    timeout: float = TIMEOUT_S,
+    give_up: Duration | None = None,
+    broker_behind: Literal["fail", "go_on"] = "fail",
+    on_state: Listener | Iterable[Listener] | None = None,
+    on_refused: Callable[[ZBrokerError], object] | None = None,
+    credentials: Credentials | None = None,
+    stage: str | None = None,
+) -> Connecting:
+    """A client that is logged on at an ingest door: await it, or use it by `async with`.
+
+    The options are those of `zbroker.connect`. on_state and on_refused are called by the event
+    loop. A server chooser is called by it, too: it must not wait.
+    Raises, when it is awaited: as `zbroker.connect`.
+    """
+    return Connecting(
+        partial(
+            options.wanted, url, name, publish_store=publish_store, publish_sync=publish_sync,
+            store_bytes=store_bytes, store_messages=store_messages, bookmark_store=bookmark_store,
+            heartbeat=heartbeat, ack_interval=ack_interval,
+            give_up=give_up, broker_behind=broker_behind, on_state=on_state,
+            on_refused=on_refused, credentials=credentials, stage=stage,
+        ),
+        timeout,
+    )  # fmt: skip

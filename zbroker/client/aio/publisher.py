@@ -1,4 +1,4 @@
-"""The publisher in an event loop.
+"""The publisher in an event loop: its turns, its receipts, and its backpressure.
 
 It has a turn when the broker said something, when something is due, soon after `publish()` queued
 the first message, and at once when a full batch is queued. So a task that publishes without ever
@@ -12,22 +12,111 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import ClassVar, Final
+from asyncio import Future
+from collections.abc import Callable, Generator, Sequence
+from heapq import heappop, heappush
+from typing import ClassVar, Final, NoReturn, cast
 
-from zbroker.client.aio.loop_port import LinkWatch, LoopTurns
-from zbroker.client.aio.receipt import AsyncTrack
+from zbroker.client.aio.event_loop import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
+from zbroker.client.connect_types import ServerChooser
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
 from zbroker.client.publisher import publisher as common
-from zbroker.client.publisher.publisher import PublisherSettings
+from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
+from zbroker.client.publisher.publisher import SMALL_BYTES, PublisherSettings
+from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.servers import ServerChooser
-from zbroker.errors import ZBrokerError
+from zbroker.errors import StorageError, ZBrokerError
 from zbroker.wire.messages import Logon
 
 WAIT_MAX_MS: Final = 3_600_000
 
 _log: Final = logging.getLogger("zbroker.client")
+
+
+class AsyncTrack(AckTracker):
+    """What is known of one publisher's messages. Nobody sleeps here: tasks wait."""
+
+    def __init__(self, publisher: int) -> None:
+        super().__init__(publisher)
+        self.loop = asyncio.get_running_loop()
+        self.waiters = Waiters(self.loop)
+        self._of: dict[int, set[Future[None]]] = {}  # who waits for that sequence
+        self._heap: list[int] = []  # its keys, the lowest first
+        self._unnumbered: dict[Future[None], Callable[[], int]] = {}
+
+    def changed(self) -> None:
+        super().changed()
+        if self._unnumbered:
+            self._number()
+        while self._heap and (self._heap[0] <= self.settled or self.error is not None):
+            for future in self._of.pop(heappop(self._heap)):
+                wake(future)
+        self.waiters.look()
+
+    def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Looks once: a loop must not sleep."""
+        del timeout
+        return done()
+
+    async def until_settled(self, sequence: int, timeout: float | None) -> None:
+        """Waits for everything up to `sequence`. Raises: ZBrokerError timeout, or what ended it."""
+        if self.settled < sequence and self.error is None:
+            await self._until(lambda: sequence, timeout)
+        self.wait_settled(sequence, timeout)
+
+    async def until_done(self, receipt: AsyncReceipt, timeout: float | None) -> None:
+        """Waits until it is known what became of `receipt`, at most `timeout` seconds."""
+        check_loop(self.loop, self)
+        if not receipt.done:
+            await self._until(lambda: receipt._number, timeout)
+
+    async def _until(self, number: Callable[[], int], timeout: float | None) -> None:
+        """Waits for the sequence that `number` tells, as soon as it tells one."""
+        future: Future[None] = self.loop.create_future()
+        self._sort_in(future, number)
+        try:
+            await within(future, timeout)
+        finally:
+            self._unnumbered.pop(future, None)
+            self._of.get(number(), set()).discard(future)
+
+    def _sort_in(self, future: Future[None], number: Callable[[], int]) -> None:
+        sequence = number()
+        if not sequence:
+            self._unnumbered[future] = number
+            return
+        if sequence not in self._of:
+            self._of[sequence] = set()
+            heappush(self._heap, sequence)
+        self._of[sequence].add(future)
+
+    def _number(self) -> None:
+        """Messages that had no sequence may have one now."""
+        waiting, self._unnumbered = self._unnumbered, {}
+        for future, number in waiting.items():
+            self._sort_in(future, number)
+            if self.error is not None:
+                wake(future)
+
+
+class AsyncReceipt(Receipt):
+    """One published message on its way. `bookmark = await receipt`."""
+
+    def __await__(self) -> Generator[object, None, str]:
+        return self.wait().__await__()
+
+    async def wait(self, timeout: float | None = None) -> str:  # type: ignore[override]
+        """Its bookmark, once persisted; "" if it is not recorded.
+
+        Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
+        took longer than `timeout` seconds, or what ended the client.
+        """
+        await cast(AsyncTrack, self._track).until_done(self, timeout)
+        return Receipt.wait(self, timeout)
+
+    def add_done_callback(self, callback: Callable[[AsyncReceipt], object]) -> None:
+        """Has `callback(receipt)` called by the event loop once it is done."""
+        self._track.when_done(self, callback)  # type: ignore[arg-type]
 
 
 class AsyncPublisher(common.PublisherPort):
@@ -129,7 +218,7 @@ class AsyncPublisher(common.PublisherPort):
             self._read_events(self._link)
         self._tick()
         self._pack()
-        self._read_all()  # again, whether something was sent or not: see loop_port.py
+        self._read_all()  # again, whether something was sent or not: see event_loop.py
         self._publish_state()
 
     def _read_all(self) -> None:
@@ -204,3 +293,92 @@ def _called(function: Callable[..., object], arguments: tuple[object, ...]) -> N
         function(*arguments)
     except Exception:
         _log.exception("client.callback_failed: publishing and subscriptions go on")
+
+
+class AsyncBackpressure(Backpressure):
+    """What `publish` looks at before it queues, and what `ready` waits for."""
+
+    _publisher: AsyncPublisher
+
+    def __init__(self, publisher: AsyncPublisher) -> None:
+        super().__init__(publisher)
+        self._refused = (0, 0)  # bytes and messages that did not fit last, beyond one small one
+        self._disk_full = False  # nothing tells when it has space again
+
+    def admit(self) -> None:
+        """Makes room for one more message. Raises: ZBrokerError store_full, or what ended it."""
+        self._publisher.turn()
+        self.wait(0)
+
+    def admit_large(self, size: int, timeout: float | None = None) -> None:
+        """As in a client with threads, without the waiting."""
+        del timeout
+        if not self._fits(size):
+            self._publisher.turn()
+            if size <= self._publisher.settings.store_bytes:
+                self._refused = (size, 1)
+        super().admit_large(size, 0)
+        self._refused = (0, 0)
+
+    def admit_many(self, sizes: Sequence[int]) -> None:
+        """Counts messages that are queued together: all of them or none.
+
+        Raises: ZBrokerError too_large, store_full, or what ended it.
+        """
+        settings, before, total = self._publisher.settings, self._large, sum(sizes)
+        if total > settings.store_bytes or len(sizes) > settings.store_messages:
+            what = f"{len(sizes)} messages of {total} bytes never fit the store together"
+            raise ZBrokerError("store_full", what, "publish fewer at a time")
+        self.admit()
+        if not self._fits(total, len(sizes)):
+            self._publisher.turn()
+        if not self._fits(total, len(sizes)):
+            self._refused = (total, len(sizes))
+            raise self._store_full(0)
+        try:
+            for size in sizes if max(sizes) > SMALL_BYTES else ():
+                if size > SMALL_BYTES:
+                    self.admit_large(size)
+        except ZBrokerError:
+            self._large = before
+            raise
+
+    def no_space(self, error: StorageError) -> NoReturn:
+        """The disk of the store. Raises: ZBrokerError store_full, or `error` if it is another."""
+        if error.code != "disk_full":
+            raise error
+        self._disk_full = True
+        what = f"no space for the publish store: {error.reason}"
+        raise ZBrokerError("store_full", what, "free space; `await client.ready()` waits a moment")
+
+    async def ready(self, end: float | None) -> bool:
+        """Waits for room, also for what was refused last."""
+        publisher = self._publisher
+        if self._disk_full:
+            self._disk_full = False
+            await asyncio.sleep(SPACE_AGAIN_S)
+
+        def ready() -> bool:
+            room = len(publisher.inbox) < publisher.room and self._fits(*self._refused)
+            return room or publisher.track.error is not None
+
+        there = await publisher.track.waiters.until(ready, end)
+        self._refused = (0, 0) if there else self._refused
+        return there
+
+    def _fits(self, size: int, count: int = 0) -> bool:
+        """Whether there is room for so much. What is queued is counted as if it were large."""
+        publisher, settings = self._publisher, self._publisher.settings
+        held = self._large - publisher.taken_large + publisher.stored_bytes
+        queued = len(publisher.inbox)
+        if count > 1:
+            held += queued * SMALL_BYTES
+        messages = publisher.unsettled + queued + count
+        return not size or (
+            held + size <= settings.store_bytes and messages <= settings.store_messages
+        )
+
+    def _store_full(self, timeout: float | None) -> ZBrokerError:
+        error = super()._store_full(timeout)
+        hint = "`await client.ready()` waits for room; or connect with larger store_bytes"
+        return ZBrokerError(error.code, error.reason, hint)

@@ -1,7 +1,7 @@
-"""A subscription in an event loop: an asynchronous iterator of messages, or of lists of them.
+"""Subscriptions in an event loop: each an asynchronous iterator, and several read together.
 
-It is asked for when it is first awaited, entered, iterated or read. Messages leave the inbox only
-while their reader runs, so a reader that is cancelled while it waits loses none.
+A subscription is asked for when it is first awaited, entered, iterated or read. Messages leave the
+inbox only while their reader runs, so a reader that is cancelled while it waits loses none.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from zbroker.client.aio.handlers import AsyncHandling
-from zbroker.client.aio.subscriber_port import AsyncSubscriberPort
-from zbroker.client.aio.waiters import running
-from zbroker.client.bookmark_stores.tracker import Tracking
+from zbroker.client.aio.event_loop import running
+from zbroker.client.aio.transport import AsyncSubscriberPort
+from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.reader_state import ReaderState, replacing
 from zbroker.client.subscriber.requests import Asked
-from zbroker.client.subscriber.subscription import ANSWER_S
+from zbroker.client.subscriber.subscription import ANSWER_S, CLOSE_S, log_failure
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
+
+if TYPE_CHECKING:
+    pass
+
+
+from collections.abc import Iterable
+
+from zbroker.client.subscriber.reader_state import Merging, by_port, check_doors, checked
+from zbroker.limits import CREDIT_MAX_BYTES
 
 ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
@@ -357,3 +365,135 @@ class AsyncSubscription(ReaderState):
             return await port.until(lambda: inbox or self._closed or self._port is not port, end)
         finally:
             self._waiting = False
+
+
+class AsyncHandling:
+    """The task, and what it ended with."""
+
+    def __init__(
+        self, subscription: AsyncSubscription, handler: Callable[[Message], object]
+    ) -> None:
+        self.error: BaseException | None = None
+        self._subscription = subscription
+        self._handler = handler
+        self._told = False  # somebody got the error
+        self._task = asyncio.create_task(self._run(), name=f"zbroker {subscription.topic}")
+
+    @property
+    def is_current(self) -> bool:
+        """True in its own task."""
+        return asyncio.current_task() is self._task
+
+    async def join(self, timeout: float | None) -> None:
+        """Waits for its end. Raises: its error; ZBrokerError "timeout"."""
+        if self.is_current:
+            raise RuntimeError("a handler cannot wait for itself")
+        done, _ = await asyncio.wait([self._task], timeout=timeout)
+        if not done:
+            raise ZBrokerError("timeout", f"the handler is not done after {timeout} s")
+        if self.error is not None:
+            self._told = True
+            raise self.error
+
+    async def close(self) -> None:
+        """Waits for the call under way. Raises: its error, if nobody got it; "timeout"."""
+        if not self.is_current and not self._told:
+            await self.join(CLOSE_S)
+
+    async def _run(self) -> None:
+        subscription, handler = self._subscription, self._handler
+        try:
+            async for message in subscription:
+                result = handler(message)
+                if result is not None and isawaitable(result):
+                    await result
+        except asyncio.CancelledError as error:
+            self.error = error
+            raise
+        except Exception as error:
+            self.error = error
+            log_failure(subscription)
+        finally:
+            subscription._stop()
+
+
+class AsyncCombined(Merging[AsyncSubscription]):
+    """Made by `Client.resume`. `async for subscription, message in combined`.
+
+    Else the same as `zbroker.client.Combined`.
+    """
+
+    _port: AsyncSubscriberPort
+
+    def __aiter__(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
+        """Each message with its subscription, until all of them ended. Raises: ZBrokerError."""
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
+        while (one := await self._next_one(None)) is not None:
+            for one._current in one._rest:  # noqa: B020  (as in AsyncSubscription._iterate)
+                yield one, one._current
+                one._pass()
+
+    async def next(self, timeout: float | None = None) -> tuple[AsyncSubscription, Message] | None:
+        """The next message and its subscription; None when all of them ended.
+
+        Raises: ZBrokerError, also "timeout".
+        """
+        one = await self._next_one(timeout)
+        if one is None:
+            return None
+        one._current = message = next(one._rest)
+        return one, message
+
+    async def close(self) -> None:
+        """Closes all of them."""
+        for one in self.subscriptions:
+            await one.close()
+
+    async def _next_one(self, timeout: float | None) -> AsyncSubscription | None:
+        """The subscription that has the next message in hand."""
+        one = self._in_hand()
+        end = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while one is None and (members := self._members()):
+            for member in members:
+                self._port.asked(member._feed)
+            if not await self._port.until(partial(self._is_due, members), end):
+                raise ZBrokerError(
+                    "timeout", f"no message in {timeout} s", "the subscriptions go on"
+                )
+            one = self._take(members)
+            for member in members:
+                await member._tell_caught_up()
+        return one
+
+
+async def pause(subscriptions: Iterable[AsyncSubscription], timeout: float) -> None:
+    """Pauses them, those of one connection at once. Raises: as `Subscription.pause`."""
+    for many in by_port(await _opened(subscriptions)):
+        await many[0]._port.ask(Pause([]), [one._feed for one in many], timeout)
+
+
+async def resume(
+    doors: ListenerEndpoints, subscriptions: Iterable[AsyncSubscription], timeout: float
+) -> AsyncCombined:
+    """Resumes them with one command, on one connection. Raises: as `Subscription.resume`."""
+    many = await _opened(subscriptions)
+    check_doors(many, doors)
+    running = [one for one in many if not one.paused]
+    if running and len(many) > 1:
+        await pause(running, timeout)
+        many = checked(many)
+    if len(by_port(many)) > 1:
+        port = AsyncSubscriberPort(doors, asyncio.get_running_loop())
+        for one in many:
+            one._move(port, CREDIT_MAX_BYTES // len(many))
+    await many[0]._port.ask(Resume([]), [one._feed for one in many], timeout)
+    return AsyncCombined(many)
+
+
+async def _opened(subscriptions: Iterable[AsyncSubscription]) -> list[AsyncSubscription]:
+    many = list(subscriptions)
+    for one in many:
+        await one
+    return checked(many)

@@ -1,5 +1,5 @@
 """Bookmark stores: what each named subscription has processed, kept by the client.
 
-`memory.py` and `file.py` are the stores, `tracker.py` is one subscription in one of them,
-`progress.py` decides what that means, `format.py` is how it stands in a file.
+`memory.py` and `file.py` are the stores, `progress.py` decides what is processed, `format.py` is
+what the bytes in a file mean.
 """

@@ -29,9 +29,8 @@ import lmdb
 from zbroker.client.bookmark_stores import check
 from zbroker.client.bookmark_stores import format as records
 from zbroker.client.bookmark_stores.format import HEADER_KEY, BadRecord, Key
-from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore, Tracking
 from zbroker.client.bookmark_stores.progress import State
-from zbroker.client.bookmark_stores.tracker import Tracking
 from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError

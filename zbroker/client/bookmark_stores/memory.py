@@ -1,16 +1,37 @@
-"""The bookmark store in memory, which is also what every bookmark store does."""
+"""The bookmark store in memory, which is also what every bookmark store does.
+
+A subscription with a name has one `Tracking` in it, between its reader and what is stored. With
+discard="auto" a message is discarded when the reader asks for the next one; else when the user says
+so, from any thread. The lock guards the progress; a store that writes asks for the state.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from zbroker.client.bookmark_stores.format import Key
-from zbroker.client.bookmark_stores.progress import State, resume_point
-from zbroker.client.bookmark_stores.tracker import Manner, Tracking
+from zbroker.client.bookmark_stores.progress import (
+    BookmarkProgress,
+    ByMark,
+    ByPosition,
+    State,
+    resume_point,
+)
+from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
-from zbroker.ids import check_client_name, format_vector
+from zbroker.ids import Origin, check_client_name, format_vector
+
+if TYPE_CHECKING:
+    pass
+
+
+from typing import Literal, get_args
+
+from zbroker.ids import EPOCH
+from zbroker.wire.messages import Options, Subscribe
 
 
 class MemoryBookmarkStore:
@@ -99,3 +120,151 @@ def check_subscription_name(name: str) -> None:
     """Raises: ZBrokerError bad_field."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ZBrokerError("bad_field", f"name={name!r} is not printable text")
+
+
+class Manner(NamedTuple):
+    """How a subscription is tracked.
+
+    anew: what was stored does not count. auto: the reader discards by going on. by_mark: see
+    progress.py.
+    """
+
+    anew: bool
+    auto: bool
+    by_mark: bool
+
+
+class Tracking:
+    """Made by a store. `stored` is what it knew before, as far as that counts.
+
+    ended: its subscription is closed. What is discarded later still counts, until the store is
+    closed or another subscription takes the name.
+    """
+
+    def __init__(self, store: MemoryBookmarkStore, key: Key, before: State, manner: Manner) -> None:
+        self.key = key
+        self.ended = False
+        self.stored: State = {} if manner.anew else before
+        self._store = store
+        self._before = before  # what is stored until this one is under way
+        self._auto = manner.auto
+        self._lock = threading.Lock()
+        progress = ByMark if manner.by_mark else ByPosition
+        self._progress: BookmarkProgress = progress(self.stored)
+        # the batch in hand, if the reader discards it by going on, and how much of it is passed;
+        # the progress is told of that when it is asked
+        self._hand: list[Message] = []
+        self._given: list[Message] = []  # the same, emptied if the rest will not be handed out
+        self._passed = self._told = 0
+
+    def begin(self, vector: Mapping[Origin, int]) -> None:
+        """The broker has accepted the subscription, which begins behind `vector`."""
+        if not self.stored:
+            with self._lock:
+                self._progress.advance(vector)
+        self._store._changed(self)
+
+    def receive(self, messages: list[Message]) -> list[Message]:
+        """A batch is handed out: those of it that are not processed. Raises: ZBrokerError."""
+        if not messages[0].recorded:
+            return messages
+        with self._lock:
+            self._tell()
+            fresh = self._progress.receive(messages)
+            self._given = fresh if self._auto else []
+            self._hand, self._passed, self._told = self._given.copy(), 0, 0
+        return fresh
+
+    def passed(self, message: Message) -> None:
+        """The reader asks for what is behind `message`. Raises: ZBrokerError store_failed."""
+        at = self._passed
+        if at < len(self._hand) and self._hand[at] is message:
+            self._passed = at + 1
+            self._store._changed(self)
+
+    def passed_all(self) -> None:
+        """The reader asks for another batch. Raises: ZBrokerError store_failed."""
+        if self._given and self._passed < len(self._hand):
+            self._passed = len(self._hand)
+            self._store._changed(self)
+
+    def advance(self, vector: Mapping[Origin, int]) -> None:
+        """Everything up to there was handed out, and is durable."""
+        with self._lock:
+            self._progress.advance(vector)
+        self._store._changed(self)
+
+    def discard(self, message: Message) -> None:
+        """The message is processed. Twice is once. Raises: ZBrokerError store_failed, closed."""
+        with self._lock:
+            news = message.recorded and self._progress.discard(message)
+        if news:
+            self._store._changed(self)
+
+    def check_current(self) -> None:
+        """Raises: ZBrokerError closed, if nothing that is discarded here can be stored."""
+        if not self._store._keeps(self):
+            what = f"the subscription {self.key.name!r} is closed, and so is its store"
+            raise ZBrokerError("closed", what, "or another one has the name now")
+
+    def state(self) -> State:
+        """What is to be stored."""
+        with self._lock:
+            self._tell()
+            return self._progress.state() or self._before
+
+    def _tell(self) -> None:
+        passed = self._passed
+        if self._told < passed:
+            self._progress.discard_part(self._hand, self._told, passed)
+            self._told = passed
+
+
+Discard = Literal["auto", "manual"]
+
+
+class StoreOptions(NamedTuple):
+    """name: of the subscription. recent: it begins where the store says. discard: by whom."""
+
+    name: str | None
+    recent: bool
+    discard: Discard
+
+
+def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:
+    """What `connect` was given. Raises: TypeError, ZBrokerError bad_field."""
+    if store is not None and not isinstance(store, MemoryBookmarkStore):
+        raise TypeError(f"bookmark_store is no {type(store).__name__}")
+    if store is not None and client is None:
+        raise ZBrokerError(
+            "bad_field", "a client with a bookmark store needs a name", "it is part of the key"
+        )
+
+
+def tracked(
+    store: MemoryBookmarkStore | None, client: str, wanted: StoreOptions, command: Subscribe
+) -> Tracking | None:
+    """The subscription's place in the store; None without a name. `command` gets its begin.
+
+    Raises: ZBrokerError bad_field, name_in_use, closed, StorageError store_failed.
+    """
+    if wanted.discard not in get_args(Discard):
+        raise ZBrokerError("bad_field", f"discard={wanted.discard!r} is neither auto nor manual")
+    if wanted.name is None:
+        if wanted.recent or wanted.discard == "manual":
+            what = "since='recent'" if wanted.recent else "discard='manual'"
+            raise ZBrokerError("bad_field", f"{what} needs the name of the subscription")
+        return None
+    if store is None:
+        raise ZBrokerError(
+            "bad_field", f"the client has no bookmark store for the subscription {wanted.name!r}",
+            "give connect() a bookmark_store",
+        )  # fmt: skip
+    options = command.options or Options()
+    by_mark = options.delivery == "live" or options.conflation_s is not None
+    manner = Manner(anew=not wanted.recent, auto=wanted.discard == "auto", by_mark=by_mark)
+    tracking = store._track(Key(client, wanted.name), manner)
+    if wanted.recent:
+        vector = resume_point(tracking.stored)
+        command.bookmark = format_vector(vector) if vector else EPOCH
+    return tracking

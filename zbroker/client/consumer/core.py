@@ -20,9 +20,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from zbroker.client.connection import Phase
-from zbroker.client.consumer.held_messages import HeldMessages, positions_of
-from zbroker.client.consumer.leases import ConsumerLeases
+from zbroker.client.connection import ANSWER_MS, Phase, TokenConnection
+from zbroker.client.consumer.held_messages import ConsumerLeases, HeldMessages, positions_of
 from zbroker.client.consumer.message import QueueMessage, Settler, decode
 from zbroker.client.consumer.settlement import (
     ACK,
@@ -33,7 +32,6 @@ from zbroker.client.consumer.settlement import (
     Whose,
 )
 from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
-from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import Origin, format_vector, is_range, parse_range

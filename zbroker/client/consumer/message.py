@@ -1,4 +1,4 @@
-"""Messages of a queue as their consumer sees them. Pure."""
+"""Messages of a queue as their consumer sees them, and the exception that rejects one. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 from msgspec.structs import astuple
 
-from zbroker.client.consumer.rejection import Reject
 from zbroker.client.consumer.settlement import ACK, Verb
 from zbroker.client.message import Message, MessageHead, bad_batch, head_of, opened
 from zbroker.client.subscriber.options import Duration, seconds
@@ -161,3 +160,14 @@ def _ms(name: str, value: Duration, *, zero: bool = False) -> int:
     if found > LEASE_MAX_MS:
         raise ZBrokerError("bad_field", f"{name}={value!r} is more than {LEASE_MAX_MS} ms")
     return found
+
+
+class Reject(Exception):
+    """Raise it in a worker's handler, or in `with message:`: the message is a dead letter.
+
+    Any other exception releases the message, so that it is tried again.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason

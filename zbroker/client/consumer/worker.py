@@ -10,10 +10,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from zbroker.client.consumer.common import BaseConsumer
-from zbroker.client.consumer.consumer import CLOSE_S, Consumer
-from zbroker.client.consumer.message import QueueMessage
-from zbroker.client.consumer.rejection import Reject
+from zbroker.client.consumer.consumer import CLOSE_S, BaseConsumer, Consumer
+from zbroker.client.consumer.message import QueueMessage, Reject
 from zbroker.errors import ZBrokerError
 
 LOOK_S: Final = 0.2  # how often `until` is asked while nothing is handled

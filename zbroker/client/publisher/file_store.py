@@ -17,10 +17,13 @@ what was staged and has none stays staged until there is some.
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import deque
+from collections.abc import Callable
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from zbroker import durable_files
 from zbroker.client.publisher import mapped_queue, packer, store_files
@@ -28,7 +31,6 @@ from zbroker.client.publisher.mapped_queue import Staging
 from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.publisher.store_files import CacheDisk
-from zbroker.client.publisher.sync_policy import Sync, Syncing
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
@@ -221,3 +223,32 @@ def _disk(directory: Path, *, durable: bool) -> RealDisk:
     if not directory.is_dir():
         raise StorageError("disk_error", f"{directory} is no directory")
     return RealDisk(directory) if durable else CacheDisk(directory)
+
+
+Sync = Literal["each"] | float | None  # before each put returns; every so many seconds; never
+
+_log: Final = logging.getLogger("zbroker.client")
+
+
+class Syncing:
+    """A thread that syncs every so many seconds."""
+
+    def __init__(self, sync: Callable[[], None], interval_s: float) -> None:
+        self._sync = sync
+        self._interval_s = interval_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zbroker store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Syncs once more, and ends."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._interval_s):
+                self._sync()
+            self._sync()
+        except StorageError as error:  # after it nobody knows what a sync would say
+            _log.error("client.store_not_synced: a power cut loses what is published: %s", error)

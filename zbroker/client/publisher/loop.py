@@ -20,11 +20,11 @@ from typing import Final
 import zmq
 from msgspec import Struct
 
-from zbroker.client.callbacks import Callbacks
+from zbroker.client.connect_types import ServerChooser
 from zbroker.client.link import ClientLink
 from zbroker.client.publisher.publisher import NEVER, PublisherPort, PublisherSettings
+from zbroker.client.publisher.receipt import Callbacks
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.servers import ServerChooser
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Logon
 

@@ -19,14 +19,13 @@ from msgspec import Struct
 
 from zbroker import endpoints
 from zbroker.client import effects as e
+from zbroker.client.connect_types import ConnectionState, Name, ServerChooser
 from zbroker.client.connection import Phase
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.servers import ServerChooser
-from zbroker.client.states import ConnectionState, Name
 from zbroker.clock import Clock, SystemClock
 from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zbroker.client import message as messages
-from zbroker.client.connection import Phase
+from zbroker.client.connection import ANSWER_MS, Phase, TokenConnection
 from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
 from zbroker.client.subscriber.feed import Feed, FeedState, Item
 from zbroker.client.subscriber.requests import Asked, SubscriptionRequest, SubscriptionRequests
-from zbroker.client.token_connection import ANSWER_MS, TokenConnection
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import NOW, Origin, format_vector
 from zbroker.limits import STORED_MAX_BYTES

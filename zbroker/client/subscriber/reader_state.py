@@ -1,18 +1,22 @@
-"""What a subscription knows of itself, whoever waits for its messages: a thread or a task.
+"""What a subscription knows of itself, whatever waits for its messages: a thread or a task.
 
 It turns the items of the inbox into batches, remembers what was handed out and tells the bookmark
 store. How the next item is waited for, and how the broker is asked for something, is the part of
 the two shells: `subscription.py` here, and `zbroker.client.aio.subscription`.
+
+The broker combines only what goes to one connection. So subscriptions that are resumed together
+move to a connection of their own, paused where they are, and are resumed there by one command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from zbroker.client import forks
-from zbroker.client.bookmark_stores.tracker import Tracking
+from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import End, Feed, FeedBatch, Item, Passed
@@ -20,6 +24,7 @@ from zbroker.client.subscriber.requests import Asked
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
+from zbroker.limits import SUBSCRIPTIONS_MAX
 from zbroker.wire.messages import Replace, Subscribe
 
 
@@ -241,3 +246,90 @@ def replacing(topic: str | None, *, regex: bool, filter: str | None) -> Replace:
     if topic is None and (filter is None or regex):
         raise ZBrokerError("bad_field", "replace needs a topic or a filter")
     return Replace("", topic=topic, regex=regex, filter=filter)
+
+
+S = TypeVar("S", bound=ReaderState)
+
+
+class Merging(Generic[S]):
+    """Subscriptions that were resumed together."""
+
+    def __init__(self, subscriptions: Sequence[S]) -> None:
+        self.subscriptions = tuple(subscriptions)
+        self._port: SubscriberTransport = self.subscriptions[0]._port
+
+    @property
+    def groups(self) -> list[list[S]]:
+        """Those that share one replay now, the largest group first; who has its own is in none.
+
+        The broker combines what was paused at the same position and has the same rate, and, where
+        it conflates, does so alike and ends at the same place.
+        """
+        found: list[list[S]] = []
+        for one in self._members():
+            if any(one in group for group in found):
+                continue
+            together = self._port.combined_with(one._feed)
+            if together:
+                found.append([other for other in self.subscriptions if other._feed in together])
+        return sorted(found, key=len, reverse=True)
+
+    @property
+    def combined(self) -> list[S]:
+        """The largest of the groups that share one replay now; empty if there is none."""
+        return next(iter(self.groups), [])
+
+    def _members(self) -> list[S]:
+        """Those that are open and were not resumed with others since."""
+        return [one for one in self.subscriptions if not one._closed and one._port is self._port]
+
+    def _in_hand(self) -> S | None:
+        """The one whose batch is begun: what was begun is finished first."""
+        for one in self.subscriptions:
+            one._pass()
+        return next((one for one in self.subscriptions if length_hint(one._rest)), None)
+
+    def _is_due(self, members: list[S]) -> bool:
+        """Something came for one of `members`, or they are others now."""
+        return any(one._feed.inbox for one in members) or self._members() != members
+
+    def _take(self, members: list[S]) -> S | None:
+        """The one that now has the next message in hand, if what came first is one."""
+        waiting = [one for one in members if one._feed.inbox]
+        if waiting and (one := min(waiting, key=_arrival))._take():
+            return one
+        return None
+
+
+def _arrival(one: ReaderState) -> int:
+    """What is no batch goes first: it only says how far another one came."""
+    head = one._feed.inbox[0]
+    return head.arrival if isinstance(head, FeedBatch) else 0
+
+
+def checked(subscriptions: Iterable[S]) -> list[S]:
+    """Each of them once, as they were given. Raises: ZBrokerError bad_field, too_many, closed."""
+    many = list(dict.fromkeys(subscriptions))
+    if not many:
+        raise ZBrokerError("bad_field", "no subscription was given")
+    if len(many) > SUBSCRIPTIONS_MAX:
+        raise ZBrokerError("too_many", f"{len(many)} subscriptions; {SUBSCRIPTIONS_MAX} at most")
+    for one in many:
+        one._check_open()
+        if one._feed.live:
+            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
+    return many
+
+
+def check_doors(subscriptions: Iterable[ReaderState], doors: ListenerEndpoints) -> None:
+    """Raises: ZBrokerError bad_field, if not all of them are of the client with `doors`."""
+    if any(one._doors is not doors for one in subscriptions):
+        raise ZBrokerError("bad_field", "only subscriptions of one client are resumed together")
+
+
+def by_port(subscriptions: Iterable[S]) -> list[list[S]]:
+    """Those of each connection."""
+    ports: dict[SubscriberTransport, list[S]] = defaultdict(list)
+    for one in subscriptions:
+        ports[one._port].append(one)
+    return list(ports.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from zbroker.client.bookmark_stores import store_options
+from zbroker.client.bookmark_stores import memory
 from zbroker.client.subscriber import points
 from zbroker.client.subscriber.options import (
     Clock,
@@ -39,8 +39,8 @@ def wanted(  # noqa: PLR0913 - every option by its name
     unrecorded: bool | None,
     credit: int,
     name: str | None,
-    discard: store_options.Discard,
-) -> tuple[Subscribe, store_options.StoreOptions]:
+    discard: memory.Discard,
+) -> tuple[Subscribe, memory.StoreOptions]:
     """The command, and what is wanted of the bookmark store. Raises: ZBrokerError bad_field, ..."""
     recent = since == points.RECENT
     options = options_of(
@@ -54,4 +54,4 @@ def wanted(  # noqa: PLR0913 - every option by its name
         until=None if until is None else points.until_text(until),
         bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
     )  # fmt: skip
-    return command, store_options.StoreOptions(name, recent, discard)
+    return command, memory.StoreOptions(name, recent, discard)

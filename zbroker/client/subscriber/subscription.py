@@ -1,28 +1,38 @@
-"""A subscription as its reader sees it: an iterator of messages, or of lists of them.
+"""Subscriptions as their reader sees them: iterators of messages, or of lists of them.
 
-Everything happens in the reader's thread (see caller_port.py): without a reader no credit is given,
+Everything happens in the reader's thread (see transport.py): without a reader no credit is given,
 and nothing is sent. One subscription is read by one thread at a time; pause, resume, replace and
 close may be called by any.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time as clock
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from zbroker.client.bookmark_stores.tracker import Tracking
+from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
-from zbroker.client.subscriber.caller_port import CallerPort
 from zbroker.client.subscriber.feed import Item
-from zbroker.client.subscriber.handlers import HandlerThread
 from zbroker.client.subscriber.reader_state import ReaderState, replacing
 from zbroker.client.subscriber.requests import Asked
+from zbroker.client.subscriber.transport import CallerPort
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack, Pause, Resume, Subscribe
+
+if TYPE_CHECKING:
+    from zbroker.client.subscriber.reader_state import ReaderState
+
+
+from collections.abc import Iterable
+
+from zbroker.client.subscriber.reader_state import Merging, by_port, check_doors, checked
+from zbroker.limits import CREDIT_MAX_BYTES
 
 ANSWER_S: Final = 10.0
 
@@ -281,3 +291,137 @@ class Subscription(ReaderState):
     def _is_off(self, port: CallerPort) -> bool:
         """Nothing more comes to it on `port`."""
         return self._closed or self._port is not port
+
+
+CLOSE_S: Final = 10.0  # for the call that is under way
+
+_log: Final = logging.getLogger("zbroker.client")
+
+
+class HandlerThread:
+    """The thread, and what it ended with."""
+
+    def __init__(self, subscription: Subscription, handler: Callable[[Message], object]) -> None:
+        self.error: BaseException | None = None
+        self._subscription = subscription
+        self._handler = handler
+        self._told = False  # somebody got the error
+        self._thread = threading.Thread(
+            target=self._run, name=f"zbroker {subscription.topic}", daemon=True
+        )
+
+    @property
+    def is_current(self) -> bool:
+        """True in its own thread."""
+        return threading.current_thread() is self._thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float | None) -> None:
+        """Waits for its end. Raises: its error; ZBrokerError "timeout"."""
+        if self.is_current:
+            raise RuntimeError("a handler cannot wait for itself")
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise ZBrokerError("timeout", f"the handler is not done after {timeout} s")
+        if self.error is not None:
+            self._told = True
+            raise self.error
+
+    def close(self) -> None:
+        """Waits for the call under way. Raises: its error, if nobody got it; "timeout"."""
+        if not self.is_current and not self._told:
+            self.join(CLOSE_S)
+
+    def _run(self) -> None:
+        subscription, handler = self._subscription, self._handler
+        try:
+            for message in subscription:
+                handler(message)
+        except BaseException as error:  # whatever it is: nobody else would hear of it
+            self.error = error
+            log_failure(subscription)
+        finally:
+            subscription._stop()
+
+
+def log_failure(subscription: ReaderState) -> None:
+    """What the exception in hand means for who wrote the handler."""
+    _log.exception(
+        "client.handler_failed: the subscription to %r ends at %s; nothing behind that is "
+        "handled until somebody subscribes again",
+        subscription.topic,
+        subscription.bookmark,
+    )
+
+
+class Combined(Merging[Subscription]):
+    """Made by `Client.resume`. Iterate over it for pairs (subscription, message).
+
+    While the broker sends them from one replay they come in the order of the log. Each of them can
+    also be read alone. Then what is for the others waits; as they get no credit before they are
+    read, one that is not read in the end holds up the others that share its replay.
+    """
+
+    _port: CallerPort
+
+    def __iter__(self) -> Iterator[tuple[Subscription, Message]]:
+        """Each message with its subscription, until all of them ended. Raises: ZBrokerError."""
+        while (one := self._next_one(None)) is not None:
+            for one._current in one._rest:  # noqa: B020  (as in Subscription.__iter__)
+                yield one, one._current
+                one._pass()
+
+    def next(self, timeout: float | None = None) -> tuple[Subscription, Message] | None:
+        """The next message and its subscription; None when all of them ended.
+
+        Raises: ZBrokerError, also "timeout".
+        """
+        one = self._next_one(timeout)
+        if one is None:
+            return None
+        one._current = message = next(one._rest)
+        return one, message
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for one in self.subscriptions:
+            one.close()
+
+    def _next_one(self, timeout: float | None) -> Subscription | None:
+        """The subscription that has the next message in hand."""
+        one = self._in_hand()
+        end = None if timeout is None else clock.monotonic() + timeout
+        while one is None and (members := self._members()):
+            for member in members:
+                self._port.asked(member._feed)
+            if not self._port.wait(partial(self._is_due, members), end):
+                raise ZBrokerError(
+                    "timeout", f"no message in {timeout} s", "the subscriptions go on"
+                )
+            one = self._take(members)
+        return one
+
+
+def pause(subscriptions: Iterable[Subscription], timeout: float) -> None:
+    """Pauses them, those of one connection at once. Raises: as `Subscription.pause`."""
+    for many in by_port(checked(subscriptions)):
+        many[0]._port.ask(Pause([]), [one._feed for one in many], timeout)
+
+
+def resume(
+    doors: ListenerEndpoints, subscriptions: Iterable[Subscription], timeout: float
+) -> Combined:
+    """Resumes them with one command, on one connection. Raises: as `Subscription.resume`."""
+    many = checked(subscriptions)
+    check_doors(many, doors)
+    running = [one for one in many if not one.paused]
+    if running and len(many) > 1:
+        pause(running, timeout)
+    if len(by_port(many)) > 1:
+        port = CallerPort(doors)
+        for one in many:
+            one._move(port, CREDIT_MAX_BYTES // len(many))
+    many[0]._port.ask(Resume([]), [one._feed for one in many], timeout)
+    return Combined(many)

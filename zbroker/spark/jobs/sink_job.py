@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

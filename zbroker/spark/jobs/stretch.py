@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.client.subscriber.points import Point
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import MIB

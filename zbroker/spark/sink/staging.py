@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from zbroker.client import Client, connect
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.client.stage_commits import principal_of
 from zbroker.errors import ClientError, NameInUse
 from zbroker.limits import MIB

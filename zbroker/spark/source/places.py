@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import re2
 
-from zbroker.client.credentials import Credentials
+from zbroker.client.connect_types import Credentials
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, Origin, format_vector
 from zbroker.limits import MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from zbroker.client.consumer.leases import ConsumerLeases
+from zbroker.client.consumer.held_messages import ConsumerLeases
 
 
 def leases(lease_ms=1_000, now_ms=0):
